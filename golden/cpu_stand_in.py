@@ -1,0 +1,403 @@
+"""Run an unchanged CUDA PyTorch script on a machine without a GPU: the CPU stands in for it.
+
+    python golden/cpu_stand_in.py SCRIPT [ARGUMENTS…]
+
+`install()` replaces, in this process only, what a script uses to reach the GPU:
+
+* devices: "cuda", "cuda:1", 0 and torch.device("cuda") mean the CPU wherever torch takes a device
+  (moves, factories, map_location, device contexts, generators, autocast, GradScaler);
+* `torch.cuda`: one device is available, seeds go to the CPU generator, events take wall time,
+  streams run in program order, memory statistics are 0;
+* processes: nccl becomes gloo, DataParallel and DistributedDataParallel take a CPU module.
+
+A move still copies, as it does over PCIe, so what a script keeps on the host does not change when
+it goes on writing on the "device". Arithmetic, dtypes and the order of operations are PyTorch's.
+
+Known limits: tensors say that they are on the CPU (`x.device`, `x.is_cuda`); CUDA graphs,
+extensions and child processes started by `spawn` are not covered. Numbers are those of a CPU, and
+whoever stores them must say so (`capture.py` does, in provenance.json).
+"""
+
+from __future__ import annotations
+
+import functools
+import runpy
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch._dynamo  # maps torch's functions by identity, so it must see the real ones
+import torch.distributed
+import torch.utils._device
+
+NAME = "CPU stand-in for CUDA"
+MEMORY = 16 * 2**30  # bytes that the device says it has
+
+NEW_METHODS = ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros", "new_empty_strided")
+LEGACY_TYPES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long")
+DO_NOTHING = (
+    "empty_cache",
+    "init",
+    "ipc_collect",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_memory_stats",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_stream",
+    "synchronize",
+)
+MEMORY_COUNTERS = (
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "utilization",
+)
+
+
+def is_cuda(device: object) -> bool:
+    """Whether `device` names a GPU: a device index, "cuda", "cuda:N" or such a torch.device."""
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    if isinstance(device, str):
+        return device == "cuda" or (device.startswith("cuda:") and device[5:].isdigit())
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+def on_cpu(device: Any) -> Any:
+    """The device to use instead of `device`; whatever does not name a GPU comes back as it is."""
+    return torch.device("cpu") if is_cuda(device) else device
+
+
+def without_cuda(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, with its device= argument, or any torch.device among the others, on the CPU."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if "device" in kwargs:
+            kwargs["device"] = on_cpu(kwargs["device"])
+        args = tuple(on_cpu(a) if isinstance(a, torch.device) else a for a in args)
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+class Stream:
+    """A queue that is always empty, since the CPU has finished when a call returns."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.device = torch.device("cuda", 0)
+        self.cuda_stream = 0
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+    def query(self) -> bool:
+        """Whether all work is done."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for nothing."""
+
+    def wait_stream(self, stream: object) -> None:
+        """Wait for nothing."""
+
+    def wait_event(self, event: object) -> None:
+        """Wait for nothing."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Record `event` (or a new one) now."""
+        event = event or Event()
+        event.record()
+        return event
+
+
+class Event:
+    """A point in time, by the wall clock."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.seconds = 0.0
+
+    def record(self, stream: object = None) -> None:
+        """Note the time."""
+        self.seconds = time.perf_counter()
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds from this event to `end`."""
+        return (end.seconds - self.seconds) * 1000
+
+    def query(self) -> bool:
+        """Whether the event has happened."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for nothing."""
+
+    def wait(self, stream: object = None) -> None:
+        """Wait for nothing."""
+
+
+class Device:
+    """`torch.cuda.device` and `device_of`: a context that changes nothing."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+
+def nothing(*args: object, **kwargs: object) -> None:
+    """A call that has no meaning without a GPU."""
+
+
+def always(value: object) -> Callable[..., Any]:
+    """A function of any arguments that returns `value`."""
+    return lambda *args, **kwargs: value
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the one generator there is, but don't rewind it when it has that seed already."""
+    if torch.initial_seed() != int(seed):
+        torch.default_generator.manual_seed(int(seed))
+
+
+def context(value: object) -> AbstractContextManager[Any]:
+    """`torch.cuda.stream(value)`: a context that changes nothing."""
+    return nullcontext(value)
+
+
+@contextmanager
+def nvtx_range(*args: object, **kwargs: object) -> Any:
+    """`torch.cuda.nvtx.range`, a context and a decorator."""
+    yield
+
+
+def patch_tensor() -> None:
+    """Tensor moves. They copy, except that a leaf that wants a gradient stays the leaf it is."""
+    original_to, original_type = torch.Tensor.to, torch.Tensor.type
+
+    def keeps_identity(tensor: torch.Tensor) -> bool:
+        return tensor.is_leaf and tensor.requires_grad
+
+    def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        named = args[0] if args else None
+        if not isinstance(named, (str, torch.device, int)):
+            named = kwargs.get("device")
+        if named is None:
+            return original_to(self, *args, **kwargs)
+        if args and args[0] is named:
+            args = (on_cpu(named), *args[1:])
+        else:
+            kwargs["device"] = on_cpu(named)
+        moved = original_to(self, *args, **kwargs)
+        stays = is_cuda(named) and keeps_identity(self)
+        return self.clone() if moved is self and not stays else moved
+
+    def cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self if keeps_identity(self) else self.clone()
+
+    def cpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self.clone()
+
+    def tensor_type(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(dtype, str):
+            dtype = dtype.replace("torch.cuda.", "torch.")
+        return original_type(self, dtype, *args, **kwargs)
+
+    torch.Tensor.to, torch.Tensor.type = to, tensor_type
+    torch.Tensor.cuda, torch.Tensor.cpu = cuda, cpu
+    torch.Tensor.pin_memory = lambda self, *args, **kwargs: self
+    torch.Tensor.record_stream = nothing
+    torch.UntypedStorage.cuda = lambda self, *args, **kwargs: self
+    for name in NEW_METHODS:
+        setattr(torch.Tensor, name, without_cuda(getattr(torch.Tensor, name)))
+    module_to = torch.nn.Module.to
+
+    def move_module(self: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+        if args and isinstance(args[0], int):
+            args = (torch.device("cuda", args[0]), *args[1:])
+        return module_to(self, *args, **kwargs)
+
+    torch.nn.Module.to = move_module
+
+
+def patch_factories() -> None:
+    """Everything that makes tensors, generators or default devices."""
+    constructors: Iterable[Any] = torch.utils._device._device_constructors()
+    modules = (torch, torch.fft, torch.nested)
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if callable(value) and (value in constructors or name.endswith("_like")):
+                setattr(module, name, without_cuda(value))
+
+    default_context = torch.utils._device.DeviceContext
+    original_init = default_context.__init__
+    default_context.__init__ = lambda self, device: original_init(self, on_cpu(device))
+
+    original_generator = torch.Generator
+
+    class GeneratorMeta(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original_generator)
+
+        def __call__(cls, device: Any = "cpu") -> torch.Generator:
+            return original_generator(on_cpu(device))
+
+    torch.Generator = GeneratorMeta("Generator", (), {})
+
+    load = torch.load
+
+    @functools.wraps(load)
+    def load_on_cpu(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(map_location, dict):
+            map_location = "cpu"
+        return load(f, on_cpu("cuda" if map_location is None else map_location), *args, **kwargs)
+
+    torch.load = load_on_cpu
+    default_type = torch.set_default_tensor_type
+
+    def set_default_tensor_type(kind: Any) -> None:
+        default_type(kind.replace("torch.cuda.", "torch.") if isinstance(kind, str) else kind)
+
+    torch.set_default_tensor_type = set_default_tensor_type
+
+
+def patch_cuda() -> None:
+    """The names of torch.cuda and torch.accelerator."""
+    properties = SimpleNamespace(
+        name=NAME, major=8, minor=0, total_memory=MEMORY, multi_processor_count=1, warp_size=32
+    )
+    names: dict[str, Any] = {
+        **dict.fromkeys(DO_NOTHING, nothing),
+        **dict.fromkeys(MEMORY_COUNTERS, always(0)),
+        "Event": Event,
+        "Stream": Stream,
+        "current_device": always(0),
+        "current_stream": lambda *args, **kwargs: Stream(),
+        "default_stream": lambda *args, **kwargs: Stream(),
+        "device": Device,
+        "device_count": always(1),
+        "device_of": Device,
+        "get_arch_list": always([]),
+        "get_device_capability": always((8, 0)),
+        "get_device_name": always(NAME),
+        "get_device_properties": always(properties),
+        "get_rng_state": lambda *args, **kwargs: torch.get_rng_state(),
+        "get_rng_state_all": lambda: [torch.get_rng_state()],
+        "initial_seed": torch.initial_seed,
+        "is_available": always(True),
+        "is_bf16_supported": always(True),
+        "is_current_stream_capturing": always(False),
+        "is_initialized": always(True),
+        "manual_seed": manual_seed,
+        "manual_seed_all": manual_seed,
+        "mem_get_info": always((MEMORY, MEMORY)),
+        "memory_stats": always({}),
+        "memory_summary": always(""),
+        "seed": lambda: torch.default_generator.seed(),
+        "seed_all": lambda: torch.default_generator.seed(),
+        "set_rng_state": lambda state, *args, **kwargs: torch.set_rng_state(state),
+        "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
+        "stream": context,
+        **{f"{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in LEGACY_TYPES},
+    }
+    for name, value in names.items():
+        setattr(torch.cuda, name, value)
+    for name in ("range_push", "range_pop", "mark"):
+        setattr(torch.cuda.nvtx, name, nothing)
+    torch.cuda.nvtx.range = nvtx_range
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is not None:
+        accelerator.is_available = always(True)
+        accelerator.current_accelerator = always(torch.device("cuda"))
+        accelerator.device_count = always(1)
+        accelerator.current_device_index = always(0)
+        for name in ("set_device_index", "set_device_idx", "synchronize"):
+            setattr(accelerator, name, nothing)
+
+
+def patch_amp() -> None:
+    """Mixed precision: the CPU's own autocast and GradScaler."""
+    original_autocast = torch.autocast.__init__
+    original_scaler = torch.amp.GradScaler.__init__
+
+    @functools.wraps(original_autocast)
+    def autocast(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if is_cuda(device_type):
+            device_type, dtype = "cpu", dtype or torch.float16
+        original_autocast(self, device_type, dtype, *args, **kwargs)
+
+    @functools.wraps(original_scaler)
+    def scaler(self: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
+        original_scaler(self, "cpu" if is_cuda(device) else device, *args, **kwargs)
+
+    torch.autocast.__init__ = autocast
+    torch.amp.GradScaler.__init__ = scaler
+
+
+def patch_parallel() -> None:
+    """Several GPUs: one CPU process, or several over gloo."""
+    # (the package's attribute of this name is a function)
+    sys.modules["torch.nn.parallel.data_parallel"]._get_available_device_type = always(None)
+    original_ddp = torch.nn.parallel.DistributedDataParallel.__init__
+
+    @functools.wraps(original_ddp)
+    def ddp(
+        self: Any,
+        module: Any,
+        device_ids: Any = None,
+        output_device: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        original_ddp(self, module, None, None, *args, **kwargs)
+
+    torch.nn.parallel.DistributedDataParallel.__init__ = ddp
+    if torch.distributed.is_available():
+        init = torch.distributed.init_process_group
+
+        @functools.wraps(init)
+        def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("device_id", None)
+            init("gloo" if backend is None or "nccl" in backend else backend, *args, **kwargs)
+
+        torch.distributed.init_process_group = init_process_group
+
+
+@functools.cache
+def install() -> None:
+    """Put the CPU in CUDA's place for the rest of this process. Further calls do nothing."""
+    patch_tensor()
+    patch_factories()
+    patch_cuda()
+    patch_amp()
+    patch_parallel()
+
+
+def run(script: Path, arguments: list[str]) -> None:
+    """Run `script` as `python script arguments…` would, with the stand-in installed."""
+    install()
+    sys.argv = [str(script), *arguments]
+    sys.path[0] = str(script.resolve().parent)
+    runpy.run_path(str(script), run_name="__main__")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: python cpu_stand_in.py SCRIPT [ARGUMENTS…]")
+    run(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,23 @@
+"""tpu-migrate: rewrite GPU PyTorch source for TPUs, and prove that the numbers agree.
+
+    from migrator import migrate_paths, migrate_source
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "migrate_paths", "migrate_source"]
+
+if TYPE_CHECKING:
+    from migrator.run import migrate_paths, migrate_source
+
+
+def __getattr__(name: str) -> Any:
+    """Import the library calls when they are asked for: the runtime and `--help` need none."""
+    if name in ("migrate_paths", "migrate_source"):
+        from migrator import run
+
+        return getattr(run, name)
+    raise AttributeError(name)

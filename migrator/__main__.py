@@ -1,0 +1,5 @@
+"""`python -m migrator` is `tpu-migrate`."""
+
+from migrator.cli import main
+
+main()

@@ -1,0 +1,88 @@
+"""Configuration: `[tool.tpu-migrate]` of pyproject.toml, below what the command line says."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from migrator.options import Options
+
+
+class UsageError(Exception):
+    """Wrong usage: one line that says what and where."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that can be configured, with its default."""
+
+    target: str | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    unsafe: bool = False
+    precision: str | None = None
+    runtime: str = "bundled"
+    jobs: int = 0  # 0: as many as it is worth
+
+    def with_overrides(self, **values: Any) -> Config:
+        """The same with every value that is given (not None, not empty)."""
+        return replace(self, **{k: v for k, v in values.items() if v not in (None, (), [])})
+
+    @property
+    def options(self) -> Options:
+        return Options(self.select, self.ignore, self.unsafe, self.precision, self.runtime)
+
+
+_CHOICES = {"precision": ("high", "default"), "runtime": ("bundled", "installed")}
+
+
+def load(start: Path) -> Config:
+    """The configuration of the nearest pyproject.toml that has a [tool.tpu-migrate] table.
+
+    Raises:
+        UsageError: a file that is not TOML, an unknown key, a value of the wrong type.
+    """
+    folder = start if start.is_dir() else start.parent
+    for candidate in (folder, *folder.resolve().parents):
+        file = candidate / "pyproject.toml"
+        if file.is_file():
+            try:
+                table = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("tpu-migrate")
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise UsageError(f"{file}: not valid TOML: {error}") from None
+            if table is not None:
+                return _checked(table, file)
+        if (candidate / ".git").exists():
+            break
+    return Config()
+
+
+def _checked(table: Any, file: Path) -> Config:
+    where = f"{file}: [tool.tpu-migrate]"
+    if not isinstance(table, dict):
+        raise UsageError(f"{where} is not a table")
+    types = {f.name: f.type for f in fields(Config)}
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name not in types:
+            known = ", ".join(sorted(types))
+            raise UsageError(f"{where} has an unknown key {key!r} (known: {known})")
+        expected = str(types[name])
+        if expected.startswith("tuple"):
+            if isinstance(value, str) or not all(isinstance(v, str) for v in value):
+                raise UsageError(f"{where} {key} must be a list of strings")
+            value = tuple(value)
+        elif expected == "bool" and not isinstance(value, bool):
+            raise UsageError(f"{where} {key} must be true or false")
+        elif expected == "int" and (isinstance(value, bool) or not isinstance(value, int)):
+            raise UsageError(f"{where} {key} must be a whole number")
+        elif expected.startswith("str") and not isinstance(value, str):
+            raise UsageError(f"{where} {key} must be a string")
+        if name in _CHOICES and value not in _CHOICES[name]:
+            raise UsageError(f"{where} {key} must be one of {', '.join(_CHOICES[name])}")
+        values[name] = value
+    return Config(**values)

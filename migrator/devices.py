@@ -1,0 +1,240 @@
+"""Devices: where a device is chosen, and whether a string "cuda" is a device at all."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from migrator.flow import DEVICE_NAME, Flow, Kind, is_option, option_name
+from migrator.names import FUNCTIONS, Names, Scope, argument, dotted, parameters
+
+AVAILABLE = ("torch.cuda.is_available", "torch.accelerator.is_available")
+_OTHER_DEVICES = {"cpu", "mps", "xpu", "npu", "hpu", "meta", "xla"}
+_READERS = ("get", "pop", "setdefault", "getenv")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`X if torch.cuda.is_available() else Y`: the whole and the accelerator's branch."""
+
+    node: ast.IfExp
+    device: ast.expr
+
+
+def availability_choice(names: Names, flow: Flow, call: ast.expr) -> Choice | None:
+    """The conditional expression whose whole test is the availability `call`, if it picks a device."""
+    test: ast.AST = call
+    parent = names.parents.get(call)
+    negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
+    if negated and parent is not None:
+        test, parent = parent, names.parents.get(parent)
+    if not isinstance(parent, ast.IfExp) or parent.test is not test:
+        return None
+    gpu, other = (parent.orelse, parent.body) if negated else (parent.body, parent.orelse)
+    devices = Kind.DEVICE | Kind.DEVICE_STRING
+    cpu = flow.kind(other) & Kind.CPU or _names_device(other)
+    return Choice(parent, gpu) if flow.kind(gpu) & devices and cpu else None
+
+
+def _names_device(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value in _OTHER_DEVICES
+
+
+def device_call(names: Names, node: ast.expr) -> ast.Call | None:
+    """The `torch.device(…)` call that `node` names the device of."""
+    parent = names.parents.get(node)
+    if isinstance(parent, ast.keyword):
+        parent = names.parents.get(parent)
+    if isinstance(parent, ast.Call) and names.qualified(parent.func) == "torch.device":
+        if argument(parent, 0, "type", "device") is node:
+            return parent
+    return None
+
+
+def whole_string(names: Names, node: ast.expr) -> ast.expr:
+    """The expression that builds a device string: `"cuda:" + str(i)`, `"cuda:%d" % i`, `….format(i)`."""
+    parent = names.parents.get(node)
+    if isinstance(parent, ast.BinOp) and parent.left is node:
+        return parent
+    if isinstance(parent, ast.Attribute) and parent.attr == "format":
+        call = names.call_of(parent)
+        if call is not None:
+            return call
+    return node
+
+
+def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
+    """Why it can not be shown that the string `node` names a device; None where it does."""
+    at, parent = node, names.parents.get(node)
+    while True:
+        match parent:
+            case ast.IfExp() if at is not parent.test:
+                other = parent.orelse if at is parent.body else parent.body
+                if _names_device(other) or flow.kind(other) & Kind.CPU:
+                    return None
+            case ast.Tuple() | ast.List() | ast.Set():
+                if any(_names_device(e) for e in parent.elts):
+                    return None
+                if isinstance(names.parents.get(parent), ast.Subscript):
+                    return "is part of a subscript"
+            case ast.BoolOp() | ast.Starred() | ast.FormattedValue():
+                pass
+            case ast.BinOp() if isinstance(at, ast.List):  # ["cpu"] + ["cuda"]
+                pass
+            case ast.NamedExpr(target=target):
+                return None if _is_device_target(names, flow, target) else _unknown(target)
+            case _:
+                break
+        assert isinstance(parent, ast.expr)
+        at, parent = parent, names.parents.get(parent)
+    return _role(names, flow, at, parent)
+
+
+def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None) -> str | None:
+    match parent:
+        case ast.Compare():
+            sides = [parent.left, *parent.comparators]
+            if any(flow.is_device(s) for s in sides if s is not at):
+                return None
+            return "is compared with something that is not known to be a device"
+        case ast.Assign(targets=targets):
+            if any(_is_device_target(names, flow, t) for t in targets):
+                return None
+            return _unknown(targets[0])
+        case ast.AnnAssign(target=target):
+            return None if _is_device_target(names, flow, target) else _unknown(target)
+        case ast.For(target=target) | ast.comprehension(target=target):
+            return None if _is_device_target(names, flow, target) else _unknown(target)
+        case ast.arguments():
+            return _parameter_role(names, flow, at, parent)
+        case ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            return _parameter_role(names, flow, at, parent.args)
+        case ast.Return():
+            function = names.function(parent)
+            if function is None:
+                return "is returned"
+            if DEVICE_NAME.search(function.name) or "device" in function.name:
+                return None
+            if flow.returns(function) & (Kind.CPU | Kind.DEVICE):
+                return None
+            return f"is returned by {function.name}()"
+        case ast.Dict():
+            for key, value in zip(parent.keys, parent.values, strict=True):
+                if value is at and isinstance(key, ast.Constant) and _named_device(key.value):
+                    return None
+            return "is part of a dictionary"
+        case ast.keyword(arg=name):
+            call = names.parents.get(parent)
+            if name in ("default", "choices", "const") and isinstance(call, ast.Call):
+                if is_option(call):
+                    return _option_role(call)
+            if name in ("default", "default_factory") and isinstance(call, ast.Call):  # field(default=)
+                owner = names.parents.get(call)
+                if isinstance(owner, ast.AnnAssign):
+                    return _role(names, flow, call, owner)
+            if _named_device(name):
+                return None
+            return f"is passed as {name}="
+        case ast.Call():
+            return _argument_role(names, flow, at, parent)
+        case ast.Attribute(attr="startswith"):
+            return "is asked what it starts with"
+        case ast.Subscript():
+            return "is used as a key"
+    return "its use can not be seen"
+
+
+def _argument_role(names: Names, flow: Flow, at: ast.expr, call: ast.Call) -> str | None:
+    if at not in call.args:
+        return "its use can not be seen"
+    called = names.qualified(call.func) or ""
+    position = call.args.index(at)
+    if called == "torch.device" and position == 0:
+        return None
+    if called == "getattr" and position == 2 and _named_device(_text(call.args[1])):
+        return None
+    if isinstance(call.func, ast.Attribute):
+        method = call.func.attr
+        if method == "to" and not called.startswith("torch.cuda"):
+            return None
+        if method == "startswith" and flow.is_device(call.func.value):
+            return None
+        if method in _READERS and position == 1 and _named_device(_text(call.args[0])):
+            return None
+        if method == "parametrize" and _named_device(_text(call.args[0])):
+            return None
+    local = flow.called_definition(call)
+    if isinstance(local, ast.ClassDef):
+        inits = names.scopes[local].bindings.get("__init__", [])
+        local = inits[0].node if len(inits) == 1 else None
+        position += 1
+    elif isinstance(local, FUNCTIONS) and isinstance(call.func, ast.Attribute):
+        position += 1  # self
+    if isinstance(local, ast.FunctionDef | ast.AsyncFunctionDef):
+        parameters = local.args.posonlyargs + local.args.args
+        if position < len(parameters):
+            name = parameters[position].arg
+            if _named_device(name) or used_as_device(names, flow, name, names.scopes[local]):
+                return None
+    return f"is passed to {dotted(call.func) or 'a call'}()"
+
+
+def _option_role(call: ast.Call) -> str | None:
+    name = option_name(call)
+    return None if _named_device(name) else f"is a value of the option --{name}"
+
+
+def _parameter_role(
+    names: Names, flow: Flow, default: ast.expr, arguments: ast.arguments
+) -> str | None:
+    for parameter, value in parameters(arguments):
+        if value is default:
+            function = names.parents.get(parameter)
+            if _named_device(parameter.arg):
+                return None
+            if function in names.scopes and function is not None:
+                if used_as_device(names, flow, parameter.arg, names.scopes[function]):
+                    return None
+            return f"is the default of the parameter {parameter.arg}"
+    return "its use can not be seen"
+
+
+def _is_device_target(names: Names, flow: Flow, target: ast.expr) -> bool:
+    name = dotted(target)
+    if isinstance(target, ast.Subscript):
+        return _named_device(_text(target.slice))
+    if name is None:
+        return False
+    if _named_device(name.rpartition(".")[2]):
+        return True
+    if isinstance(target, ast.Name):
+        scope = names.scope_of(target)
+        return used_as_device(names, flow, target.id, scope)
+    return False
+
+
+def used_as_device(names: Names, flow: Flow, name: str, scope: Scope) -> bool:
+    """True where the value of a name is used in a place that only takes devices."""
+    for use in names.uses(name, scope):
+        parent = names.parents.get(use)
+        if isinstance(parent, ast.keyword):
+            if parent.arg in ("device", "map_location"):
+                return True
+        elif isinstance(parent, ast.Call) and use in parent.args:
+            if names.qualified(parent.func) == "torch.device":
+                return True
+            if isinstance(parent.func, ast.Attribute) and parent.func.attr == "to":
+                return True
+    return False
+
+
+def _named_device(name: object) -> bool:
+    return isinstance(name, str) and bool(DEVICE_NAME.search(name.replace("-", "_").lstrip("_")))
+
+
+def _text(node: ast.expr) -> str:
+    return str(node.value) if isinstance(node, ast.Constant) else ""
+
+
+def _unknown(target: ast.expr) -> str:
+    return f"is stored as {dotted(target) or 'something'}, which is not known to be a device"

@@ -1,0 +1,95 @@
+"""Diagnostics: what the tool did with each GPU construct, and why."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    ERROR = "error"  # the file could not be processed
+    WARNING = "warning"  # a GPU construct is left for a person
+    ADVICE = "advice"  # nothing is wrong, but a TPU expert would mention it
+    INFO = "info"  # a construct that was rewritten, or that is right as it stands
+
+
+class Outcome(StrEnum):
+    REWRITTEN = "rewritten"
+    KEPT = "kept"
+    REPORTED = "reported"
+
+
+class Safety(StrEnum):
+    """How far an edit can be trusted (ruff's and rustfix's "applicability")."""
+
+    SAFE = "safe"  # same meaning, within the documented tolerance
+    UNSAFE = "unsafe"  # may change results; applied with --unsafe only
+    DISPLAY_ONLY = "display-only"  # never applied
+
+
+@dataclass(frozen=True, order=True)
+class Range:
+    """Lines and columns from 1, columns in characters; the end is exclusive."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def __str__(self) -> str:
+        return f"{self.line}:{self.column}"
+
+
+START = Range(1, 1, 1, 1)
+# Lines as the Python tokenizer counts them: a form feed or U+2028 does not end one.
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+
+
+@dataclass(frozen=True, order=True)
+class Diagnostic:
+    """One finding. `outcome` is None for advice and errors, which are not about a construct."""
+
+    range: Range
+    code: str
+    severity: Severity
+    message: str
+    outcome: Outcome | None = None
+    construct: str = ""  # the source text that was found, shortened
+
+
+class SourceMap:
+    """Positions of `ast` nodes in characters: `ast` itself counts UTF-8 bytes."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines = _LINE.findall(text) or [""]
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line))
+
+    def offset(self, line: int, byte_column: int) -> int:
+        """The character offset of an `ast` position (line from 1, column in UTF-8 bytes)."""
+        source = self.lines[line - 1] if line <= len(self.lines) else ""
+        if not source.isascii():
+            byte_column = len(source.encode()[:byte_column].decode(errors="ignore"))
+        return self.starts[line - 1] + byte_column
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Start and end offsets of a node, in characters."""
+        return (
+            self.offset(node.lineno, node.col_offset),  # type: ignore[attr-defined]
+            self.offset(node.end_lineno, node.end_col_offset),  # type: ignore[attr-defined]
+        )
+
+    def range(self, node: ast.AST) -> Range:
+        start, end = self.span(node)
+        line, end_line = node.lineno, node.end_lineno  # type: ignore[attr-defined]
+        return Range(
+            line, start - self.starts[line - 1] + 1, end_line, end - self.starts[end_line - 1] + 1
+        )
+
+    def code(self, node: ast.AST) -> str:
+        start, end = self.span(node)
+        return self.text[start:end]

@@ -1,0 +1,110 @@
+"""Discovery: which files a path means, and reading them."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from migrator.targets import RUNTIME
+
+_SKIPPED = frozenset({
+    ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "__pycache__", "node_modules",
+    "site-packages", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".eggs", ".ipynb_checkpoints",
+})  # fmt: skip
+
+
+@dataclass
+class Found:
+    """The Python files below some paths, in a fixed order, and what could not be looked into."""
+
+    files: list[Path] = field(default_factory=list)
+    errors: list[tuple[Path, str]] = field(default_factory=list)
+
+
+def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Found:
+    """All `.py` files below `paths`; a file that is named itself is taken whatever its name.
+
+    Folders of environments, caches and version control, bundled runtimes, and what `exclude` (shell
+    patterns on the path or a name) matches are passed over. Links to folders are not followed.
+    """
+    found = Found()
+    seen: set[Path] = set()
+    for path in paths:
+        candidates = _walk(path, exclude, found) if path.is_dir() else [path]
+        for file in candidates:
+            real = file.resolve()
+            if real not in seen:
+                seen.add(real)
+                found.files.append(file)
+    found.files.sort()
+    return found
+
+
+def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
+    def failed(error: OSError) -> None:
+        found.errors.append((Path(error.filename or top), error.strerror or str(error)))
+
+    for folder, folders, files in os.walk(top, onerror=failed):
+        at = Path(folder)
+        folders[:] = [
+            name
+            for name in folders
+            if name not in _SKIPPED
+            and not is_bundled_runtime(at / name)
+            and not os.path.exists(at / name / "pyvenv.cfg")
+            and not _excluded(at / name, top, exclude)
+        ]
+        for name in files:
+            if name.endswith(".py") and not _excluded(at / name, top, exclude):
+                yield at / name
+
+
+def is_bundled_runtime(folder: Path) -> bool:
+    """True for a runtime that a migration has written beside a project."""
+    return folder.name == RUNTIME and (folder / "__init__.py").is_file()
+
+
+def _excluded(path: Path, top: Path, patterns: Sequence[str]) -> bool:
+    relative = path.relative_to(top).as_posix()
+    return any(
+        fnmatch.fnmatch(relative, p.rstrip("/"))
+        or fnmatch.fnmatch(path.name, p.rstrip("/"))
+        or fnmatch.fnmatch(relative, f"{p.rstrip('/')}/*")
+        for p in patterns
+    )
+
+
+def project_root(path: Path) -> Path:
+    """The top of the version-controlled tree around `path`, else its folder."""
+    folder = path if path.is_dir() else path.parent
+    for candidate in (folder, *folder.parents):
+        if (candidate / ".git").exists():
+            return candidate
+    return folder
+
+
+class Disk:
+    """Reads files and lists folders, each at most once (a `facts.Reader`)."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, bytes | None] = {}
+        self._folders: dict[Path, frozenset[str]] = {}
+
+    def read(self, path: Path) -> bytes | None:
+        if path not in self._files:
+            try:
+                self._files[path] = path.read_bytes()
+            except OSError:
+                self._files[path] = None
+        return self._files[path]
+
+    def list(self, folder: Path) -> frozenset[str]:
+        if folder not in self._folders:
+            try:
+                self._folders[folder] = frozenset(os.listdir(folder))
+            except OSError:
+                self._folders[folder] = frozenset()
+        return self._folders[folder]

@@ -1,0 +1,279 @@
+"""Facts: what a file, and the project files that it imports, mean for a rewrite.
+
+`ProjectFacts` follows imports up to the project's root, whatever paths were given on the command
+line, so that one file always migrates to the same bytes. It reads through an injected `Reader`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from migrator import inventory
+from migrator.flow import Flow, Kind
+from migrator.names import Names, dotted
+from migrator.formats.python import decode
+
+_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^\r\n]*)|import[ \t]+([^\r\n]+))", re.M)
+_MAIN_GUARD = re.compile(rb"^if\s*\(?\s*(?:__name__|[\"']__main__[\"'])\s*==", re.M)
+# Top-level calls that library modules make too: they do not make a module a script.
+_HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", "plt", "np", "numpy",
+             "random", "torch", "th", "sns", "setattr", "register", "cv2", "multiprocessing", "mp",
+             "__all__"}  # fmt: skip
+
+
+class Reader(Protocol):
+    """Where the facts of other files come from."""
+
+    def read(self, path: Path) -> bytes | None:
+        """The content of a file, None where it is none or can not be read."""
+
+    def list(self, folder: Path) -> frozenset[str]:
+        """Names in a folder, empty where it is none."""
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What other files need to know of one file."""
+
+    names: Names
+    flow: Flow
+    has_constructs: bool
+
+
+def collect(tree: ast.Module) -> FileFacts:
+    """The facts of one parsed file, without those of its imports."""
+    names = Names(tree)
+    flow = Flow(names)
+    return FileFacts(names, flow, next(inventory.find(names, flow), None) is not None)
+
+
+def is_script(names: Names) -> bool | None:
+    """True for a program that is started, False for a library, None where only callers tell."""
+    active = False
+    for statement in names.tree.body:
+        if isinstance(statement, ast.If) and _is_main_guard(statement.test):
+            return True
+        active = active or _is_active(statement)
+    if any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports):
+        return False
+    return None if active else False
+
+
+def _is_main_guard(test: ast.expr) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(test))
+
+
+def _is_active(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.For() | ast.While() | ast.With() | ast.AsyncFor() | ast.AsyncWith():
+            return True
+        case ast.Expr(value=ast.Call(func=func)):
+            return (dotted(func) or "").partition(".")[0] not in _HARMLESS
+        case ast.Assign(value=value):
+            return any(
+                isinstance(n, ast.Call)
+                and isinstance(n.func, ast.Attribute)
+                and n.func.attr in ("cuda", "to", "parse_args")
+                for n in ast.walk(value)
+            )
+        case ast.If(body=body, orelse=orelse):
+            return any(_is_active(s) for s in [*body, *orelse])
+        case ast.Try(body=body):
+            return any(_is_active(s) for s in body)
+    return False
+
+
+class ProjectFacts:
+    """Facts of the project files that one file imports, directly or not.
+
+    `root` is the top of the version-controlled tree (else the path that was given).
+    """
+
+    def __init__(self, path: Path, root: Path, reader: Reader, cache: ProjectCache) -> None:
+        self.path, self.root, self.reader, self.cache = path, root, reader, cache
+
+    # ---- imported values ------------------------------------------------------------------
+
+    def kind(self, qualname: str, depth: int = 0) -> Kind:
+        """What a name that this file imports from the project is, or returns when called."""
+        found = self._definition(qualname)
+        if found is None or depth > 4:
+            return Kind.NOTHING
+        facts, name, path = found
+        kinds = Kind.NOTHING
+        for binding in facts.names.top.bindings.get(name, ()):
+            match binding.node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    kinds |= facts.flow.returns(binding.node)
+                case ast.ClassDef() if facts.flow.is_module_class(binding.node):
+                    kinds |= Kind.MODULE
+            if binding.kind == "assign":
+                kinds |= facts.flow.kind(binding.value)
+            elif binding.kind == "import" and binding.qualname:
+                there = ProjectFacts(path, self.root, self.reader, self.cache)
+                kinds |= there.kind(binding.qualname, depth + 1)
+        return kinds
+
+    def _definition(self, qualname: str) -> tuple[FileFacts, str, Path] | None:
+        module, _, name = qualname.rpartition(".")
+        if not module or module.startswith("torch."):
+            return None
+        path = self.resolve(module if module.strip(".") else module + ".")
+        facts = self.cache.facts(path) if path else None
+        return (facts, name, path) if facts and path else None
+
+    # ---- imports --------------------------------------------------------------------------
+
+    def resolve(self, module: str) -> Path | None:
+        """The project file of a module as this file imports it (`utils.dist`, `..models`)."""
+        level = len(module) - len(module.lstrip("."))
+        parts = [p for p in module.lstrip(".").split(".") if p]
+        if level:
+            folder = self.path.parent
+            for _ in range(level - 1):
+                folder = folder.parent
+            return self._module(folder, parts)
+        folder = self.path.parent
+        while True:
+            for base in (folder, folder / "src"):
+                found = self._module(base, parts)
+                if found is not None and found != self.path:
+                    return found
+            if folder == self.root or self.root not in folder.parents:
+                return None
+            folder = folder.parent
+
+    def _module(self, folder: Path, parts: list[str]) -> Path | None:
+        for part in parts[:-1]:
+            if part not in self.reader.list(folder):
+                return None
+            folder = folder / part
+        listing = self.reader.list(folder)
+        if not parts:
+            return folder / "__init__.py" if "__init__.py" in listing else None
+        if f"{parts[-1]}.py" in listing:
+            return folder / f"{parts[-1]}.py"
+        if parts[-1] in listing and "__init__.py" in self.reader.list(folder / parts[-1]):
+            return folder / parts[-1] / "__init__.py"
+        return None
+
+    def imports(self, path: Path) -> list[Path]:
+        """Project files that a file imports."""
+        known = self.cache.imports.get(path)
+        if known is None:
+            source = self.reader.read(path) or b""
+            here = ProjectFacts(path, self.root, self.reader, self.cache)
+            modules = dict.fromkeys(_imported_modules(source))
+            found = (here.resolve(module) for module in modules)
+            known = self.cache.imports[path] = list(dict.fromkeys(p for p in found if p))
+        return known
+
+    def imports_gpu_code(self) -> bool:
+        """True where a file that this one imports, directly or not, holds a GPU construct."""
+        seen = {self.path}
+        queue = self.imports(self.path)[:]
+        while queue:
+            path = queue.pop()
+            if path in seen:
+                continue
+            seen.add(path)
+            if self.cache.has_constructs(path):
+                return True
+            queue += self.imports(path)
+        return False
+
+    def may_start_gpu_code(self, source: bytes) -> bool:
+        """A cheap answer for files without any token: a script that imports GPU modules."""
+        return _MAIN_GUARD.search(source) is not None and self.imports_gpu_code()
+
+    def is_imported(self) -> bool:
+        """True where a file beside this one imports it."""
+        stem = self.path.stem
+        word = re.compile(rb"\b" + re.escape(stem.encode()) + rb"\b")
+        for name in self.reader.list(self.path.parent):
+            other = self.path.parent / name
+            if name.endswith(".py") and other != self.path:
+                source = self.reader.read(other) or b""
+                if word.search(source) and self.path in self.imports(other):
+                    return True
+        return False
+
+    def import_root(self) -> Path:
+        """The folder that must be on `sys.path` for this file's imports to work.
+
+        A script's own folder; for a module, the folder from which a project file imports it,
+        else the folder above its outermost package.
+        """
+        source = self.reader.read(self.path) or b""
+        folder = self.path.parent
+        if _MAIN_GUARD.search(source):
+            return folder if "__init__.py" not in self.reader.list(folder) else self._above_package()
+        at = folder
+        while True:
+            for name in sorted(self.reader.list(at)):
+                if name.endswith(".py") and at / name != self.path:
+                    if self.path in self._reached(at / name):
+                        return at
+            if at == self.root or self.root not in at.parents:
+                return self._above_package()
+            at = at.parent
+
+    def _reached(self, path: Path) -> set[Path]:
+        seen: set[Path] = set()
+        queue = self.imports(path)[:]
+        while queue:
+            at = queue.pop()
+            if at not in seen:
+                seen.add(at)
+                queue += self.imports(at)
+        return seen
+
+    def _above_package(self) -> Path:
+        folder = self.path.parent
+        while "__init__.py" in self.reader.list(folder) and self.root in folder.parents:
+            folder = folder.parent
+        return folder
+
+
+def _imported_modules(source: bytes) -> Iterator[str]:
+    for match in _IMPORT.finditer(source):
+        module, names, plain = (part.decode("ascii", "ignore") if part else "" for part in match.groups())
+        if module:
+            yield module
+            for name in re.findall(r"\w+", names.partition("#")[0]):  # `from pkg import module`
+                yield f"{module}{'' if module.endswith('.') else '.'}{name}"
+        for part in plain.partition("#")[0].split(","):
+            if part.strip():
+                yield part.split()[0]
+
+
+class ProjectCache:
+    """What is known of the project's files, shared by all files of one run."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.imports: dict[Path, list[Path]] = {}
+        self._facts: dict[Path, FileFacts | None] = {}
+
+    def facts(self, path: Path) -> FileFacts | None:
+        if path not in self._facts:
+            self._facts[path] = None
+            source = self.reader.read(path)
+            if source is not None:
+                try:
+                    self._facts[path] = collect(ast.parse(decode(source).text))
+                except (SyntaxError, ValueError, RecursionError, UnicodeError):
+                    pass
+        return self._facts[path]
+
+    def has_constructs(self, path: Path) -> bool:
+        source = self.reader.read(path)
+        if source is None or not inventory.TOKENS.search(source):
+            return False
+        facts = self.facts(path)
+        return facts is not None and facts.has_constructs

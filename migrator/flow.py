@@ -1,0 +1,359 @@
+"""Flow: a light, local inference of what a value is (a device, a tensor, an optimizer, …).
+
+Nothing is executed. Every assignment of a name counts, whatever the order, so a kind means "may be".
+Where the source does not tell, names do (`rank`, `device`), and callers treat those as weaker.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from enum import Flag, auto
+
+from migrator.names import Binding, Names, argument, dotted
+
+DEVICE_NAME = re.compile(r"(?:^|_)(?:devices?|dev|map_location)(?:$|_(?:type|str|name|id)$)|^cuda_?dev", re.I)
+RANK_NAME = re.compile(r"^(?:local_?|global_?|proc_?)?rank$|^gpu(?:_?id|_?idx|_?num)?$|^device_?id$|^cuda_?id$", re.I)
+CUDA_STRING = re.compile(r"cuda(?::\d+)?\Z")
+TENSOR_TYPE = re.compile(r"torch\.cuda\.(?:sparse\.)?(\w*Tensor)\Z")
+
+
+class Kind(Flag):
+    """What a value may be; `NOTHING` where the source does not tell."""
+
+    NOTHING = 0
+    DEVICE = auto()  # a torch.device
+    DEVICE_STRING = auto()  # "cuda", "cuda:1", f"cuda:{i}"
+    DEVICE_INT = auto()  # a rank or an index used as a device
+    CPU = auto()  # "cpu" or torch.device("cpu")
+    TENSOR = auto()
+    MODULE = auto()
+    OPTIMIZER = auto()
+    SCALER = auto()
+    LOADER = auto()
+    STREAM = auto()
+    EVENT = auto()
+    GENERATOR = auto()
+    TENSOR_TYPE = auto()  # torch.cuda.FloatTensor
+    INT = auto()
+    STRING = auto()
+    BOOL = auto()
+    DTYPE = auto()
+
+
+ANY_DEVICE = Kind.DEVICE | Kind.DEVICE_STRING | Kind.DEVICE_INT
+_DTYPES = {
+    "float16", "half", "bfloat16", "float32", "float", "float64", "double", "int8", "uint8",
+    "int16", "short", "int32", "int", "int64", "long", "bool", "complex64", "complex128",
+}  # fmt: skip
+_CONSTRUCTED = {
+    "torch.device": Kind.DEVICE,
+    "torch.accelerator.current_accelerator": Kind.DEVICE,
+    "torch.cuda.current_device": Kind.DEVICE_INT,
+    "torch.distributed.get_rank": Kind.DEVICE_INT,
+    "torch.cuda.Event": Kind.EVENT,
+    "torch.Event": Kind.EVENT,
+    "torch.cuda.Stream": Kind.STREAM,
+    "torch.cuda.current_stream": Kind.STREAM,
+    "torch.cuda.default_stream": Kind.STREAM,
+    "torch.Generator": Kind.GENERATOR,
+    "torch.cuda.amp.GradScaler": Kind.SCALER,
+    "torch.amp.GradScaler": Kind.SCALER,
+    "torch.utils.data.DataLoader": Kind.LOADER,
+    "torch.load": Kind.NOTHING,
+    "torch.compile": Kind.MODULE,
+    "torch.hub.load": Kind.MODULE,
+    "int": Kind.INT,
+    "str": Kind.STRING,
+    "bool": Kind.BOOL,
+}
+_SAME_KIND = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "eval", "train", "detach",
+              "contiguous", "clone", "requires_grad_", "pin_memory"}  # fmt: skip
+
+
+class Flow:
+    """Kinds of expressions in one file; `imported` answers for names of other project files."""
+
+    def __init__(self, names: Names, imported: Callable[[str], Kind] | None = None) -> None:
+        self.names = names
+        self._imported = imported or (lambda qualname: Kind.NOTHING)
+        self._kinds: dict[ast.AST, Kind] = {}
+        self._options: dict[str, ast.Call] | None = None
+
+    def kind(self, node: ast.expr | None) -> Kind:
+        """Every kind that `node` may have."""
+        if node is None:
+            return Kind.NOTHING
+        known = self._kinds.get(node)
+        if known is None:
+            self._kinds[node] = Kind.NOTHING  # a value defined by itself adds nothing
+            known = self._kinds[node] = self._infer(node)
+        return known
+
+    def _infer(self, node: ast.expr) -> Kind:
+        match node:
+            case ast.Constant():
+                return _constant(node.value)
+            case ast.JoinedStr(values=[ast.Constant(value=str(head)), *_]) if head.startswith("cuda"):
+                return Kind.DEVICE_STRING
+            case ast.JoinedStr():
+                return Kind.STRING
+            case ast.IfExp():
+                return self.kind(node.body) | self.kind(node.orelse)
+            case ast.BoolOp():
+                kinds = Kind.NOTHING
+                for value in node.values:
+                    kinds |= self.kind(value)
+                return kinds
+            case ast.NamedExpr() | ast.Await():
+                return self.kind(node.value)
+            case ast.Compare():
+                return Kind.BOOL
+            case ast.UnaryOp():
+                return Kind.BOOL if isinstance(node.op, ast.Not) else self.kind(node.operand)
+            case ast.BinOp():
+                return self._binary(node)
+            case ast.Call():
+                return self._call(node)
+            case ast.Name():
+                return self._name(node)
+            case ast.Attribute():
+                return self._attribute(node)
+        return Kind.NOTHING
+
+    def _binary(self, node: ast.BinOp) -> Kind:
+        left, right = self.kind(node.left), self.kind(node.right)
+        if isinstance(node.op, ast.Mod) and any(
+            self.names.qualified(part) == "torch.cuda.device_count" for part in ast.walk(node.right)
+        ):
+            return Kind.DEVICE_INT | Kind.INT  # rank % torch.cuda.device_count()
+        if isinstance(node.left, ast.Constant) and isinstance(node.left.value, str):
+            return Kind.DEVICE_STRING if node.left.value.startswith("cuda:") else Kind.STRING
+        return (left | right) & (Kind.TENSOR | Kind.INT)
+
+    def _call(self, node: ast.Call) -> Kind:
+        name = self.names.qualified(node.func)
+        if name:
+            if name in _CONSTRUCTED:
+                kind = _CONSTRUCTED[name]
+                if name == "torch.device" and _is_cpu(argument(node, 0, "type", "device")):
+                    return Kind.CPU
+                if name == "int" and node.args and _mentions_rank(node.args[0]):
+                    return Kind.INT | Kind.DEVICE_INT
+                return kind
+            if name == "getattr" and len(node.args) == 3:
+                return self.kind(node.args[2])
+            if name.startswith("torch.optim.") and name.rpartition(".")[2][0].isupper():
+                return Kind.NOTHING if "lr_scheduler" in name else Kind.OPTIMIZER
+            if name.startswith("torch.nn.") and name.rpartition(".")[2][0].isupper():
+                return Kind.MODULE
+            if name.startswith("torch.nn.functional."):
+                return Kind.TENSOR
+            if name.startswith("torch.") and name.count(".") == 1:
+                return Kind.TENSOR
+            if name.startswith("torchvision.models."):
+                return Kind.MODULE
+        local = self._called_definition(node.func)
+        if isinstance(local, ast.ClassDef):
+            return Kind.MODULE if self.is_module_class(local) else Kind.NOTHING
+        if isinstance(local, ast.FunctionDef | ast.AsyncFunctionDef):
+            return self.returns(local)
+        if isinstance(node.func, ast.Attribute):
+            if node.func.attr == "format" and isinstance(node.func.value, ast.Constant):
+                text = node.func.value.value
+                cuda = isinstance(text, str) and text.startswith("cuda:")
+                return Kind.DEVICE_STRING if cuda else Kind.STRING
+            if node.func.attr in _SAME_KIND:
+                return self.kind(node.func.value)
+        return self._imported(name) if name else Kind.NOTHING
+
+    def _called_definition(self, func: ast.expr) -> ast.AST | None:
+        """The definition in this file that a call reaches, if it is the only one."""
+        if isinstance(func, ast.Name):
+            bindings = self.names.lookup(func)
+            if len(bindings) == 1 and bindings[0].kind in ("def", "class"):
+                return bindings[0].node
+        if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
+            owner = self.names.owner_class(func.value)
+            if owner is not None:
+                methods = self.names.scopes[owner].bindings.get(func.attr, [])
+                if len(methods) == 1 and methods[0].kind == "def":
+                    return methods[0].node
+        return None
+
+    def called_definition(self, call: ast.Call) -> ast.AST | None:
+        return self._called_definition(call.func)
+
+    def returns(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Kind:
+        """What a function may return, from its `return` statements."""
+        if function in self._kinds:
+            return self._kinds[function]
+        self._kinds[function] = Kind.NOTHING
+        kinds = Kind.NOTHING
+        stack: list[ast.AST] = list(function.body)
+        while stack:
+            node = stack.pop()
+            if isinstance(node, ast.Return):
+                kinds |= self.kind(node.value)
+            elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                stack.extend(c for c in ast.iter_child_nodes(node) if not isinstance(c, ast.expr))
+        self._kinds[function] = kinds
+        return kinds
+
+    def is_module_class(self, node: ast.ClassDef, depth: int = 0) -> bool:
+        for base in node.bases:
+            name = self.names.qualified(base) or dotted(base) or ""
+            if name.startswith("torch.nn.") or name.rpartition(".")[2].endswith("Module"):
+                return True
+            local = self._called_definition(base)
+            if isinstance(local, ast.ClassDef) and depth < 8:
+                if self.is_module_class(local, depth + 1):
+                    return True
+        return False
+
+    def _name(self, node: ast.Name) -> Kind:
+        if self.names.qualified(node):
+            return self._imported_value(node)
+        kinds = Kind.NOTHING
+        for binding in self.names.lookup(node):
+            kinds |= self._binding(binding)
+        if not kinds and RANK_NAME.search(node.id):
+            return Kind.DEVICE_INT
+        return kinds
+
+    def _imported_value(self, node: ast.expr) -> Kind:
+        name = self.names.qualified(node) or ""
+        if TENSOR_TYPE.match(name):
+            return Kind.TENSOR_TYPE
+        if name.startswith("torch.") and name[6:] in _DTYPES:
+            return Kind.DTYPE
+        return self._imported(name)
+
+    def _binding(self, binding: Binding) -> Kind:
+        kinds = Kind.NOTHING
+        if binding.kind in ("assign", "param"):
+            kinds = self.kind(binding.value)
+        if binding.kind == "with" and binding.value is not None:
+            kinds = self.kind(binding.value)
+        if binding.kind == "loop" and isinstance(binding.value, ast.Tuple | ast.List):
+            for element in binding.value.elts:
+                kinds |= self.kind(element)
+        return kinds | self._annotated(binding.annotation)
+
+    def _annotated(self, annotation: ast.expr | None) -> Kind:
+        kinds = Kind.NOTHING
+        for part in ast.walk(annotation) if annotation is not None else ():
+            name = self.names.qualified(part) if isinstance(part, ast.Name | ast.Attribute) else None
+            kinds |= {
+                "torch.device": Kind.DEVICE,
+                "torch.Tensor": Kind.TENSOR,
+                "torch.nn.Module": Kind.MODULE,
+                "torch.optim.Optimizer": Kind.OPTIMIZER,
+                "torch.Generator": Kind.GENERATOR,
+                "int": Kind.INT,
+                "str": Kind.STRING,
+                "bool": Kind.BOOL,
+            }.get(name or "", Kind.NOTHING)
+        return kinds
+
+    def _attribute(self, node: ast.Attribute) -> Kind:
+        if self.names.qualified(node):
+            return self._imported_value(node)
+        kinds = Kind.NOTHING
+        if isinstance(node.value, ast.Name):
+            owner = self.names.owner_class(node.value)
+            if owner is not None:
+                kinds = self.class_attribute(owner, node.attr)
+        name = dotted(node)
+        for value in self.names.dotted_assignments.get(name or "", ()):
+            kinds |= self.kind(value)
+        if not kinds and isinstance(node.value, ast.Name):
+            option = self.command_line_option(node.attr)
+            if option is not None:
+                kinds = self.kind(argument(option, None, "default"))
+                if self.names.qualified(argument(option, None, "type") or node.value) == "int":
+                    kinds |= Kind.INT
+        if not kinds and node.attr == "device":
+            return Kind.DEVICE
+        if not kinds and RANK_NAME.search(node.attr):
+            return Kind.DEVICE_INT
+        return kinds
+
+    def class_attribute(self, owner: ast.ClassDef, name: str) -> Kind:
+        kinds = Kind.NOTHING
+        for value in self.names.class_attributes[owner].get(name, ()):
+            kinds |= self.kind(value)
+        for binding in self.names.scopes[owner].bindings.get(name, ()):
+            if binding.kind == "def" and isinstance(binding.node, ast.FunctionDef):
+                if any(dotted(d) == "property" for d in binding.node.decorator_list):
+                    kinds |= self.returns(binding.node)
+            else:
+                kinds |= self._binding(binding)
+        return kinds
+
+    def command_line_option(self, attribute: str) -> ast.Call | None:
+        """The `add_argument` (or click option) call that defines `args.<attribute>`."""
+        if self._options is None:
+            self._options = {}
+            for node in self.names.order:
+                if isinstance(node, ast.Call) and is_option(node):
+                    self._options.setdefault(option_name(node), node)
+        return self._options.get(attribute)
+
+    def is_device(self, node: ast.expr) -> bool:
+        """True where `node` is, or by its name is meant to be, a device or a device's name."""
+        match node:
+            case ast.Attribute(attr="type", value=owner):
+                return self.is_device(owner)
+            case ast.Call(func=ast.Name(id="str"), args=[inner]):
+                return self.is_device(inner)
+            case ast.Call(func=ast.Attribute(value=owner, attr="lower" | "strip")):
+                return self.is_device(owner)
+            case ast.Subscript(value=owner, slice=ast.Constant(value=str(key))):
+                return bool(DEVICE_NAME.search(key))
+        if self.kind(node) & (Kind.DEVICE | Kind.DEVICE_STRING):
+            return True
+        last = (dotted(node) or "").rpartition(".")[2]
+        return bool(last and DEVICE_NAME.search(last))
+
+
+def is_option(call: ast.Call) -> bool:
+    """`parser.add_argument("--x")`, `@click.option("--x")`, `typer`-like calls with a flag string."""
+    last = (dotted(call.func) or "").rpartition(".")[2]
+    return last in ("add_argument", "option") and bool(call.args)
+
+
+def option_name(call: ast.Call) -> str:
+    """The attribute that argparse stores an option under."""
+    dest = argument(call, None, "dest")
+    if isinstance(dest, ast.Constant):
+        return str(dest.value)
+    flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    long = [f for f in flags if f.startswith("--")] or flags or [""]
+    return long[0].lstrip("-").replace("-", "_")
+
+
+def _constant(value: object) -> Kind:
+    if isinstance(value, bool):
+        return Kind.BOOL
+    if isinstance(value, int):
+        return Kind.INT
+    if isinstance(value, str):
+        if CUDA_STRING.match(value):
+            return Kind.DEVICE_STRING
+        if TENSOR_TYPE.match(value):
+            return Kind.TENSOR_TYPE
+        return Kind.CPU if value == "cpu" else Kind.STRING
+    return Kind.NOTHING
+
+
+def _is_cpu(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value == "cpu"
+
+
+def _mentions_rank(node: ast.AST) -> bool:
+    return any(
+        isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.endswith("RANK")
+        for part in ast.walk(node)
+    )

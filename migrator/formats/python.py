@@ -1,0 +1,35 @@
+"""Python source as bytes and as text: encoding cookie, BOM and line ends come back as they were."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import tokenize
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Source:
+    """Decoded source text with what is needed to encode it again."""
+
+    text: str
+    encoding: str
+    bom: bool
+
+    def encode(self, text: str) -> bytes:
+        return (codecs.BOM_UTF8 if self.bom else b"") + text.encode(self.encoding)
+
+
+def decode(source: bytes) -> Source:
+    """Decode as Python would.
+
+    Raises:
+        SyntaxError: unknown or contradictory encoding.
+        UnicodeDecodeError: bytes that the encoding does not allow.
+    """
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+    bom = source.startswith(codecs.BOM_UTF8)
+    if bom:
+        source = source[len(codecs.BOM_UTF8) :]
+        encoding = "utf-8"
+    return Source(source.decode(encoding), encoding, bom)

@@ -1,0 +1,183 @@
+"""Imports: add what new code needs, take out what nothing uses any more. Runs last, once a file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+
+from migrator.edits import Delete, DropNames, Edit, Insert
+from migrator.names import Names
+
+# Names that are only taken out of an import if they came from here.
+_GPU_MODULES = ("torch.cuda", "torch.amp", "torch.backends", "torch.autocast", "torch.accelerator")
+_GPU_NAMES = ("torch.device", "torch.inference_mode", "torch.compile", "torch.save")
+
+
+def statement_for(module: str) -> str:
+    """The import statement of a required module (`a.b as c` keeps its alias)."""
+    return f"import {module}"
+
+
+def local_name(module: str) -> str:
+    path, _, alias = module.partition(" as ")
+    return alias or path.partition(".")[0]
+
+
+def qualified_name(module: str) -> str:
+    path, _, alias = module.partition(" as ")
+    return path if alias else path.partition(".")[0]
+
+
+def taken_names(names: Names, modules: Iterable[str]) -> list[str]:
+    """Local names of required modules that the file already uses for something else."""
+    taken = []
+    for module in modules:
+        name, meaning = local_name(module), qualified_name(module)
+        for scope in names.scopes.values():
+            for binding in scope.bindings.get(name, ()):
+                if binding.kind != "import" or binding.qualname != meaning:
+                    taken.append(name)
+    return taken
+
+
+def edits(names: Names, modules: Sequence[str], removed: set[ast.AST]) -> list[Edit]:
+    """Edits that add `modules` and take out imports whose every use is in `removed`."""
+    result: list[Edit] = []
+    missing = [m for m in modules if not _is_imported(names, m)]
+    if missing:
+        anchor, before = _anchor(names)
+        groups: dict[tuple[int, bool], list[str]] = {}
+        anchors: dict[int, ast.stmt | None] = {}
+        for module in sorted(missing, key=_sort_key):
+            at, ahead = _sorted_place(names, anchor, before, module)
+            anchors[id(at)] = at
+            groups.setdefault((id(at), ahead), []).append(statement_for(module))
+        for (key, ahead), lines in groups.items():
+            result.append(Insert(names.tree, anchors[key], lines, before=ahead))
+    result.extend(_unused(names, removed))
+    return result
+
+
+def _is_imported(names: Names, module: str) -> bool:
+    return any(
+        b.kind == "import" and b.qualname == qualified_name(module)
+        for b in names.top.bindings.get(local_name(module), ())
+    )
+
+
+def _anchor(names: Names) -> tuple[ast.stmt | None, bool]:
+    """The top-level statement that first imports torch; else where imports belong."""
+    body = names.tree.body
+    for statement in body:
+        for node in ast.walk(statement) if not _is_definition(statement) else ():
+            if isinstance(node, ast.Import) and any(a.name.split(".")[0] == "torch" for a in node.names):
+                return statement, False
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+                return statement, False
+    last: ast.stmt | None = None
+    for statement in body:
+        if isinstance(statement, ast.Import | ast.ImportFrom) or _is_docstring(statement):
+            last = statement
+        else:
+            break
+    if last is not None:
+        return last, False
+    return (body[0] if body else None), True
+
+
+def _sorted_place(
+    names: Names, anchor: ast.stmt | None, before: bool, module: str
+) -> tuple[ast.stmt | None, bool]:
+    """Behind the anchor, past the imports of the same run that sort before `module`."""
+    body = names.tree.body
+    if anchor is None or before or anchor not in body:
+        return anchor, before
+    run = [anchor]
+    for statement in body[body.index(anchor) + 1 :]:
+        if _import_name(statement) is None or statement.lineno != (run[-1].end_lineno or 0) + 1:
+            break
+        run.append(statement)
+    if isinstance(anchor, ast.Import):  # in the usual style, `import` stands before `from`
+        plain = [i for i, s in enumerate(run) if isinstance(s, ast.Import)]
+        run = run[: plain[-1] + 1]
+    at = anchor
+    for statement in run[1:]:
+        if (_import_name(statement) or "") > _sort_key(module):
+            break
+        at = statement
+    return at, False
+
+
+def _import_name(statement: ast.stmt) -> str | None:
+    match statement:
+        case ast.Import(names=[alias, *_]):
+            return alias.name.lower()
+        case ast.ImportFrom(level=0, module=str(module)):
+            return module.lower()
+    return None
+
+
+def _sort_key(module: str) -> str:
+    return module.partition(" as ")[0].lower()
+
+
+def _unused(names: Names, removed: set[ast.AST]) -> list[Edit]:
+    result: list[Edit] = []
+    top = set(names.tree.body)
+    for statement in names.imports:
+        if statement not in top:
+            continue  # below `try` or `if`, an import is a question; it stays
+        gone = [alias for alias in statement.names if _lost_all_uses(names, statement, alias, removed)]
+        if len(gone) == len(statement.names):
+            result.append(Delete(statement))
+        elif gone:
+            result.append(DropNames(statement, gone))
+    return result
+
+
+def _lost_all_uses(
+    names: Names, statement: ast.Import | ast.ImportFrom, alias: ast.alias, removed: set[ast.AST]
+) -> bool:
+    if isinstance(statement, ast.ImportFrom):
+        meaning = f"{statement.module}.{alias.name}" if not statement.level else ""
+    elif alias.asname:
+        meaning = alias.name
+    else:
+        return False  # `import torch.cuda` binds torch
+    if not meaning.startswith(_GPU_MODULES) and meaning not in _GPU_NAMES:
+        return False
+    name = alias.asname or alias.name
+    if len(names.top.bindings.get(name, ())) != 1:
+        return False
+    uses = list(names.uses(name, names.top))
+    return bool(uses) and all(use in removed for use in uses)
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _is_definition(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+
+
+def last_import(names: Names, stop: set[ast.AST]) -> ast.stmt | None:
+    """The last top-level import (or block of imports) before the first statement in `stop`."""
+    last: ast.stmt | None = None
+    for statement in names.tree.body:
+        if statement in stop:
+            break
+        if _holds_import(statement):
+            last = statement
+    if last is None and names.tree.body and _is_docstring(names.tree.body[0]):
+        return names.tree.body[0]
+    return last
+
+
+def _holds_import(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Import() | ast.ImportFrom():
+            return True
+        case ast.Try(body=body) | ast.If(body=body):
+            return any(_holds_import(s) for s in body)
+    return False

@@ -1,0 +1,220 @@
+"""Inventory: what counts as a GPU construct. The one place that decides what must be accounted for.
+
+Each construct that `find` yields ends as exactly one of rewritten, kept or reported.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from migrator.flow import CUDA_STRING, TENSOR_TYPE, Flow, Kind
+from migrator.names import Names, argument
+
+# A file without any of these bytes holds no construct: it is not even parsed.
+TOKENS = re.compile(
+    rb"cuda|cudnn|nccl|autocast|GradScaler|pin_memory|inference_mode|accelerator"
+    rb"|torch\.compile|torch\.load|torch\.save|set_default_device|set_default_tensor_type"
+    rb"|set_default_dtype|set_float32_matmul_precision|decode_image|read_image|DataParallel|torch\.distributed"
+    rb"|get_device\(|\.half\(|record_stream|apex|flash_attn|xformers|bitsandbytes|triton|deepspeed"
+    rb"|transformer_engine|tensorrt|cupy|pynvml|nvidia|torchao|mamba_ssm|\.to\((?:\w*rank|gpu|\d)"
+    rb"|\.to\(self\.(?:\w*rank|gpu)|device=(?:\w*rank|gpu|\d)|torch import (?:.*\b)?(?:load|save)"
+    rb"|torch\.device\((?:\w*rank|gpu|\d)"
+)
+
+NAMES = frozenset({
+    "torch.autocast", "torch.set_autocast_enabled", "torch.set_autocast_gpu_dtype",
+    "torch.get_autocast_gpu_dtype", "torch.set_default_tensor_type", "torch.set_default_device",
+    "torch.set_default_dtype", "torch.set_float32_matmul_precision", "torch.inference_mode", "torch.compile", "torch.load",
+    "torch.save", "torch.Stream", "torch.Event", "torch.Tensor.cuda", "torch.nn.Module.cuda",
+    "torch.Tensor.pin_memory", "torch.Tensor.half", "torch.nn.Module.half",
+    "torch.nn.DataParallel", "torch.nn.SyncBatchNorm", "torch.multiprocessing.spawn",
+    "torchvision.io.decode_image", "torchvision.io.read_image",
+    "torchvision.io.image.decode_image", "torchvision.io.image.read_image",
+    "torch.version.cuda", "torch.version.hip", "torch.backends.cuda", "torch.backends.cudnn",
+})  # fmt: skip
+PREFIXES = (
+    "torch.cuda", "torch.accelerator", "torch.amp", "torch.distributed", "torch.backends.cuda.",
+    "torch.backends.cudnn.", "torch.nn.parallel.", "torch.utils.cpp_extension",
+)  # fmt: skip
+
+# Libraries that only exist for CUDA; an import of one is a construct.
+CUDA_LIBRARIES = frozenset({
+    "apex", "flash_attn", "flash_attn_interface", "flash_attn_2_cuda", "xformers", "bitsandbytes",
+    "triton", "deepspeed", "transformer_engine", "tensorrt", "torch_tensorrt", "cupy", "pynvml",
+    "nvidia", "torchao", "mamba_ssm", "causal_conv1d", "selective_scan_cuda", "pycuda", "cuda",
+})  # fmt: skip
+
+_CALLED_METHODS = frozenset({"pin_memory", "half", "record_stream"})
+_PINNED = ("pin_memory", "pin_memory_device")
+_DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")
+
+
+@dataclass(frozen=True, eq=False)
+class Construct:
+    """One GPU construct. `kind` and `key` choose the handlers; `node` is what they look at.
+
+    kinds: name (key: qualified name), method (attribute), keyword (argument), string (`cuda`),
+    tensor_type (a string that names a torch.cuda type), library (top-level module).
+    """
+
+    kind: str
+    key: str
+    node: ast.AST
+
+
+def find(names: Names, flow: Flow) -> Iterator[Construct]:
+    """All GPU constructs of a file, in source order, outer before inner."""
+    part_of_found: set[ast.AST] = set()
+    docstrings = _docstrings(names)
+    for node in names.order:
+        match node:
+            case ast.Attribute() | ast.Name():
+                if node in part_of_found:
+                    if isinstance(node, ast.Attribute):
+                        part_of_found.add(node.value)
+                    continue
+                construct = _reference(names, flow, node)
+                if construct is not None:
+                    if construct.kind == "name" and isinstance(node, ast.Attribute):
+                        part_of_found.add(node.value)
+                    yield construct
+            case ast.Constant(value=str()) if node not in docstrings:
+                yield from _string(names, node)
+            case ast.JoinedStr(values=[ast.Constant(value=str(head)), *_]):
+                if head.startswith("cuda:") or (head == "cuda" and len(node.values) == 1):
+                    yield Construct("string", "cuda", node)
+            case ast.Call():
+                yield from _arguments(names, flow, node)
+            case ast.Dict():
+                for key, value in zip(node.keys, node.values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value in _PINNED and not _false(value):
+                        yield Construct("keyword", str(key.value), key)
+            case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
+                if key in _PINNED and not _false(node.value):
+                    yield Construct("keyword", key, node)
+            case ast.Import():
+                for alias in node.names:
+                    library = alias.name.partition(".")[0]
+                    if library in CUDA_LIBRARIES:
+                        yield Construct("library", library, alias)
+            case ast.ImportFrom(level=0, module=str(module)):
+                library = module.partition(".")[0]
+                if library in CUDA_LIBRARIES:
+                    yield Construct("library", library, node)
+
+
+def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Construct | None:
+    qualname = names.qualified(node)
+    if qualname is not None:
+        if qualname in NAMES or qualname.startswith(PREFIXES):
+            return Construct("name", qualname, node)
+        if qualname in ("torch.device", "torch.Generator"):
+            return _device_call(names, flow, node, qualname)
+        if qualname.startswith("torch."):
+            return None
+    if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+        return None
+    call = names.call_of(node)
+    kind = None
+    if node.attr == "cuda":
+        tensors = Kind.TENSOR | Kind.MODULE
+        if call is not None or flow.kind(node.value) & tensors or _passed_on(names, node):
+            kind = "cuda"
+    elif node.attr == "is_cuda":
+        kind = "is_cuda"
+    elif call is not None:
+        if node.attr in _CALLED_METHODS:
+            kind = node.attr
+        elif node.attr == "get_device" and not call.args and not call.keywords:
+            kind = "get_device" if qualname is None and not _defines(names, "get_device") else None
+        elif node.attr == "to" and call.args and is_device_index(names, flow, call.args[0]):
+            kind = "to"
+        elif node.attr == "type" and len(call.args) == 1:
+            kind = "type" if flow.kind(call.args[0]) & Kind.TENSOR_TYPE else None
+    return Construct("method", kind, node) if kind else None
+
+
+def is_device_index(names: Names, flow: Flow, node: ast.expr) -> bool:
+    """True for an integer that stands for a CUDA device: a literal, a rank, `args.gpu`."""
+    kind = flow.kind(node)
+    if kind & Kind.DEVICE_INT:
+        return True
+    if isinstance(node, ast.Constant):
+        return bool(kind & Kind.INT)
+    named_device = isinstance(node, ast.Name | ast.Attribute) and flow.is_device(node)
+    return named_device and kind == Kind.INT
+
+
+def _device_call(
+    names: Names, flow: Flow, node: ast.expr, qualname: str
+) -> Construct | None:
+    call = names.call_of(node)
+    if call is None:
+        return None
+    if qualname == "torch.Generator":
+        device = argument(call, 0, "device")
+        cpu = device is not None and flow.kind(device) == Kind.CPU
+        return None if device is None or cpu else Construct("name", qualname, node)
+    first = argument(call, 0, "device", "type")
+    if first is not None and is_device_index(names, flow, first):
+        return Construct("name", qualname, node)
+    return None
+
+
+def _arguments(names: Names, flow: Flow, call: ast.Call) -> Iterator[Construct]:
+    for keyword in call.keywords:
+        if keyword.arg in _PINNED and not _false(keyword.value):
+            yield Construct("keyword", keyword.arg, keyword)
+        elif keyword.arg == "non_blocking" and not _false(keyword.value):
+            yield Construct("keyword", "non_blocking", keyword)
+        elif keyword.arg == "device" and is_device_index(names, flow, keyword.value):
+            called = names.qualified(call.func) or ""
+            moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+            if moves or (called.startswith("torch.") and not called.startswith("torch.cuda.")):
+                yield Construct("keyword", "device", keyword)
+
+
+def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
+    text = str(node.value)
+    if "cuda" not in text:
+        return
+    parent = names.parents.get(node)
+    if isinstance(parent, ast.JoinedStr | ast.FormattedValue):
+        return
+    if _DEVICE_TEXT.match(text):
+        yield Construct("string", "cuda", node)
+    elif TENSOR_TYPE.match(text):
+        yield Construct("tensor_type", text, node)
+
+
+def _passed_on(names: Names, node: ast.Attribute) -> bool:
+    """`self.cuda = model.cuda`, `wrap(model.cuda)`: the method itself as a value of a model."""
+    return False if names.parents.get(node) is None else bool(re.match(
+        r"(?:net|model|module)", ast.unparse(node.value).rpartition(".")[2]
+    ) and isinstance(names.parents[node], ast.Call | ast.Assign))  # fmt: skip
+
+
+def _defines(names: Names, function: str) -> bool:
+    return any(
+        isinstance(scope.node, ast.ClassDef) and function in scope.bindings
+        for scope in names.scopes.values()
+    )
+
+
+def _docstrings(names: Names) -> set[ast.AST]:
+    found: set[ast.AST] = set()
+    for owner in names.scopes:
+        body = getattr(owner, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            found.add(body[0].value)
+    return found
+
+
+def _false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not node.value
+
+
+__all__ = ["CUDA_LIBRARIES", "CUDA_STRING", "TOKENS", "Construct", "find", "is_device_index"]

@@ -1,0 +1,22 @@
+"""Options of a migration that change what is written. The command line's own are in `config`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything beside source, facts and target that decides about the output."""
+
+    select: tuple[str, ...] = ()  # code prefixes; empty means all
+    ignore: tuple[str, ...] = ()
+    unsafe: bool = False
+    precision: str | None = None  # "high" or "default" instead of what the script asks for
+    runtime: str = "bundled"  # or "installed"
+    entry: bool | None = None  # force the set-up statements on or off; None: look at the file
+
+    def enabled(self, code: str) -> bool:
+        if any(code.startswith(prefix) for prefix in self.ignore):
+            return False
+        return not self.select or any(code.startswith(prefix) for prefix in self.select)

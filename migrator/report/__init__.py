@@ -1,0 +1,1 @@
+"""Reports: how a run is shown. One file a format."""

@@ -1,0 +1,144 @@
+"""The terminal: changes by file, what is left for a person, a summary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from migrator.diagnostics import Diagnostic, Outcome, Severity
+from migrator.report.statistics import automatic, by_code
+from migrator.rule import registry
+from migrator.run import Report
+
+_POSITIONS = 12  # places that one line lists; more are counted
+
+
+def render(
+    report: Report,
+    console: Console,
+    *,
+    written: bool,
+    quiet: bool = False,
+    verbose: bool = False,
+    statistics: bool = False,
+) -> None:
+    """Print a run."""
+    if not quiet:
+        _changes(report, console, verbose)
+        _left(report, console)
+        if report.advice:
+            _section(console, "Advice", report.advice)
+    _errors(report, console)
+    if statistics:
+        console.print(_statistics(report))
+    if not quiet:
+        _summary(report, console, written)
+
+
+def _changes(report: Report, console: Console, verbose: bool) -> None:
+    for file in report.changed:
+        codes = Counter(d.code for d in file.result.diagnostics if d.outcome is Outcome.REWRITTEN)
+        codes.update(
+            d.code
+            for d in file.result.diagnostics
+            if d.outcome is None and d.severity is Severity.INFO
+        )
+        edits = ", ".join(f"{code} ×{n}" if n > 1 else code for code, n in sorted(codes.items()))
+        console.print(Text.assemble((str(file.path), "bold"), "  ", (edits, "green")), soft_wrap=True)
+        for diagnostic in file.result.diagnostics if verbose else ():
+            if diagnostic.severity is not Severity.INFO:
+                continue
+            outcome = str(diagnostic.outcome or "added")
+            style = "green" if diagnostic.outcome is not Outcome.KEPT else "dim"
+            line = Text.assemble(
+                (f"  {diagnostic.range!s:>8}  ", "dim"), (diagnostic.code, "cyan"),
+                (f"  {outcome:<9}  ", style), diagnostic.construct,
+            )  # fmt: skip
+            if diagnostic.message:
+                line.append(f"  ({diagnostic.message})", "dim")
+            console.print(line, soft_wrap=True)
+    for folder in sorted({path.parent for path in report.companions}):
+        console.print(Text.assemble((f"{folder}/", "bold"), "  runtime of the migrated code"))
+
+
+def _left(report: Report, console: Console) -> None:
+    left = report.diagnostics(Outcome.REPORTED)
+    if left:
+        _section(console, "Left for a person", left)
+
+
+def _section(console: Console, title: str, found: Iterable[tuple[Path, Diagnostic]]) -> None:
+    console.print()
+    console.print(Text(title, "bold yellow"))
+    for path, group in groupby(found, key=lambda item: item[0]):
+        console.print(Text(str(path), "bold"), soft_wrap=True)
+        reasons: dict[tuple[str, str], list[Diagnostic]] = {}
+        for _, diagnostic in group:
+            reasons.setdefault((diagnostic.code, diagnostic.message), []).append(diagnostic)
+        for (code, message), diagnostics in reasons.items():
+            _reason(console, path, code, message, diagnostics)
+
+
+def _reason(
+    console: Console, path: Path, code: str, message: str, diagnostics: list[Diagnostic]
+) -> None:
+    """One reason with all its places: `path:line:column` first, so that terminals link it."""
+    first = diagnostics[0]
+    line = Text.assemble(
+        (f"  {path}:{first.range}", "dim"), "  ", (code, "yellow"), "  ", (first.construct, "bold"),
+        "  ", message,
+    )  # fmt: skip
+    console.print(line, soft_wrap=True)
+    rest = diagnostics[1:]
+    if rest:
+        places = ", ".join(f"{d.range} {d.construct}" for d in rest[:_POSITIONS])
+        more = f", and {len(rest) - _POSITIONS} more" if len(rest) > _POSITIONS else ""
+        console.print(Padding(Text(f"also {places}{more}", "dim"), (0, 0, 0, 4)))
+
+
+def _errors(report: Report, console: Console) -> None:
+    for path, diagnostic in report.failures:
+        console.print(
+            Text.assemble((f"{path}:{diagnostic.range}", "bold"), "  ", (diagnostic.code, "red"),
+                          "  ", diagnostic.message), soft_wrap=True,
+        )  # fmt: skip
+    for error in report.errors:
+        console.print(Text.assemble(("error  ", "red"), error), soft_wrap=True)
+
+
+def _statistics(report: Report) -> Table:
+    table = Table(title="Constructs by rule", title_justify="left", box=None, pad_edge=False)
+    table.add_column("code", style="cyan")
+    for outcome in Outcome:
+        table.add_column(str(outcome), justify="right")
+    table.add_column("rule")
+    rules = registry().rules
+    for code, counts in by_code(report).items():
+        rule = rules.get(code)
+        numbers = [str(counts[o]) if counts[o] else "·" for o in Outcome]
+        table.add_row(code, *numbers, rule.summary if rule else "")
+    return table
+
+
+def _summary(report: Report, console: Console, written: bool) -> None:
+    counts = {outcome: report.count(outcome) for outcome in Outcome}
+    total = sum(counts.values())
+    verb = "changed" if written else "would change"
+    edits = counts[Outcome.REWRITTEN]
+    console.print()
+    parts = [f"{len(report.files)} files scanned", f"{len(report.changed)} {verb}"]
+    if report.failures or report.errors:
+        parts.append(f"{len(report.failures) + len(report.errors)} failed")
+    console.print(Text(", ".join(parts) + f"  ({report.seconds:.2f} s)", "bold"))
+    if total:
+        console.print(
+            f"{total} GPU constructs = {edits} rewritten + {counts[Outcome.KEPT]} kept + "
+            f"{counts[Outcome.REPORTED]} reported: {automatic(report):.0f}% automatic"
+        )

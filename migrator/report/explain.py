@@ -1,0 +1,41 @@
+"""One rule, explained: the same text on the terminal and, later, on its page."""
+
+from __future__ import annotations
+
+import difflib
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from migrator.rule import Example, Rule
+from migrator.targets import targets
+
+
+def markdown(rule: Rule) -> str:
+    """A rule as Markdown: what, why, examples as diffs for each target, safety, references."""
+    parts = [f"# {rule.code} {rule.name}", rule.summary[0].upper() + rule.summary[1:] + ".", rule.why]
+    parts.append(f"Safety: {rule.safety}. Switch off: `# tpu-migrate: ignore[{rule.code}]`")
+    for example in rule.examples:
+        parts += _example(example)
+    if rule.references:
+        parts.append("\n".join(["References:", *(f"* <{r}>" for r in rule.references)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _example(example: Example) -> list[str]:
+    diffs: dict[str, list[str]] = {}
+    for name in targets():
+        before, after = example.before.splitlines(), example.after(name).splitlines()
+        lines = [d for d in difflib.ndiff(before, after) if not d.startswith("?")]
+        diffs.setdefault("\n".join(lines), []).append(name)
+    parts = []
+    for diff, names in diffs.items():
+        changed = any(line.startswith(("+", "-")) for line in diff.splitlines())
+        flag = " with `--unsafe`" if example.unsafe else ""
+        parts.append(f"{' and '.join(names)}{flag}{'' if changed else ' (stays)'}:")
+        parts.append(f"```diff\n{diff}\n```")
+    return parts
+
+
+def explain(rule: Rule, console: Console) -> None:
+    console.print(Markdown(markdown(rule)))

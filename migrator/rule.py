@@ -1,0 +1,172 @@
+"""What a rule is: a code, a reason, examples, and handlers that decide about one construct each."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from migrator.diagnostics import Safety, SourceMap
+from migrator.edits import Edit
+from migrator.facts import ProjectFacts
+from migrator.flow import Flow
+from migrator.inventory import Construct
+from migrator.names import Names
+from migrator.options import Options
+from migrator.targets import Target
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Edits that belong together. `requires` lists modules that the new code imports.
+
+    `note` is said beside the edit (what the change costs). `safety` overrides the rule's own.
+    """
+
+    edits: Sequence[Edit]
+    requires: Sequence[str] = ()
+    note: str = ""
+    safety: Safety | None = None
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Right as it stands on the target, for this reason; `advice` is what an expert would add."""
+
+    reason: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Left for a person: what is in the way, and what to do."""
+
+    reason: str
+
+
+Decision = Rewrite | Keep | Report
+Handler = Callable[["Context", Construct], Decision | None]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A snippet before and after. A target without an `after` leaves the snippet as it is."""
+
+    before: str
+    torchax: str | None = None
+    torch_xla: str | None = None
+    both: str | None = None
+    script: bool = False  # an entry script: gets the set-up statements too
+    unsafe: bool = False  # needs --unsafe
+
+    def after(self, target: str) -> str:
+        return self.both or getattr(self, target) or self.before
+
+
+@dataclass(eq=False)
+class Rule:
+    """One diagnostic code. `on` registers a handler for constructs of the inventory."""
+
+    code: str
+    name: str
+    summary: str
+    why: str
+    examples: Sequence[Example]
+    safety: Safety = Safety.SAFE
+    references: Sequence[str] = ()
+    handlers: list[tuple[str, str, Handler]] = field(default_factory=list, repr=False)
+
+    def on(self, kind: str, *keys: str) -> Callable[[Handler], Handler]:
+        """Register for a construct kind and keys; a key that ends in `*` matches a prefix."""
+
+        def register(handler: Handler) -> Handler:
+            self.handlers.extend((kind, key, handler) for key in keys)
+            return handler
+
+        return register
+
+
+@dataclass
+class Context:
+    """All that a handler may look at. Nothing here does I/O."""
+
+    names: Names
+    flow: Flow
+    source: SourceMap
+    target: Target
+    options: Options
+    project: ProjectFacts | None = None
+
+    def quoted(self, value: str, near: ast.AST | None = None) -> str:
+        """`value` as a string literal in the quotes that the code nearby uses."""
+        quote = '"' if self.source.text.count('"') >= self.source.text.count("'") else "'"
+        if near is not None:
+            for node in ast.walk(near):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    text = self.source.code(node).lstrip("rRbBuU")
+                    if text[:1] in ("'", '"'):
+                        quote = text[0]
+                        break
+            outer = next((a for a in self.names.ancestors(near) if isinstance(a, ast.JoinedStr)), 0)
+            if isinstance(outer, ast.JoinedStr):
+                opening = self.source.code(outer).lstrip("rRfF")[:1]
+                quote = "'" if opening == '"' else '"'
+        return f"{quote}{value}{quote}"
+
+    def device_string(self, near: ast.AST | None = None) -> str:
+        return self.quoted(self.target.device, near)
+
+    def module_name(self, module: str) -> str:
+        """How this file spells an imported module, e.g. `th` for torch."""
+        for name, bindings in self.names.top.bindings.items():
+            if any(b.kind == "import" and b.qualname == module for b in bindings):
+                return name
+        return module
+
+    def is_statement(self, node: ast.expr) -> bool:
+        return isinstance(self.names.parents.get(node), ast.Expr)
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self.names.parents.get(node)
+
+
+class Registry:
+    """All rules, found by looking into the rules package, and their dispatch tables."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = {rule.code: rule for rule in sorted(rules, key=lambda r: r.code)}
+        if len(self.rules) != len(rules):
+            raise ValueError("two rules share a code")
+        self.exact: dict[tuple[str, str], list[tuple[Rule, Handler]]] = {}
+        self.prefixes: list[tuple[str, str, Rule, Handler]] = []
+        for rule in self.rules.values():
+            for kind, key, handler in rule.handlers:
+                if key.endswith("*"):
+                    self.prefixes.append((kind, key[:-1], rule, handler))
+                else:
+                    self.exact.setdefault((kind, key), []).append((rule, handler))
+        self.prefixes.sort(key=lambda entry: -len(entry[1]))
+
+    def handlers(self, construct: Construct) -> list[tuple[Rule, Handler]]:
+        """The handlers of a construct, the most specific first."""
+        found = list(self.exact.get((construct.kind, construct.key), ()))
+        found += [
+            (rule, handler)
+            for kind, prefix, rule, handler in self.prefixes
+            if kind == construct.kind and construct.key.startswith(prefix)
+        ]
+        return found
+
+
+@cache
+def registry() -> Registry:
+    """Load every module of the rules package; a `Rule` at module level is a rule."""
+    package = importlib.import_module("migrator.rules")
+    rules: list[Rule] = []
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        rules += [v for v in vars(module).values() if isinstance(v, Rule) and v not in rules]
+    return Registry(rules)

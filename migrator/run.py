@@ -1,0 +1,293 @@
+"""A run: files in, results and a report out. The one place where the engine meets the disk."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from migrator import inventory, workspace
+from migrator.config import Config, UsageError
+from migrator.diagnostics import START, Diagnostic, Outcome, Severity
+from migrator.discover import Disk, discover, is_bundled_runtime, project_root
+from migrator.engine import Result, migrate
+from migrator.facts import ProjectCache, ProjectFacts
+from migrator.targets import RUNTIME, Target, targets
+
+MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
+_POOL_BYTES = 600_000  # below this, starting processes costs more than it saves
+
+
+@dataclass(frozen=True)
+class FileReport:
+    path: Path
+    result: Result
+
+
+@dataclass
+class Report:
+    """The summary of a run, and its exit code."""
+
+    target: str
+    files: list[FileReport] = field(default_factory=list)
+    companions: dict[Path, bytes] = field(default_factory=dict)  # files that are new or differ
+    errors: list[str] = field(default_factory=list)  # about no single source file
+    seconds: float = 0.0
+
+    @property
+    def changed(self) -> list[FileReport]:
+        return [f for f in self.files if f.result.changed]
+
+    def diagnostics(self, *outcomes: Outcome) -> list[tuple[Path, Diagnostic]]:
+        return [(f.path, d) for f in self.files for d in f.result.diagnostics if d.outcome in outcomes]
+
+    def count(self, outcome: Outcome) -> int:
+        return len(self.diagnostics(outcome))
+
+    @property
+    def failures(self) -> list[tuple[Path, Diagnostic]]:
+        return [
+            (f.path, d)
+            for f in self.files
+            for d in f.result.diagnostics
+            if d.severity is Severity.ERROR
+        ]
+
+    @property
+    def advice(self) -> list[tuple[Path, Diagnostic]]:
+        return [
+            (f.path, d)
+            for f in self.files
+            for d in f.result.diagnostics
+            if d.severity is Severity.ADVICE
+        ]
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 2 where a file could not be processed."""
+        return 2 if self.errors or self.failures else 0
+
+    def check_code(self, strict: bool = False) -> int:
+        """As `exit_code`, and 1 where edits are pending or constructs are left for a person."""
+        if self.exit_code:
+            return self.exit_code
+        pending = self.changed or self.companions or self.count(Outcome.REPORTED)
+        return 1 if pending or (strict and self.advice) else 0
+
+
+def migrate_source(source: str, target: str = "torchax", config: Config | None = None) -> Result:
+    """Migrate one piece of source text on its own, without facts of other files."""
+    return migrate(source.encode(), find_target(target), (config or Config()).options)
+
+
+def migrate_paths(
+    paths: Sequence[str | os.PathLike[str]],
+    target: str = "torchax",
+    *,
+    config: Config | None = None,
+    write: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    allow_dirty: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Migrate files and folders.
+
+    Args:
+        paths: files, or folders whose `.py` files are meant.
+        target: "torchax" or "torch_xla".
+        write: rewrite in place; else nothing is written unless `output` is given.
+        output: write a migrated copy of the one path there instead.
+        allow_dirty: write over files that version control does not hold.
+        progress: called with (files done, files in all).
+
+    Raises:
+        UsageError: a path that does not exist, an output that is not empty, unsafe overwriting.
+    """
+    started = time.perf_counter()
+    config = config or Config()
+    roots = [Path(p) for p in paths]
+    words = find_target(target)
+    for path in roots:
+        if not path.exists():
+            raise UsageError(f"{path}: no such file or folder")
+    if output is not None:
+        if len(roots) != 1:
+            raise UsageError("-o takes exactly one path")
+        workspace.check_output(roots[0], Path(output))
+    found = discover(roots, config.exclude)
+    report = Report(target=words.name)
+    report.errors += [f"{path}: {reason}" for path, reason in found.errors]
+    report.files = _migrate_all(found.files, roots, words, config, progress)
+    report.companions = _companions(report, roots, words, output is not None)
+    if output is not None:
+        report.errors += _copy(report, roots[0], Path(output))
+    elif write:
+        _write(report, allow_dirty)
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def find_target(name: str) -> Target:
+    known = targets()
+    if name not in known:
+        raise UsageError(f"unknown target {name!r} (known: {', '.join(known)})")
+    return known[name]
+
+
+# ---- migrating -----------------------------------------------------------------------------------
+
+
+def _migrate_all(
+    files: Sequence[Path],
+    roots: Sequence[Path],
+    target: Target,
+    config: Config,
+    progress: Callable[[int, int], None] | None,
+) -> list[FileReport]:
+    worker = _Worker(roots, target, config)
+    jobs = config.jobs or os.cpu_count() or 1
+    pooled = jobs > 1 and hasattr(os, "fork") and _work(files) > _POOL_BYTES
+    results: list[FileReport] = []
+    if not pooled:
+        for path in files:
+            results.append(worker(path))
+            if progress:
+                progress(len(results), len(files))
+        return results
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        for result in pool.map(worker, files, chunksize=8):
+            results.append(result)
+            if progress:
+                progress(len(results), len(files))
+    return results
+
+
+def _work(files: Iterable[Path]) -> int:
+    """Bytes of the files that will have to be parsed, roughly; counting stops when it is enough."""
+    total = 0
+    for path in files:
+        try:
+            source = path.read_bytes() if path.stat().st_size < MAX_BYTES else b""
+        except OSError:
+            continue
+        if inventory.TOKENS.search(source):
+            total += len(source)
+            if total > _POOL_BYTES:
+                break
+    return total
+
+
+class _Worker:
+    """Migrates one file; in a pool, each process grows a project cache of its own."""
+
+    def __init__(self, roots: Sequence[Path], target: Target, config: Config) -> None:
+        self.target, self.config = target, config
+        self.disk = Disk()
+        self.cache = ProjectCache(self.disk)
+
+    def __call__(self, path: Path) -> FileReport:
+        try:
+            size = path.stat().st_size
+            if size > MAX_BYTES:
+                message = f"{size / 2**20:.0f} MiB is too large for source; not processed"
+                return _failed(path, "ERR004", message)
+            source = path.read_bytes()
+            project = ProjectFacts(path.resolve(), project_root(path.resolve()), self.disk, self.cache)
+            return FileReport(path, migrate(source, self.target, self.config.options, project))
+        except OSError as error:
+            return _failed(path, "ERR005", f"can not be read: {error.strerror or error}")
+        except Exception as error:  # one file's fault must not stop the others
+            return _failed(path, "ERR003", f"internal error: {type(error).__name__}: {error}")
+
+
+def _failed(path: Path, code: str, message: str) -> FileReport:
+    diagnostic = Diagnostic(START, code, Severity.ERROR, message)
+    return FileReport(path, Result(b"", b"", (diagnostic,)))
+
+
+# ---- companions ----------------------------------------------------------------------------------
+
+
+def runtime_files(target: str) -> dict[str, bytes]:
+    """The files of a target's runtime, by their path inside the package."""
+    folder = Path(__file__).parent / "runtime" / target / RUNTIME
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in sorted(folder.rglob("*.py"))
+        if "__pycache__" not in file.parts
+    }
+
+
+def _companions(
+    report: Report, roots: Sequence[Path], target: Target, copied: bool
+) -> dict[Path, bytes]:
+    """The runtime's files where they are missing or of another version, one copy an import root."""
+    disk = Disk()
+    cache = ProjectCache(disk)
+    folders: dict[Path, None] = {}
+    for file in report.files:
+        if RUNTIME in file.result.companions:
+            path = file.path.resolve()
+            root = ProjectFacts(path, project_root(path), disk, cache).import_root()
+            top = roots[0].resolve() if roots[0].is_dir() else roots[0].resolve().parent
+            if copied and root != top and top not in root.parents:
+                root = top  # a copy can not reach above itself
+            folders[_as_given(root, file.path)] = None
+    bundle = runtime_files(target.name) if folders else {}
+    files: dict[Path, bytes] = {}
+    for folder in folders:
+        at = folder / RUNTIME
+        if at.exists() and not is_bundled_runtime(at):
+            report.errors.append(f"{at}: in the way of the runtime of the same name")
+            continue
+        for name, content in bundle.items():
+            if disk.read(at / name) != content:
+                files[at / name] = content
+    return files
+
+
+def _as_given(folder: Path, file: Path) -> Path:
+    """`folder` (absolute) spelled like `file` was given, so that reports show short paths."""
+    for parent in file.parents:
+        if parent.resolve() == folder:
+            return parent
+    return folder
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+def _write(report: Report, allow_dirty: bool) -> None:
+    outputs = {f.path: f.result.source for f in report.changed} | report.companions
+    if not allow_dirty:
+        problems = workspace.unsafe_to_write(outputs)
+        if problems:
+            more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
+            raise UsageError(
+                f"{problems[0]}{more}; nothing was written. Commit or stage first, write a copy with "
+                "-o DIR, or use --allow-dirty"
+            )
+    for path, content in outputs.items():
+        try:
+            workspace.write(path, content)
+        except OSError as error:
+            report.errors.append(f"{path}: can not be written: {error.strerror or error}")
+
+
+def _copy(report: Report, source: Path, output: Path) -> list[str]:
+    top = source if source.is_dir() else source.parent
+    outputs = {f.path: f.result.source for f in report.changed} | report.companions
+    relative = {_relative(path, top): content for path, content in outputs.items()}
+    return workspace.copy(source, output, relative)
+
+
+def _relative(path: Path, top: Path) -> Path:
+    try:
+        return path.relative_to(top)
+    except ValueError:
+        return path.resolve().relative_to(top.resolve())

@@ -1,0 +1,113 @@
+"""What a script migrated from CUDA to TPU by torch_xla needs at run time.
+
+Written beside migrated code by tpu-migrate, and independent of it. ``import tpu_runtime`` makes
+``torch.device("xla")`` valid; ``tpu_runtime.setup()``, once in the entry script after its imports,
+makes the numbers those of the original. The other names are those of ``torch.cuda``.
+"""
+
+from . import _versions
+
+_versions.check()
+
+from . import cache, generators, seeds, tensors  # noqa: E402
+from .amp import autocast  # noqa: E402
+from .checkpoints import load, save  # noqa: E402
+from .device import (  # noqa: E402
+    DeviceProperties,
+    current_device,
+    device_count,
+    get_device_name,
+    get_device_properties,
+    is_available,
+    synchronize,
+)
+from .events import Event  # noqa: E402
+from .memory import (  # noqa: E402
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_max_memory_allocated,
+    reset_peak_memory_stats,
+)
+from .precision import set_matmul_precision  # noqa: E402
+from .seeds import initial_seed, manual_seed, manual_seed_all, seed, seed_all  # noqa: E402
+from .tensor_types import (  # noqa: E402
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+    cast,
+)
+
+__all__ = [
+    "BFloat16Tensor",
+    "BoolTensor",
+    "ByteTensor",
+    "CharTensor",
+    "DeviceProperties",
+    "DoubleTensor",
+    "Event",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ShortTensor",
+    "autocast",
+    "cast",
+    "current_device",
+    "device_count",
+    "get_device_name",
+    "get_device_properties",
+    "initial_seed",
+    "is_available",
+    "load",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "reset_max_memory_allocated",
+    "reset_peak_memory_stats",
+    "save",
+    "seed",
+    "seed_all",
+    "set_matmul_precision",
+    "setup",
+    "synchronize",
+]
+
+_is_set_up = False
+
+
+def setup(precision: str | bool = "highest") -> None:
+    """Prepare torch_xla. Call it once, after the script's imports; it does not start the runtime.
+
+    ``precision`` is that of float32 products, see ``set_matmul_precision``. A further call changes
+    the precision only.
+    """
+    global _is_set_up
+    set_matmul_precision(precision)
+    if _is_set_up:
+        return
+    _is_set_up = True
+    for concern in (cache, tensors, generators, seeds):
+        concern.install()
+    import torch
+
+    # torch_xla 2.9: `.to(device)` replaces parameters, which silently unties shared weights and
+    # leaves an optimizer that was built before with the old ones. Swapping keeps their identity.
+    torch.__future__.set_swap_module_params_on_conversion(True)

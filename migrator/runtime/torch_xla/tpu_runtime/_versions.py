@@ -1,0 +1,22 @@
+"""Which torch and torch_xla this package was made for; others stop at import, in one line."""
+
+SUPPORTED = "2.9"
+
+
+def check() -> None:
+    """Raise RuntimeError or ImportError, with what to install, unless the versions fit together."""
+    install = "pip install 'torch==2.9.0' 'torch_xla==2.9.0'"
+    import torch
+
+    try:
+        import torch_xla
+    except Exception as error:  # a torch_xla of another torch fails with undefined symbols
+        raise ImportError(
+            f"tpu_runtime (torch_xla) cannot import torch_xla beside torch {torch.__version__} "
+            f"({type(error).__name__}: {error}): {install}"
+        ) from error
+    for name, version in (("torch", torch.__version__), ("torch_xla", torch_xla.__version__)):
+        if not str(version).startswith(SUPPORTED + "."):
+            raise RuntimeError(
+                f"tpu_runtime (torch_xla) needs {name} {SUPPORTED}, found {version}: {install}"
+            )

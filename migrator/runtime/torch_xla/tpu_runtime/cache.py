@@ -1,0 +1,34 @@
+"""XLA's persistent compilation cache: a second run finds the first run's compiled programs."""
+
+import os
+from pathlib import Path
+
+import torch_xla.runtime as xr
+
+import torch_xla
+
+
+def install() -> None:
+    """Keep compiled programs between runs, in a folder of the user's cache. Only on a real TPU.
+
+    torch_xla 2.9 on CPU: the second process cannot read what the first has written and fails.
+    XLA_PERSISTENT_CACHE_PATH wins where it is set. Where the folder cannot be written (read-only
+    home) nothing is kept, and nothing fails.
+    """
+    if xr.device_type() != "TPU" or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
+        return
+    if torch_xla._XLAC._xla_computation_cache_is_initialized():
+        return  # too late: something was computed before
+    folder = _folder()
+    if folder is not None:
+        xr.initialize_cache(str(folder))
+
+
+def _folder() -> Path | None:
+    try:
+        base = os.environ.get("XDG_CACHE_HOME")
+        folder = (Path(base) if base else Path.home() / ".cache") / "tpu_runtime" / "torch_xla"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home
+        return None
+    return folder if os.access(folder, os.W_OK) else None

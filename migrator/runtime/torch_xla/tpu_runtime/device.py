@@ -1,0 +1,106 @@
+"""The device: how many there are, what they are called, and waiting for them.
+
+The names and the meaning of the arguments are those of ``torch.cuda``. Nothing here but
+``is_available`` may be called before ``torch_xla.launch``: it starts the runtime.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+
+import torch_xla
+
+DeviceLike = torch.device | str | int | None
+
+# `torch.device(DEVICE_TYPE)` is the device that migrated code uses.
+DEVICE_TYPE = "xla"
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What is known of one device.
+
+    ``total_memory`` is in bytes, 0 where the platform does not tell. ``major`` and ``minor`` are
+    0: there is no CUDA compute capability. ``multi_processor_count`` is not told by torch_xla: 1.
+    """
+
+    name: str
+    total_memory: int
+    multi_processor_count: int
+    platform: str
+    major: int = 0
+    minor: int = 0
+
+
+def xla_device(device: DeviceLike = None) -> torch.device:
+    """The XLA device for ``device``; None, "xla" and "cuda" mean the current one.
+
+    Raises ValueError for a device that is not an accelerator, or does not exist.
+    """
+    if device is None:
+        return torch_xla.device()
+    if isinstance(device, int):
+        index = device
+    else:
+        device = torch.device(device)
+        if device.type not in (DEVICE_TYPE, "cuda"):
+            raise ValueError(f"expected an {DEVICE_TYPE} device, got {device}")
+        if device.index is None:
+            return torch_xla.device()
+        index = device.index
+    if not 0 <= index < device_count():
+        raise ValueError(f"no device {index}: torch_xla has {device_count()}")
+    return torch.device(DEVICE_TYPE, index)
+
+
+def memory_info(device: DeviceLike = None) -> dict[str, int]:
+    """torch_xla's figures in bytes, empty where the platform has none (CPU)."""
+    try:
+        return {key: int(value) for key, value in xm.get_memory_info(xla_device(device)).items()}
+    except RuntimeError as error:  # "UNIMPLEMENTED: GetAllocatorStats is not supported"
+        if "UNIMPLEMENTED" in str(error):
+            return {}
+        raise
+
+
+def is_available() -> bool:
+    """Whether torch_xla has a device; its CPU back end counts, as it runs the same code."""
+    return xr.device_type() is not None
+
+
+def device_count() -> int:
+    """The number of XLA devices of this process."""
+    return int(torch_xla.device_count())
+
+
+def current_device() -> int:
+    """The index of the current XLA device."""
+    return torch_xla.device().index or 0
+
+
+def get_device_name(device: DeviceLike = None) -> str:
+    """XLA's name for the kind of device, such as "TPU v6 lite" or "cpu"."""
+    return str(xm.xla_device_kind(xla_device(device)))
+
+
+def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
+    """Name, memory in bytes and platform of a device."""
+    chosen = xla_device(device)
+    return DeviceProperties(
+        name=get_device_name(chosen),
+        total_memory=memory_info(chosen).get("bytes_limit", 0),
+        multi_processor_count=1,
+        platform=str(xm.xla_device_hw(chosen)).lower(),
+    )
+
+
+def synchronize(device: DeviceLike = None) -> None:
+    """Launch what is pending and wait for it.
+
+    ``xm.wait_device_ops`` alone does not launch pending work.
+    """
+    if device is not None:
+        xla_device(device)
+    torch_xla.sync(wait=True)

@@ -1,0 +1,65 @@
+"""How the other files see torch calls: what is a device tensor, how to run natively, and the table
+of functions that are replaced because torchax gets them wrong."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torchax.tensor import Environment, Tensor
+from torchax.view import View
+
+from .device import DEVICE_TYPE
+
+Function = Callable[..., Any]
+# A replacement gets (env, function, args, kwargs); NotImplemented means "go on as usual".
+Replacement = Callable[[Environment, Function, tuple[Any, ...], dict[str, Any]], Any]
+
+replacements: dict[Function, Replacement] = {}  # filled by `replaces`
+
+
+def replaces(*functions: Function) -> Callable[[Replacement], Replacement]:
+    """Register a replacement for torch functions or methods that touch the device."""
+
+    def register(replacement: Replacement) -> Replacement:
+        for function in functions:
+            replacements[function] = replacement
+        return replacement
+
+    return register
+
+
+def is_device_tensor(value: object) -> bool:
+    """Whether ``value`` is a torchax tensor."""
+    return isinstance(value, (Tensor, View))
+
+
+def holds_device_tensor(value: object) -> bool:
+    """Whether a device tensor is in ``value`` or in its lists, tuples and dicts."""
+    if isinstance(value, (Tensor, View)):
+        return True
+    if isinstance(value, (tuple, list)):
+        return any(holds_device_tensor(item) for item in value)
+    if isinstance(value, dict):
+        return any(holds_device_tensor(item) for item in value.values())
+    return False
+
+
+def names_device(device: object) -> bool:
+    """Whether a ``device=`` argument means the TPU; "cuda" does not, and fails in torch itself."""
+    if device is None or isinstance(device, int):
+        return False
+    return torch.device(device).type == DEVICE_TYPE  # type: ignore[call-overload, no-any-return]
+
+
+def move(env: Environment, tensor: torch.Tensor) -> Tensor:
+    """A CPU tensor's values as a device tensor."""
+    return Tensor(env.t2j_copy(tensor.detach()), env, tensor.requires_grad)
+
+
+def native(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call ``function`` as if torchax were not there."""
+    guard = torch._C._DisableTorchDispatch()
+    try:
+        return function(*args, **kwargs)
+    finally:
+        del guard

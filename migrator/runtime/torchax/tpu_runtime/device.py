@@ -1,0 +1,96 @@
+"""The device: how many there are, what they are called, and waiting for them.
+
+The names and the meaning of the arguments are those of ``torch.cuda``. torchax shows all of JAX's
+devices as the one torch device ``jax``; what is counted and named here are JAX's devices.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import torch
+
+DeviceLike = torch.device | str | int | None
+
+# `torch.device(DEVICE_TYPE)` is the device that migrated code uses.
+DEVICE_TYPE = "jax"
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What is known of one device.
+
+    ``total_memory`` is in bytes, 0 where the platform does not tell. ``major`` and ``minor`` are
+    0: there is no CUDA compute capability. ``multi_processor_count`` counts TensorCores.
+    """
+
+    name: str
+    total_memory: int
+    multi_processor_count: int
+    platform: str
+    major: int = 0
+    minor: int = 0
+
+
+def index_of(device: DeviceLike) -> int:
+    """The number of ``device`` among JAX's devices; None, "jax", "cuda" mean the current one.
+
+    Raises ValueError for a device that is not an accelerator, or does not exist.
+    """
+    if device is None:
+        return current_device()
+    if isinstance(device, int):
+        index = device
+    else:
+        device = torch.device(device)
+        if device.type not in (DEVICE_TYPE, "cuda"):
+            raise ValueError(f"expected a {DEVICE_TYPE} device, got {device}")
+        index = current_device() if device.index is None else device.index
+    if not 0 <= index < device_count():
+        raise ValueError(f"no device {index}: JAX has {device_count()}")
+    return index
+
+
+def jax_device(device: DeviceLike = None) -> jax.Device:
+    """The JAX device for ``device``."""
+    return jax.local_devices()[index_of(device)]
+
+
+def is_available() -> bool:
+    """Whether JAX has a device to compute on; its CPU back end counts, as it runs the same code."""
+    return device_count() > 0
+
+
+def device_count() -> int:
+    """The number of JAX devices of this process."""
+    return jax.local_device_count()
+
+
+def current_device() -> int:
+    """Always 0: what is put on ``jax`` goes to JAX's first device unless it is sharded."""
+    return 0
+
+
+def get_device_name(device: DeviceLike = None) -> str:
+    """JAX's name for the kind of device, such as "TPU v6 lite" or "cpu"."""
+    return str(jax_device(device).device_kind)
+
+
+def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
+    """Name, memory in bytes and platform of a device."""
+    chosen = jax_device(device)
+    stats = chosen.memory_stats() or {}
+    return DeviceProperties(
+        name=str(chosen.device_kind),
+        total_memory=int(stats.get("bytes_limit", 0)),
+        multi_processor_count=int(getattr(chosen, "num_cores", None) or 1),
+        platform=str(chosen.platform),
+    )
+
+
+def synchronize(device: DeviceLike = None) -> None:
+    """Wait until every array that is alive has been computed.
+
+    ``jax.effects_barrier`` does not wait for computations, so the arrays themselves are waited for.
+    """
+    index_of(device)
+    jax.block_until_ready([array for array in jax.live_arrays() if not array.is_deleted()])

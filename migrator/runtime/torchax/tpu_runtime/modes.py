@@ -1,0 +1,142 @@
+"""What happens to every torch call: CPU code runs natively, device code by torchax.
+
+torchax 0.0.13 takes over all calls once it is enabled. CPU code then goes wrong: factories that
+name no device give device tensors, CPU `one_hot`, `where`, `quantile`, `normal` and DataLoader
+workers fail, `import torchvision` fails, and a CPU operation takes 20 times as long. The two modes
+here replace torchax's own: a call that neither holds nor asks for a device tensor never reaches
+torchax. What torchax gets wrong is replaced, see `calls.replaces`.
+"""
+
+from typing import Any
+
+import torch
+import torch.utils._device as torch_device
+from torchax.ops import mappings
+from torchax.tensor import Environment, XLADispatchMode, XLAFunctionMode
+
+from . import amp, views
+from .calls import (
+    Function,
+    holds_device_tensor,
+    is_device_tensor,
+    move,
+    names_device,
+    native,
+    replacements,
+)
+
+# torchax makes these on the device. All other factories are computed on the CPU and moved, since
+# torchax's own have wrong types: `torch.tensor([1, 2.5])` gave [1, 2], an int array float32.
+_FACTORIES_ON_DEVICE = {
+    torch.zeros,
+    torch.ones,
+    torch.empty,
+    torch.full,
+    torch.rand,
+    torch.randn,
+    torch.randint,
+    torch.randperm,
+}
+# Backward may reach device tensors that are not among its arguments.
+_NEVER_NATIVE = {torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad}
+
+
+class FunctionMode(XLAFunctionMode):
+    """Decides for each call of a torch function or tensor method."""
+
+    def __torch_function__(
+        self,
+        func: Function,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if (
+            torch_device.CURRENT_DEVICE is not None
+            and kwargs.get("device") is None
+            and func in torch_device._device_constructors()
+        ):  # `with torch.device(...)` and set_default_device stand below this mode
+            kwargs = {**kwargs, "device": torch_device.CURRENT_DEVICE}
+        device = kwargs.get("device")
+        on_device = holds_device_tensor(args) or holds_device_tensor(kwargs)
+        wants_device = names_device(device)
+        if func in _NEVER_NATIVE:
+            return super().__torch_function__(func, types, args, kwargs)
+        replacement = replacements.get(func)
+        if replacement is not None:
+            result = replacement(self.env, func, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        if not on_device and not wants_device:
+            return native(func, args, kwargs)
+        if self.env.param.autocast_dtype is not None:
+            args, kwargs = amp.cast_arguments(self.env, func, args, kwargs)
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        if on_device and device is not None and not wants_device:  # zeros_like(x, device="cpu")
+            rest = {name: value for name, value in kwargs.items() if name != "device"}
+            return self.__torch_function__(func, types, args, rest).to(device)
+        if wants_device and not on_device and func not in _FACTORIES_ON_DEVICE:
+            return move(self.env, native(func, args, {**kwargs, "device": "cpu"}))
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+class DispatchMode(XLADispatchMode):
+    """Decides for each ATen operator that a torch function is made of."""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not holds_device_tensor(args) and not holds_device_tensor(kwargs):
+            device = kwargs.get("device")
+            # C++ takes device tensors for meta tensors, so "meta" means the device here.
+            if not names_device(device) and str(device) != "meta":
+                return func(*args, **kwargs)
+        if self.env.param.autocast_dtype is not None:
+            args, kwargs = amp.cast_arguments(self.env, func, args, kwargs)
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if getattr(func, "is_view", False) and is_device_tensor(args[0]):
+            return views.link(self.env, func, args, kwargs, result)
+        return result
+
+
+def install(env: Environment) -> None:
+    """Put the two modes in place of torchax's own, whether or not those are enabled already."""
+    was_enabled = env.enabled
+    if was_enabled:
+        env.disable_torch_modes()
+    env._function_mode = FunctionMode(env)
+    env._dispatch_mode = DispatchMode(env)
+    mappings.j2t = _to_cpu
+    if was_enabled:
+        env.enable_torch_modes()
+
+
+def _to_cpu(array: Any, use_dlpack: bool = False) -> torch.Tensor:
+    """A JAX array as a CPU tensor of its own.
+
+    torchax 0.0.13 shares the memory: `y = x.cpu(); y += 1` changes x on JAX's CPU back end, and
+    what a later `x.cpu()` gives on a TPU.
+    """
+    import ml_dtypes
+    import numpy as np
+
+    host = np.array(array)
+    dtype = mappings.j2t_dtype(array.dtype)
+
+    def convert() -> torch.Tensor:
+        if host.dtype == ml_dtypes.bfloat16:
+            return torch.from_numpy(host.view(np.int16)).view(torch.bfloat16)
+        try:
+            return torch.from_numpy(host)
+        except TypeError:  # 8 and 4 bit floats
+            return torch.from_numpy(host.astype(np.float32)).to(dtype)
+
+    with torch._C.DisableTorchFunction():
+        return native(convert, (), {})  # type: ignore[no-any-return]

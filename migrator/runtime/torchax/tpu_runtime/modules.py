@@ -1,0 +1,57 @@
+"""Modules, data loaders and inference: what wraps tensors and goes wrong with torchax's."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from torchax.tensor import Environment
+
+
+class inference_mode(torch.no_grad):
+    """`torch.inference_mode` as `no_grad`.
+
+    torchax 0.0.13 cannot run in inference mode: operators reach it in another form and raise.
+    """
+
+    def __new__(cls, mode: Any = True) -> Any:
+        return super().__new__(cls) if not callable(mode) else cls()(mode)
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__()
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        self.prev = torch.is_grad_enabled()
+        if self.mode:
+            torch.set_grad_enabled(False)
+
+    def clone(self) -> "inference_mode":
+        return type(self)(self.mode)
+
+
+def _keep_identity(apply: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(apply)
+    def _apply(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        future = torch.__future__
+        before = future.get_swap_module_params_on_conversion()
+        future.set_swap_module_params_on_conversion(True)
+        try:
+            return apply(self, *args, **kwargs)
+        finally:
+            future.set_swap_module_params_on_conversion(before)
+
+    return _apply
+
+
+def install(env: Environment) -> None:
+    """Keep parameters the same objects on `.to(device)`, and never pin memory.
+
+    torchax 0.0.13: moving a module replaces its parameters, which silently unties shared weights
+    and leaves an optimizer built before with the old ones; `.half()` leaves C++ with the old dtype.
+    Pinning raises, for there is no CUDA; it only makes copies to a GPU faster.
+    """
+    torch.nn.Module._apply = _keep_identity(torch.nn.Module._apply)
+    torch.inference_mode = inference_mode
+    DataLoader.pin_memory = property(lambda self: False, lambda self, value: None)

@@ -1,0 +1,212 @@
+"""Tensor methods that torchax lacks or gets wrong: moving, converting, printing."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import torch
+from torchax.ops import mappings
+from torchax.tensor import Environment, Tensor
+from torchax.view import View
+
+from .calls import (
+    Function,
+    holds_device_tensor,
+    is_device_tensor,
+    move,
+    names_device,
+    native,
+    replaces,
+)
+from .device import DEVICE_TYPE
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+@replaces(torch.Tensor.to)
+def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    """`x.to(...)` in all forms.
+
+    torchax 0.0.13 loses the gradient in `x.to(dtype)` and takes `copy=` and `non_blocking=` for
+    other arguments when they stand by position.
+    """
+    tensor, device, dtype, copied = _parse_to(*args, **kwargs)
+    if not is_device_tensor(tensor):
+        if not names_device(device):
+            return native(function, tuple(_on_cpu(a) for a in args), kwargs)
+        return move(env, tensor if dtype is None else native(tensor.to, (dtype,), {}))
+    if isinstance(tensor, View):
+        tensor = tensor.torch()
+    if device is not None and not names_device(device) and not isinstance(device, int):
+        if torch.device(device).type not in ("cpu", "meta"):
+            raise RuntimeError(f"a {DEVICE_TYPE} tensor cannot be moved to {device}")
+        return native(tensor.torch().to, (device,), {} if dtype is None else {"dtype": dtype})
+    if dtype is not None and mappings.t2j_dtype(dtype) != tensor._elem.dtype:
+        with env._dispatch_mode:
+            return torch.ops.aten._to_copy.default(tensor, dtype=dtype)
+    return tensor.clone() if copied else tensor
+
+
+def _on_cpu(value: Any) -> Any:
+    return value.torch() if is_device_tensor(value) else value
+
+
+def _parse_to(
+    tensor: torch.Tensor,
+    *args: Any,
+    device: Any = None,
+    dtype: torch.dtype | None = None,
+    copy: bool = False,
+    non_blocking: bool = False,
+    memory_format: object = None,
+    other: torch.Tensor | None = None,
+) -> tuple[Any, Any, torch.dtype | None, bool]:
+    flags: list[bool] = []
+    for value in args if other is None else (other, *args):
+        if isinstance(value, torch.Tensor):
+            device, dtype = value.device, value.dtype
+        elif isinstance(value, torch.dtype):
+            dtype = value
+        elif isinstance(value, bool):
+            flags.append(value)
+        elif value is not None:
+            device = value
+    return tensor, device, dtype, copy or (len(flags) > 1 and flags[1])
+
+
+@replaces(torch.tensor, torch.as_tensor, torch.asarray)
+def _tensor(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    """`torch.tensor(x)` where x is or holds device tensors; torchax 0.0.13 raises."""
+    data = args[0] if args else kwargs.get("data", kwargs.get("obj"))
+    if not holds_device_tensor(data):
+        return NotImplemented
+    if is_device_tensor(data):
+        device, dtype = kwargs.get("device"), kwargs.get("dtype")
+        with env:
+            result = data.detach().clone() if function is torch.tensor else data
+            result = result.to(device if device is not None else DEVICE_TYPE, dtype or data.dtype)
+        return result.requires_grad_() if kwargs.get("requires_grad") else result
+    with env:
+        return function(_numbers(data), **{k: v for k, v in kwargs.items() if k != "data"})
+
+
+def _numbers(data: Any) -> Any:
+    if isinstance(data, (list, tuple)):
+        return [_numbers(item) for item in data]
+    return data.tolist() if is_device_tensor(data) else data
+
+
+@replaces(torch.Tensor.new_tensor)
+def _new_tensor(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    """torchax 0.0.13 gives a tensor without values."""
+    tensor, data = args
+    if not is_device_tensor(tensor):
+        return NotImplemented
+    with env:
+        return torch.tensor(data, **{"dtype": tensor.dtype, "device": DEVICE_TYPE, **kwargs})
+
+
+@replaces(torch.Tensor.__format__)
+def _format(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    """`f"{loss:.4f}"`: torchax 0.0.13 raises."""
+    tensor, spec = args
+    if not is_device_tensor(tensor):
+        return NotImplemented
+    return format(tensor.jax().item(), spec) if spec and tensor.dim() == 0 else str(tensor)
+
+
+@replaces(torch.Tensor.tolist)
+def _tolist(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    return args[0].jax().tolist() if is_device_tensor(args[0]) else NotImplemented
+
+
+@replaces(torch.Tensor.get_device)
+def _get_device(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    """0, as on the first CUDA device; torchax 0.0.13 answers -1, which means the CPU."""
+    return 0 if is_device_tensor(args[0]) else NotImplemented
+
+
+@replaces(torch.Tensor.pin_memory)
+def _pin_memory(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    """Pinning only makes copies to a GPU faster; the tensor itself is the right answer here."""
+    return args[0]
+
+
+@replaces(torch.Tensor.is_pinned)
+def _is_pinned(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    return False
+
+
+@replaces(torch.Tensor.type)
+def _type(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    """`x.type()` and `x.type(dtype)`."""
+    tensor = args[0]
+    if not is_device_tensor(tensor):
+        return NotImplemented
+    if len(args) == 1 and not kwargs:
+        name: str = native(torch.empty, (0,), {"dtype": tensor.dtype}).type()
+        return name.replace("torch.", f"torch.{DEVICE_TYPE}.", 1)
+    wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
+    if isinstance(wanted, torch.dtype):
+        with env:
+            return tensor.to(wanted)
+    return native(tensor.torch().type, (wanted,), {})
+
+
+@replaces(torch.Tensor.type_as)
+def _type_as(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    with env:
+        return args[0].to(args[1])
+
+
+def _type_as_method(self: Tensor, other: torch.Tensor) -> Any:
+    return self.to(other)
+
+
+def _repr(stock: Callable[[Tensor], str]) -> Callable[[Tensor], str]:
+    def show(self: Tensor) -> str:
+        if isinstance(self._elem, jax.core.Tracer):
+            return stock(self)
+        text = native(repr, (self.torch(),), {})
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        return f"{text[:-1]}, device='{self.device}'{grad})"
+
+    return show
+
+
+def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
+    """torchax 0.0.13 tries to copy its whole environment and raises."""
+    if id(self) in memo:
+        return memo[id(self)]
+    result: Any = Tensor(self._elem, self._env, self.requires_grad)
+    if isinstance(self, torch.nn.Parameter):
+        result = torch.nn.Parameter(result, self.requires_grad)
+    memo[id(self)] = result
+    for name, value in self.__dict__.items():
+        if name not in ("_elem", "_env", "_link"):
+            result.__dict__[name] = copy.deepcopy(value, memo)
+    if self.grad is not None:
+        result.grad = copy.deepcopy(self.grad, memo)
+    return result
+
+
+def _reduce(self: Tensor, protocol: Any) -> Any:
+    """Pickle as a CPU tensor: such a file is read anywhere. torchax 0.0.13 raises."""
+    tensor = self.torch()
+    if isinstance(self, torch.nn.Parameter):
+        tensor = torch.nn.Parameter(tensor, self.requires_grad)
+    else:
+        tensor.requires_grad_(self.requires_grad)
+    return tensor.__reduce_ex__(protocol)
+
+
+def install(env: Environment) -> None:
+    """Mend the methods of torchax's tensor class."""
+    Tensor.type_as = _type_as_method  # torchax 0.0.13 changes self
+    Tensor.__repr__ = Tensor.__str__ = _repr(Tensor.__repr__)
+    Tensor.__deepcopy__ = _deepcopy
+    Tensor.__reduce_ex__ = _reduce
+    if "flatten" in Tensor.__dict__:
+        del Tensor.flatten  # torchax 0.0.13: wrong for a negative start, and loses the gradient

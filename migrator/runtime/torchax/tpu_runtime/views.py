@@ -1,0 +1,377 @@
+"""Views: a write to a view reaches its base, and a view shows what is written to its base.
+
+torchax 0.0.13: the result of `view`, `t`, `select`, `chunk`, `unbind`, iteration, `detach`, `.data`
+is a copy, so an in-place write to it is lost, silently; only slices made by indexing are views.
+Here all of them are linked to their base. JAX arrays never change, so a base holds another array
+after a write, and an alias that finds another array there computes its own value anew.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from torchax.ops import jaten
+from torchax.ops.op_base import InplaceOp
+from torchax.ops.ops_registry import Operator
+from torchax.tensor import Environment, OperatorNotFound, Tensor
+from torchax.view import View
+
+from .calls import Function, is_device_tensor, native, replaces
+
+Array = Any  # a jax.Array, or a tracer of one
+
+
+@dataclass
+class Link:
+    """How an alias gets its values from its parent, and writes to it."""
+
+    parent: Tensor
+    replay: Callable[[Array], Array]  # the parent's array -> the alias's
+    write: Callable[[Array, Array], Array]  # parent's array, alias's array -> parent's new array
+    seen: Array  # the parent's array that the alias's present one was computed from
+
+
+def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write: Any) -> Tensor:
+    """A device tensor with shape, strides and dtype of ``layout`` that shares values with parent.
+
+    It has torchax's own class, since ``torch.nn.Parameter`` wants ``detach`` to keep the class.
+    """
+    result: Tensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        Tensor,
+        layout.size(),
+        strides=layout.stride(),
+        storage_offset=layout.storage_offset(),
+        dtype=layout.dtype,
+        device="meta",
+        requires_grad=False,
+    )
+    result._env = parent._env
+    result.__dict__["_elem"] = value
+    result.__dict__["_link"] = Link(parent, replay, write, parent._elem)
+    return result
+
+
+def _get_elem(self: Tensor) -> Array:
+    state = self.__dict__
+    link = state.get("_link")
+    if link is not None:
+        base = link.parent._elem
+        if base is not link.seen:
+            if base.shape != link.seen.shape:
+                raise RuntimeError("the base of this view has changed its shape in place")
+            state["_elem"], link.seen = link.replay(base), base
+    return state["_elem"]
+
+
+def _set_elem(self: Tensor, value: Array) -> None:
+    state = self.__dict__
+    link = state.get("_link")
+    if link is not None:
+        old = _get_elem(self)
+        if not _is_dense(self):
+            raise RuntimeError(
+                "in-place write to an expanded tensor: several elements are one place in memory; "
+                "clone() it first"
+            )
+        value = jnp.broadcast_to(value, old.shape).astype(old.dtype)
+        link.parent._elem = link.write(link.parent._elem, value)
+        link.seen = link.parent._elem
+    state["_elem"] = value
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    strides = torch.Tensor.stride(tensor)
+    return all(n <= 1 or step != 0 for n, step in zip(tensor.shape, strides, strict=True))
+
+
+def _layout(tensor: torch.Tensor) -> torch.Tensor:
+    """A meta tensor with the strides that torch would give ``tensor``."""
+    return native(  # type: ignore[no-any-return]
+        torch.empty_strided,
+        (tensor.size(), torch.Tensor.stride(tensor)),
+        {"dtype": tensor.dtype, "device": "meta"},
+    )
+
+
+def _scatter(replay: Callable[[Array], Array]) -> Callable[[Array, Array], Array]:
+    """The write of any view: its elements are looked up in an array of the parent's positions."""
+
+    def write(base: Array, value: Array) -> Array:
+        places = replay(jnp.arange(base.size).reshape(base.shape))
+        return base.reshape(-1).at[places.reshape(-1)].set(value.reshape(-1)).reshape(base.shape)
+
+    return write
+
+
+def _identity(base: Array) -> Array:
+    return base
+
+
+def _overwrite(base: Array, value: Array) -> Array:
+    return value
+
+
+def same(tensor: Tensor) -> Tensor:
+    """An alias of the whole tensor, cut off from autograd: what `detach` and `.data` give."""
+    layout, link = _layout(tensor), tensor.__dict__.get("_link")
+    if link is not None and link.replay is _identity:
+        tensor = link.parent
+    return alias(tensor, tensor._elem, layout, _identity, _overwrite)
+
+
+def link(
+    env: Environment, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> Any:
+    """Make the result of the ATen view operator ``func`` share its values with ``args[0]``."""
+    parent = args[0]
+    layout = _layout(parent)
+    try:
+        shapes = native(func, (layout, *args[1:]), kwargs)
+    except (RuntimeError, NotImplementedError):  # what torchax can and torch on meta cannot
+        return result
+    if not isinstance(result, (list, tuple)):
+        return _link_one(env, func, args, kwargs, result, layout, shapes, None)
+    return type(result)(
+        _link_one(env, func, args, kwargs, out, layout, shape, number)
+        for number, (out, shape) in enumerate(zip(result, shapes, strict=True))
+    )
+
+
+def _link_one(
+    env: Environment,
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    out: Any,
+    layout: torch.Tensor,
+    shape: torch.Tensor,
+    number: int | None,
+) -> Any:
+    parent = args[0]
+    shared = shape.untyped_storage()._cdata == layout.untyped_storage()._cdata
+    if not shared or not isinstance(out, Tensor) or out is parent or shape.shape != out.shape:
+        return out
+
+    def replay(base: Array) -> Array:
+        again = env.dispatch(func, (), (Tensor(base, env), *args[1:]), dict(kwargs))
+        return (again if number is None else again[number])._elem
+
+    write = _scatter(replay)
+    if func is torch.ops.aten.view.dtype:
+        write = _refuse
+    elif out._elem.size == parent._elem.size and layout.is_contiguous() and shape.is_contiguous():
+        write = _reshape
+    return alias(parent, out._elem, shape, replay, write)
+
+
+def _reshape(base: Array, value: Array) -> Array:
+    return value.reshape(base.shape)
+
+
+def _refuse(base: Array, value: Array) -> Array:
+    raise RuntimeError("in-place write to a view of another dtype is not supported on this device")
+
+
+# Indexing.
+
+
+def _key(env: Environment, key: Any) -> Any:
+    """An index as JAX wants it: device arrays instead of tensors and lists."""
+    if isinstance(key, tuple):
+        return tuple(_key(env, item) for item in key)
+    if isinstance(key, list):
+        return _key(env, native(torch.tensor, (key,), {}))
+    if isinstance(key, torch.Tensor):
+        array = key.jax() if is_device_tensor(key) else env.t2j_copy(key)
+        return array.astype(bool) if array.dtype == jnp.uint8 else array  # torch: uint8 is a mask
+    return key
+
+
+def _is_basic(key: Any) -> bool:
+    items = key if isinstance(key, tuple) else (key,)
+    return all(
+        item is None or item is Ellipsis or isinstance(item, slice) or type(item) is int
+        for item in items
+    )
+
+
+def _needs_gradient(*values: object) -> bool:
+    return torch.is_grad_enabled() and any(
+        isinstance(value, torch.Tensor) and value.requires_grad for value in values
+    )
+
+
+def _tensors(env: Environment, key: Any) -> Any:
+    """An index with every tensor on the device, for torch's own indexing."""
+    if isinstance(key, tuple):
+        return tuple(_tensors(env, item) for item in key)
+    if isinstance(key, list) or (isinstance(key, torch.Tensor) and not is_device_tensor(key)):
+        return Tensor(_key(env, key), env)
+    return key
+
+
+def _plain(key: Any) -> Any:
+    """Slices of 0-dim tensors (`x[: n]`) with numbers instead."""
+    if isinstance(key, tuple):
+        return tuple(_plain(item) for item in key)
+    if isinstance(key, slice):
+        return slice(*(None if v is None else int(v) for v in (key.start, key.stop, key.step)))
+    return key
+
+
+@replaces(torch.Tensor.__getitem__)
+def _getitem(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
+    tensor, key = args
+    key = _plain(key)
+    if not isinstance(tensor, Tensor):
+        if is_device_tensor(tensor):
+            return NotImplemented
+        return native(function, (tensor, _on_cpu(key)), {})
+    if _needs_gradient(tensor):
+        # By ATen: torchax's own indexing drops the gradient.
+        with env._dispatch_mode:
+            return function(tensor, _tensors(env, key))
+    if not _is_basic(key):
+        return Tensor(tensor._elem[_key(env, key)], env)
+    shape = native(function, (_layout(tensor), key), {})
+    return alias(
+        tensor,
+        tensor._elem[key],
+        shape,
+        replay=lambda base: base[key],
+        write=lambda base, value: base.at[key].set(value),
+    )
+
+
+def _on_cpu(key: Any) -> Any:
+    if isinstance(key, (tuple, list)):
+        return type(key)(_on_cpu(item) for item in key)
+    return key.torch() if is_device_tensor(key) else key
+
+
+def _setitem(self: Tensor, key: Any, value: Any) -> None:
+    """`self[key] = value`; ``value`` may be a number, a tensor of either device, or an array."""
+    env = self._env
+    key = _plain(key)
+    if isinstance(value, torch.Tensor):
+        if not is_device_tensor(value):
+            value = Tensor(env.t2j_copy(value), env)
+    elif not isinstance(value, (int, float, bool, complex)):
+        value = Tensor(env.t2j_copy(native(torch.as_tensor, (value,), {})), env)
+    if _needs_gradient(self, value):
+        with env._dispatch_mode:
+            torch.Tensor.__setitem__(self, _tensors(env, key), value)
+        return
+    array = value.jax() if isinstance(value, torch.Tensor) else value
+    place = _key(env, key)
+    if isinstance(place, tuple) and len(place) == 1:
+        place = place[0]
+    elem = self._elem
+    if isinstance(array, jax.Array):
+        array = array.astype(elem.dtype)
+        while array.ndim and array.ndim > elem.ndim and array.shape[0] == 1:
+            array = array[0]
+    if isinstance(place, jax.Array) and place.dtype == jnp.bool_:
+        self._elem = jaten._shape_static_boolean_index_put(elem, place, array, is_sequential=False)
+    else:
+        self._elem = elem.at[place].set(array)
+
+
+def _copy_(destination: Any, source: Any, non_blocking: bool = False) -> Any:
+    """`destination.copy_(source)`: torchax 0.0.13 gives the destination the source's shape."""
+    if not is_device_tensor(destination):
+        return native(torch.Tensor.copy_, (destination, source.torch()), {})
+    env = destination._env
+    array = source.jax() if is_device_tensor(source) else env.t2j_copy(source)
+    if isinstance(destination, View):
+        destination.update(jnp.broadcast_to(array, tuple(destination.shape)))
+        return destination
+    old = destination._elem
+    try:
+        value = jnp.broadcast_to(array, old.shape)
+    except ValueError as error:
+        raise RuntimeError(
+            f"cannot copy shape {tuple(array.shape)} into shape {tuple(old.shape)}"
+        ) from error
+    destination._elem = value.astype(old.dtype)
+    return destination
+
+
+def set_data(self: Tensor, value: torch.Tensor) -> None:
+    """`self.data = value`."""
+    array = value.jax() if is_device_tensor(value) else self._env.t2j_copy(value)
+    if array.shape == self._elem.shape and array.dtype == self._elem.dtype:
+        self._elem = array
+        return
+    # C++ keeps its own shape and dtype of a tensor, which only an exchange of the whole changes.
+    fresh = Tensor(array, self._env, self.requires_grad)
+    if isinstance(self, torch.nn.Parameter):
+        fresh = torch.nn.Parameter(fresh, self.requires_grad)  # type: ignore[assignment]
+    torch.utils.swap_tensors(self, fresh)
+
+
+@replaces(torch.Tensor.squeeze_, torch.Tensor.unsqueeze_, torch.Tensor.transpose_, torch.Tensor.t_)
+def _reshape_in_place(env: Environment, function: Any, args: Any, kwargs: Any) -> Any:
+    """torchax 0.0.13 changes the array's shape and leaves C++ with the old one."""
+    tensor = args[0]
+    if not isinstance(tensor, Tensor):
+        return NotImplemented
+    old = tensor._elem
+    with torch._C.DisableTorchFunction():
+        native(function, args, kwargs)
+    shape = tuple(torch.Tensor.size(tensor))
+    if function in (torch.Tensor.squeeze_, torch.Tensor.unsqueeze_):
+        there, back = (lambda a: a.reshape(shape)), (lambda a: a.reshape(old.shape))
+    else:
+        dims = tuple(kwargs.get(name, value) for name, value in zip(
+            ("dim0", "dim1"), args[1:] or ((0, 1) if old.ndim == 2 else (0, 0)), strict=False
+        ))  # fmt: skip
+        there = back = (lambda a: a.swapaxes(*dims)) if old.ndim else _identity
+    link, state = tensor.__dict__.get("_link"), tensor.__dict__
+    if link is not None:
+        replay, write = link.replay, link.write
+        link.replay = lambda base: there(replay(base))
+        link.write = lambda base, value: write(base, back(value))
+    state["_elem"] = there(old)
+    return tensor
+
+
+def _derived(env: Environment, lookup: Callable[[Any], Operator]) -> Callable[[Any], Operator]:
+    """Find `x.round_()` and others, which torchax 0.0.13 lacks, as writes of `x.round()`."""
+
+    def find(function: Any) -> Operator:
+        try:
+            return lookup(function)
+        except OperatorNotFound:
+            packet = getattr(function, "overloadpacket", function)
+            name = getattr(packet, "__name__", "")
+            out_of_place = getattr(torch.ops.aten, name[:-1], None)
+            if not isinstance(packet, torch._ops.OpOverloadPacket) or out_of_place is None:
+                raise
+            if not name.endswith("_") or name.startswith("_") or name.endswith("__"):
+                raise
+            write = InplaceOp(out_of_place)
+            env._ops[packet] = Operator(
+                packet, write, is_jax_function=False, is_user_defined=True, needs_env=False,
+                is_view_op=True,
+            )  # fmt: skip
+            return env._ops[packet]
+
+    return find
+
+
+def install(env: Environment) -> None:
+    """Replace torchax's copying views and its writes."""
+    copy_ = torch.ops.aten.copy_
+    env._ops[copy_] = Operator(
+        copy_, _copy_, is_jax_function=False, is_user_defined=True, needs_env=False,
+        is_view_op=True,
+    )  # fmt: skip
+    env._get_op_or_decomp = _derived(env, env._get_op_or_decomp)
+    Tensor._elem = property(_get_elem, _set_elem)
+    Tensor.__setitem__ = _setitem
+    Tensor.detach = same
+    Tensor.data = property(same, set_data)

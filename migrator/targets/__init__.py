@@ -1,0 +1,63 @@
+"""Targets: each file here supplies the words that the rules need; a new target is one new file."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+RUNTIME = "tpu_runtime"  # the package that migrated code imports (migrator/runtime/<target>)
+
+# What the runtime offers under the name that torch.cuda has for it, for every target.
+MIRRORED = frozenset({
+    "Event", "autocast", "current_device", "device_count", "get_device_name",
+    "get_device_properties", "initial_seed", "is_available", "manual_seed", "manual_seed_all",
+    "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory_allocated",
+    "memory_reserved", "memory_stats", "memory_summary", "reset_max_memory_allocated",
+    "reset_peak_memory_stats", "seed", "seed_all", "synchronize",
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor",
+    "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Word:
+    """A piece of the target's code. `{0}` is the first argument, `{torch}` the file's own name
+    for torch, `{device}` the device string in the quotes of the code around it."""
+
+    code: str
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Target:
+    """The words of one target, and what it can not do.
+
+    `calls` are native spellings that are better than the runtime's; everything else in `MIRRORED`
+    becomes `tpu_runtime.<name>`. `unsupported` gives the reason why a construct stays, by key.
+    """
+
+    name: str
+    summary: str
+    device: str  # the device type string
+    device_object: Word | None  # None: torch.device(<device string>)
+    autocast: Word
+    calls: Mapping[str, Word] = field(default_factory=dict)
+    renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+
+    def call(self, name: str) -> Word | None:
+        """The spelling of a call to `torch.cuda.<name>`, None where only the runtime has it."""
+        return self.calls.get(name)
+
+
+@cache
+def targets() -> dict[str, Target]:
+    """Every target by name, found by looking into this folder."""
+    found: dict[str, Target] = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        found[module.TARGET.name] = module.TARGET
+    return dict(sorted(found.items()))

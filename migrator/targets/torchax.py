@@ -1,0 +1,28 @@
+"""torchax 0.0.13: PyTorch on JAX. Facts behind the words: docs of torchax, and runs of our own."""
+
+from migrator.targets import RUNTIME, Target, Word
+
+TARGET = Target(
+    name="torchax",
+    summary="PyTorch on JAX (torchax 0.0.13, jax 0.10.2)",
+    device="jax",
+    device_object=None,
+    autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
+    calls={
+        "device_count": Word("jax.device_count()", ("jax",)),
+        "current_device": Word("0"),
+        "is_bf16_supported": Word("True"),
+        "is_current_stream_capturing": Word("False"),
+    },
+    renames={
+        # the CUDA/CPU decoders are custom operators that torchax can not run
+        "torchvision.io.decode_image": Word(f"{RUNTIME}.decode_image", (RUNTIME,)),
+        "torchvision.io.read_image": Word(f"{RUNTIME}.read_image", (RUNTIME,)),
+        "torchvision.io.image.decode_image": Word(f"{RUNTIME}.decode_image", (RUNTIME,)),
+        "torchvision.io.image.read_image": Word(f"{RUNTIME}.read_image", (RUNTIME,)),
+    },
+    unsupported={
+        "set_default_device": "under torchax a default device breaks later CPU code; "
+        "give each factory its device instead",
+    },
+)

@@ -1,0 +1,91 @@
+"""``tpu-migrate verify``. Everything heavy is imported when it runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from .result import VerifyResult
+
+
+@click.command("verify")
+@click.argument("app", required=False)
+@click.option("--all", "all_apps", is_flag=True, help="Verify every app of the checkout.")
+@click.option(
+    "--target", type=click.Choice(["torchax", "torch_xla"]), default="torchax", show_default=True
+)
+@click.option(
+    "--python",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run with this interpreter.",
+)
+@click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Time limit of the migrated script, else the app's own.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, to stdout.")
+@click.option(
+    "--keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep the migrated copy, outputs, log and dumped programs in a new folder under DIR.",
+)
+@click.pass_context
+def verify_command(
+    context: click.Context,
+    app: str | None,
+    all_apps: bool,
+    target: str,
+    python: Path | None,
+    install: bool,
+    timeout: float | None,
+    as_json: bool,
+    keep: Path | None,
+) -> None:
+    """Migrate APP, run it on TARGET and compare its numbers with its golden.
+
+    APP is the name of a folder of reference_apps. Exit code 0: everything passed and something was
+    compared; 1: numbers differ or the script failed; 2: wrong usage or no environment.
+    """
+    from rich.console import Console
+
+    from . import verify_app
+    from .apps import app_names
+    from .errors import VerifyError
+    from .table import show
+
+    if bool(app) == all_apps:
+        raise click.UsageError("name one APP, or give --all")
+    console = Console(stderr=as_json)
+    try:
+        names = app_names() if all_apps else [str(app)]
+    except VerifyError as error:
+        raise click.UsageError(str(error)) from error
+    results: list[VerifyResult] = []
+    for name in names:
+        result = verify_app(
+            name,
+            target,
+            python=python,
+            install=install,
+            timeout=timeout,
+            keep=keep,
+            console=console,
+        )
+        results.append(result)
+        if not as_json:
+            show(result, console)
+    if as_json:
+        _print_json(results, single=not all_apps)
+    context.exit(max(result.exit_code for result in results))
+
+
+def _print_json(results: "list[VerifyResult]", single: bool) -> None:
+    import json
+
+    found = [result.to_dict() for result in results]
+    click.echo(json.dumps(found[0] if single else found, indent=2))

@@ -1,0 +1,130 @@
+"""The environments that ``verify --install`` makes with uv, in the user's cache folder."""
+
+import hashlib
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from shutil import rmtree, which
+
+from .errors import VerifyError
+from .inside import child_environment
+from .requirements import TARGETS, pinned
+
+PYTHON = "3.11"  # of a new environment; 3.12 and 3.13 do too
+_FIRST, _FURTHER = "about 7.3 GB", "about 0.3 GB (uv links what it has already)"
+_READY = ".tpu-migrate-ready"  # written last, so that an interrupted installation is never used
+
+
+def cache_folder() -> Path:
+    """TPU_MIGRATE_CACHE, else the user's cache folder as the platform has it."""
+    if chosen := os.environ.get("TPU_MIGRATE_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "tpu-migrate"
+
+
+def environment_folder(target: str) -> Path:
+    """Where the environment of ``target`` belongs; another pinned set has another folder."""
+    pins = "\n".join([PYTHON, *(requirement.text for requirement in pinned(target))])
+    digest = hashlib.sha256(pins.encode()).hexdigest()[:12]
+    return cache_folder() / "envs" / f"{target}-{digest}"
+
+
+def python_of(folder: Path) -> Path:
+    if sys.platform == "win32":
+        return folder / "Scripts" / "python.exe"
+    return folder / "bin" / "python"
+
+
+def cached_python(target: str) -> Path | None:
+    """The interpreter of a finished cached environment, or None."""
+    folder = environment_folder(target)
+    python = python_of(folder)
+    return python if (folder / _READY).is_file() and python.exists() else None
+
+
+def uv_command() -> list[str] | None:
+    """How to call uv here: from PATH, or as a module of this interpreter; None without it."""
+    if found := which("uv"):
+        return [found]
+    from importlib.util import find_spec
+
+    return [sys.executable, "-m", "uv"] if find_spec("uv") else None
+
+
+def commands(target: str, uv: list[str]) -> list[list[str]]:
+    """The commands that make the environment, in order. Index settings are simply inherited."""
+    folder = environment_folder(target)
+    pins = [requirement.text for requirement in pinned(target)]
+    return [
+        [*uv, "venv", "--quiet", "--python", PYTHON, str(folder)],
+        [*uv, "pip", "install", "--python", str(python_of(folder)), *pins],
+    ]
+
+
+def announcement(target: str) -> str:
+    """One line: what would be installed, where, and its size."""
+    others = [other for other in TARGETS if other != target and cached_python(other)]
+    size = _FURTHER if others else _FIRST
+    pins = [requirement.text.partition(";")[0] for requirement in pinned(target)]
+    exact = ", ".join(pin for pin in pins if "==" in pin)
+    return f"{exact} with Python {PYTHON} into {environment_folder(target)}, {size}"
+
+
+def how_to(target: str, app: str) -> str:
+    """What to tell a user who has no environment for ``target`` and asked for none."""
+    lines = [
+        f"No environment for {target} yet: neither this Python nor the cache has its packages.",
+        f"To install {announcement(target)}:",
+        f"    tpu-migrate verify {app} --target {target} --install",
+    ]
+    if uv_command() is None:
+        lines[-1] = f"    pip install uv, then: {lines[-1].strip()}"
+    lines.append("or make an environment of your own and name it by --python:")
+    # Double quotes inside, so that the shell's own can be single ones.
+    pins = [requirement.text.replace("'", '"') for requirement in pinned(target)]
+    by_hand = [
+        ["uv", "venv", "--python", PYTHON, f".venv-{target}"],
+        ["uv", "pip", "install", "--python", f".venv-{target}", *pins],
+    ]
+    lines += [f"    {shlex.join(command)}" for command in by_hand]
+    lines.append("Two targets need two environments: torch_xla's wheel overwrites torchax.")
+    return "\n".join(lines)
+
+
+def install(target: str) -> Path:
+    """Make the environment of ``target`` (minutes, gigabytes); return its interpreter.
+
+    uv's own progress goes to standard error. Raises VerifyError where uv is missing or fails; a
+    half-made environment is removed.
+    """
+    uv = uv_command()
+    if uv is None:
+        raise VerifyError("uv is needed to make the environment: pip install uv")
+    folder = environment_folder(target)
+    if folder.exists():  # left by an interrupted installation: it lacks the mark
+        rmtree(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        for command in commands(target, uv):
+            done = subprocess.run(
+                command,
+                stdout=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL,
+                env=child_environment(),
+                check=False,
+            )
+            if done.returncode:
+                raise VerifyError(f"failed (exit {done.returncode}): {shlex.join(command)}")
+        (folder / _READY).touch()
+    except BaseException:
+        rmtree(folder, ignore_errors=True)
+        raise
+    return python_of(folder)

@@ -1,0 +1,5 @@
+"""The one exception of this package."""
+
+
+class VerifyError(Exception):
+    """Nothing could be verified: wrong usage, or something is missing. The text says what to do."""

@@ -1,0 +1,66 @@
+"""Runs this package's own scripts inside the interpreter of a target.
+
+They travel by standard input, so nothing of the migrator gets onto that interpreter's path, and
+a wheel inside a zip works too.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from .errors import VerifyError
+
+# Settings for the migrator's own Python that would change another one.
+_OWN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__")
+
+
+def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment for another interpreter, with ``extra`` on top."""
+    kept = {name: value for name, value in os.environ.items() if name not in _OWN}
+    return {**kept, **(extra or {})}
+
+
+def ask(
+    python: Path,
+    script: str,
+    arguments: Sequence[str],
+    *,
+    timeout: float,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Run ``script`` (a file of this package) by ``python``; return the JSON object it prints last.
+
+    ``timeout`` is in seconds. Raises VerifyError, with the script's last line of error output,
+    where it fails, takes too long or prints something else.
+    """
+    source = (files(__package__) / script).read_text(encoding="utf-8")
+    try:
+        done = subprocess.run(
+            [str(python), "-", *arguments],
+            input=source,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout,
+            cwd=cwd,
+            env=child_environment(env),
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise VerifyError(f"{script} in {python} took more than {timeout:.0f} s") from error
+    except OSError as error:
+        raise VerifyError(f"{python} cannot be run: {error.strerror or error}") from error
+    lines = done.stdout.strip().splitlines()
+    try:
+        answer = json.loads(lines[-1]) if done.returncode == 0 and lines else None
+    except json.JSONDecodeError:
+        answer = None
+    if not isinstance(answer, dict):
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise VerifyError(f"{script} failed in {python} (exit {done.returncode}): {last}")
+    return answer

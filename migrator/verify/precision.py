@@ -1,0 +1,169 @@
+"""Is every float32 product of the compiled programs asked for at the highest precision?
+
+A TPU multiplies float32 in one bfloat16 pass unless a program asks for more. Numbers from a CPU
+back end cannot show that; the programs that were handed to the compiler do, so a run dumps them:
+torchax the StableHLO of each jitted program (JAX_DUMP_IR_TO), torch_xla the HLO before XLA's
+optimisations (XLA_FLAGS). "Product" means dot or convolution here.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from .errors import VerifyError
+
+_STABLEHLO = re.compile(r'"?stablehlo\.(dot_general|dot|convolution)\b"?')
+_STABLEHLO_TYPES = re.compile(r":\s*\(tensor<(.+?)>, tensor<(.+?)>\) -> tensor<(.+?)>")
+_STABLEHLO_FLOAT32 = re.compile(r"(^|x)(complex<)?f32>?$")
+_HLO = re.compile(r"%?([\w.-]+) = (\S+) (dot|convolution)\(([^)]*)\)(.*)")
+_HLO_TYPE = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = ([a-z]+\d*)\[", re.MULTILINE)
+_HLO_FLOAT32 = {"f32", "c64"}  # a complex product is made of float32 ones
+
+
+@dataclass(frozen=True)
+class Product:
+    """One dot or convolution of a compiled program."""
+
+    program: str
+    kind: str
+    result: str
+    is_float32: bool
+    is_highest: bool
+
+    def __str__(self) -> str:
+        return f"{self.kind} to {self.result} in {self.program}"
+
+
+@dataclass(frozen=True)
+class PrecisionReport:
+    """Counts are of float32 products; offenders are those below the highest precision."""
+
+    programs: int
+    count_dots: int = 0
+    count_convs: int = 0
+    offenders: list[str] = field(default_factory=list)
+    compiled_for: str | None = None  # a TPU the programs were compiled for, not run on
+    compiled: int = 0  # how many of the programs with a float32 product
+    compilable: int = 0
+    note: str | None = None  # why nothing, or not all, was compiled for a TPU
+
+    @property
+    def passed(self) -> bool:
+        """Nothing below the highest precision, in at least one program."""
+        return self.programs > 0 and not self.offenders
+
+    def lines(self) -> list[str]:
+        """What to print, a line each."""
+        if not self.programs:
+            return ["precision: not checked, no program was compiled for the target"]
+        products = f"{self.count_dots} dots and {self.count_convs} convolutions in float32"
+        verdict = f"{len(self.offenders)} below HIGHEST" if self.offenders else "all at HIGHEST"
+        if not self.count_dots + self.count_convs:
+            verdict = "nothing to assert"
+        lines = [f"precision: {products} in {self.programs} programs: {verdict}"]
+        lines += [f"  below HIGHEST: {offender}" for offender in self.offenders[:5]]
+        if len(self.offenders) > 5:
+            lines.append(f"  and {len(self.offenders) - 5} more")
+        if self.compiled_for:
+            lines.append(
+                f"  {self.compiled} of {self.compilable} programs with such products compiled "
+                f"for, not run on, {self.compiled_for}"
+            )
+        if self.note:
+            lines.append(f"  {self.note}")
+        return lines
+
+
+def collect(env: Mapping[str, str], dump_dir: Path, target: str) -> dict[str, str]:
+    """``env`` with the settings that make a run of ``target`` dump its programs to ``dump_dir``."""
+    dump_dir.mkdir(parents=True, exist_ok=True)
+    if target == "torchax":
+        return {**env, "JAX_DUMP_IR_TO": str(dump_dir), "JAX_DUMP_IR_MODES": "stablehlo"}
+    flags = f"--xla_dump_to='{dump_dir}' --xla_dump_hlo_as_text"
+    return {**env, "XLA_FLAGS": f"{env.get('XLA_FLAGS', '')} {flags}".strip()}
+
+
+def check(dump_dir: Path) -> PrecisionReport:
+    """Read every dumped program of a run; both forms are understood."""
+    programs = [
+        *sorted(dump_dir.glob("**/*_compile.mlir")),
+        *sorted(dump_dir.glob("**/*before_optimizations.txt")),
+    ]
+    products = [product for program in programs for product in products_of(program)]
+    exact = [product for product in products if product.is_float32]
+    return PrecisionReport(
+        programs=len(programs),
+        count_dots=sum(product.kind != "convolution" for product in exact),
+        count_convs=sum(product.kind == "convolution" for product in exact),
+        offenders=[str(product) for product in exact if not product.is_highest],
+    )
+
+
+def products_of(program: Path) -> list[Product]:
+    """The dots and convolutions of one dumped program."""
+    text = program.read_text(encoding="utf-8", errors="replace")
+    found = _in_stablehlo if program.suffix == ".mlir" else _in_hlo
+    return list(found(text, program.name))
+
+
+def _in_stablehlo(text: str, name: str) -> Iterator[Product]:
+    for line in text.splitlines():
+        match = _STABLEHLO.search(line)
+        types = _STABLEHLO_TYPES.search(line)
+        if match is None:
+            continue
+        highest = len(re.findall(r"\bHIGHEST\b", line[match.end() :])) == 2
+        *operands, result = types.groups() if types else ("f32", "types that cannot be read")
+        float32 = any(map(_STABLEHLO_FLOAT32.search, operands))
+        yield Product(name, match[1].removesuffix("_general"), result, float32, highest)
+
+
+def _in_hlo(text: str, name: str) -> Iterator[Product]:
+    kinds = {found[1]: found[2] for found in _HLO_TYPE.finditer(text)}
+    for match in _HLO.finditer(text):
+        result, operation, operands, rest = match.groups()[1:]
+        dtypes = [
+            kinds.get(operand.split()[-1].lstrip("%"), result.partition("[")[0])
+            for operand in operands.split(",")
+            if operand.strip()
+        ]
+        float32 = any(dtype in _HLO_FLOAT32 for dtype in dtypes)
+        highest = "operand_precision={highest,highest}" in rest
+        yield Product(name, operation, result.partition("{")[0], float32, highest)
+
+
+def compilable(dump_dir: Path) -> list[Path]:
+    """torchax programs whose products are all float32, one of each text, the smallest first.
+
+    With other dtypes in one program, the compiled text could not be judged.
+    """
+    unique: dict[str, Path] = {}
+    for program in sorted(dump_dir.glob("**/*_compile.mlir")):
+        products = products_of(program)
+        if products and all(product.is_float32 for product in products):
+            text = program.read_text(encoding="utf-8", errors="replace")
+            unique.setdefault(re.sub(r"loc\(.*?\)|#loc.*", "", text), program)
+    return sorted(unique.values(), key=lambda program: program.stat().st_size)
+
+
+def compile_for_tpu(
+    report: PrecisionReport, programs: list[Path], ask: Callable[[list[Path]], dict[str, Any]]
+) -> PrecisionReport:
+    """``report`` with what the TPU compiler made of ``programs``, asked through ``ask``.
+
+    A compiler that is not there is a note; a product it was left to lower is an offender.
+    """
+    try:
+        answer = ask(programs)
+    except VerifyError as error:
+        return replace(report, note=f"not compiled for a TPU: {error}")
+    return replace(
+        report,
+        offenders=[*report.offenders, *answer["offenders"]],
+        compiled_for="a TPU v6e" if answer["compiled"] else None,
+        compiled=answer["compiled"],
+        compilable=len(programs),
+        note=f"TPU compiler: {answer['error']}" if answer["error"] else None,
+    )

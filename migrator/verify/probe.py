@@ -1,0 +1,37 @@
+"""Runs inside a candidate interpreter: prints, as one JSON line, what is installed there.
+
+Self-contained, and readable by Python 3.8, since the candidate may be an old one. Its arguments:
+a JSON object of distribution name -> module name, and a JSON list of modules to import.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import sys
+from typing import Any
+
+
+def look(distributions: dict[str, str], modules: list[str]) -> dict[str, Any]:
+    """Versions by metadata (None: absent) and by import, with the error where an import fails."""
+    installed: dict[str, str | None] = {}
+    imported: dict[str, str | None] = {}
+    errors: dict[str, str] = {}
+    for name, module in distributions.items():
+        try:
+            installed[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            # Another distribution may bring the module (opencv-python for -headless).
+            installed[name] = "unknown" if importlib.util.find_spec(module) else None
+    for module in modules:
+        try:
+            imported[module] = getattr(importlib.import_module(module), "__version__", None)
+        except Exception as error:
+            errors[module] = f"{type(error).__name__}: {error}"
+    python = list(sys.version_info[:3])
+    return {"python": python, "installed": installed, "imported": imported, "errors": errors}
+
+
+if __name__ == "__main__":
+    print("\n" + json.dumps(look(json.loads(sys.argv[1]), json.loads(sys.argv[2]))))

@@ -1,0 +1,105 @@
+"""What a verification found; the console table and the JSON are made from this alone."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .precision import PrecisionReport
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """An element agrees if |got - want| <= atol + rtol * |want|.
+
+    ``max_mismatch`` is the fraction of elements that may disagree; ``nonfinite`` allows NaN and
+    Inf where the golden has the same at the same place.
+    """
+
+    atol: float = 0.0
+    rtol: float = 0.0
+    max_mismatch: float = 0.0
+    nonfinite: bool = False
+    reason: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"{self.atol:.3g}"] if self.atol or not self.rtol else []
+        parts += [f"{self.rtol:.3g}·|x|"] if self.rtol else []
+        text = "exact" if parts == ["0"] else " + ".join(parts)
+        return f"{text}, but {self.max_mismatch:.2g} of all" if self.max_mismatch else text
+
+
+@dataclass(frozen=True)
+class OutputResult:
+    """One output against the golden. Numbers are None where they make no sense."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    passed: bool
+    tolerance: Tolerance | None = None
+    reason: str | None = None  # why it failed
+    elements: int = 0  # how many were compared
+    max_abs: float | None = None
+    mean_abs: float | None = None
+    max_ulp: int | None = None
+    mismatch: float | None = None  # fraction of elements beyond atol + rtol * |want|
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of one step: its first run (which compiles) and the mean of the later ones."""
+
+    name: str
+    first: float | None
+    later: float | None
+    golden_first: float | None = None
+    golden_later: float | None = None
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """``error`` means that nothing could be verified; ``problems`` that something disagreed."""
+
+    app: str
+    target: str
+    error: str | None = None
+    device: str | None = None  # where the migrated script really ran
+    python: Path | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    outputs: list[OutputResult] = field(default_factory=list)
+    times: list[StepTime] = field(default_factory=list)
+    golden_device: str | None = None
+    seconds: float | None = None  # the whole run of the migrated script
+    precision: PrecisionReport | None = None
+    log_tail: str | None = None  # of a script that failed
+    kept: Path | None = None
+
+    @property
+    def compared(self) -> int:
+        """How many outputs were compared, each by at least one element."""
+        return sum(output.elements > 0 for output in self.outputs)
+
+    @property
+    def passed(self) -> bool:
+        return (
+            self.error is None
+            and not self.problems
+            and self.compared > 0
+            and all(output.passed for output in self.outputs)
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """0 all passed and something was compared; 1 not so; 2 nothing could be verified."""
+        if self.error is not None:
+            return 2
+        return 0 if self.passed else 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; all times are in seconds."""
+        fields = asdict(self)
+        for name in ("python", "kept"):
+            fields[name] = str(fields[name]) if fields[name] else None
+        return {**fields, "passed": self.passed, "exit_code": self.exit_code}

@@ -1,0 +1,101 @@
+"""Prints a result for people."""
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from .result import OutputResult, VerifyResult
+
+
+def show(result: VerifyResult, console: Console) -> None:
+    """Outputs, times, precision and the verdict."""
+    if result.error is not None:
+        console.print(Text(f"{result.app} on {result.target}: {result.error}", style="red"))
+        return
+    if result.outputs:
+        console.print(_outputs(result))
+    if result.times:
+        console.print(_times(result))
+    for note in result.notes:
+        console.print(Text(f"note: {note}", style="yellow"))
+    if result.precision is not None:
+        style = "" if result.precision.passed else "red"
+        for line in result.precision.lines():
+            console.print(Text(line, style=style))
+    for problem in result.problems:
+        console.print(Text(problem, style="red"))
+    if result.log_tail:
+        console.print(Text("The last lines of its output:", style="dim"))
+        console.print(Text(result.log_tail))
+    if result.kept:
+        console.print(Text(f"Kept in {result.kept}", style="dim"))
+    console.print(Text(verdict(result), style="bold green" if result.passed else "bold red"))
+
+
+def verdict(result: VerifyResult) -> str:
+    """One line that says no more than what was done."""
+    failed = sum(not output.passed for output in result.outputs)
+    what = f"{result.app} on the {result.device}"
+    if result.passed:
+        return f"PASS: {what}: {result.compared} outputs agree with the golden"
+    if failed:
+        return f"FAIL: {what}: {failed} of {len(result.outputs)} outputs disagree with the golden"
+    if not result.compared and not result.problems:
+        return f"FAIL: {what}: no output was compared"
+    return f"FAIL: {what}"
+
+
+def _outputs(result: VerifyResult) -> Table:
+    table = Table(title=escape(f"{result.app}, {result.device}, against {result.golden_device}"))
+    for heading in ("output", "shape", "dtype"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("max abs", "mean abs", "max ulp"):
+        table.add_column(heading, justify="right")
+    table.add_column("tolerance", overflow="fold")
+    table.add_column("result", overflow="fold")
+    for output in result.outputs:
+        table.add_row(
+            escape(output.name),
+            "x".join(map(str, output.shape)) or "scalar",
+            output.dtype,
+            _number(output.max_abs),
+            _number(output.mean_abs),
+            "-" if output.max_ulp is None else f"{output.max_ulp:,}",
+            str(output.tolerance or "-"),
+            _state(output),
+        )
+    return table
+
+
+def _state(output: OutputResult) -> Text:
+    if output.passed:
+        return Text("pass", style="green")
+    return Text(f"FAIL: {output.reason}", style="red")
+
+
+def _times(result: VerifyResult) -> Table:
+    table = Table(title=f"seconds; the first run compiles; whole script {result.seconds:.1f} s")
+    table.add_column("step")
+    here, there = escape(result.device or "?"), escape(result.golden_device or "?")
+    for heading in (
+        f"first run\n{here}",
+        f"later runs\n{here}",
+        f"first run\n{there}",
+        f"later runs\n{there}",
+    ):
+        table.add_column(heading, justify="right")
+    for time in result.times:
+        cells = (time.first, time.later, time.golden_first, time.golden_later)
+        table.add_row(escape(time.name), *(_seconds(cell) for cell in cells))
+    return table
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return "0" if value == 0 else f"{value:.3g}"

@@ -1,0 +1,261 @@
+"""Migrates an app, runs it on its target, compares its numbers with the golden."""
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import environments, interpreters, precision
+from .apps import App, Golden, find_app, load_golden, read_steps, source_digest
+from .device import Device, device_for
+from .errors import VerifyError
+from .inside import ask
+from .interpreters import Interpreter
+from .result import OutputResult, StepTime, VerifyResult
+from .run import Run, run
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Writes the migrated copy of a folder into a new one, for a target; returns errors, one a line.
+Migration = Callable[[Path, str, Path], list[str]]
+
+_COMPARE_SECONDS = 600.0
+_COMPILE_SECONDS = 60.0  # budget for compiling dumped programs for a TPU that is not there
+
+
+def verify_app(
+    name: str,
+    target: str,
+    *,
+    python: Path | None = None,
+    install: bool = False,
+    timeout: float | None = None,
+    keep: Path | None = None,
+    console: "Console | None" = None,
+    migrate: Migration | None = None,
+) -> VerifyResult:
+    """Verify the app ``name`` of the checkout on ``target``; never raises VerifyError.
+
+    ``python``: the interpreter to use, else one is found, and made where ``install`` says so (or
+    the user, asked on a terminal). ``timeout``: seconds for the migrated script, else
+    those of app.toml. ``keep``: a folder
+    in which all that was made is kept. ``console`` shows progress and questions.
+    """
+    try:
+        app = find_app(name, target)
+        golden = load_golden(app)
+        interpreter = _interpreter(target, python, install, console, name)
+        with _workplace(keep, f"{app.name}-{target}") as folder:
+            work = _Work(app, golden, interpreter, folder, console)
+            result = work.verify(timeout or app.timeout, migrate or _migrate)
+            return replace(result, kept=folder if keep else None)
+    except VerifyError as error:
+        return VerifyResult(app=name, target=target, error=str(error), python=python)
+
+
+def _migrate(source: Path, target: str, destination: Path) -> list[str]:
+    from migrator import migrate_paths
+
+    report = migrate_paths([source], target=target, output=destination)
+    if report.exit_code == 0:
+        return []
+    return list(report.errors) or [f"tpu-migrate ended with exit code {report.exit_code}"]
+
+
+def _interpreter(
+    target: str, python: Path | None, install: bool, console: "Console | None", name: str
+) -> Interpreter:
+    """The interpreter to use; one is installed only by --install or a yes on a terminal."""
+    with _status(console, f"looking for an interpreter with {target}"):
+        found = interpreters.require(python, target) if python else interpreters.find(target)
+    if found is not None:
+        return found
+    if not install and not _agreed(target, console):
+        raise VerifyError(environments.how_to(target, name))
+    if console is not None:
+        console.print(f"Installing {environments.announcement(target)}", highlight=False)
+    return interpreters.require(environments.install(target), target)
+
+
+def _agreed(target: str, console: "Console | None") -> bool:
+    if console is None or not console.is_terminal or not sys.stdin.isatty():
+        return False
+    from rich.prompt import Confirm
+
+    question = f"Install {environments.announcement(target)}?"
+    return Confirm.ask(question, console=console, default=False)
+
+
+@contextmanager
+def _workplace(keep: Path | None, name: str) -> Iterator[Path]:
+    """A new folder to work in: under ``keep`` for good, else a temporary one."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(
+            prefix=f"tpu-migrate-{name}-", ignore_cleanup_errors=True
+        ) as folder:
+            yield Path(folder)
+        return
+    folder_to_keep = keep.absolute() / name
+    try:
+        folder_to_keep.mkdir(parents=True)
+    except FileExistsError:
+        raise VerifyError(f"{folder_to_keep} is there already: choose another --keep") from None
+    except OSError as error:
+        raise VerifyError(f"{folder_to_keep} cannot be made: {error.strerror}") from error
+    yield folder_to_keep
+
+
+class _Work:
+    """One verification in one folder."""
+
+    def __init__(
+        self,
+        app: App,
+        golden: Golden,
+        interpreter: Interpreter,
+        folder: Path,
+        console: "Console | None",
+    ) -> None:
+        self.app = app
+        self.golden = golden
+        self.interpreter = interpreter
+        self.folder = folder
+        self.console = console
+        self.copy = folder / "migrated"
+        self.programs = folder / "programs"
+
+    def verify(self, timeout: float, migrate: Migration) -> VerifyResult:
+        with _status(self.console, f"migrating {self.app.name}"):
+            errors = migrate(self.app.folder, self.interpreter.target, self.copy)
+        if errors:
+            raise VerifyError("\n".join([f"{self.app.name} could not be migrated:", *errors]))
+        device = device_for(self.interpreter.target)
+        done = self._run(device, timeout)
+        result = VerifyResult(
+            app=self.app.name,
+            target=self.interpreter.target,
+            device=device.label,
+            python=self.interpreter.python,
+            versions=self.interpreter.versions,
+            notes=[*self.interpreter.notes, *self._stale()],
+            golden_device=self.golden.device,
+            seconds=done.seconds,
+        )
+        if failure := done.failure():
+            return replace(
+                result, problems=[f"the migrated script {failure}"], log_tail=done.tail()
+            )
+        return self._judge(result, device, done)
+
+    def _stale(self) -> list[str]:
+        if self.golden.source in (None, source_digest(self.app.folder)):
+            return []
+        return ["the app has changed since its golden was captured: python golden/capture.py"]
+
+    def _run(self, device: Device, timeout: float) -> Run:
+        # The copy brings what lies in the source folder: an old result must not be taken for ours.
+        for path in (self.app.outputs, self.app.times):
+            if path is not None:
+                (self.copy / path).unlink(missing_ok=True)
+        # A first run compiles: no program may come from an earlier run's cache.
+        env = {**device.environment, "JAX_COMPILATION_CACHE_DIR": str(self.folder / "jax_cache")}
+        with _status(self.console, f"running {self.app.name} on the {device.label}") as status:
+
+            def progress(seconds: float, line: str) -> None:
+                if status is not None:
+                    from rich.markup import escape
+
+                    status.update(f"{device.label}, {seconds:.0f} s  [dim]{escape(line[:100])}")
+
+            return run(
+                [str(self.interpreter.python), self.app.entry, *self.app.args],
+                cwd=self.copy,
+                log=self.folder / "run.log",
+                timeout=timeout,
+                env=precision.collect(env, self.programs, self.interpreter.target),
+                on_progress=progress,
+            )
+
+    def _judge(self, result: VerifyResult, device: Device, done: Run) -> VerifyResult:
+        outputs, problems = self._compare()
+        report = None
+        if self.app.precision == "highest":
+            report = self._precision()
+            if report.offenders:
+                problems.append("float32 is not kept: products below the highest precision")
+            elif not report.programs and not device.is_tpu:
+                problems.append(f"no program was compiled: the script did not use {result.target}")
+        return replace(
+            result,
+            outputs=outputs,
+            problems=problems,
+            times=self._times(),
+            precision=report,
+            log_tail=None if outputs else done.tail(),
+        )
+
+    def _compare(self) -> tuple[list[OutputResult], list[str]]:
+        outputs = self.copy / self.app.outputs
+        if not outputs.is_file():
+            return [], [f"the migrated script wrote no {self.app.outputs}"]
+        spec = self.folder / "compare.json"
+        tolerances = {name: asdict(value) for name, value in self.app.tolerances.items()}
+        spec.write_text(
+            json.dumps(
+                {
+                    "golden": str(self.golden.outputs),
+                    "outputs": str(outputs),
+                    "tolerances": tolerances,
+                }
+            ),
+            encoding="utf-8",
+        )
+        with _status(self.console, "comparing"):
+            answer = ask(
+                self.interpreter.python,
+                "compare.py",
+                [str(spec)],
+                timeout=_COMPARE_SECONDS,
+                cwd=self.folder,
+            )
+        rows: list[dict[str, Any]] = answer["outputs"]
+        results = [
+            OutputResult(**row, tolerance=self.app.tolerances.get(row["name"])) for row in rows
+        ]
+        return results, [answer["error"]] if answer["error"] else []
+
+    def _precision(self) -> precision.PrecisionReport:
+        report = precision.check(self.programs)
+        programs = precision.compilable(self.programs)
+        if not programs or report.offenders:
+            return report
+        return precision.compile_for_tpu(report, programs, self._ask_compiler)
+
+    def _ask_compiler(self, programs: list[Path]) -> dict[str, Any]:
+        with _status(self.console, "compiling for a TPU that is not here"):
+            return ask(
+                self.interpreter.python,
+                "compile_for_tpu.py",
+                [str(_COMPILE_SECONDS), *map(str, programs)],
+                timeout=2 * _COMPILE_SECONDS,
+                cwd=self.folder,
+            )
+
+    def _times(self) -> list[StepTime]:
+        steps = read_steps(self.copy / self.app.times) if self.app.times else {}
+        times = []
+        for name in {**steps, **self.golden.steps}:
+            first, later = steps.get(name, (None, None))
+            golden_first, golden_later = self.golden.steps.get(name, (None, None))
+            times.append(StepTime(name, first, later, golden_first, golden_later))
+        return times
+
+
+def _status(console: "Console | None", text: str) -> Any:
+    """A spinner on a terminal; nothing (None) elsewhere."""
+    return console.status(text) if console is not None and console.is_terminal else nullcontext()

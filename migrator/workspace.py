@@ -1,0 +1,188 @@
+"""Workspace: what may be written, and writing it so that nothing is ever lost."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from migrator.config import UsageError
+
+
+def cache_folder() -> Path:
+    """The user's cache folder of this tool (`TPU_MIGRATE_CACHE`, XDG, or the platform's)."""
+    own = os.environ.get("TPU_MIGRATE_CACHE")
+    if own:
+        return Path(own)
+    if os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "tpu-migrate"
+
+
+# ---- what may be written -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Repository:
+    tracked: frozenset[str]
+    modified: frozenset[str]  # differs from the index; what is staged does not
+
+
+def unsafe_to_write(paths: Iterable[Path]) -> list[str]:
+    """Why each of these files may not be overwritten, as "path: reason"; empty if all may.
+
+    A file is safe if git tracks it and it equals the index, or if it is our own last output.
+    """
+    problems = []
+    repositories: dict[Path | None, _Repository | None] = {}
+    for path in paths:
+        if not path.exists():
+            continue
+        root = _git_root(path)
+        if root not in repositories:
+            repositories[root] = _repository(root) if root else None
+        repository = repositories[root]
+        reason = ""
+        if repository is None or root is None:
+            reason = "is not under version control"
+        else:
+            name = path.resolve().relative_to(root.resolve()).as_posix()
+            if name not in repository.tracked:
+                reason = "is not tracked by git"
+            elif name in repository.modified:
+                reason = "has changes that are not staged"
+        if reason and not _is_own_output(path):
+            problems.append(f"{path} {reason}")
+    return problems
+
+
+def _git_root(path: Path) -> Path | None:
+    for folder in path.resolve().parents:
+        if (folder / ".git").exists():
+            return folder
+    return None
+
+
+def _repository(root: Path) -> _Repository | None:
+    def names(*arguments: str) -> frozenset[str]:
+        run = subprocess.run(
+            ["git", "-C", str(root), *arguments, "-z"], capture_output=True, check=True
+        )
+        return frozenset(os.fsdecode(n) for n in run.stdout.split(b"\0") if n)
+
+    try:
+        return _Repository(names("ls-files"), names("diff", "--name-only"))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _stamp(path: Path) -> Path:
+    return cache_folder() / "written" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
+
+
+def _is_own_output(path: Path) -> bool:
+    try:
+        return _stamp(path).read_text() == hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return False
+
+
+def _remember(path: Path, content: bytes) -> None:
+    stamp = _stamp(path)
+    try:
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.write_text(hashlib.sha256(content).hexdigest())
+    except OSError:
+        pass  # a read-only home only means that the next run asks for --allow-dirty
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+def write(path: Path, content: bytes) -> None:
+    """Replace a file in one step; a crash leaves the old file or the new one, never a part.
+
+    Links stay links: the file that they lead to is replaced. Permissions stay.
+    """
+    real = Path(os.path.realpath(path))
+    real.parent.mkdir(parents=True, exist_ok=True)
+    mode = stat.S_IMODE(real.stat().st_mode) if real.exists() else None
+    handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        temporary.chmod(0o666 & ~_umask() if mode is None else mode)
+        os.replace(temporary, real)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _remember(real, content)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def check_output(source: Path, output: Path) -> None:
+    """Refuse an output folder that would mix with the source or hide files that are there.
+
+    Raises:
+        UsageError: it is inside the source, around it, or not empty.
+    """
+    top, out = source.resolve(), output.resolve()
+    if out == top or (source.is_dir() and top in out.parents):
+        raise UsageError(f"-o {output}: lies inside {source}; choose a folder outside of it")
+    if out in top.parents and output.exists():
+        raise UsageError(f"-o {output}: holds {source}; choose an empty folder")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UsageError(f"-o {output}: is not an empty folder")
+
+
+def copy(source: Path, output: Path, changed: Mapping[Path, bytes]) -> list[str]:
+    """Write a copy of `source` to `output`, without .git, with the `changed` files (paths relative
+    to the source's folder). It appears in one step, when it is whole.
+
+    Returns what could not be copied, as "path: reason"; the rest is there all the same.
+    """
+    problems: list[str] = []
+
+    def copy_file(file: str, to: str) -> str:
+        try:
+            return shutil.copy2(file, to)
+        except OSError as error:  # unreadable, a pipe, a socket
+            problems.append(f"{file}: not copied: {error.strerror or error}")
+            return to
+
+    output.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
+    try:
+        if source.is_dir():
+            ignore = shutil.ignore_patterns(".git", "__pycache__")
+            shutil.copytree(source, staging, True, ignore, copy_file, dirs_exist_ok=True)
+        else:
+            copy_file(str(source), str(staging / source.name))
+        for relative, content in changed.items():
+            target = staging / relative
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_symlink():
+                target.unlink()
+            target.write_bytes(content)
+        staging.chmod(0o777 & ~_umask())
+        if output.exists():
+            output.rmdir()
+        os.replace(staging, output)
+        return problems
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise

@@ -1,0 +1,236 @@
+"""torch.cuda functions: one table from names to what becomes of them."""
+
+import ast
+
+from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
+from migrator.inventory import Construct
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.targets import MIRRORED, RUNTIME
+
+FUNCTION = Rule(
+    code="CUD001",
+    name="cuda-function",
+    summary="a torch.cuda function with a counterpart on the target",
+    why="""Synchronisation, timing, seeds, memory figures and device properties. Where the target has
+a plain spelling it is used; elsewhere the runtime has the function under the name that torch.cuda
+gives it, with the same arguments and units.""",
+    examples=(
+        Example(
+            "import torch\ntorch.cuda.synchronize()\n",
+            torchax="import torch\nimport tpu_runtime\ntpu_runtime.synchronize()\n",
+            torch_xla="import torch\nimport torch_xla\ntorch_xla.sync(wait=True)\n",
+        ),
+        Example(
+            "import torch\nstart = torch.cuda.Event(enable_timing=True)\nstart.record()\n",
+            both="import torch\nimport tpu_runtime\n"
+            "start = tpu_runtime.Event(enable_timing=True)\nstart.record()\n",
+        ),
+        Example(
+            "import torch\ntorch.cuda.manual_seed_all(0)\n",
+            torchax="import torch\nimport tpu_runtime\ntpu_runtime.manual_seed_all(0)\n",
+            torch_xla="import torch\nimport torch_xla\ntorch_xla.manual_seed(0)\n",
+        ),
+        Example(
+            "import torch\nused = torch.cuda.max_memory_allocated() / 2**20\n",
+            both="import torch\nimport tpu_runtime\n"
+            "used = tpu_runtime.max_memory_allocated() / 2**20\n",
+        ),
+    ),
+)
+
+NOTHING = Rule(
+    code="CUD002",
+    name="cuda-housekeeping",
+    summary="housekeeping of CUDA that a TPU does not need",
+    why="""Emptying the caching allocator, choosing a current device, profiler ranges: on the target
+there is nothing to do, and some of these raise without CUDA. The statement goes.""",
+    examples=(
+        Example(
+            "import torch\nx = f()\ntorch.cuda.empty_cache()\ny = g(x)\n",
+            both="import torch\nx = f()\ny = g(x)\n",
+        ),
+        Example(
+            "import torch\nif torch.cuda.is_available():\n    torch.cuda.empty_cache()\n",
+            both="import torch\n",
+        ),
+        Example(
+            "import torch\nwith torch.cuda.device(0):\n    y = f(x)  # heavy\nprint(y)\n",
+            both="import torch\ny = f(x)  # heavy\nprint(y)\n",
+        ),
+    ),
+)
+
+STREAM = Rule(
+    code="CUD003",
+    name="cuda-stream",
+    summary="CUDA streams have no counterpart: XLA orders and overlaps work itself",
+    why="""A program on a TPU is one queue, and the compiler overlaps transfers and computation.
+Removing a stream by machine could change what a class around it does (prefetchers, for instance), so
+a person has to take the streams out; a plain loader with a prefetch depth usually takes their place.""",
+    examples=(Example("import torch\ns = torch.cuda.Stream()\n"),),
+)
+
+GRAPH = Rule(
+    code="CUD004",
+    name="cuda-graph",
+    summary="CUDA graphs have no counterpart: XLA compiles whole programs",
+    why="""What a CUDA graph is for (no launch cost per kernel) XLA gives by compiling the step. Take
+capture and replay out and call the function itself.""",
+    examples=(Example("import torch\ng = torch.cuda.CUDAGraph()\n"),),
+)
+
+OTHER = Rule(
+    code="CUD005",
+    name="cuda-only-function",
+    summary="a torch.cuda function without a counterpart",
+    why="""It asks about, or steers, something that only NVIDIA hardware has. Each message says what
+to use instead, if anything.""",
+    examples=(Example("import torch\ncap = torch.cuda.get_device_capability()\n"),),
+)
+
+_DELETED = (
+    "empty_cache", "ipc_collect", "init", "set_device", "set_per_process_memory_fraction",
+    "set_sync_debug_mode", "reset_accumulated_memory_stats", "reset_accumulated_host_memory_stats",
+    "reset_peak_host_memory_stats", "reset_max_memory_cached", "nvtx.range_push", "nvtx.range_pop",
+    "nvtx.mark", "profiler.start", "profiler.stop", "memory._record_memory_history",
+    "_record_memory_history", "_sleep", "_lazy_init",
+)  # fmt: skip
+
+_STREAMS = (
+    "Stream", "ExternalStream", "stream", "current_stream", "default_stream", "set_stream",
+    "StreamContext", "get_stream_from_external",
+)  # fmt: skip
+
+_GRAPHS = (
+    "CUDAGraph", "graph", "graphs.*", "make_graphed_callables", "graph_pool_handle",
+)  # fmt: skip
+
+_REASONS = {
+    "OutOfMemoryError": "is never raised by a TPU; XLA raises RuntimeError with RESOURCE_EXHAUSTED",
+    "get_device_capability": "compute capability is an NVIDIA number; decide by device name, if at all",
+    "get_arch_list": "lists NVIDIA architectures",
+    "get_rng_state": "the device's random state has another form; seed it instead",
+    "get_rng_state_all": "the device's random state has another form; seed it instead",
+    "set_rng_state": "the device's random state has another form; seed it instead",
+    "set_rng_state_all": "the device's random state has another form; seed it instead",
+    "nvtx.range": "use the profiler annotations of the target",
+    "nvtx": "use the profiler annotations of the target",
+    "utilization": "use the TPU's own monitoring",
+    "memory_snapshot": "shows CUDA's caching allocator; use the profiler's memory view",
+    "is_initialized": "asks about the CUDA context",
+    "cudart": "calls the CUDA runtime",
+}
+
+
+@FUNCTION.on("name", *(f"torch.cuda.{n}" for n in sorted(MIRRORED) if not n.endswith("Tensor")),
+             "torch.cuda.is_bf16_supported", "torch.cuda.is_current_stream_capturing")  # fmt: skip
+def function(ctx: Context, found: Construct) -> Decision | None:
+    name = found.key.removeprefix("torch.cuda.")
+    if name in ("autocast", "is_available"):
+        return None  # rules of their own
+    node = found.node
+    assert isinstance(node, ast.expr)
+    return counterpart(ctx, node, name)
+
+
+def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
+    """The target's spelling of a function that torch.cuda calls `name`."""
+    call = ctx.names.call_of(node)
+    word = ctx.target.call(name)
+    if word is not None and call is not None:
+        first = call.args[0] if call.args else next((k.value for k in call.keywords), None)
+        if "{0}" not in word.code:
+            return Rewrite([Replace(call, word.code)], word.requires)
+        if first is not None and not isinstance(first, ast.Starred):
+            text = word.code.replace("{0}", "{first}")
+            return Rewrite([Replace(call, text, {"first": first})], word.requires)
+    if name not in MIRRORED:
+        return Report(f"torch.cuda.{name} itself is passed on, not called")
+    return Rewrite([Replace(node, f"{RUNTIME}.{name}")], (RUNTIME,))
+
+
+@FUNCTION.on("name", "torch.Event")
+def event(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.expr)
+    call = ctx.names.call_of(found.node)
+    if call is None:
+        return Report("the class itself is passed on")
+    edits: list[Edit] = [EditCall(call, function=f"{RUNTIME}.Event", drop=call.args[:1])]
+    return Rewrite(edits, (RUNTIME,))
+
+
+@NOTHING.on("name", *(f"torch.cuda.{n}" for n in _DELETED))
+def nothing(ctx: Context, found: Construct) -> Decision:
+    return removal(ctx, found)
+
+
+def removal(ctx: Context, found: Construct) -> Decision:
+    """Take out a call that does nothing on the target."""
+    call = ctx.names.call_of(found.node)
+    if call is None:
+        return Report("is passed on, not called; it has nothing to do on a TPU")
+    statement = ctx.names.statement(call)
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        return Rewrite([Delete(statement)])
+    return Rewrite([Replace(call, "None")])
+
+
+@NOTHING.on("name", "torch.cuda.device", "torch.cuda.device_of")
+def device_context(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    return unwrapped(ctx, call, "chooses a CUDA device; there is one device here")
+
+
+def unwrapped(ctx: Context, call: ast.Call | None, reason: str) -> Decision:
+    """Take a context manager out of its `with`."""
+    item = ctx.parent(call) if call is not None else None
+    statement = ctx.parent(item) if isinstance(item, ast.withitem) else None
+    if isinstance(item, ast.withitem) and isinstance(statement, ast.With | ast.AsyncWith):
+        if item.optional_vars is None:
+            return Rewrite([Unwrap(statement, [item])])
+    return Report(reason)
+
+
+@STREAM.on("name", *(f"torch.cuda.{n}" for n in _STREAMS), "torch.Stream")
+def stream(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    call = ctx.names.call_of(node)
+    if call is not None and found.key.endswith(("current_stream", "default_stream")):
+        use = ctx.parent(call)
+        if isinstance(use, ast.Attribute) and use.attr == "synchronize":
+            return counterpart_of_call(ctx, ctx.names.call_of(use), "synchronize")
+        if isinstance(use, ast.Call) and isinstance(use.func, ast.Attribute) and use.args == [call]:
+            if use.func.attr in ("record", "wait"):  # event.record(torch.cuda.current_stream())
+                return Rewrite([EditCall(use, drop=[call])])
+    return Report("streams have no counterpart; take them out, XLA overlaps the work itself")
+
+
+def counterpart_of_call(ctx: Context, call: ast.Call | None, name: str) -> Decision:
+    if call is None:
+        return Report(f"{name} is passed on, not called")
+    word = ctx.target.call(name)
+    if word is not None:
+        return Rewrite([Replace(call, word.code)], word.requires)
+    return Rewrite([Replace(call, f"{RUNTIME}.{name}()")], (RUNTIME,))
+
+
+@GRAPH.on("name", *(f"torch.cuda.{n}" for n in _GRAPHS))
+def graph(ctx: Context, found: Construct) -> Decision:
+    return Report("CUDA graphs have no counterpart; call the function itself, XLA compiles it")
+
+
+@OTHER.on("name", "torch.cuda*", "torch.version.cuda", "torch.version.hip")
+def other(ctx: Context, found: Construct) -> Decision:
+    name = found.key.removeprefix("torch.cuda").lstrip(".")
+    if not name:
+        return _module(ctx, found)
+    if found.key.startswith("torch.version."):
+        return Report("the version of the GPU toolkit is None on a TPU machine")
+    return Report(_REASONS.get(name, f"torch.cuda.{name} has no counterpart on a TPU"))
+
+
+def _module(ctx: Context, found: Construct) -> Decision:
+    """`torch.cuda` itself: an alias of it is harmless, its uses are constructs of their own."""
+    if isinstance(ctx.parent(found.node), ast.Assign):
+        return Keep("an alias; its uses are rewritten or reported one by one")
+    return Report("the module torch.cuda itself is passed on")

@@ -1,0 +1,236 @@
+"""Device selection: strings, `torch.device`, availability, indices, defaults."""
+
+import ast
+
+from migrator.devices import (
+    availability_choice,
+    device_call,
+    not_a_device,
+    whole_string,
+)
+from migrator.edits import Replace, SetString
+from migrator.flow import CUDA_STRING, Kind
+from migrator.inventory import Construct
+from migrator.names import argument
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.targets import RUNTIME, Word
+
+AVAILABLE = Rule(
+    code="DEV001",
+    name="cuda-availability",
+    summary="torch.cuda.is_available() is False on a TPU machine and would silently pick the CPU",
+    why="""A TPU is not a CUDA device, so every branch on torch.cuda.is_available() takes its CPU side
+without a word. Where the answer only chooses a device, the choice becomes the TPU; elsewhere the
+question is asked of the runtime.""",
+    references=("https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html",),
+    examples=(
+        Example(
+            'import torch\ndevice = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n',
+            torchax='import torch\ndevice = torch.device("jax")\n',
+            torch_xla="import torch\nimport torch_xla\ndevice = torch_xla.device()\n",
+        ),
+        Example(
+            "import torch\ndevice = 'cuda:0' if torch.cuda.is_available() else 'cpu'\n",
+            torchax="import torch\ndevice = 'jax'\n",
+            torch_xla="import torch\ndevice = 'xla'\n",
+        ),
+        Example(
+            "import torch\nuse_cuda = not args.no_cuda and torch.cuda.is_available()\n",
+            both="import torch\nimport tpu_runtime\n"
+            "use_cuda = not args.no_cuda and tpu_runtime.is_available()\n",
+        ),
+    ),
+)
+
+STRING = Rule(
+    code="DEV002",
+    name="device-string",
+    summary='"cuda" where a device is meant becomes the device of the target',
+    why="""A string is a device when it is given to torch.device, `.to`, `device=`, compared with a
+device's type, or stored under a name that is used so. Any other "cuda" (a key, the name of an
+implementation, text) stays and is reported. Indices go: the target shows one device to a script.""",
+    examples=(
+        Example(
+            'import torch\nx = torch.zeros(2, device="cuda:0")\n',
+            torchax='import torch\nx = torch.zeros(2, device="jax")\n',
+            torch_xla='import torch\nx = torch.zeros(2, device="xla")\n',
+        ),
+        Example(
+            'import torch\ndevice = torch.device(f"cuda:{rank}")\n',
+            torchax='import torch\ndevice = torch.device("jax")\n',
+            torch_xla="import torch\nimport torch_xla\ndevice = torch_xla.device()\n",
+        ),
+        Example('if impl == "cuda":\n    run()\n'),
+    ),
+)
+
+INDEX = Rule(
+    code="DEV003",
+    name="device-index",
+    summary="an integer is a CUDA device to torch; it becomes the device of the target",
+    why="""torch.device(0) and x.to(rank) mean a CUDA device. On the target they raise or mean the
+CPU, so the one device that the target shows takes their place.""",
+    examples=(
+        Example(
+            "import torch\ndevice = torch.device(0)\n",
+            torchax='import torch\ndevice = torch.device("jax")\n',
+            torch_xla="import torch\nimport torch_xla\ndevice = torch_xla.device()\n",
+        ),
+        Example(
+            "import torch\n\ndef send(x, rank):\n    return torch.zeros(2, device=rank), x.to(rank)\n",
+            torchax='import torch\n\ndef send(x, rank):\n    return torch.zeros(2, device="jax"),'
+            ' x.to("jax")\n',
+            torch_xla='import torch\n\ndef send(x, rank):\n    return torch.zeros(2, device="xla"),'
+            ' x.to("xla")\n',
+        ),
+    ),
+)
+
+DEFAULT = Rule(
+    code="DEV004",
+    name="default-device",
+    summary="a process-wide default device or tensor type names CUDA",
+    why="""torch_xla takes a default device. Under torchax it would also catch the CPU code of data
+loaders and samplers, which then fails, so there a person has to give each factory its device.""",
+    examples=(
+        Example(
+            'import torch\ntorch.set_default_device("cuda")\n',
+            torch_xla='import torch\ntorch.set_default_device("xla")\n',
+        ),
+        Example('import torch\ntorch.set_default_tensor_type("torch.FloatTensor")\n'),
+    ),
+)
+
+GENERATOR = Rule(
+    code="DEV005",
+    name="cuda-generator",
+    summary="a generator on CUDA becomes a CPU generator; its numbers are moved to the device",
+    why="""Neither target has a generator object of its own for the device: torch_xla raises, and stock
+torchax silently draws the same numbers at every call. A CPU generator works on both, and the
+numbers no longer depend on the hardware (they differ from CUDA's stream).""",
+    examples=(
+        Example(
+            'import torch\ng = torch.Generator(device="cuda").manual_seed(0)\n',
+            both="import torch\ng = torch.Generator().manual_seed(0)\n",
+        ),
+    ),
+)
+
+
+def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
+    """The edit that makes a `torch.device(…)` call name the target's device."""
+    word = ctx.target.device_object
+    if word is not None:
+        return Rewrite([Replace(call, word.code)], word.requires)
+    text = ctx.device_string(near)
+    requires = _at_import(ctx, call)
+    return Rewrite([Replace(call, f"{{function}}({text})", {"function": call.func})], requires)
+
+
+def _at_import(ctx: Context, node: ast.AST) -> tuple[str, ...]:
+    """A library module that names the device while it is imported must know the device by then."""
+    runs_later = ctx.names.function(node) is not None
+    return () if runs_later or ctx.options.entry is not False or ctx.project is None else (RUNTIME,)
+
+
+def device_object_word(ctx: Context) -> Word:
+    """The target's device object, spelled out."""
+    text = f"{ctx.module_name('torch')}.device({ctx.device_string()})"
+    return ctx.target.device_object or Word(text)
+
+
+def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
+    """The edit that puts the target's device in the place of an expression of any device kind."""
+    call = device_call(ctx.names, node)
+    if call is not None:
+        return device_object(ctx, call, near)
+    if ctx.flow.kind(node) & Kind.DEVICE:
+        word = device_object_word(ctx)
+        return Rewrite([Replace(node, word.code)], [*word.requires, *_at_import(ctx, node)])
+    return Rewrite([Replace(node, ctx.device_string(near))])
+
+
+@AVAILABLE.on("name", "torch.cuda.is_available", "torch.accelerator.is_available")
+def available(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    call = ctx.names.call_of(node)
+    if call is not None:
+        choice = availability_choice(ctx.names, ctx.flow, call)
+        if choice is not None:
+            return device_value(ctx, choice.node, choice.device)
+    return Rewrite([Replace(node, f"{RUNTIME}.is_available")], (RUNTIME,))
+
+
+@STRING.on("string", "cuda")
+def string(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    whole = whole_string(ctx.names, node)
+    reason = not_a_device(ctx.names, ctx.flow, whole)
+    if reason is not None:
+        return Report(f"this string {reason}; if it names a device, write {ctx.target.device!r}")
+    if isinstance(node, ast.Constant):
+        text = str(node.value)
+        if whole is node and not CUDA_STRING.match(text):
+            return Report(f"{text!r} is a part of a device name; check what is built from it")
+    call = device_call(ctx.names, whole)
+    if call is not None:
+        return device_object(ctx, call, node)
+    if whole is node and isinstance(node, ast.Constant):
+        return Rewrite([SetString(node, ctx.target.device)])
+    return Rewrite([Replace(whole, ctx.device_string(node))])
+
+
+@INDEX.on("name", "torch.device")
+def device_of_index(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    assert call is not None
+    return device_object(ctx, call, call)
+
+
+@INDEX.on("method", "to")
+def to_index(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    assert call is not None
+    return Rewrite([Replace(call.args[0], ctx.device_string(call))])
+
+
+@INDEX.on("keyword", "device")
+def device_keyword(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.keyword)
+    return Rewrite([Replace(found.node.value, ctx.device_string())])
+
+
+@DEFAULT.on("name", "torch.set_default_device")
+def default_device(ctx: Context, found: Construct) -> Decision:
+    reason = ctx.target.unsupported.get("set_default_device")
+    call = ctx.names.call_of(found.node)
+    device = argument(call, 0, "device") if call else None
+    if device is None:
+        return Report("torch.set_default_device itself is passed on")
+    if ctx.flow.kind(device) == Kind.CPU:
+        return Keep("names the CPU")
+    if reason:
+        return Report(reason)
+    if ctx.flow.kind(device) & Kind.DEVICE_STRING:
+        return Rewrite([Replace(device, ctx.device_string(device))])
+    return Keep("takes the target's device")
+
+
+@DEFAULT.on("name", "torch.set_default_tensor_type")
+def default_tensor_type(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    kind = argument(call, 0, "t") if call else None
+    if kind is not None and not ctx.flow.kind(kind) & Kind.TENSOR_TYPE:
+        return Keep("no CUDA type")
+    return Report(
+        "makes every new tensor a CUDA tensor; give the factories device= and dtype= instead"
+    )
+
+
+@GENERATOR.on("name", "torch.Generator")
+def generator(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    assert call is not None
+    return Rewrite([Replace(call, "{function}()", {"function": call.func})])

@@ -1,0 +1,152 @@
+"""Inputs and outputs: checkpoints and images."""
+
+import ast
+
+from migrator.edits import EditCall, Replace
+from migrator.flow import Kind
+from migrator.inventory import Construct
+from migrator.names import Names, argument
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.targets import RUNTIME
+
+LOAD = Rule(
+    code="IOS001",
+    name="torch-load",
+    summary="torch.load can not load straight to the target's device",
+    why="""A checkpoint written on a GPU names CUDA, and a map_location of the target raises. State
+that only goes into load_state_dict is loaded to the CPU, from where it is copied into the parameters;
+anything else goes through the runtime's load, which moves it to the device afterwards.""",
+    examples=(
+        Example(
+            "import torch\nmodel.load_state_dict(torch.load(path))\n",
+            both='import torch\nmodel.load_state_dict(torch.load(path, map_location="cpu"))\n',
+        ),
+        Example(
+            "import torch\nstats = torch.load(path, map_location=device)\n",
+            both="import torch\nimport tpu_runtime\n"
+            "stats = tpu_runtime.load(path, map_location=device)\n",
+        ),
+        Example('import torch\nx = torch.load(path, map_location="cpu")\n'),
+    ),
+)
+
+SAVE = Rule(
+    code="IOS002",
+    name="torch-save",
+    summary="checkpoints are written from the CPU, so that any machine can read them",
+    why="""A file of XLA tensors can only be read where torch_xla is installed: xm.save moves them to
+the CPU first. Under torchax the runtime lets torch.save do the same, so the call stays.""",
+    examples=(
+        Example(
+            "import torch\ntorch.save(model.state_dict(), path)\n",
+            torch_xla="import torch\nimport torch_xla.core.xla_model as xm\n"
+            "xm.save(model.state_dict(), path)\n",
+        ),
+    ),
+)
+
+IMAGE = Rule(
+    code="IOS003",
+    name="decode-image",
+    summary="torchvision's image decoders are custom operators that torchax can not run",
+    why="""The runtime decodes with PIL and returns the same uint8 tensor of shape (C, H, W). On
+torch_xla the decoder runs on the CPU as before.""",
+    examples=(
+        Example(
+            "import torchvision\nx = torchvision.io.decode_image(path)\n",
+            torchax="import torchvision\nimport tpu_runtime\nx = tpu_runtime.decode_image(path)\n",
+        ),
+    ),
+)
+
+
+@LOAD.on("name", "torch.load")
+def load(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    call = ctx.names.call_of(node)
+    if call is None:
+        return Report("torch.load itself is passed on; its files must be loaded to the CPU")
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+        return Report('its arguments are unpacked; map_location has to be "cpu"')
+    location = argument(call, 1, "map_location")
+    if location is not None and ctx.flow.kind(location) == Kind.CPU:
+        return Keep("loads to the CPU")
+    if _only_state(ctx.names, call):
+        cpu = ctx.quoted("cpu", call)
+        if location is None:
+            return Rewrite([EditCall(call, put={"map_location": cpu})])
+        return Rewrite([Replace(location, cpu)])
+    if location is None:
+        return Report(
+            "without map_location a file from a GPU can not be read here; "
+            'add map_location="cpu", and move what the device needs'
+        )
+    return Rewrite([EditCall(call, function=f"{RUNTIME}.load")], (RUNTIME,))
+
+
+def _only_state(names: Names, call: ast.Call) -> bool:
+    """True where what is loaded only ever goes into load_state_dict."""
+    value: ast.AST = call
+    parent = names.parents.get(value)
+    while isinstance(parent, ast.Subscript) and parent.value is value:
+        value, parent = parent, names.parents.get(parent)
+    if _into_state(parent, value):
+        return True
+    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
+        return False
+    target = parent.targets[0]
+    if not isinstance(target, ast.Name) or len(names.lookup(target)) != 1:
+        return False
+    uses = list(names.uses(target.id, names.scope_of(target)))
+    return bool(uses) and all(_state_use(names, use) for use in uses)
+
+
+def _into_state(parent: ast.AST | None, value: ast.AST) -> bool:
+    return (
+        isinstance(parent, ast.Call)
+        and isinstance(parent.func, ast.Attribute)
+        and parent.func.attr == "load_state_dict"
+        and value in parent.args
+    )
+
+
+def _state_use(names: Names, use: ast.Name) -> bool:
+    """`ckpt`, `ckpt["model"]` into load_state_dict, or a plain value such as `ckpt["epoch"]`."""
+    value: ast.AST = use
+    parent = names.parents.get(value)
+    if _into_state(parent, value):
+        return True
+    if isinstance(parent, ast.Subscript) and parent.value is use:
+        if _into_state(names.parents.get(parent), parent):
+            return True
+        key = parent.slice.value if isinstance(parent.slice, ast.Constant) else None
+        return isinstance(key, str) and key in _PLAIN_KEYS
+    return isinstance(parent, ast.Compare) and use in parent.comparators  # "model" in ckpt
+
+
+_PLAIN_KEYS = {"epoch", "step", "iter", "iteration", "arch", "args", "config", "lr", "global_step"}
+
+
+@SAVE.on("name", "torch.save")
+def save(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    word = ctx.target.renames.get("torch.save")
+    if word is None:
+        return Keep("the runtime writes device tensors as CPU tensors")
+    call = ctx.names.call_of(node)
+    if call is not None and any(k.arg not in ("obj", "f") for k in call.keywords):
+        return Report("xm.save has no such options; move the tensors with .cpu() before saving")
+    if call is not None and call.keywords:
+        return Report("name the arguments by position: xm.save calls them data and file_or_path")
+    return Rewrite([Replace(node, word.code)], word.requires)
+
+
+@IMAGE.on("name", "torchvision.io.*")
+def image(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    word = ctx.target.renames.get(found.key)
+    if word is None:
+        return Keep("decodes on the CPU, as before")
+    return Rewrite([Replace(node, word.code)], word.requires)

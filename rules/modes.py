@@ -1,0 +1,134 @@
+"""Modes of execution: inference mode, torch.compile, torch.accelerator."""
+
+import ast
+
+from migrator.edits import Delete, EditCall, Replace
+from migrator.inventory import Construct
+from migrator.names import argument
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rules.cuda_api import counterpart, removal
+from migrator.rules.device import device_object_word
+from migrator.targets import MIRRORED
+
+INFERENCE = Rule(
+    code="RUN001",
+    name="inference-mode",
+    summary="inference_mode fails on both targets; no_grad computes the same",
+    why="""Inference tensors have no version counter, and both targets touch it: torch_xla raises
+("Cannot set version_counter for inference tensor"), torchax a TypeError. no_grad gives the same
+numbers.""",
+    examples=(
+        Example(
+            "import torch\n\n@torch.inference_mode()\ndef run(x):\n    return model(x)\n",
+            both="import torch\n\n@torch.no_grad()\ndef run(x):\n    return model(x)\n",
+        ),
+    ),
+)
+
+COMPILE = Rule(
+    code="RUN002",
+    name="torch-compile",
+    summary="torch.compile makes GPU kernels; XLA compiles for the target by itself",
+    why="""The default back end of torch.compile is inductor, which writes Triton kernels. Without
+it the same function runs, compiled by XLA.""",
+    examples=(
+        Example(
+            'import torch\nmodel = torch.compile(model, mode="max-autotune")\n',
+            both="import torch\n",
+        ),
+        Example(
+            "import torch\n\n@torch.compile\ndef f(x):\n    return x\n",
+            both="import torch\n\ndef f(x):\n    return x\n",
+        ),
+    ),
+)
+
+ACCELERATOR = Rule(
+    code="RUN003",
+    name="torch-accelerator",
+    summary="torch.accelerator does not know the target; its words do the same",
+    why="""Device-agnostic code asks torch.accelerator, which says "no accelerator" under torchax and
+torch_xla, so the script would silently run on the CPU.""",
+    examples=(
+        Example(
+            "import torch\ndevice = torch.accelerator.current_accelerator()\n",
+            torchax='import torch\ndevice = torch.device("jax")\n',
+            torch_xla="import torch\nimport torch_xla\ndevice = torch_xla.device()\n",
+        ),
+        Example(
+            "import torch\ntorch.accelerator.synchronize()\n",
+            torchax="import torch\nimport tpu_runtime\ntpu_runtime.synchronize()\n",
+            torch_xla="import torch\nimport torch_xla\ntorch_xla.sync(wait=True)\n",
+        ),
+    ),
+)
+
+_DELETED = ("set_device_index", "set_device_idx", "empty_cache", "set_stream",
+            "reset_accumulated_memory_stats")  # fmt: skip
+_RENAMED = {"current_device_index": "current_device", "current_device_idx": "current_device"}
+
+
+@INFERENCE.on("name", "torch.inference_mode")
+def inference_mode(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    torch = ctx.module_name("torch")
+    call = ctx.names.call_of(node)
+    if call is None:
+        return Rewrite([Replace(node, f"{torch}.no_grad")], ("torch",))
+    mode = argument(call, 0, "mode")
+    if mode is None:
+        return Rewrite([Replace(node, f"{torch}.no_grad")], ("torch",))
+    if isinstance(mode, ast.Constant) and mode.value is True:
+        return Rewrite([Replace(call, f"{torch}.no_grad()")], ("torch",))
+    return Report("inference_mode with a variable mode; use torch.set_grad_enabled(not mode)")
+
+
+@COMPILE.on("name", "torch.compile")
+def compile_(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    call = ctx.names.call_of(node)
+    decorated = ctx.parent(call or node)
+    if isinstance(decorated, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if (call or node) in decorated.decorator_list:
+            return Rewrite([Delete(call or node)])
+    model = argument(call, 0, "model") if call is not None else None
+    if call is None or model is None:
+        return Report("torch.compile itself is passed on; call the function without it")
+    statement = ctx.names.statement(call)
+    if isinstance(statement, ast.Assign) and statement.value is call:
+        same = ast.unparse(statement.targets[0]) == ast.unparse(model)
+        if same and len(statement.targets) == 1:
+            return Rewrite([Delete(statement)])
+    return Rewrite([Replace(call, "{model}", {"model": model})])
+
+
+@ACCELERATOR.on("name", "torch.accelerator*")
+def accelerator(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    name = found.key.removeprefix("torch.accelerator").lstrip(".")
+    call = ctx.names.call_of(node)
+    if name == "current_accelerator" and call is not None:
+        return _current(ctx, call)
+    if name in _DELETED:
+        return removal(ctx, found)
+    if name == "memory.empty_cache":
+        return removal(ctx, found)
+    name = _RENAMED.get(name, name).removeprefix("memory.")
+    if name in MIRRORED:
+        return counterpart(ctx, node, name)
+    if not name and isinstance(ctx.parent(node), ast.Call):
+        return Keep("only looked at")
+    return Report(f"torch.accelerator.{name} does not know the target")
+
+
+def _current(ctx: Context, call: ast.Call) -> Decision:
+    """`current_accelerator()`, also as `….type` and `… if … else …`, `… or torch.device("cpu")`."""
+    parent = ctx.parent(call)
+    if isinstance(parent, ast.Attribute) and parent.attr == "type":
+        return Rewrite([Replace(parent, ctx.device_string())])
+    word = device_object_word(ctx)
+    return Rewrite([Replace(call, word.code)], word.requires)
+

@@ -1,0 +1,274 @@
+"""Moves: `.cuda()`, its relatives, tensor types, pinned memory."""
+
+import ast
+
+from migrator.edits import Edit, EditCall, Replace
+from migrator.flow import Kind
+from migrator.inventory import Construct
+from migrator.names import dotted
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.targets import RUNTIME
+
+CUDA = Rule(
+    code="MOV001",
+    name="cuda-method",
+    summary="x.cuda() becomes x.to(<device>)",
+    why="""`.cuda()` in every form, of tensors and of modules. The device argument goes, since the
+target shows one device; `non_blocking` and `memory_format` stay.""",
+    examples=(
+        Example(
+            "model = Net().cuda()\nx = x.cuda(non_blocking=True)\n",
+            torchax='model = Net().to("jax")\nx = x.to("jax", non_blocking=True)\n',
+            torch_xla='model = Net().to("xla")\nx = x.to("xla", non_blocking=True)\n',
+        ),
+        Example(
+            "import torch\nxs = list(map(torch.Tensor.cuda, xs))\n",
+            torchax='import torch\nxs = list(map(lambda x: x.to("jax"), xs))\n',
+            torch_xla='import torch\nxs = list(map(lambda x: x.to("xla"), xs))\n',
+        ),
+        Example("if args.cuda:\n    run()\n"),
+    ),
+)
+
+IS_CUDA = Rule(
+    code="MOV002",
+    name="is-cuda",
+    summary="x.is_cuda is False on the target; its device type is asked instead",
+    why="""A tensor on the target answers False to is_cuda, so the GPU branch of the code would be
+left without a word.""",
+    examples=(
+        Example(
+            'if x.is_cuda:\n    print("fast")\n',
+            torchax='if x.device.type == "jax":\n    print("fast")\n',
+            torch_xla='if x.device.type == "xla":\n    print("fast")\n',
+        ),
+    ),
+)
+
+TENSOR_TYPE = Rule(
+    code="MOV003",
+    name="cuda-tensor-type",
+    summary="torch.cuda.FloatTensor and its siblings, as constructors and as types",
+    why="""The legacy types of torch.cuda raise without CUDA. The runtime has stand-ins with the same
+names that build the tensor as torch does and move it; `.type(T)` becomes `.to(device, dtype)`
+where T is written out, else a call that takes either kind of type.""",
+    examples=(
+        Example(
+            "import torch\nx = torch.cuda.FloatTensor(2, 3).fill_(0)\n",
+            both="import torch\nimport tpu_runtime\nx = tpu_runtime.FloatTensor(2, 3).fill_(0)\n",
+        ),
+        Example(
+            "import torch\ny = x.type(torch.cuda.LongTensor)\n",
+            torchax='import torch\ny = x.to("jax", torch.int64)\n',
+            torch_xla='import torch\ny = x.to("xla", torch.int64)\n',
+        ),
+        Example(
+            "import torch\nT = torch.cuda.FloatTensor if cuda else torch.FloatTensor\ny = x.type(T)\n",
+            both="import torch\nimport tpu_runtime\n"
+            "T = tpu_runtime.FloatTensor if cuda else torch.FloatTensor\n"
+            "y = tpu_runtime.cast(x, T)\n",
+        ),
+    ),
+)
+
+PIN = Rule(
+    code="MOV004",
+    name="pinned-memory",
+    summary="pinned memory exists for CUDA only",
+    why="""pin_memory=True raises on torchax and on torch_xla; there is nothing to pin for. The
+argument goes; in a dictionary of options it becomes False, so that the keys stay.""",
+    examples=(
+        Example(
+            "from torch.utils.data import DataLoader\n"
+            "loader = DataLoader(data, batch_size=4, pin_memory=True, num_workers=2)\n",
+            both="from torch.utils.data import DataLoader\n"
+            "loader = DataLoader(data, batch_size=4, num_workers=2)\n",
+        ),
+        Example(
+            'kwargs = {"num_workers": 1, "pin_memory": True}\n',
+            both='kwargs = {"num_workers": 1, "pin_memory": False}\n',
+        ),
+    ),
+)
+
+NON_BLOCKING = Rule(
+    code="MOV005",
+    name="non-blocking",
+    summary="non_blocking is accepted by both targets and changes nothing",
+    why="""Transfers to the device are asynchronous anyway. The argument stays, so that the line
+stays as it was.""",
+    examples=(Example("x = x.to(device, non_blocking=True)\n"),),
+)
+
+DTYPES = {
+    "FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16",
+    "BFloat16Tensor": "bfloat16", "ByteTensor": "uint8", "CharTensor": "int8",
+    "ShortTensor": "int16", "IntTensor": "int32", "LongTensor": "int64", "BoolTensor": "bool",
+}  # fmt: skip
+
+
+@CUDA.on("method", "cuda")
+def cuda(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.Attribute)
+    call = ctx.names.call_of(node)
+    if call is None:
+        return Report("the method itself is passed on, not called; move the object where it is used")
+    if isinstance(node.value, ast.Call) and dotted(node.value.func) == "super":
+        return Report("an override of cuda(); nn.Module.to does not call it, so move its work to `_apply`")
+    owner = _defines_cuda(ctx, node.value)
+    if owner:
+        return Report(f"{owner} defines cuda() itself; what it does has to be moved by hand")
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+        return Report("its arguments are unpacked; write the device out")
+    drop: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "device"]
+    drop += call.args[:1]
+    edits: list[Edit] = []
+    if len(call.args) == 2:  # x.cuda(0, True)
+        return Rewrite([
+            EditCall(call, method="to", drop=call.args, first=ctx.device_string(node),
+                     put={"non_blocking": ast.unparse(call.args[1])})
+        ])  # fmt: skip
+    edits.append(EditCall(call, method="to", drop=drop, first=ctx.device_string(node)))
+    return Rewrite(edits)
+
+
+def _defines_cuda(ctx: Context, receiver: ast.expr) -> str | None:
+    """The class whose own `cuda` method a call reaches."""
+    names = ctx.names
+    candidates: list[ast.AST] = []
+    if isinstance(receiver, ast.Name):
+        owner = names.owner_class(receiver)
+        if owner is not None:
+            candidates.append(owner)
+        for binding in names.lookup(receiver):
+            if isinstance(binding.value, ast.Call):
+                definition = ctx.flow.called_definition(binding.value)
+                if definition is not None:
+                    candidates.append(definition)
+    elif isinstance(receiver, ast.Call):
+        definition = ctx.flow.called_definition(receiver)
+        if definition is not None:
+            candidates.append(definition)
+    for node in candidates:
+        if isinstance(node, ast.ClassDef) and "cuda" in names.scopes[node].bindings:
+            return node.name
+    return None
+
+
+@CUDA.on("name", "torch.Tensor.cuda", "torch.nn.Module.cuda")
+def unbound_cuda(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    if ctx.names.call_of(node) is not None:
+        return Report("an unbound call; write it as a method of its first argument")
+    return Rewrite([Replace(node, f"lambda x: x.to({ctx.device_string(node)})")])
+
+
+@IS_CUDA.on("method", "is_cuda")
+def is_cuda(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.Attribute)
+    text = f"{{x}}.device.type == {ctx.device_string(node)}"
+    parent = ctx.parent(node)
+    plain = (ast.If, ast.While, ast.Assign, ast.Return, ast.Assert, ast.BoolOp, ast.IfExp, ast.keyword)
+    negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
+    if not (isinstance(parent, plain) or negated or isinstance(parent, ast.Call)):
+        text = f"({text})"
+    return Rewrite([Replace(node, text, {"x": node.value})])
+
+
+@IS_CUDA.on("method", "get_device")
+def get_device(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.Attribute)
+    call = ctx.names.call_of(node)
+    assert call is not None
+    parent = ctx.parent(call)
+    if isinstance(parent, ast.keyword) and parent.arg == "device":
+        return Rewrite([Replace(call, "{x}.device", {"x": node.value})])
+    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute):
+        if parent.func.attr == "to" and parent.args[:1] == [call]:
+            return Rewrite([Replace(call, "{x}.device", {"x": node.value})])
+    return Report("the index of a CUDA device; use `.device` where a device is wanted")
+
+
+@TENSOR_TYPE.on("name", *(f"torch.cuda.{name}" for name in DTYPES))
+def tensor_type(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    name = found.key.rpartition(".")[2]
+    return Rewrite([Replace(node, f"{RUNTIME}.{name}")], (RUNTIME,))
+
+
+@TENSOR_TYPE.on("method", "type")
+def type_method(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.Attribute)
+    call = ctx.names.call_of(node)
+    assert call is not None
+    kind = call.args[0]
+    name = ctx.names.qualified(kind) or ""
+    if isinstance(kind, ast.Constant):
+        name = str(kind.value)
+    dtype = DTYPES.get(name.rpartition(".")[2]) if name.startswith("torch.cuda.") else None
+    if dtype is not None:
+        torch = ctx.module_name("torch")
+        text = f"{{x}}.to({ctx.device_string(kind)}, {torch}.{dtype})"
+        return Rewrite([Replace(call, text, {"x": node.value})])
+    holes = {"x": node.value, "kind": kind}
+    return Rewrite([Replace(call, f"{RUNTIME}.cast({{x}}, {{kind}})", holes)], (RUNTIME,))
+
+
+@TENSOR_TYPE.on("tensor_type", "torch.cuda.*")
+def type_string(ctx: Context, found: Construct) -> Decision:
+    return Report("the name of a CUDA tensor type; compare `.dtype` and `.device.type` instead")
+
+
+@PIN.on("keyword", "pin_memory", "pin_memory_device")
+def pin_memory(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    if isinstance(node, ast.keyword):
+        call = ctx.parent(node)
+        if not isinstance(call, ast.Call):
+            return Report("pinned memory is asked for in a class statement")
+        callee = dotted(call.func) or ""
+        if callee in ("dict", "partial", "functools.partial") or callee.endswith(".update"):
+            return Rewrite([Replace(node.value, "False")])
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+            return Keep("names an option")
+        return Rewrite([EditCall(call, drop=[node])])
+    if isinstance(node, ast.Assign):
+        return Rewrite([Replace(node.value, "False")])
+    parent = ctx.parent(node)
+    assert isinstance(parent, ast.Dict)
+    index = parent.keys.index(node)  # type: ignore[arg-type]
+    value = parent.values[index]
+    return Rewrite([Replace(value, "False" if found.key == "pin_memory" else "''")])
+
+
+@PIN.on("method", "pin_memory")
+@PIN.on("name", "torch.Tensor.pin_memory")
+def pin_method(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    if call is None or not isinstance(found.node, ast.Attribute):
+        return Report("pins memory, which the target can not")
+    return Rewrite([Replace(call, "{x}", {"x": found.node.value})])
+
+
+@NON_BLOCKING.on("keyword", "non_blocking")
+def non_blocking(ctx: Context, found: Construct) -> Decision:
+    return Keep("accepted, and without effect")
+
+
+@NON_BLOCKING.on("method", "record_stream")
+def record_stream(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    if call is not None and ctx.is_statement(call):
+        statement = ctx.names.statement(call)
+        assert statement is not None
+        from migrator.edits import Delete
+
+        return Rewrite([Delete(statement)])
+    return Report("the caching allocator of CUDA has no counterpart")
+

@@ -1,0 +1,285 @@
+"""Precision: cuDNN and TF32 flags, autocast, GradScaler, half."""
+
+import ast
+
+from migrator.edits import Delete, EditCall, Replace
+from migrator.flow import Kind
+from migrator.inventory import Construct
+from migrator.names import argument
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.diagnostics import Safety
+from migrator.targets import RUNTIME
+
+FLAG = Rule(
+    code="PRE001",
+    name="cudnn-flag",
+    summary="a flag of cuDNN or of CUDA's kernels, without meaning on a TPU",
+    why="""benchmark, deterministic and the choice of attention kernels steer CUDA libraries. XLA picks
+and compiles its own kernels, and its programs are deterministic. The statement goes; reading a flag
+stays, since it answers without CUDA too.""",
+    examples=(
+        Example(
+            "import torch\ntorch.backends.cudnn.benchmark = True\nx = 1\n",
+            both="import torch\nx = 1\n",
+        ),
+        Example(
+            "import torch.backends.cudnn as cudnn\nimport torch\ncudnn.deterministic = True\n",
+            both="import torch\n",
+        ),
+    ),
+)
+
+TF32 = Rule(
+    code="PRE002",
+    name="float32-matmul-precision",
+    summary="TF32 and matmul precision become the precision of the TPU's float32 products",
+    why="""A TPU multiplies float32 in bfloat16 unless told otherwise. The set-up asks for full
+float32 ("highest"); where the script itself allows TF32, or asks for "high" or "medium", the same is
+asked of the target: "high" is three bfloat16 passes (about TF32 and better), "medium" one.""",
+    examples=(
+        Example(
+            "import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\n",
+            both="import torch\nimport tpu_runtime\ntpu_runtime.set_matmul_precision(True)\n",
+        ),
+        Example(
+            'import torch\ntorch.set_float32_matmul_precision("high")\n',
+            both='import torch\nimport tpu_runtime\ntpu_runtime.set_matmul_precision("high")\n',
+        ),
+    ),
+)
+
+AUTOCAST = Rule(
+    code="PRE003",
+    name="autocast",
+    summary="autocast for CUDA becomes autocast for the target, in bfloat16",
+    why="""torch.cuda.amp.autocast silently leaves float32 on both targets. TPUs compute in bfloat16,
+not in float16: the range is that of float32, so nothing overflows and no loss scaling is needed, with
+8 bits of significand instead of 11.""",
+    examples=(
+        Example(
+            "import torch\nwith torch.cuda.amp.autocast():\n    y = model(x)\n",
+            torchax="import torch\nimport tpu_runtime\nwith tpu_runtime.autocast():\n    y = model(x)\n",
+            torch_xla='import torch\nwith torch.autocast("xla", dtype=torch.bfloat16):\n    y = model(x)\n',
+        ),
+        Example(
+            'import torch\nwith torch.autocast("cuda", dtype=torch.float16, enabled=use_amp):\n'
+            "    y = model(x)\n",
+            torchax="import torch\nimport tpu_runtime\n"
+            "with tpu_runtime.autocast(enabled=use_amp):\n    y = model(x)\n",
+            torch_xla='import torch\nwith torch.autocast("xla", dtype=torch.bfloat16,'
+            " enabled=use_amp):\n    y = model(x)\n",
+        ),
+    ),
+)
+
+SCALER = Rule(
+    code="PRE004",
+    name="grad-scaler",
+    summary="GradScaler is switched off: bfloat16 needs no loss scaling",
+    why="""Loss scaling keeps float16 gradients from underflowing; bfloat16 has the range of float32.
+A disabled scaler passes everything through, so scale, unscale_, step and update stay as they are.""",
+    examples=(
+        Example(
+            "import torch\nscaler = torch.cuda.amp.GradScaler()\n",
+            both='import torch\nscaler = torch.amp.GradScaler("cpu", enabled=False)\n',
+        ),
+    ),
+)
+
+HALF = Rule(
+    code="PRE005",
+    name="half",
+    summary="float16 works on a TPU but without hardware for it; bfloat16 is the native type",
+    why="""Both targets accept float16 tensors. The compiler converts them for every product, so it is
+slow, and bfloat16 rounds more coarsely, so the change is not made by default.""",
+    safety=Safety.UNSAFE,
+    examples=(
+        Example("model = model.half()\n", both="model = model.bfloat16()\n", unsafe=True),
+        Example("model = model.half()\n"),
+    ),
+)
+
+DTYPE = Rule(
+    code="PRE006",
+    name="default-dtype",
+    summary="a bfloat16 default makes precision-sensitive code wrong",
+    why="""With torch.set_default_dtype(torch.bfloat16) the largest difference of an image resize from
+OpenCV's rose from 0.0078 to 1.7109, 218 times. Precision-sensitive code stays float32.""",
+    safety=Safety.DISPLAY_ONLY,
+    examples=(Example("import torch\ntorch.set_default_dtype(torch.bfloat16)\n"),),
+)
+
+_TF32_FLAGS = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32",
+               "torch.backends.cuda.matmul.fp32_precision", "torch.backends.cudnn.fp32_precision",
+               "torch.backends.cudnn.conv.fp32_precision")  # fmt: skip
+_AUTOCASTS = ("torch.cuda.amp.autocast", "torch.amp.autocast", "torch.autocast", "torch.cuda.autocast")
+
+
+@FLAG.on("name", "torch.backends.cudnn*", "torch.backends.cuda*")
+def flag(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    call = ctx.names.call_of(node)
+    statement = ctx.names.statement(node)
+    if isinstance(statement, ast.Assign) and node in statement.targets:
+        if len(statement.targets) == 1:
+            return Rewrite([Delete(statement)])
+        return Report("one of several targets of an assignment")
+    if call is not None and ctx.is_statement(call):
+        assert statement is not None
+        return Rewrite([Delete(statement)])
+    item = ctx.parent(call) if call is not None else None
+    if isinstance(item, ast.withitem) and call is not None:
+        owner = ctx.parent(item)
+        if item.optional_vars is None and isinstance(owner, ast.With | ast.AsyncWith):
+            from migrator.edits import Unwrap
+
+            return Rewrite([Unwrap(owner, [item])])
+    if isinstance(ctx.parent(node), ast.Assign | ast.alias) and found.key.count(".") == 2:
+        return Keep("an alias; its uses are rewritten or reported one by one")
+    return Keep("only read; it answers without CUDA too")
+
+
+@TF32.on("name", *_TF32_FLAGS)
+def tf32(ctx: Context, found: Construct) -> Decision:
+    statement = ctx.names.statement(found.node)
+    if not isinstance(statement, ast.Assign) or statement.targets != [found.node]:
+        return Keep("only read; it answers without CUDA too")
+    value = statement.value
+    if found.key.endswith("fp32_precision"):
+        tf32 = isinstance(value, ast.Constant) and value.value == "tf32"
+        return _precision(ctx, statement, "True" if tf32 else "False", {})
+    if ctx.options.precision:
+        return Rewrite([Delete(statement)], note=f"--precision {ctx.options.precision} decides")
+    if isinstance(value, ast.Constant):
+        if found.key.startswith("torch.backends.cudnn") and not value.value:
+            return Rewrite([Delete(statement)], note="full float32 is what the set-up asks for")
+        return _precision(ctx, statement, repr(bool(value.value)), {})
+    return _precision(ctx, statement, "{value}", {"value": value})
+
+
+def _precision(
+    ctx: Context, statement: ast.Assign, text: str, holes: dict[str, ast.expr]
+) -> Decision:
+    from migrator.edits import ReplaceStatement
+
+    code = f"{RUNTIME}.set_matmul_precision({text})"
+    return Rewrite([ReplaceStatement(statement, code, holes)], (RUNTIME,))
+
+
+@TF32.on("name", "torch.set_float32_matmul_precision")
+def matmul_precision(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    if call is None:
+        return Report("the function itself is passed on")
+    statement = ctx.names.statement(call)
+    if ctx.options.precision and ctx.is_statement(call) and statement is not None:
+        return Rewrite([Delete(statement)], note=f"--precision {ctx.options.precision} decides")
+    return Rewrite([EditCall(call, function=f"{RUNTIME}.set_matmul_precision")], (RUNTIME,))
+
+
+@AUTOCAST.on("name", *_AUTOCASTS)
+def autocast(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    call = ctx.names.call_of(node)
+    if call is None:
+        return _bare_autocast(ctx, node)
+    device_first = found.key in ("torch.amp.autocast", "torch.autocast")
+    device = argument(call, 0, "device_type") if device_first else None
+    if device is not None and ctx.flow.kind(device) == Kind.CPU:
+        return Keep("autocast of the CPU")
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+        return Report("its arguments are unpacked; write device and dtype out")
+    positions = ("device_type", "dtype", "enabled") if device_first else ("enabled", "dtype")
+    given = dict(zip(positions, call.args, strict=False))
+    given |= {k.arg: k.value for k in call.keywords if k.arg}
+    dtype = given.get("dtype")
+    name = ctx.names.qualified(dtype) if dtype is not None else ""
+    if dtype is not None and name in ("torch.float32", "torch.float"):
+        return Report("autocast to float32; take it out")
+    note = "float16 becomes bfloat16" if name != "torch.bfloat16" else ""
+    unknown = dtype is not None and not (name or "").startswith("torch.")
+    if unknown:
+        note = "the dtype is not known here; bfloat16 is used"
+    enabled = given.get("enabled")
+    holes = {"enabled": enabled} if enabled is not None else {}
+    word = ctx.target.autocast
+    if ctx.target.name == "torch_xla" and device is not None and not _names_cuda(ctx, device):
+        pass
+    code = word.code.replace("{torch}", ctx.module_name("torch"))
+    code = code.replace("{device}", ctx.device_string(call))
+    if code.endswith(")"):
+        code = code[:-1] + (", enabled={enabled})" if holes else ")")
+    else:
+        code += "(enabled={enabled})" if holes else "()"
+    return Rewrite([Replace(call, code, holes)], word.requires, note=note)
+
+
+def _names_cuda(ctx: Context, node: ast.expr) -> bool:
+    return bool(ctx.flow.kind(node) & Kind.DEVICE_STRING)
+
+
+def _bare_autocast(ctx: Context, node: ast.expr) -> Decision:
+    parent = ctx.parent(node)
+    if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+        return Report("a decorator without parentheses does not switch autocast on; add them")
+    return Rewrite([Replace(node, f"{RUNTIME}.autocast")], (RUNTIME,), note="in bfloat16")
+
+
+@SCALER.on("name", "torch.cuda.amp.GradScaler", "torch.amp.GradScaler")
+def scaler(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    call = ctx.names.call_of(node)
+    if call is None:
+        if isinstance(ctx.parent(node), ast.arg | ast.AnnAssign | ast.BinOp | ast.Subscript):
+            return Keep("a type annotation")
+        return Report("the class itself is passed on; make a scaler with enabled=False")
+    torch = ctx.module_name("torch")
+    cpu = ctx.quoted("cpu", call)
+    return Rewrite([Replace(call, f"{torch}.amp.GradScaler({cpu}, enabled=False)")], ("torch",))
+
+
+@HALF.on("method", "half")
+def half(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    assert call is not None
+    return Rewrite(
+        [EditCall(call, method="bfloat16")],
+        note="float16 has no hardware on a TPU; bfloat16 rounds to 8 bits instead of 11",
+    )
+
+
+@HALF.on("name", "torch.Tensor.half", "torch.nn.Module.half")
+def unbound_half(ctx: Context, found: Construct) -> Decision:
+    return Report("float16 has no hardware on a TPU; bfloat16 is its 16-bit type")
+
+
+@DTYPE.on("name", "torch.set_default_dtype")
+def default_dtype(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    name = ctx.names.qualified(argument(call, 0, "d") or found.node) if call else None
+    if name in ("torch.bfloat16", "torch.float16", "torch.half"):
+        return Keep(
+            "works on the target",
+            advice="16-bit floats as the default: on an image resize the largest difference from "
+            "OpenCV rose 218 times; keep precision-sensitive code in float32",
+        )
+    if name in ("torch.float64", "torch.double"):
+        return Keep(
+            "works on the target",
+            advice="float64 is float32 under torchax, and slow on every TPU",
+        )
+    return Keep("works on the target")
+
+
+@AUTOCAST.on("name", "torch.amp*", "torch.cuda.amp*", "torch.get_autocast_gpu_dtype",
+             "torch.set_autocast_enabled", "torch.set_autocast_gpu_dtype")  # fmt: skip
+def other_amp(ctx: Context, found: Construct) -> Decision:
+    name = found.key
+    if name in ("torch.amp", "torch.cuda.amp"):
+        return Keep("the module itself; its uses are constructs of their own")
+    if name.endswith(("custom_fwd", "custom_bwd")):
+        return Keep("acts inside CUDA autocast only, and passes everything through elsewhere")
+    return Report(f"{name} speaks of CUDA's autocast; use autocast with the target's device type")

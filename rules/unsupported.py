@@ -1,0 +1,103 @@
+"""What stays for a person: CUDA-only libraries, distributed code, training loops."""
+
+import ast
+
+from migrator.edits import Replace
+from migrator.inventory import CUDA_LIBRARIES, Construct
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+
+LIBRARY = Rule(
+    code="LIB001",
+    name="cuda-only-library",
+    summary="a library that only exists for CUDA",
+    why="""Its kernels do not run on a TPU. An import under try/except keeps its fallback, so the
+file works without it; any other use has to be replaced by hand, by what the message says.""",
+    examples=(
+        Example("from flash_attn import flash_attn_func\n"),
+        Example("try:\n    import apex\nexcept ImportError:\n    apex = None\n"),
+    ),
+)
+
+DISTRIBUTED = Rule(
+    code="DST001",
+    name="distributed",
+    summary="code for several GPUs",
+    why="""Ranks, process groups and replicas become a mesh (torchax) or torch_xla.launch, which
+changes how the program is started and how batches are split. That is not rewritten yet.""",
+    examples=(Example("import torch\nmodel = torch.nn.DataParallel(model)\n"),),
+)
+
+TRAINING = Rule(
+    code="TRN001",
+    name="training-loop",
+    summary="a file with a backward pass stays as it is, whole",
+    why="""Stock torchax loses gradients silently and torch_xla needs a sync in the right place of
+the loop, so a training file that is rewritten by halves would train wrong without a word. Training
+loops are not rewritten yet; until they are, nothing in such a file is.""",
+    examples=(Example("loss = model(x.cuda()).sum()\nloss.backward()\n"),),
+)
+
+EXTENSION = Rule(
+    code="LIB002",
+    name="cuda-extension",
+    summary="a CUDA extension that is compiled at install or run time",
+    why="""Kernels written in CUDA have to be written again, in PyTorch or in Pallas.""",
+    examples=(
+        Example("from torch.utils.cpp_extension import load\nops = load(name='ops', sources=src)\n"),
+    ),
+)
+
+_ADVICE = {
+    "apex": "apex.optimizers.FusedAdam is torch.optim.AdamW; apex.amp is autocast in bfloat16",
+    "flash_attn": "use torch.nn.functional.scaled_dot_product_attention",
+    "flash_attn_interface": "use torch.nn.functional.scaled_dot_product_attention",
+    "xformers": "use torch.nn.functional.scaled_dot_product_attention",
+    "bitsandbytes": "there is no 8-bit optimizer; use torch.optim, or bfloat16 weights",
+    "triton": "write the kernel in PyTorch, or in Pallas",
+    "deepspeed": "shard with a mesh (torchax) or SPMD (torch_xla)",
+    "transformer_engine": "use torch.nn layers in bfloat16",
+    "cupy": "use numpy on the host, or torch on the device",
+    "pynvml": "reads NVIDIA's driver; use the TPU's monitoring",
+    "mamba_ssm": "its scan is a CUDA kernel; use a reference implementation in PyTorch",
+    "torchao": "its kernels are CUDA's; keep bfloat16",
+}
+
+
+@LIBRARY.on("library", *sorted(CUDA_LIBRARIES))
+def library(ctx: Context, found: Construct) -> Decision:
+    advice = _ADVICE.get(found.key, "it has no counterpart on a TPU")
+    if ctx.names.is_guarded_import(found.node):
+        return Keep("a failing import is caught, and the fallback is used")
+    return Report(f"{found.key} is for CUDA only: {advice}")
+
+
+@DISTRIBUTED.on("name", "torch.distributed*", "torch.nn.parallel.*", "torch.nn.DataParallel",
+                "torch.nn.SyncBatchNorm*", "torch.multiprocessing.spawn")  # fmt: skip
+def distributed(ctx: Context, found: Construct) -> Decision:
+    if found.key == "torch.distributed":
+        return Keep("the module itself; its uses are constructs of their own")
+    if found.key.startswith("torch.distributed.is_"):
+        return Keep("answers False in a single process")
+    return Report(f"{found.key.rpartition('.')[2]}: several devices are not rewritten yet")
+
+
+@EXTENSION.on("name", "torch.utils.cpp_extension*")
+def extension(ctx: Context, found: Construct) -> Decision:
+    return Report("a CUDA extension; write the kernel in PyTorch, or in Pallas")
+
+
+@TRAINING.on("file", "gate")
+def training(ctx: Context, found: Construct) -> Decision | None:
+    for node in ctx.names.order:
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr == "backward"
+            and ctx.names.call_of(node) is not None
+            and not (isinstance(node.value, ast.Call) and ctx.names.qualified(node.value.func) == "super")
+        ):
+            return Report(
+                f"this file trains (backward on line {node.lineno}); training loops are not "
+                "rewritten yet, so the whole file stays"
+            )
+    return None
+

@@ -1,0 +1,62 @@
+"""A TPU is claimed only where one is; elsewhere the label says CPU."""
+
+from pathlib import Path
+
+import pytest
+
+from migrator.verify.device import device_for, has_tpu
+
+
+@pytest.fixture(autouse=True)
+def no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.delenv("PJRT_DEVICE", raising=False)
+
+
+def card(root: Path, vendor: str, device: str) -> None:
+    folder = root / "sys/bus/pci/devices" / f"0000:{device}"
+    folder.mkdir(parents=True)
+    (folder / "vendor").write_text(f"{vendor}\n")
+    (folder / "device").write_text(f"{device}\n")
+
+
+def group(root: Path, name: str) -> None:
+    (root / "dev/vfio").mkdir(parents=True, exist_ok=True)
+    (root / "dev/vfio" / name).touch()
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    assert not has_tpu("torchax", tmp_path)
+
+
+def test_accel_devices(tmp_path: Path) -> None:
+    (tmp_path / "dev/accel").mkdir(parents=True)  # the folder of other makers' accelerators
+    assert not has_tpu("torchax", tmp_path)
+    (tmp_path / "dev/accel0").touch()
+    assert has_tpu("torchax", tmp_path)
+
+
+def test_vfio_counts_only_with_a_tpu_behind_it(tmp_path: Path) -> None:
+    group(tmp_path, "0")
+    card(tmp_path, "0x10de", "0x2335")
+    card(tmp_path, "0x1ae0", "0x0042")  # Google's network card
+    assert not has_tpu("torchax", tmp_path)
+    card(tmp_path, "0x1ae0", "0x006f")
+    assert has_tpu("torch_xla", tmp_path)
+
+
+def test_the_vfio_control_file_is_no_device(tmp_path: Path) -> None:
+    group(tmp_path, "vfio")
+    card(tmp_path, "0x1ae0", "0x006f")
+    assert not has_tpu("torchax", tmp_path)
+
+
+def test_the_users_wish_wins_and_is_labelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    cpu = device_for("torchax")
+    assert (cpu.label, cpu.environment) == ("CPU back end of torchax", {"JAX_PLATFORMS": "cpu"})
+    monkeypatch.setenv("PJRT_DEVICE", "TPU")
+    tpu = device_for("torch_xla")
+    assert tpu.is_tpu and tpu.label == "TPU"
+    # Named explicitly, so that a TPU that is not there is an error instead of a run on the CPU.
+    assert tpu.environment == {"PJRT_DEVICE": "TPU"}

@@ -1,0 +1,109 @@
+"""Environments are made by uv, in the user's cache folder, and only when asked for."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from migrator.verify import environments
+from migrator.verify.environments import (
+    announcement,
+    cache_folder,
+    cached_python,
+    commands,
+    environment_folder,
+    how_to,
+    install,
+)
+from migrator.verify.errors import VerifyError
+
+from .support import executable
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def fake_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    """A uv that notes its arguments and index settings, then runs ``body``."""
+    note = f'echo "$@ [$UV_INDEX_URL]" >> "{tmp_path}/calls"\n'
+    uv = executable(tmp_path / "uv", f"#!/bin/sh\n{note}{body}\n")
+    monkeypatch.setattr(environments, "uv_command", lambda: [str(uv)])
+
+
+MAKES_PYTHON = 'for last; do :; done; if [ "$1" = venv ]; then mkdir -p "$last/bin"; '
+MAKES_PYTHON += 'touch "$last/bin/python"; fi'
+
+
+def test_the_cache_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert environment_folder("torchax").is_relative_to(cache_folder())
+    monkeypatch.delenv("TPU_MIGRATE_CACHE")
+    if sys.platform == "linux":
+        monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+        assert cache_folder() == Path("/somewhere/tpu-migrate")
+
+
+def test_targets_and_pins_have_folders_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = environment_folder("torchax")
+    assert environment_folder("torch_xla") != before
+    monkeypatch.setattr(environments, "PYTHON", "3.12")
+    assert environment_folder("torchax") != before
+
+
+def test_the_commands_install_the_extra_and_nothing_of_the_migrator() -> None:
+    venv, pip = commands("torchax", ["uv"])
+    assert venv[:2] == ["uv", "venv"] and "3.11" in venv
+    assert "torchax==0.0.13" in pip
+    assert not any("tpu-migrate" in word or "torch_xla" in word for word in pip[5:])
+
+
+def test_how_to_is_exact_and_says_what_where_and_how_much() -> None:
+    text = how_to("torchax", "image_ops")
+    assert "tpu-migrate verify image_ops --target torchax --install" in text
+    assert str(environment_folder("torchax")) in text
+    assert "about 7.3 GB" in text
+    assert "uv venv --python 3.11 .venv-torchax" in text
+    assert "torchax==0.0.13" in text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="fake uv is an sh script")
+class TestInstall:
+    def test_makes_one_environment_and_finds_it_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fake_uv(tmp_path, monkeypatch, MAKES_PYTHON)
+        monkeypatch.setenv("UV_INDEX_URL", "https://index.example")
+        assert cached_python("torchax") is None
+        python = install("torchax")
+        assert cached_python("torchax") == python and python.exists()
+        calls = (tmp_path / "calls").read_text()
+        assert calls.count("[https://index.example]") == 2
+        assert "about 0.3 GB" in announcement("torch_xla")
+
+    def test_a_failure_leaves_nothing_and_names_the_command(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fake_uv(tmp_path, monkeypatch, MAKES_PYTHON + '; [ "$1" = venv ]')
+        with pytest.raises(VerifyError, match=r"failed \(exit 1\): .*uv pip install"):
+            install("torchax")
+        assert cached_python("torchax") is None
+        assert not environment_folder("torchax").exists()
+
+    def test_an_interrupted_installation_is_not_used_and_is_replaced(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        half = environments.python_of(environment_folder("torchax"))
+        half.parent.mkdir(parents=True)
+        half.touch()
+        assert cached_python("torchax") is None
+        fake_uv(tmp_path, monkeypatch, MAKES_PYTHON)
+        assert install("torchax") == half
+
+
+def test_without_uv_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "uv_command", lambda: None)
+    with pytest.raises(VerifyError, match="pip install uv"):
+        install("torchax")
+    assert "pip install uv, then: tpu-migrate verify" in how_to("torchax", "image_ops")

@@ -1,0 +1,104 @@
+"""Tiny apps on the real target of this environment, down to the numbers and the precision."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from migrator.verify import verify_app
+from migrator.verify.result import VerifyResult
+
+from .support import APP_TOML, GOLDEN, Checkout, copy_as_migration, writing
+
+TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
+
+# A float32 dot and a convolution on the target; HIGHEST is asked for only where PRECISE is true.
+PRODUCTS = {
+    "torchax": """
+import jax, torch, torchax
+torchax.enable_globally()
+if PRECISE:
+    jax.config.update("jax_default_matmul_precision", "highest")
+device = "jax"
+""",
+    "torch_xla": """
+import torch, torch_xla, torch_xla.backends
+if PRECISE:
+    torch_xla.backends.set_mat_mul_precision("highest")
+device = torch_xla.device()
+""",
+}
+USE = """
+a = torch.ones(8, 8, device=device)
+w = torch.ones(1, 1, 3, 3, device=device)
+torch.nn.functional.conv2d((a @ a)[None, None], w).cpu()
+"""
+
+
+def app(checkout: Checkout, precise: bool) -> None:
+    before = f"PRECISE = {precise}\n{PRODUCTS[TARGET]}{USE}"
+    checkout.script(writing(GOLDEN, before))
+
+
+def verify() -> VerifyResult:
+    return verify_app("tiny", TARGET, python=Path(sys.executable), migrate=copy_as_migration)
+
+
+def test_equal_numbers_at_highest_precision_pass(checkout: Checkout) -> None:
+    app(checkout, precise=True)
+    result = verify()
+    assert result.exit_code == 0, result
+    assert result.compared == 1 and result.outputs[0].max_abs == 0
+    (time,) = result.times
+    assert (time.first, time.later, time.golden_first, time.golden_later) == (2, 0.25, 0.5, 0.01)
+    report = result.precision
+    assert report is not None
+    assert (report.count_dots, report.count_convs, report.offenders) == (1, 1, [])
+    if TARGET == "torchax" and sys.platform == "linux":
+        assert (report.compiled, report.compilable) == (2, 2), report.note
+        assert "compiled for, not run on, a TPU v6e" in "\n".join(report.lines())
+
+
+def test_float32_left_to_the_tpus_default_is_caught(checkout: Checkout) -> None:
+    app(checkout, precise=False)
+    result = verify()
+    assert result.exit_code == 1
+    assert all(output.passed for output in result.outputs)  # the CPU's numbers cannot show it
+    assert result.precision is not None and len(result.precision.offenders) == 2
+    assert "float32 is not kept: products below the highest precision" in result.problems
+
+
+def test_an_app_that_wants_less_precision_is_not_held_to_it(checkout: Checkout) -> None:
+    checkout.toml('precision = "default"\n' + APP_TOML)
+    app(checkout, precise=False)
+    assert verify().exit_code == 0
+
+
+def test_a_script_that_does_not_use_the_target_fails(checkout: Checkout) -> None:
+    checkout.script(writing(GOLDEN))
+    result = verify()
+    assert result.exit_code == 1
+    assert result.problems == [f"no program was compiled: the script did not use {TARGET}"]
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([1.0, 2.0, 3.0, 4.1], "1 of 4 elements beyond the tolerance"),
+        ([1.0, 2.0, 3.0, float("nan")], "1 NaN or Inf"),
+    ],
+)
+def test_other_numbers_fail(checkout: Checkout, values: list[float], reason: str) -> None:
+    script = writing({"y": ("F32", [2, 2], values)})
+    checkout.script(script.replace("nan,", "float('nan'),"))
+    result = verify()
+    assert result.exit_code == 1
+    assert [output.reason for output in result.outputs] == [reason]
+
+
+def test_a_damaged_result_fails_and_is_named(checkout: Checkout) -> None:
+    checkout.script("import os; os.mkdir('out'); open('out/outputs.safetensors', 'w').write('x')")
+    result = verify()
+    assert result.exit_code == 1
+    assert any("cut short" in problem for problem in result.problems)

@@ -1,0 +1,187 @@
+"""The whole of verify with an interpreter that has nothing: everything up to the comparison."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from migrator.verify import environments, interpreters, verification
+from migrator.verify.command import verify_command
+from migrator.verify.result import OutputResult, StepTime, Tolerance, VerifyResult
+from migrator.verify.table import show, verdict
+
+from .support import GOLDEN, Checkout, copy_as_migration, fake_interpreter, writing
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="fake interpreters are sh scripts")
+
+
+@pytest.fixture(autouse=True)
+def no_migration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(verification, "_migrate", copy_as_migration)
+    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path / "cache"))
+
+
+def verify(python: Path, **options: object) -> VerifyResult:
+    return verification.verify_app("tiny", "torchax", python=python, **options)
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(verify_command, [str(argument) for argument in arguments])
+
+
+@posix
+class TestRuns:
+    def test_a_script_that_fails_is_shown_with_its_log(
+        self, checkout: Checkout, python: Path
+    ) -> None:
+        checkout.script("print('step 1')\n1 / 0")
+        done = command("tiny", "--python", python)
+        assert done.exit_code == 1
+        assert "the migrated script failed with exit code 1" in done.output
+        assert "step 1" in done.output and "ZeroDivisionError" in done.output
+        assert "FAIL: tiny on the CPU back end of torchax" in done.output
+
+    def test_a_script_that_hangs_is_stopped(self, checkout: Checkout, python: Path) -> None:
+        checkout.script("import time; time.sleep(60)")
+        done = command("tiny", "--python", python, "--timeout", 0.5)
+        assert done.exit_code == 1
+        assert "stopped after" in done.output
+
+    def test_a_script_that_writes_nothing_fails(self, checkout: Checkout, python: Path) -> None:
+        result = verify(python)
+        assert result.exit_code == 1
+        assert result.problems[0].startswith("the migrated script wrote no out")
+
+    def test_an_old_result_in_the_source_is_not_taken_for_a_new_one(
+        self, checkout: Checkout, python: Path
+    ) -> None:
+        (checkout.app / "out").mkdir()
+        old = checkout.app / "out" / "outputs.safetensors"
+        old.write_bytes((checkout.golden / "outputs.safetensors").read_bytes())
+        assert verify(python).problems[0].startswith("the migrated script wrote no out")
+        assert old.exists()
+
+    def test_the_run_is_held_to_the_cpu_and_to_its_own_cache(
+        self, checkout: Checkout, python: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+        checkout.script(
+            "import os; print(os.environ['JAX_PLATFORMS'], os.environ['JAX_COMPILATION_CACHE_DIR'])"
+        )
+        tail = verify(python).log_tail
+        assert tail is not None and tail.startswith("cpu ") and "jax_cache" in tail
+
+    def test_what_was_made_is_kept_and_never_overwritten(
+        self, checkout: Checkout, python: Path, tmp_path: Path
+    ) -> None:
+        checkout.script(writing(GOLDEN))
+        keep = tmp_path / "kept"
+        command("tiny", "--python", python, "--keep", keep)
+        assert (keep / "tiny-torchax" / "migrated" / "out" / "outputs.safetensors").exists()
+        assert (keep / "tiny-torchax" / "run.log").exists()
+        assert not (checkout.app / "out").exists()
+        again = command("tiny", "--python", python, "--keep", keep)
+        assert again.exit_code == 2
+        assert "is there already" in again.output
+
+    def test_an_app_that_cannot_be_migrated_is_an_error(
+        self, checkout: Checkout, python: Path
+    ) -> None:
+        result = verify(python, migrate=lambda *_: ["main.py:1: invalid syntax"])
+        assert result.exit_code == 2
+        assert result.error == "tiny could not be migrated:\nmain.py:1: invalid syntax"
+
+    def test_json_is_all_that_goes_to_standard_output(
+        self, checkout: Checkout, python: Path
+    ) -> None:
+        done = command("tiny", "--python", python, "--json")
+        found = json.loads(done.stdout)
+        assert found["exit_code"] == done.exit_code == 1
+        assert found["passed"] is False
+        assert found["device"] == "CPU back end of torchax"
+        assert found["golden_device"] == "NVIDIA H200"
+
+    def test_all_apps_give_the_worst_exit_code(self, checkout: Checkout, python: Path) -> None:
+        done = command("--all", "--python", python, "--json")
+        assert [result["app"] for result in json.loads(done.stdout)] == ["tiny"]
+        assert done.exit_code == 1
+
+    def test_without_an_environment_the_message_has_the_commands(
+        self, checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "executable", str(fake_interpreter(tmp_path / "bare", {})))
+        done = command("tiny", "--target", "torch_xla")
+        assert done.exit_code == 2
+        assert "tpu-migrate verify tiny --target torch_xla --install" in done.output
+        assert "about 7.3 GB" in done.output
+
+    def test_install_announces_then_makes_the_environment(
+        self, checkout: Checkout, tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(interpreters, "find", lambda target: None)
+        monkeypatch.setattr(environments, "install", lambda target: python)
+        done = command("tiny", "--install")
+        assert "Installing torch==2.9.0" in done.output
+        assert done.exit_code == 1  # it ran
+
+
+def test_wrong_usage_is_exit_code_2(checkout: Checkout) -> None:
+    assert command().exit_code == 2
+    assert command("tiny", "--all").exit_code == 2
+    assert command("tiny", "--target", "mps").exit_code == 2
+    unknown = command("nobody")
+    assert unknown.exit_code == 2
+    assert "there are: tiny" in unknown.output
+
+
+def result(**changes: object) -> VerifyResult:
+    passed = OutputResult(
+        "y", [2, 2], "float32", True, Tolerance(atol=1e-6), None, 4, 2.5e-7, 1e-8, 3, 0.0
+    )
+    fields: dict[str, object] = {
+        "app": "tiny",
+        "target": "torchax",
+        "device": "CPU back end of torchax",
+        "outputs": [passed],
+        "times": [StepTime("work", 2.0, 0.25, 0.5, 0.01)],
+        "golden_device": "NVIDIA H200",
+        "seconds": 5.0,
+        **changes,
+    }
+    return VerifyResult(**fields)  # type: ignore[arg-type]
+
+
+def printed(found: VerifyResult) -> str:
+    console = Console(width=160, record=True, file=io.StringIO())
+    show(found, console)
+    return console.export_text()
+
+
+def test_the_table_says_what_was_compared_and_where_it_ran() -> None:
+    text = printed(result())
+    for part in ("2x2", "float32", "2.5e-07", "1e-08", "1e-06", "pass", "NVIDIA H200", "2.0000"):
+        assert part in text
+    assert "PASS: tiny on the CPU back end of torchax: 1 outputs agree with the golden" in text
+
+
+def test_exit_codes() -> None:
+    assert result().exit_code == 0
+    assert result(problems=["x"]).exit_code == 1
+    assert result(error="x").exit_code == 2
+    assert result(outputs=[]).exit_code == 1
+    nothing = OutputResult("y", [0], "float32", True, Tolerance())
+    assert result(outputs=[nothing]).exit_code == 1
+    assert verdict(result(outputs=[nothing])).endswith("no output was compared")
+    wrong = OutputResult("y", [1], "float32", False, None, "1 NaN or Inf", 1)
+    assert result(outputs=[wrong]).exit_code == 1
+    assert "FAIL: 1 NaN or Inf" in printed(result(outputs=[wrong]))
+
+
+def test_tolerances_read_well() -> None:
+    assert str(Tolerance()) == "exact"
+    assert str(Tolerance(atol=1e-6, rtol=1e-5)) == "1e-06 + 1e-05·|x|"
+    assert str(Tolerance(max_mismatch=0.001)) == "exact, but 0.001 of all"
