@@ -1,6 +1,6 @@
 """tpu-migrate: rewrite GPU PyTorch source for TPUs, and prove that the numbers agree.
 
-    from migrator import migrate_paths, migrate_source
+from migrator import migrate_paths, migrate_source
 """
 
 from __future__ import annotations

@@ -35,7 +35,9 @@ class _Group(click.Group):
         formatter.write_usage(ctx.command_path, "COMMAND [ARGS]...", prefix="       ")
 
 
-def _codes(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+def _codes(
+    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
     codes = tuple(c.strip() for part in value for c in part.split(",") if c.strip())
     if not codes:
         return ()
@@ -64,7 +66,9 @@ def cli() -> None:
 @click.option("-o", "--output", metavar="DIR", help="Write a migrated copy there; PATH stays.")
 @click.option("--diff", is_flag=True, help="Show a unified diff; write nothing.")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything is to do.")
-@click.option("--select", multiple=True, callback=_codes, metavar="CODE,…", help="Only these rules.")
+@click.option(
+    "--select", multiple=True, callback=_codes, metavar="CODE,…", help="Only these rules."
+)
 @click.option("--ignore", multiple=True, callback=_codes, metavar="CODE,…", help="Not these rules.")
 @click.option("--unsafe", is_flag=True, help="Make edits that may change results, too.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to pass over.")

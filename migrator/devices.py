@@ -22,7 +22,7 @@ class Choice:
 
 
 def availability_choice(names: Names, flow: Flow, call: ast.expr) -> Choice | None:
-    """The conditional expression whose whole test is the availability `call`, if it picks a device."""
+    """The conditional expression that `call` decides about alone, if it picks a device."""
     test: ast.AST = call
     parent = names.parents.get(call)
     negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
@@ -52,7 +52,7 @@ def device_call(names: Names, node: ast.expr) -> ast.Call | None:
 
 
 def whole_string(names: Names, node: ast.expr) -> ast.expr:
-    """The expression that builds a device string: `"cuda:" + str(i)`, `"cuda:%d" % i`, `….format(i)`."""
+    """All of `"cuda:" + str(i)`, `"cuda:%d" % i`, `"cuda:{}".format(i)` for the string in it."""
     parent = names.parents.get(node)
     if isinstance(parent, ast.BinOp) and parent.left is node:
         return parent
@@ -128,7 +128,9 @@ def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None) -> str
             if name in ("default", "choices", "const") and isinstance(call, ast.Call):
                 if is_option(call):
                     return _option_role(call)
-            if name in ("default", "default_factory") and isinstance(call, ast.Call):  # field(default=)
+            if name in ("default", "default_factory") and isinstance(
+                call, ast.Call
+            ):  # field(default=)
                 owner = names.parents.get(call)
                 if isinstance(owner, ast.AnnAssign):
                     return _role(names, flow, call, owner)

@@ -54,7 +54,7 @@ def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
             for name in folders
             if name not in _SKIPPED
             and not is_bundled_runtime(at / name)
-            and not os.path.exists(at / name / "pyvenv.cfg")
+            and not (at / name / "pyvenv.cfg").exists()
             and not _excluded(at / name, top, exclude)
         ]
         for name in files:

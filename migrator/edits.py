@@ -2,7 +2,7 @@
 
 Rules never touch LibCST. They name `ast` nodes and say what becomes of them; `apply` finds the same
 nodes in the LibCST tree by their offsets, which the round-trip code generation yields for free, and
-rebuilds only the branches that lead to an edit. White space and comments elsewhere are never touched.
+rebuilds only the branches that lead to an edit. All else, white space and comments, is not touched.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class _Places:
 
     def leads_to_edit(self, node: cst.CSTNode) -> bool:
         span = self.span_of.get(id(node))
-        if span is None or getattr(node, "decorators", ()):
+        if span is None or getattr(node, "decorators", None):
             return True  # the span of a definition starts behind its decorators
         at = bisect_left(self.wanted, span[0])
         return at < len(self.wanted) and self.wanted[at] <= span[1]
@@ -309,7 +309,7 @@ class _Editor(cst.CSTTransformer):
             if comments:
                 return result.with_changes(leading_lines=[*result.leading_lines, *comments])
         if isinstance(original, cst.Module) and not original.body:
-            inserts = self.places.inserts.get(0, ())
+            inserts = self.places.inserts.get(0, [])
             return result.with_changes(body=[s for e in inserts for s in _statements(e.lines)])
         if isinstance(original, cst.IndentedBlock | cst.Module):
             return _settle(result)
@@ -355,9 +355,8 @@ class _Editor(cst.CSTTransformer):
             items[-1] = items[-1].with_changes(comma=updated.items[-1].comma)
             return updated.with_changes(items=items)
         if not isinstance(updated.body, cst.IndentedBlock):
-            return cst.SimpleStatementLine(
-                body=updated.body.body, leading_lines=updated.leading_lines
-            )
+            suite: Any = updated.body
+            return cst.SimpleStatementLine(suite.body, leading_lines=updated.leading_lines)
         lines = list(updated.leading_lines)
         if updated.body.header.comment is not None:
             lines.append(cst.EmptyLine(comment=updated.body.header.comment))
@@ -389,7 +388,6 @@ class _Editor(cst.CSTTransformer):
         if comments and isinstance(result, cst.BaseStatement):
             return result.with_changes(leading_lines=[*_leading(result), *comments])
         return result
-
 
     def _remaining(self, original: Any, result: Any) -> list[Any]:
         """The small statements of a line that are not deleted."""
@@ -486,9 +484,8 @@ def _edit_call(edit: EditCall, call: cst.Call) -> cst.Call:
         call = call.with_changes(func=call.func.with_changes(attr=cst.Name(edit.method)))
     if edit.function is not None:
         call = call.with_changes(func=_parse(edit.function))
-    written = sorted(
-        [*edit.node.args, *edit.node.keywords], key=lambda a: (a.lineno, a.col_offset)
-    )
+    arguments: list[ast.expr | ast.keyword] = [*edit.node.args, *edit.node.keywords]
+    written = sorted(arguments, key=lambda a: (a.lineno, a.col_offset))
     args: list[cst.Arg] = []
     put = dict(edit.put)
     for node, arg in zip(written, call.args, strict=True):

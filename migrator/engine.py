@@ -1,7 +1,7 @@
 """Engine: bytes in, bytes and diagnostics out. No I/O; user code is never imported or run.
 
-prefilter -> `ast` (names, flow, inventory) -> one decision per construct -> one LibCST parse and one
-pruned pass for files that change -> imports -> the result is parsed once more before it counts.
+prefilter -> `ast` (names, flow, inventory) -> one decision per construct -> imports and set-up ->
+one LibCST parse and one pruned pass for files that change -> the result must parse before it counts.
 """
 
 from __future__ import annotations
@@ -153,10 +153,11 @@ def _migrate(
 ) -> Result:
     names = Names(tree)
     flow = Flow(names, project.kind if project else None)
-    context = Context(names, flow, SourceMap(decoded.text), target, options, project)
+    constructs = list(inventory.find(names, flow))
+    source_map = SourceMap(decoded.text)
+    context = Context(names, flow, source_map, target, options, constructs, project)
     suppressions = Suppressions(decoded.text)
     rules = registry()
-    constructs = list(inventory.find(names, flow))
     plan = _decide(context, rules, constructs, suppressions)
     while True:
         additions = _additions(context, rules, plan, suppressions)

@@ -9,20 +9,26 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from migrator import inventory
 from migrator.flow import Flow, Kind
-from migrator.names import Names, dotted
 from migrator.formats.python import decode
+from migrator.names import Names, dotted
 
-_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^\r\n]*)|import[ \t]+([^\r\n]+))", re.M)
+_IMPORT = re.compile(
+    rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^\r\n]*)|import[ \t]+([^\r\n]+))", re.M
+)
+# What a migration leaves behind: a module that was migrated before is device code as well.
+_MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)[\"']")
+_BACKWARD = re.compile(rb"\.backward\(")
 _MAIN_GUARD = re.compile(rb"^if\s*\(?\s*(?:__name__|[\"']__main__[\"'])\s*==", re.M)
 # Top-level calls that library modules make too: they do not make a module a script.
-_HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", "plt", "np", "numpy",
-             "random", "torch", "th", "sns", "setattr", "register", "cv2", "multiprocessing", "mp",
+_HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", "plt", "np",
+             "numpy", "random", "torch", "th", "sns", "setattr", "register", "cv2", "multiprocessing", "mp",
              "__all__"}  # fmt: skip
 
 
@@ -42,14 +48,14 @@ class FileFacts:
 
     names: Names
     flow: Flow
-    has_constructs: bool
+    uses_device: bool
 
 
 def collect(tree: ast.Module) -> FileFacts:
     """The facts of one parsed file, without those of its imports."""
     names = Names(tree)
     flow = Flow(names)
-    return FileFacts(names, flow, next(inventory.find(names, flow), None) is not None)
+    return FileFacts(names, flow, any(map(inventory.uses_device, inventory.find(names, flow))))
 
 
 def is_script(names: Names) -> bool | None:
@@ -173,19 +179,26 @@ class ProjectFacts:
             known = self.cache.imports[path] = list(dict.fromkeys(p for p in found if p))
         return known
 
-    def imports_gpu_code(self) -> bool:
-        """True where a file that this one imports, directly or not, holds a GPU construct."""
-        seen = {self.path}
-        queue = self.imports(self.path)[:]
+    def reached(self, path: Path | None = None) -> Iterator[Path]:
+        """Project files that a file (default: this one) imports, directly or not."""
+        start = path or self.path
+        seen = {start}
+        queue = self.imports(start)[:]
         while queue:
-            path = queue.pop()
-            if path in seen:
-                continue
-            seen.add(path)
-            if self.cache.has_constructs(path):
-                return True
-            queue += self.imports(path)
-        return False
+            at = queue.pop()
+            if at not in seen:
+                seen.add(at)
+                yield at
+                queue += self.imports(at)
+
+    def imports_gpu_code(self) -> bool:
+        """True where a file that this one imports, directly or not, uses a device."""
+        return any(self.cache.uses_device(path) for path in self.reached())
+
+    def trains(self) -> Path | None:
+        """A file with a backward pass that this one imports, directly or not."""
+        sources = ((path, self.reader.read(path) or b"") for path in self.reached())
+        return next((path for path, source in sources if _BACKWARD.search(source)), None)
 
     def may_start_gpu_code(self, source: bytes) -> bool:
         """A cheap answer for files without any token: a script that imports GPU modules."""
@@ -212,26 +225,18 @@ class ProjectFacts:
         source = self.reader.read(self.path) or b""
         folder = self.path.parent
         if _MAIN_GUARD.search(source):
-            return folder if "__init__.py" not in self.reader.list(folder) else self._above_package()
+            return (
+                folder if "__init__.py" not in self.reader.list(folder) else self._above_package()
+            )
         at = folder
         while True:
             for name in sorted(self.reader.list(at)):
                 if name.endswith(".py") and at / name != self.path:
-                    if self.path in self._reached(at / name):
+                    if self.path in self.reached(at / name):
                         return at
             if at == self.root or self.root not in at.parents:
                 return self._above_package()
             at = at.parent
-
-    def _reached(self, path: Path) -> set[Path]:
-        seen: set[Path] = set()
-        queue = self.imports(path)[:]
-        while queue:
-            at = queue.pop()
-            if at not in seen:
-                seen.add(at)
-                queue += self.imports(at)
-        return seen
 
     def _above_package(self) -> Path:
         folder = self.path.parent
@@ -242,7 +247,9 @@ class ProjectFacts:
 
 def _imported_modules(source: bytes) -> Iterator[str]:
     for match in _IMPORT.finditer(source):
-        module, names, plain = (part.decode("ascii", "ignore") if part else "" for part in match.groups())
+        module, names, plain = (
+            part.decode("ascii", "ignore") if part else "" for part in match.groups()
+        )
         if module:
             yield module
             for name in re.findall(r"\w+", names.partition("#")[0]):  # `from pkg import module`
@@ -265,15 +272,20 @@ class ProjectCache:
             self._facts[path] = None
             source = self.reader.read(path)
             if source is not None:
-                try:
+                with suppress(
+                    SyntaxError, ValueError, RecursionError
+                ):  # reported where it is given
                     self._facts[path] = collect(ast.parse(decode(source).text))
-                except (SyntaxError, ValueError, RecursionError, UnicodeError):
-                    pass
         return self._facts[path]
 
-    def has_constructs(self, path: Path) -> bool:
+    def uses_device(self, path: Path) -> bool:
+        """True for a file with GPU code, or with what a migration made of it."""
         source = self.reader.read(path)
-        if source is None or not inventory.TOKENS.search(source):
+        if source is None:
+            return False
+        if _MIGRATED.search(source):
+            return True
+        if not inventory.TOKENS.search(source):
             return False
         facts = self.facts(path)
-        return facts is not None and facts.has_constructs
+        return facts is not None and facts.uses_device

@@ -1,6 +1,6 @@
 """Flow: a light, local inference of what a value is (a device, a tensor, an optimizer, …).
 
-Nothing is executed. Every assignment of a name counts, whatever the order, so a kind means "may be".
+Nothing is executed. Every assignment of a name counts, in any order, so a kind means "may be".
 Where the source does not tell, names do (`rank`, `device`), and callers treat those as weaker.
 """
 
@@ -13,8 +13,12 @@ from enum import Flag, auto
 
 from migrator.names import Binding, Names, argument, dotted
 
-DEVICE_NAME = re.compile(r"(?:^|_)(?:devices?|dev|map_location)(?:$|_(?:type|str|name|id)$)|^cuda_?dev", re.I)
-RANK_NAME = re.compile(r"^(?:local_?|global_?|proc_?)?rank$|^gpu(?:_?id|_?idx|_?num)?$|^device_?id$|^cuda_?id$", re.I)
+DEVICE_NAME = re.compile(
+    r"(?:^|_)(?:devices?|dev|map_location)(?:$|_(?:type|str|name|id)$)|^cuda_?dev", re.I
+)
+RANK_NAME = re.compile(
+    r"^(?:local_?|global_?|proc_?)?rank$|^gpu(?:_?id|_?idx|_?num)?$|^device_?id$|^cuda_?id$", re.I
+)
 CUDA_STRING = re.compile(r"cuda(?::\d+)?\Z")
 TENSOR_TYPE = re.compile(r"torch\.cuda\.(?:sparse\.)?(\w*Tensor)\Z")
 
@@ -95,7 +99,9 @@ class Flow:
         match node:
             case ast.Constant():
                 return _constant(node.value)
-            case ast.JoinedStr(values=[ast.Constant(value=str(head)), *_]) if head.startswith("cuda"):
+            case ast.JoinedStr(values=[ast.Constant(value=str(head)), *_]) if head.startswith(
+                "cuda"
+            ):
                 return Kind.DEVICE_STRING
             case ast.JoinedStr():
                 return Kind.STRING
@@ -244,7 +250,9 @@ class Flow:
     def _annotated(self, annotation: ast.expr | None) -> Kind:
         kinds = Kind.NOTHING
         for part in ast.walk(annotation) if annotation is not None else ():
-            name = self.names.qualified(part) if isinstance(part, ast.Name | ast.Attribute) else None
+            name = (
+                self.names.qualified(part) if isinstance(part, ast.Name | ast.Attribute) else None
+            )
             kinds |= {
                 "torch.device": Kind.DEVICE,
                 "torch.Tensor": Kind.TENSOR,
@@ -319,7 +327,7 @@ class Flow:
 
 
 def is_option(call: ast.Call) -> bool:
-    """`parser.add_argument("--x")`, `@click.option("--x")`, `typer`-like calls with a flag string."""
+    """`parser.add_argument("--x")`, `@click.option("--x")`."""
     last = (dotted(call.func) or "").rpartition(".")[2]
     return last in ("add_argument", "option") and bool(call.args)
 
@@ -354,6 +362,8 @@ def _is_cpu(node: ast.expr | None) -> bool:
 
 def _mentions_rank(node: ast.AST) -> bool:
     return any(
-        isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.endswith("RANK")
+        isinstance(part, ast.Constant)
+        and isinstance(part.value, str)
+        and part.value.endswith("RANK")
         for part in ast.walk(node)
     )

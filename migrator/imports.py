@@ -10,7 +10,8 @@ from migrator.names import Names
 
 # Names that are only taken out of an import if they came from here.
 _GPU_MODULES = ("torch.cuda", "torch.amp", "torch.backends", "torch.autocast", "torch.accelerator")
-_GPU_NAMES = ("torch.device", "torch.inference_mode", "torch.compile", "torch.save")
+_GPU_NAMES = ("torch.device", "torch.inference_mode", "torch.compile", "torch.save",
+              "torchvision.io.decode_image", "torchvision.io.read_image")  # fmt: skip
 
 
 def statement_for(module: str) -> str:
@@ -70,7 +71,9 @@ def _anchor(names: Names) -> tuple[ast.stmt | None, bool]:
     body = names.tree.body
     for statement in body:
         for node in ast.walk(statement) if not _is_definition(statement) else ():
-            if isinstance(node, ast.Import) and any(a.name.split(".")[0] == "torch" for a in node.names):
+            if isinstance(node, ast.Import) and any(
+                a.name.split(".")[0] == "torch" for a in node.names
+            ):
                 return statement, False
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
                 return statement, False
@@ -127,7 +130,9 @@ def _unused(names: Names, removed: set[ast.AST]) -> list[Edit]:
     for statement in names.imports:
         if statement not in top:
             continue  # below `try` or `if`, an import is a question; it stays
-        gone = [alias for alias in statement.names if _lost_all_uses(names, statement, alias, removed)]
+        gone = [
+            alias for alias in statement.names if _lost_all_uses(names, statement, alias, removed)
+        ]
         if len(gone) == len(statement.names):
             result.append(Delete(statement))
         elif gone:

@@ -27,7 +27,8 @@ TOKENS = re.compile(
 NAMES = frozenset({
     "torch.autocast", "torch.set_autocast_enabled", "torch.set_autocast_gpu_dtype",
     "torch.get_autocast_gpu_dtype", "torch.set_default_tensor_type", "torch.set_default_device",
-    "torch.set_default_dtype", "torch.set_float32_matmul_precision", "torch.inference_mode", "torch.compile", "torch.load",
+    "torch.set_default_dtype", "torch.set_float32_matmul_precision", "torch.inference_mode",
+    "torch.compile", "torch.load",
     "torch.save", "torch.Stream", "torch.Event", "torch.Tensor.cuda", "torch.nn.Module.cuda",
     "torch.Tensor.pin_memory", "torch.Tensor.half", "torch.nn.Module.half",
     "torch.nn.DataParallel", "torch.nn.SyncBatchNorm", "torch.multiprocessing.spawn",
@@ -63,6 +64,19 @@ class Construct:
     kind: str
     key: str
     node: ast.AST
+
+
+# Constructs of programs that may never touch a device.
+_NEUTRAL = frozenset({
+    "torch.load", "torch.save", "torch.compile", "torch.inference_mode", "torch.set_default_dtype",
+    "torch.set_float32_matmul_precision", "torchvision.io.decode_image", "pin_memory",
+    "torchvision.io.read_image", "pin_memory_device", "non_blocking", "half", "torch.Generator",
+})  # fmt: skip
+
+
+def uses_device(construct: Construct) -> bool:
+    """True for a construct that makes its program one that runs on a device."""
+    return construct.kind != "library" and construct.key not in _NEUTRAL
 
 
 def find(names: Names, flow: Flow) -> Iterator[Construct]:
@@ -148,9 +162,7 @@ def is_device_index(names: Names, flow: Flow, node: ast.expr) -> bool:
     return named_device and kind == Kind.INT
 
 
-def _device_call(
-    names: Names, flow: Flow, node: ast.expr, qualname: str
-) -> Construct | None:
+def _device_call(names: Names, flow: Flow, node: ast.expr, qualname: str) -> Construct | None:
     call = names.call_of(node)
     if call is None:
         return None

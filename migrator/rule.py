@@ -98,6 +98,7 @@ class Context:
     source: SourceMap
     target: Target
     options: Options
+    constructs: Sequence[Construct] = ()
     project: ProjectFacts | None = None
 
     def quoted(self, value: str, near: ast.AST | None = None) -> str:

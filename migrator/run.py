@@ -43,7 +43,9 @@ class Report:
         return [f for f in self.files if f.result.changed]
 
     def diagnostics(self, *outcomes: Outcome) -> list[tuple[Path, Diagnostic]]:
-        return [(f.path, d) for f in self.files for d in f.result.diagnostics if d.outcome in outcomes]
+        return [
+            (f.path, d) for f in self.files for d in f.result.diagnostics if d.outcome in outcomes
+        ]
 
     def count(self, outcome: Outcome) -> int:
         return len(self.diagnostics(outcome))
@@ -197,7 +199,9 @@ class _Worker:
                 message = f"{size / 2**20:.0f} MiB is too large for source; not processed"
                 return _failed(path, "ERR004", message)
             source = path.read_bytes()
-            project = ProjectFacts(path.resolve(), project_root(path.resolve()), self.disk, self.cache)
+            project = ProjectFacts(
+                path.resolve(), project_root(path.resolve()), self.disk, self.cache
+            )
             return FileReport(path, migrate(source, self.target, self.config.options, project))
         except OSError as error:
             return _failed(path, "ERR005", f"can not be read: {error.strerror or error}")
@@ -269,8 +273,8 @@ def _write(report: Report, allow_dirty: bool) -> None:
         if problems:
             more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
             raise UsageError(
-                f"{problems[0]}{more}; nothing was written. Commit or stage first, write a copy with "
-                "-o DIR, or use --allow-dirty"
+                f"{problems[0]}{more}; nothing was written. Commit or stage first, "
+                "write a copy with -o DIR, or use --allow-dirty"
             )
     for path, content in outputs.items():
         try:

@@ -121,7 +121,7 @@ def write(path: Path, content: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         temporary.chmod(0o666 & ~_umask() if mode is None else mode)
-        os.replace(temporary, real)
+        temporary.replace(real)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -181,7 +181,7 @@ def copy(source: Path, output: Path, changed: Mapping[Path, bytes]) -> list[str]
         staging.chmod(0o777 & ~_umask())
         if output.exists():
             output.rmdir()
-        os.replace(staging, output)
+        staging.replace(output)
         return problems
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)

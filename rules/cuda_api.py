@@ -11,9 +11,9 @@ FUNCTION = Rule(
     code="CUD001",
     name="cuda-function",
     summary="a torch.cuda function with a counterpart on the target",
-    why="""Synchronisation, timing, seeds, memory figures and device properties. Where the target has
-a plain spelling it is used; elsewhere the runtime has the function under the name that torch.cuda
-gives it, with the same arguments and units.""",
+    why="""Synchronisation, timing, seeds, memory figures and device properties. Where the
+target has a plain spelling it is used; elsewhere the runtime has the function under the name
+that torch.cuda gives it, with the same arguments and units.""",
     examples=(
         Example(
             "import torch\ntorch.cuda.synchronize()\n",
@@ -42,8 +42,8 @@ NOTHING = Rule(
     code="CUD002",
     name="cuda-housekeeping",
     summary="housekeeping of CUDA that a TPU does not need",
-    why="""Emptying the caching allocator, choosing a current device, profiler ranges: on the target
-there is nothing to do, and some of these raise without CUDA. The statement goes.""",
+    why="""Emptying the caching allocator, choosing a current device, profiler ranges: on the
+target there is nothing to do, and some of these raise without CUDA. The statement goes.""",
     examples=(
         Example(
             "import torch\nx = f()\ntorch.cuda.empty_cache()\ny = g(x)\n",
@@ -65,8 +65,9 @@ STREAM = Rule(
     name="cuda-stream",
     summary="CUDA streams have no counterpart: XLA orders and overlaps work itself",
     why="""A program on a TPU is one queue, and the compiler overlaps transfers and computation.
-Removing a stream by machine could change what a class around it does (prefetchers, for instance), so
-a person has to take the streams out; a plain loader with a prefetch depth usually takes their place.""",
+Removing a stream by machine could change what a class around it does (prefetchers, for
+instance), so a person has to take the streams out; a plain loader with a prefetch depth usually
+takes their place.""",
     examples=(Example("import torch\ns = torch.cuda.Stream()\n"),),
 )
 
@@ -74,8 +75,8 @@ GRAPH = Rule(
     code="CUD004",
     name="cuda-graph",
     summary="CUDA graphs have no counterpart: XLA compiles whole programs",
-    why="""What a CUDA graph is for (no launch cost per kernel) XLA gives by compiling the step. Take
-capture and replay out and call the function itself.""",
+    why="""What a CUDA graph is for (no launch cost per kernel) XLA gives by compiling the step.
+Take capture and replay out and call the function itself.""",
     examples=(Example("import torch\ng = torch.cuda.CUDAGraph()\n"),),
 )
 
@@ -83,8 +84,8 @@ OTHER = Rule(
     code="CUD005",
     name="cuda-only-function",
     summary="a torch.cuda function without a counterpart",
-    why="""It asks about, or steers, something that only NVIDIA hardware has. Each message says what
-to use instead, if anything.""",
+    why="""It asks about, or steers, something that only NVIDIA hardware has. Each message says
+what to use instead, if anything.""",
     examples=(Example("import torch\ncap = torch.cuda.get_device_capability()\n"),),
 )
 
@@ -107,7 +108,7 @@ _GRAPHS = (
 
 _REASONS = {
     "OutOfMemoryError": "is never raised by a TPU; XLA raises RuntimeError with RESOURCE_EXHAUSTED",
-    "get_device_capability": "compute capability is an NVIDIA number; decide by device name, if at all",
+    "get_device_capability": "an NVIDIA number; decide by device name, if at all",
     "get_arch_list": "lists NVIDIA architectures",
     "get_rng_state": "the device's random state has another form; seed it instead",
     "get_rng_state_all": "the device's random state has another form; seed it instead",

@@ -19,9 +19,9 @@ AVAILABLE = Rule(
     code="DEV001",
     name="cuda-availability",
     summary="torch.cuda.is_available() is False on a TPU machine and would silently pick the CPU",
-    why="""A TPU is not a CUDA device, so every branch on torch.cuda.is_available() takes its CPU side
-without a word. Where the answer only chooses a device, the choice becomes the TPU; elsewhere the
-question is asked of the runtime.""",
+    why="""A TPU is not a CUDA device, so every branch on torch.cuda.is_available() takes its
+CPU side without a word. Where the answer only chooses a device, the choice becomes the TPU;
+elsewhere the question is asked of the runtime.""",
     references=("https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html",),
     examples=(
         Example(
@@ -46,9 +46,10 @@ STRING = Rule(
     code="DEV002",
     name="device-string",
     summary='"cuda" where a device is meant becomes the device of the target',
-    why="""A string is a device when it is given to torch.device, `.to`, `device=`, compared with a
-device's type, or stored under a name that is used so. Any other "cuda" (a key, the name of an
-implementation, text) stays and is reported. Indices go: the target shows one device to a script.""",
+    why="""A string is a device when it is given to torch.device, `.to`, `device=`, compared
+with a device's type, or stored under a name that is used so. Any other "cuda" (a key, the name
+of an implementation, text) stays and is reported. Indices go: the target shows one device to a
+script.""",
     examples=(
         Example(
             'import torch\nx = torch.zeros(2, device="cuda:0")\n',
@@ -68,8 +69,8 @@ INDEX = Rule(
     code="DEV003",
     name="device-index",
     summary="an integer is a CUDA device to torch; it becomes the device of the target",
-    why="""torch.device(0) and x.to(rank) mean a CUDA device. On the target they raise or mean the
-CPU, so the one device that the target shows takes their place.""",
+    why="""torch.device(0) and x.to(rank) mean a CUDA device. On the target they raise or mean
+the CPU, so the one device that the target shows takes their place.""",
     examples=(
         Example(
             "import torch\ndevice = torch.device(0)\n",
@@ -77,7 +78,8 @@ CPU, so the one device that the target shows takes their place.""",
             torch_xla="import torch\nimport torch_xla\ndevice = torch_xla.device()\n",
         ),
         Example(
-            "import torch\n\ndef send(x, rank):\n    return torch.zeros(2, device=rank), x.to(rank)\n",
+            "import torch\n\ndef send(x, rank):\n"
+            "    return torch.zeros(2, device=rank), x.to(rank)\n",
             torchax='import torch\n\ndef send(x, rank):\n    return torch.zeros(2, device="jax"),'
             ' x.to("jax")\n',
             torch_xla='import torch\n\ndef send(x, rank):\n    return torch.zeros(2, device="xla"),'
@@ -90,8 +92,9 @@ DEFAULT = Rule(
     code="DEV004",
     name="default-device",
     summary="a process-wide default device or tensor type names CUDA",
-    why="""torch_xla takes a default device. Under torchax it would also catch the CPU code of data
-loaders and samplers, which then fails, so there a person has to give each factory its device.""",
+    why="""torch_xla takes a default device. Under torchax it would also catch the CPU code of
+data loaders and samplers, which then fails, so there a person has to give each factory its
+device.""",
     examples=(
         Example(
             'import torch\ntorch.set_default_device("cuda")\n',
@@ -105,9 +108,9 @@ GENERATOR = Rule(
     code="DEV005",
     name="cuda-generator",
     summary="a generator on CUDA becomes a CPU generator; its numbers are moved to the device",
-    why="""Neither target has a generator object of its own for the device: torch_xla raises, and stock
-torchax silently draws the same numbers at every call. A CPU generator works on both, and the
-numbers no longer depend on the hardware (they differ from CUDA's stream).""",
+    why="""Neither target has a generator object of its own for the device: torch_xla raises,
+and stock torchax silently draws the same numbers at every call. A CPU generator works on both,
+and the numbers no longer depend on the hardware (they differ from CUDA's stream).""",
     examples=(
         Example(
             'import torch\ng = torch.Generator(device="cuda").manual_seed(0)\n',

@@ -3,8 +3,9 @@
 import ast
 
 from migrator.edits import EditCall, Replace
+from migrator.facts import is_script
 from migrator.flow import Kind
-from migrator.inventory import Construct
+from migrator.inventory import Construct, uses_device
 from migrator.names import Names, argument
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
@@ -13,9 +14,10 @@ LOAD = Rule(
     code="IOS001",
     name="torch-load",
     summary="torch.load can not load straight to the target's device",
-    why="""A checkpoint written on a GPU names CUDA, and a map_location of the target raises. State
-that only goes into load_state_dict is loaded to the CPU, from where it is copied into the parameters;
-anything else goes through the runtime's load, which moves it to the device afterwards.""",
+    why="""A checkpoint written on a GPU names CUDA, and a map_location of the target raises.
+State that only goes into load_state_dict is loaded to the CPU, from where it is copied into the
+parameters; anything else goes through the runtime's load, which moves it to the device
+afterwards.""",
     examples=(
         Example(
             "import torch\nmodel.load_state_dict(torch.load(path))\n",
@@ -34,8 +36,8 @@ SAVE = Rule(
     code="IOS002",
     name="torch-save",
     summary="checkpoints are written from the CPU, so that any machine can read them",
-    why="""A file of XLA tensors can only be read where torch_xla is installed: xm.save moves them to
-the CPU first. Under torchax the runtime lets torch.save do the same, so the call stays.""",
+    why="""A file of XLA tensors can only be read where torch_xla is installed: xm.save moves
+them to the CPU first. Under torchax the runtime lets torch.save do the same, so the call stays.""",
     examples=(
         Example(
             "import torch\ntorch.save(model.state_dict(), path)\n",
@@ -66,7 +68,9 @@ def load(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(node)
     if call is None:
         return Report("torch.load itself is passed on; its files must be loaded to the CPU")
-    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(
+        k.arg is None for k in call.keywords
+    ):
         return Report('its arguments are unpacked; map_location has to be "cpu"')
     location = argument(call, 1, "map_location")
     if location is not None and ctx.flow.kind(location) == Kind.CPU:
@@ -134,12 +138,21 @@ def save(ctx: Context, found: Construct) -> Decision:
     word = ctx.target.renames.get("torch.save")
     if word is None:
         return Keep("the runtime writes device tensors as CPU tensors")
+    if not _may_hold_device_tensors(ctx):
+        return Keep("this script uses no device")
     call = ctx.names.call_of(node)
     if call is not None and any(k.arg not in ("obj", "f") for k in call.keywords):
         return Report("xm.save has no such options; move the tensors with .cpu() before saving")
     if call is not None and call.keywords:
         return Report("name the arguments by position: xm.save calls them data and file_or_path")
     return Rewrite([Replace(node, word.code)], word.requires)
+
+
+def _may_hold_device_tensors(ctx: Context) -> bool:
+    """A script that uses no device has none to save; a library can be given some."""
+    if any(map(uses_device, ctx.constructs)) or not is_script(ctx.names):
+        return True
+    return ctx.project is not None and ctx.project.imports_gpu_code()
 
 
 @IMAGE.on("name", "torchvision.io.*")

@@ -2,21 +2,22 @@
 
 import ast
 
-from migrator.edits import Delete, EditCall, Replace
+from migrator.edits import Delete, Replace
 from migrator.inventory import Construct
 from migrator.names import argument
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.rules.cuda_api import counterpart, removal
-from migrator.rules.device import device_object_word
 from migrator.targets import MIRRORED
+
+from .cuda_api import counterpart, removal
+from .device import device_object_word
 
 INFERENCE = Rule(
     code="RUN001",
     name="inference-mode",
     summary="inference_mode fails on both targets; no_grad computes the same",
-    why="""Inference tensors have no version counter, and both targets touch it: torch_xla raises
-("Cannot set version_counter for inference tensor"), torchax a TypeError. no_grad gives the same
-numbers.""",
+    why="""Inference tensors have no version counter, and both targets touch it: torch_xla
+raises ("Cannot set version_counter for inference tensor"), torchax a TypeError. no_grad gives
+the same numbers.""",
     examples=(
         Example(
             "import torch\n\n@torch.inference_mode()\ndef run(x):\n    return model(x)\n",
@@ -29,8 +30,8 @@ COMPILE = Rule(
     code="RUN002",
     name="torch-compile",
     summary="torch.compile makes GPU kernels; XLA compiles for the target by itself",
-    why="""The default back end of torch.compile is inductor, which writes Triton kernels. Without
-it the same function runs, compiled by XLA.""",
+    why="""The default back end of torch.compile is inductor, which writes Triton kernels.
+Without it the same function runs, compiled by XLA.""",
     examples=(
         Example(
             'import torch\nmodel = torch.compile(model, mode="max-autotune")\n',
@@ -47,8 +48,8 @@ ACCELERATOR = Rule(
     code="RUN003",
     name="torch-accelerator",
     summary="torch.accelerator does not know the target; its words do the same",
-    why="""Device-agnostic code asks torch.accelerator, which says "no accelerator" under torchax and
-torch_xla, so the script would silently run on the CPU.""",
+    why="""Device-agnostic code asks torch.accelerator, which says "no accelerator" under
+torchax and torch_xla, so the script would silently run on the CPU.""",
     examples=(
         Example(
             "import torch\ndevice = torch.accelerator.current_accelerator()\n",
@@ -131,4 +132,3 @@ def _current(ctx: Context, call: ast.Call) -> Decision:
         return Rewrite([Replace(parent, ctx.device_string())])
     word = device_object_word(ctx)
     return Rewrite([Replace(call, word.code)], word.requires)
-

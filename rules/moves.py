@@ -2,8 +2,7 @@
 
 import ast
 
-from migrator.edits import Edit, EditCall, Replace
-from migrator.flow import Kind
+from migrator.edits import Delete, Edit, EditCall, Replace
 from migrator.inventory import Construct
 from migrator.names import dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
@@ -13,8 +12,8 @@ CUDA = Rule(
     code="MOV001",
     name="cuda-method",
     summary="x.cuda() becomes x.to(<device>)",
-    why="""`.cuda()` in every form, of tensors and of modules. The device argument goes, since the
-target shows one device; `non_blocking` and `memory_format` stay.""",
+    why="""`.cuda()` in every form, of tensors and of modules. The device argument goes, since
+the target shows one device; `non_blocking` and `memory_format` stay.""",
     examples=(
         Example(
             "model = Net().cuda()\nx = x.cuda(non_blocking=True)\n",
@@ -34,8 +33,8 @@ IS_CUDA = Rule(
     code="MOV002",
     name="is-cuda",
     summary="x.is_cuda is False on the target; its device type is asked instead",
-    why="""A tensor on the target answers False to is_cuda, so the GPU branch of the code would be
-left without a word.""",
+    why="""A tensor on the target answers False to is_cuda, so the GPU branch of the code would
+be left without a word.""",
     examples=(
         Example(
             'if x.is_cuda:\n    print("fast")\n',
@@ -49,9 +48,9 @@ TENSOR_TYPE = Rule(
     code="MOV003",
     name="cuda-tensor-type",
     summary="torch.cuda.FloatTensor and its siblings, as constructors and as types",
-    why="""The legacy types of torch.cuda raise without CUDA. The runtime has stand-ins with the same
-names that build the tensor as torch does and move it; `.type(T)` becomes `.to(device, dtype)`
-where T is written out, else a call that takes either kind of type.""",
+    why="""The legacy types of torch.cuda raise without CUDA. The runtime has stand-ins with the
+same names that build the tensor as torch does and move it; `.type(T)` becomes `.to(device,
+dtype)` where T is written out, else a call that takes either kind of type.""",
     examples=(
         Example(
             "import torch\nx = torch.cuda.FloatTensor(2, 3).fill_(0)\n",
@@ -63,7 +62,8 @@ where T is written out, else a call that takes either kind of type.""",
             torch_xla='import torch\ny = x.to("xla", torch.int64)\n',
         ),
         Example(
-            "import torch\nT = torch.cuda.FloatTensor if cuda else torch.FloatTensor\ny = x.type(T)\n",
+            "import torch\nT = torch.cuda.FloatTensor if cuda else torch.FloatTensor\n"
+            "y = x.type(T)\n",
             both="import torch\nimport tpu_runtime\n"
             "T = tpu_runtime.FloatTensor if cuda else torch.FloatTensor\n"
             "y = tpu_runtime.cast(x, T)\n",
@@ -113,13 +113,19 @@ def cuda(ctx: Context, found: Construct) -> Decision:
     assert isinstance(node, ast.Attribute)
     call = ctx.names.call_of(node)
     if call is None:
-        return Report("the method itself is passed on, not called; move the object where it is used")
+        return Report(
+            "the method itself is passed on, not called; move the object where it is used"
+        )
     if isinstance(node.value, ast.Call) and dotted(node.value.func) == "super":
-        return Report("an override of cuda(); nn.Module.to does not call it, so move its work to `_apply`")
+        return Report(
+            "an override of cuda(); nn.Module.to does not call it, so move its work to `_apply`"
+        )
     owner = _defines_cuda(ctx, node.value)
     if owner:
         return Report(f"{owner} defines cuda() itself; what it does has to be moved by hand")
-    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(
+        k.arg is None for k in call.keywords
+    ):
         return Report("its arguments are unpacked; write the device out")
     drop: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "device"]
     drop += call.args[:1]
@@ -171,7 +177,16 @@ def is_cuda(ctx: Context, found: Construct) -> Decision:
     assert isinstance(node, ast.Attribute)
     text = f"{{x}}.device.type == {ctx.device_string(node)}"
     parent = ctx.parent(node)
-    plain = (ast.If, ast.While, ast.Assign, ast.Return, ast.Assert, ast.BoolOp, ast.IfExp, ast.keyword)
+    plain = (
+        ast.If,
+        ast.While,
+        ast.Assign,
+        ast.Return,
+        ast.Assert,
+        ast.BoolOp,
+        ast.IfExp,
+        ast.keyword,
+    )
     negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
     if not (isinstance(parent, plain) or negated or isinstance(parent, ast.Call)):
         text = f"({text})"
@@ -267,8 +282,5 @@ def record_stream(ctx: Context, found: Construct) -> Decision:
     if call is not None and ctx.is_statement(call):
         statement = ctx.names.statement(call)
         assert statement is not None
-        from migrator.edits import Delete
-
         return Rewrite([Delete(statement)])
     return Report("the caching allocator of CUDA has no counterpart")
-

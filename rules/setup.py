@@ -5,7 +5,7 @@ import ast
 from migrator import imports
 from migrator.edits import Insert
 from migrator.facts import is_script
-from migrator.inventory import Construct
+from migrator.inventory import Construct, uses_device
 from migrator.rule import Context, Decision, Example, Rewrite, Rule
 from migrator.targets import RUNTIME
 
@@ -13,13 +13,13 @@ SETUP = Rule(
     code="SET001",
     name="set-up",
     summary="an entry script switches the target on, once, behind its imports",
-    why="""setup() enables the target, keeps float32 products in float32 (a TPU's default is bfloat16),
-turns on the persistent compilation cache, and lets torch.manual_seed reach the device. Modules that
-are only imported get none.""",
+    why="""setup() enables the target, keeps float32 products in float32 (a TPU's default is
+bfloat16), turns on the persistent compilation cache, and lets torch.manual_seed reach the
+device. Modules that are only imported get none.""",
     examples=(
         Example(
-            'import torch\n\n\ndef main():\n    x = torch.ones(2).cuda()\n\n\nif __name__ == "__main__":\n'
-            "    main()\n",
+            "import torch\n\n\ndef main():\n    x = torch.ones(2).cuda()\n\n\n"
+            'if __name__ == "__main__":\n    main()\n',
             torchax="import torch\nimport tpu_runtime\n\ntpu_runtime.setup()\n\n\ndef main():\n"
             '    x = torch.ones(2).to("jax")\n\n\nif __name__ == "__main__":\n    main()\n',
             torch_xla="import torch\nimport tpu_runtime\n\ntpu_runtime.setup()\n\n\ndef main():\n"
@@ -32,12 +32,18 @@ are only imported get none.""",
 
 @SETUP.on("file", "setup")
 def setup(ctx: Context, found: Construct) -> Decision | None:
-    if not _is_entry(ctx) or _present(ctx):
+    if not _uses_device(ctx) or not _is_entry(ctx) or _present(ctx):
         return None
     arguments = f'precision="{ctx.options.precision}"' if ctx.options.precision else ""
     anchor = imports.last_import(ctx.names, _first_use(ctx))
     lines = ["", f"{RUNTIME}.setup({arguments})", ""]
     return Rewrite([Insert(ctx.names.tree, anchor, lines)], (RUNTIME,))
+
+
+def _uses_device(ctx: Context) -> bool:
+    if any(map(uses_device, ctx.constructs)):
+        return True
+    return ctx.project is not None and ctx.project.imports_gpu_code()
 
 
 def _is_entry(ctx: Context) -> bool:
@@ -66,7 +72,10 @@ def _first_use(ctx: Context) -> set[ast.AST]:
             for node in ast.walk(statement):
                 if isinstance(node, ast.Call):
                     name = ctx.names.qualified(node.func) or ""
-                    moves = isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda")
+                    moves = isinstance(node.func, ast.Attribute) and node.func.attr in (
+                        "to",
+                        "cuda",
+                    )
                     if moves or name.startswith(("torch.", RUNTIME)):
                         return {statement}
     return set()

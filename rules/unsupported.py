@@ -2,7 +2,6 @@
 
 import ast
 
-from migrator.edits import Replace
 from migrator.inventory import CUDA_LIBRARIES, Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
@@ -10,8 +9,8 @@ LIBRARY = Rule(
     code="LIB001",
     name="cuda-only-library",
     summary="a library that only exists for CUDA",
-    why="""Its kernels do not run on a TPU. An import under try/except keeps its fallback, so the
-file works without it; any other use has to be replaced by hand, by what the message says.""",
+    why="""Its kernels do not run on a TPU. An import under try/except keeps its fallback, so
+the file works without it; any other use has to be replaced by hand, by what the message says.""",
     examples=(
         Example("from flash_attn import flash_attn_func\n"),
         Example("try:\n    import apex\nexcept ImportError:\n    apex = None\n"),
@@ -31,9 +30,9 @@ TRAINING = Rule(
     code="TRN001",
     name="training-loop",
     summary="a file with a backward pass stays as it is, whole",
-    why="""Stock torchax loses gradients silently and torch_xla needs a sync in the right place of
-the loop, so a training file that is rewritten by halves would train wrong without a word. Training
-loops are not rewritten yet; until they are, nothing in such a file is.""",
+    why="""Stock torchax loses gradients silently and torch_xla needs a sync in the right place
+of the loop, so a training file that is rewritten by halves would train wrong without a word.
+Training loops are not rewritten yet; until they are, nothing in such a file is.""",
     examples=(Example("loss = model(x.cuda()).sum()\nloss.backward()\n"),),
 )
 
@@ -43,7 +42,9 @@ EXTENSION = Rule(
     summary="a CUDA extension that is compiled at install or run time",
     why="""Kernels written in CUDA have to be written again, in PyTorch or in Pallas.""",
     examples=(
-        Example("from torch.utils.cpp_extension import load\nops = load(name='ops', sources=src)\n"),
+        Example(
+            "from torch.utils.cpp_extension import load\nops = load(name='ops', sources=src)\n"
+        ),
     ),
 )
 
@@ -78,7 +79,7 @@ def distributed(ctx: Context, found: Construct) -> Decision:
         return Keep("the module itself; its uses are constructs of their own")
     if found.key.startswith("torch.distributed.is_"):
         return Keep("answers False in a single process")
-    return Report(f"{found.key.rpartition('.')[2]}: several devices are not rewritten yet")
+    return Report("code for several devices is not rewritten yet")
 
 
 @EXTENSION.on("name", "torch.utils.cpp_extension*")
@@ -93,11 +94,18 @@ def training(ctx: Context, found: Construct) -> Decision | None:
             isinstance(node, ast.Attribute)
             and node.attr == "backward"
             and ctx.names.call_of(node) is not None
-            and not (isinstance(node.value, ast.Call) and ctx.names.qualified(node.value.func) == "super")
+            and not (
+                isinstance(node.value, ast.Call) and ctx.names.qualified(node.value.func) == "super"
+            )
         ):
             return Report(
                 f"this file trains (backward on line {node.lineno}); training loops are not "
                 "rewritten yet, so the whole file stays"
             )
+    trains = ctx.project.trains() if ctx.project is not None else None
+    if trains is not None:
+        return Report(
+            f"this file imports {trains.name}, which trains; training loops are not rewritten yet, "
+            "so the whole file stays"
+        )
     return None
-

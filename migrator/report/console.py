@@ -51,7 +51,9 @@ def _changes(report: Report, console: Console, verbose: bool) -> None:
             if d.outcome is None and d.severity is Severity.INFO
         )
         edits = ", ".join(f"{code} ×{n}" if n > 1 else code for code, n in sorted(codes.items()))
-        console.print(Text.assemble((str(file.path), "bold"), "  ", (edits, "green")), soft_wrap=True)
+        console.print(
+            Text.assemble((str(file.path), "bold"), "  ", (edits, "green")), soft_wrap=True
+        )
         for diagnostic in file.result.diagnostics if verbose else ():
             if diagnostic.severity is not Severity.INFO:
                 continue
@@ -78,7 +80,6 @@ def _section(console: Console, title: str, found: Iterable[tuple[Path, Diagnosti
     console.print()
     console.print(Text(title, "bold yellow"))
     for path, group in groupby(found, key=lambda item: item[0]):
-        console.print(Text(str(path), "bold"), soft_wrap=True)
         reasons: dict[tuple[str, str], list[Diagnostic]] = {}
         for _, diagnostic in group:
             reasons.setdefault((diagnostic.code, diagnostic.message), []).append(diagnostic)
@@ -92,8 +93,8 @@ def _reason(
     """One reason with all its places: `path:line:column` first, so that terminals link it."""
     first = diagnostics[0]
     line = Text.assemble(
-        (f"  {path}:{first.range}", "dim"), "  ", (code, "yellow"), "  ", (first.construct, "bold"),
-        "  ", message,
+        str(path), (f":{first.range}", "dim"), "  ", (code, "yellow"), "  ",
+        (first.construct, "bold"), "  ", message,
     )  # fmt: skip
     console.print(line, soft_wrap=True)
     rest = diagnostics[1:]

@@ -1,5 +1,6 @@
 """``tpu-migrate verify``. Everything heavy is imported when it runs."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,8 @@ import click
 
 if TYPE_CHECKING:
     from .result import VerifyResult
+
+_WIDTH = 140  # of what goes to a file or a pipe: the table folds below
 
 
 @click.command("verify")
@@ -61,6 +64,8 @@ def verify_command(
     if bool(app) == all_apps:
         raise click.UsageError("name one APP, or give --all")
     console = Console(stderr=as_json)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(stderr=as_json, width=_WIDTH)
     try:
         names = app_names() if all_apps else [str(app)]
     except VerifyError as error:

@@ -104,10 +104,16 @@ def _damaged(
         return None
     if recorded == "unknown":
         return f"torchax in {python} is the {actual} that the torch_xla wheel carries"
+    remove, add = "torch_xla torchax", f"torchax=={_public(recorded)}"
+    if found["pip"]:
+        fix = f"{python} -m pip uninstall -y {remove} && {python} -m pip install {add}"
+    else:  # as uv makes environments
+        fix = (
+            f"uv pip uninstall --python {python} {remove} && uv pip install --python {python} {add}"
+        )
     return (
         f"torchax in {python} is damaged: installed as {recorded}, but its files are {actual} "
-        f"(the torch_xla wheel overwrites them). Fix: {python} -m pip uninstall -y torch_xla "
-        f"torchax && {python} -m pip install torchax=={_public(recorded)}"
+        f"(the torch_xla wheel overwrites them). Fix: {fix}"
     )
 
 

@@ -58,11 +58,11 @@ class PrecisionReport:
         """What to print, a line each."""
         if not self.programs:
             return ["precision: not checked, no program was compiled for the target"]
-        products = f"{self.count_dots} dots and {self.count_convs} convolutions in float32"
+        products = f"float32 dots: {self.count_dots}, convolutions: {self.count_convs}"
         verdict = f"{len(self.offenders)} below HIGHEST" if self.offenders else "all at HIGHEST"
         if not self.count_dots + self.count_convs:
             verdict = "nothing to assert"
-        lines = [f"precision: {products} in {self.programs} programs: {verdict}"]
+        lines = [f"precision: {products} (in {self.programs} programs): {verdict}"]
         lines += [f"  below HIGHEST: {offender}" for offender in self.offenders[:5]]
         if len(self.offenders) > 5:
             lines.append(f"  and {len(self.offenders) - 5} more")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import re
 import sys
 from typing import Any
 
@@ -29,8 +30,25 @@ def look(distributions: dict[str, str], modules: list[str]) -> dict[str, Any]:
             imported[module] = getattr(importlib.import_module(module), "__version__", None)
         except Exception as error:
             errors[module] = f"{type(error).__name__}: {error}"
-    python = list(sys.version_info[:3])
-    return {"python": python, "installed": installed, "imported": imported, "errors": errors}
+            imported[module] = written_version(module)
+    return {
+        "python": list(sys.version_info[:3]),
+        "pip": importlib.util.find_spec("pip") is not None,
+        "installed": installed,
+        "imported": imported,
+        "errors": errors,
+    }
+
+
+def written_version(module: str) -> str | None:
+    """The version in a module's source: one that was overwritten may no longer import."""
+    spec = importlib.util.find_spec(module)
+    try:
+        with open(spec.origin, encoding="utf-8") as source:  # type: ignore[union-attr, arg-type]
+            found = re.search(r"^__version__ = ['\"]([^'\"]+)", source.read(), re.MULTILINE)
+    except (AttributeError, TypeError, OSError, ValueError):  # absent, or no file of its own
+        return None
+    return found.group(1) if found else None
 
 
 if __name__ == "__main__":

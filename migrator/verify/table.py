@@ -23,8 +23,6 @@ def show(result: VerifyResult, console: Console) -> None:
         style = "" if result.precision.passed else "red"
         for line in result.precision.lines():
             console.print(Text(line, style=style))
-    for problem in result.problems:
-        console.print(Text(problem, style="red"))
     if result.log_tail:
         console.print(Text("The last lines of its output:", style="dim"))
         console.print(Text(result.log_tail))
@@ -35,21 +33,25 @@ def show(result: VerifyResult, console: Console) -> None:
 
 def verdict(result: VerifyResult) -> str:
     """One line that says no more than what was done."""
-    failed = sum(not output.passed for output in result.outputs)
     what = f"{result.app} on the {result.device}"
     if result.passed:
-        return f"PASS: {what}: {result.compared} outputs agree with the golden"
+        return f"PASS: {what}: {_agree(result.compared)} with the golden"
+    failed = sum(not output.passed for output in result.outputs)
+    reasons = list(result.problems)
     if failed:
-        return f"FAIL: {what}: {failed} of {len(result.outputs)} outputs disagree with the golden"
-    if not result.compared and not result.problems:
-        return f"FAIL: {what}: no output was compared"
-    return f"FAIL: {what}"
+        reasons.insert(0, f"{failed} of {len(result.outputs)} outputs disagree with the golden")
+    return f"FAIL: {what}: {'; '.join(reasons) or 'no output was compared'}"
+
+
+def _agree(outputs: int) -> str:
+    return "1 output agrees" if outputs == 1 else f"{outputs} outputs agree"
 
 
 def _outputs(result: VerifyResult) -> Table:
     table = Table(title=escape(f"{result.app}, {result.device}, against {result.golden_device}"))
-    for heading in ("output", "shape", "dtype"):
-        table.add_column(heading, overflow="fold")
+    table.add_column("output", overflow="fold", min_width=12)
+    table.add_column("shape", overflow="fold")
+    table.add_column("dtype")
     for heading in ("max abs", "mean abs", "max ulp"):
         table.add_column(heading, justify="right")
     table.add_column("tolerance", overflow="fold")
@@ -61,7 +63,7 @@ def _outputs(result: VerifyResult) -> Table:
             output.dtype,
             _number(output.max_abs),
             _number(output.mean_abs),
-            "-" if output.max_ulp is None else f"{output.max_ulp:,}",
+            _ulp(output.max_ulp),
             str(output.tolerance or "-"),
             _state(output),
         )
@@ -75,15 +77,14 @@ def _state(output: OutputResult) -> Text:
 
 
 def _times(result: VerifyResult) -> Table:
-    table = Table(title=f"seconds; the first run compiles; whole script {result.seconds:.1f} s")
+    table = Table(
+        title=escape(
+            f"seconds, {result.device} against {result.golden_device}; "
+            f"the whole script took {result.seconds:.1f}"
+        )
+    )
     table.add_column("step")
-    here, there = escape(result.device or "?"), escape(result.golden_device or "?")
-    for heading in (
-        f"first run\n{here}",
-        f"later runs\n{here}",
-        f"first run\n{there}",
-        f"later runs\n{there}",
-    ):
+    for heading in ("first run (compiles)", "later runs", "golden, first run", "golden, later"):
         table.add_column(heading, justify="right")
     for time in result.times:
         cells = (time.first, time.later, time.golden_first, time.golden_later)
@@ -99,3 +100,9 @@ def _number(value: float | None) -> str:
     if value is None:
         return "-"
     return "0" if value == 0 else f"{value:.3g}"
+
+
+def _ulp(value: int | None) -> str:
+    if value is None:
+        return "-"
+    return str(value) if value < 100_000 else f"{value:.1e}"

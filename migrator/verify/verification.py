@@ -60,8 +60,12 @@ def verify_app(
 
 def _migrate(source: Path, target: str, destination: Path) -> list[str]:
     from migrator import migrate_paths
+    from migrator.config import UsageError
 
-    report = migrate_paths([source], target=target, output=destination)
+    try:
+        report = migrate_paths([source], target=target, output=destination)
+    except UsageError as error:
+        return [str(error)]
     if report.exit_code == 0:
         return []
     return list(report.errors) or [f"tpu-migrate ended with exit code {report.exit_code}"]

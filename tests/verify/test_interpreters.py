@@ -24,9 +24,23 @@ def test_the_damaged_pair_is_named_with_its_fix(tmp_path: Path) -> None:
     python = fake_interpreter(tmp_path, files={"torchax": "0.0.6"})
     (problem,) = examine(python, "torchax").problems
     assert "damaged: installed as 0.0.13, but its files are 0.0.6" in problem
-    assert f"{python} -m pip uninstall -y torch_xla torchax && " in problem
-    assert problem.endswith(f"{python} -m pip install torchax==0.0.13")
+    assert f"uv pip uninstall --python {python} torch_xla torchax && " in problem
+    assert problem.endswith(f"uv pip install --python {python} torchax==0.0.13")
     assert "\n" not in problem
+
+
+def test_the_fix_uses_pip_where_it_is(tmp_path: Path) -> None:
+    python = fake_interpreter(tmp_path, {**TORCHAX, "pip": "26"}, {"torchax": "0.0.6"})
+    (problem,) = examine(python, "torchax").problems
+    assert problem.endswith(f"{python} -m pip install torchax==0.0.13")
+
+
+def test_the_damaged_pair_is_named_where_its_import_fails_too(tmp_path: Path) -> None:
+    # So it is with torchax 0.0.13 under torch_xla 2.9.0: the old files want flax.
+    python = fake_interpreter(tmp_path)
+    (tmp_path / "site" / "torchax.py").write_text('__version__ = "0.0.6"\nimport flax\n')
+    (problem,) = examine(python, "torchax").problems
+    assert "damaged: installed as 0.0.13, but its files are 0.0.6" in problem
 
 
 def test_a_torch_that_torchax_does_not_import_with_is_named(tmp_path: Path) -> None:

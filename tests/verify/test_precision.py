@@ -47,7 +47,7 @@ def test_products_at_highest_pass(tmp_path: Path) -> None:
     assert (report.count_dots, report.count_convs, report.offenders) == (1, 1, [])
     assert report.passed
     assert report.lines() == [
-        "precision: 1 dots and 1 convolutions in float32 in 1 programs: all at HIGHEST"
+        "precision: float32 dots: 1, convolutions: 1 (in 1 programs): all at HIGHEST"
     ]
 
 

@@ -165,7 +165,7 @@ def test_the_table_says_what_was_compared_and_where_it_ran() -> None:
     text = printed(result())
     for part in ("2x2", "float32", "2.5e-07", "1e-08", "1e-06", "pass", "NVIDIA H200", "2.0000"):
         assert part in text
-    assert "PASS: tiny on the CPU back end of torchax: 1 outputs agree with the golden" in text
+    assert "PASS: tiny on the CPU back end of torchax: 1 output agrees with the golden" in text
 
 
 def test_exit_codes() -> None:

@@ -3,9 +3,8 @@
 import os
 from pathlib import Path
 
-import torch_xla.runtime as xr
-
 import torch_xla
+import torch_xla.runtime as xr
 
 
 def install() -> None:

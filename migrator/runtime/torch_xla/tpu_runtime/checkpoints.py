@@ -6,7 +6,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-
 import torch_xla
 
 from .device import DEVICE_TYPE

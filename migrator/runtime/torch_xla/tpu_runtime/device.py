@@ -7,10 +7,9 @@ The names and the meaning of the arguments are those of ``torch.cuda``. Nothing 
 from dataclasses import dataclass
 
 import torch
+import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
-
-import torch_xla
 
 DeviceLike = torch.device | str | int | None
 

@@ -4,7 +4,6 @@ import functools
 import random
 
 import torch
-
 import torch_xla
 
 _initial_seed: int | None = None

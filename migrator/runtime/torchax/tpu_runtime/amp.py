@@ -12,11 +12,10 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch.utils import _pytree as pytree
-from torchax.tensor import Environment
-
 import torchax
+from torch.utils import _pytree as pytree
 from torchax import amp as torchax_amp
+from torchax.tensor import Environment
 
 from .calls import is_device_tensor
 

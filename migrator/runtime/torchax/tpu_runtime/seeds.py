@@ -4,9 +4,8 @@ import random
 from typing import Any
 
 import torch
-import torchax.device_module
-
 import torchax
+import torchax.device_module
 
 _initial_seed: int | None = None
 
