@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from migrator.flow import DEVICE_NAME, Flow, Kind, is_option, option_name
-from migrator.names import FUNCTIONS, Names, Scope, argument, dotted, parameters
+from migrator.names import FUNCTIONS, Names, argument, dotted, parameters
 
 AVAILABLE = ("torch.cuda.is_available", "torch.accelerator.is_available")
 _OTHER_DEVICES = {"cpu", "mps", "xpu", "npu", "hpu", "meta", "xla"}
@@ -176,7 +176,7 @@ def _argument_role(names: Names, flow: Flow, at: ast.expr, call: ast.Call) -> st
         parameters = local.args.posonlyargs + local.args.args
         if position < len(parameters):
             name = parameters[position].arg
-            if _named_device(name) or used_as_device(names, flow, name, names.scopes[local]):
+            if _named_device(name) or flow.used_as_device(name, names.scopes[local]):
                 return None
     return f"is passed to {dotted(call.func) or 'a call'}()"
 
@@ -195,7 +195,7 @@ def _parameter_role(
             if _named_device(parameter.arg):
                 return None
             if function in names.scopes and function is not None:
-                if used_as_device(names, flow, parameter.arg, names.scopes[function]):
+                if flow.used_as_device(parameter.arg, names.scopes[function]):
                     return None
             return f"is the default of the parameter {parameter.arg}"
     return "its use can not be seen"
@@ -211,22 +211,7 @@ def _is_device_target(names: Names, flow: Flow, target: ast.expr) -> bool:
         return True
     if isinstance(target, ast.Name):
         scope = names.scope_of(target)
-        return used_as_device(names, flow, target.id, scope)
-    return False
-
-
-def used_as_device(names: Names, flow: Flow, name: str, scope: Scope) -> bool:
-    """True where the value of a name is used in a place that only takes devices."""
-    for use in names.uses(name, scope):
-        parent = names.parents.get(use)
-        if isinstance(parent, ast.keyword):
-            if parent.arg in ("device", "map_location"):
-                return True
-        elif isinstance(parent, ast.Call) and use in parent.args:
-            if names.qualified(parent.func) == "torch.device":
-                return True
-            if isinstance(parent.func, ast.Attribute) and parent.func.attr == "to":
-                return True
+        return flow.used_as_device(target.id, scope)
     return False
 
 

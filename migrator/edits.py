@@ -196,12 +196,17 @@ def apply(tree: Tree, source: SourceMap, edits: Sequence[Edit]) -> cst.Module:
     unplaced = [edit for edit in edits if not places.add(edit)]
     if unplaced:
         raise UnplacedEdit(unplaced)
-    result = tree.module.visit(_Editor(places))
+    editor = _Editor(places)
+    result = tree.module.visit(editor)
+    missed = [edit for edit in places.edits.values() if edit not in editor.made]
+    if missed:
+        raise UnplacedEdit(missed)
     assert isinstance(result, cst.Module)
     return result
 
 
 _STATEMENTS = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
+_PRUNED = (cst.BaseExpression, cst.BaseStatement, cst.BaseSmallStatement)  # spans hold all of them
 
 
 class _Places:
@@ -269,7 +274,7 @@ class _Places:
 
     def leads_to_edit(self, node: cst.CSTNode) -> bool:
         span = self.span_of.get(id(node))
-        if span is None or getattr(node, "decorators", None):
+        if span is None or not isinstance(node, _PRUNED) or getattr(node, "decorators", None):
             return True  # the span of a definition starts behind its decorators
         at = bisect_left(self.wanted, span[0])
         return at < len(self.wanted) and self.wanted[at] <= span[1]
@@ -284,6 +289,7 @@ class _Editor(cst.CSTTransformer):
         self.kept: dict[int, cst.CSTNode] = {}  # id of an ast hole -> its edited LibCST node
         self.orphans: list[list[cst.EmptyLine]] = []  # comments of replaced code, by statement
         self.removed: set[int] = set()
+        self.made: set[Edit] = set()
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if isinstance(node, cst.BaseStatement | cst.Decorator):
@@ -294,6 +300,7 @@ class _Editor(cst.CSTTransformer):
         edit = self.places.edits.get(id(original))
         result: Any = updated
         if edit is not None:
+            self.made.add(edit)
             result = self._edited(edit, original, updated)
         hole = self.places.holes.get(id(original))
         if hole is not None:
@@ -557,7 +564,8 @@ def _insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.Flatte
         # a statement that comes first takes the comments and blank lines above the old first one
         first = next(p for p in parts if not isinstance(p, _Leftover))
         statements[0] = statements[0].with_changes(leading_lines=_leading(first))
-        blank = [cst.EmptyLine(indent=False)]
+        joins_imports = isinstance(edit.anchor, ast.Import | ast.ImportFrom)
+        blank = [] if joins_imports else [cst.EmptyLine(indent=False)]
         parts[parts.index(first)] = first.with_changes(leading_lines=blank)
         parts = statements + parts
     return cst.FlattenSentinel([*parts, *behind])

@@ -1,7 +1,7 @@
 """Engine: bytes in, bytes and diagnostics out. No I/O; user code is never imported or run.
 
 prefilter -> `ast` (names, flow, inventory) -> one decision per construct -> imports and set-up ->
-one LibCST parse and one pruned pass for files that change -> the result must parse before it counts.
+one LibCST parse and one pruned pass for files that change -> the result has to parse.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def migrate(
     Never raises for bad input: it comes back unchanged, with a diagnostic of severity error.
     """
     options = options or Options()
-    if not inventory.TOKENS.search(source) and not (
+    if not inventory.has_tokens(source) and not (
         project is not None and project.may_start_gpu_code(source)
     ):
         return Result(source, source)

@@ -28,8 +28,8 @@ _BACKWARD = re.compile(rb"\.backward\(")
 _MAIN_GUARD = re.compile(rb"^if\s*\(?\s*(?:__name__|[\"']__main__[\"'])\s*==", re.M)
 # Top-level calls that library modules make too: they do not make a module a script.
 _HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", "plt", "np",
-             "numpy", "random", "torch", "th", "sns", "setattr", "register", "cv2", "multiprocessing", "mp",
-             "__all__"}  # fmt: skip
+             "numpy", "random", "torch", "th", "sns", "setattr", "register", "cv2", "mp",
+             "multiprocessing", "__all__"}  # fmt: skip
 
 
 class Reader(Protocol):
@@ -272,9 +272,7 @@ class ProjectCache:
             self._facts[path] = None
             source = self.reader.read(path)
             if source is not None:
-                with suppress(
-                    SyntaxError, ValueError, RecursionError
-                ):  # reported where it is given
+                with suppress(SyntaxError, ValueError, RecursionError):
                     self._facts[path] = collect(ast.parse(decode(source).text))
         return self._facts[path]
 
@@ -285,7 +283,7 @@ class ProjectCache:
             return False
         if _MIGRATED.search(source):
             return True
-        if not inventory.TOKENS.search(source):
+        if not inventory.has_tokens(source):
             return False
         facts = self.facts(path)
         return facts is not None and facts.uses_device

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from enum import Flag, auto
 
-from migrator.names import Binding, Names, argument, dotted
+from migrator.names import Binding, Names, Scope, argument, dotted
 
 DEVICE_NAME = re.compile(
     r"(?:^|_)(?:devices?|dev|map_location)(?:$|_(?:type|str|name|id)$)|^cuda_?dev", re.I
@@ -320,10 +320,29 @@ class Flow:
                 return self.is_device(owner)
             case ast.Subscript(value=owner, slice=ast.Constant(value=str(key))):
                 return bool(DEVICE_NAME.search(key))
-        if self.kind(node) & (Kind.DEVICE | Kind.DEVICE_STRING):
+        if self.kind(node) & Kind.DEVICE:
             return True
         last = (dotted(node) or "").rpartition(".")[2]
-        return bool(last and DEVICE_NAME.search(last))
+        if last and DEVICE_NAME.search(last):
+            return True
+        # a value "cuda" alone proves nothing: `impl = "cuda"` names an implementation
+        return isinstance(node, ast.Name) and self.used_as_device(
+            node.id, self.names.scope_of(node)
+        )
+
+    def used_as_device(self, name: str, scope: Scope) -> bool:
+        """True where the value of a name is used in a place that only takes devices."""
+        for use in self.names.uses(name, scope):
+            parent = self.names.parents.get(use)
+            if isinstance(parent, ast.keyword):
+                if parent.arg in ("device", "map_location", "device_type"):
+                    return True
+            elif isinstance(parent, ast.Call) and use in parent.args:
+                if self.names.qualified(parent.func) == "torch.device":
+                    return True
+                if isinstance(parent.func, ast.Attribute) and parent.func.attr == "to":
+                    return True
+        return False
 
 
 def is_option(call: ast.Call) -> bool:

@@ -100,6 +100,13 @@ def _sorted_place(
         if _import_name(statement) is None or statement.lineno != (run[-1].end_lineno or 0) + 1:
             break
         run.append(statement)
+    above = _run_above(body, anchor)
+    if isinstance(anchor, ast.Import) and (_import_name(anchor) or "") > _sort_key(module):
+        for statement in reversed(above):
+            if (_import_name(statement) or "") <= _sort_key(module):
+                break
+            anchor = statement
+        return anchor, True
     if isinstance(anchor, ast.Import):  # in the usual style, `import` stands before `from`
         plain = [i for i, s in enumerate(run) if isinstance(s, ast.Import)]
         run = run[: plain[-1] + 1]
@@ -109,6 +116,18 @@ def _sorted_place(
             break
         at = statement
     return at, False
+
+
+def _run_above(body: Sequence[ast.stmt], anchor: ast.stmt) -> list[ast.stmt]:
+    """Plain imports on the lines right above the anchor."""
+    run: list[ast.stmt] = []
+    below = anchor
+    for statement in reversed(body[: body.index(anchor)]):
+        if not isinstance(statement, ast.Import) or statement.end_lineno != below.lineno - 1:
+            break
+        run.insert(0, statement)
+        below = statement
+    return run
 
 
 def _import_name(statement: ast.stmt) -> str | None:

@@ -10,19 +10,30 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from migrator.flow import CUDA_STRING, TENSOR_TYPE, Flow, Kind
+from migrator.flow import TENSOR_TYPE, Flow, Kind
 from migrator.names import Names, argument
 
-# A file without any of these bytes holds no construct: it is not even parsed.
-TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|autocast|GradScaler|pin_memory|inference_mode|accelerator"
-    rb"|torch\.compile|torch\.load|torch\.save|set_default_device|set_default_tensor_type"
-    rb"|set_default_dtype|set_float32_matmul_precision|decode_image|read_image|DataParallel|torch\.distributed"
-    rb"|get_device\(|\.half\(|record_stream|apex|flash_attn|xformers|bitsandbytes|triton|deepspeed"
-    rb"|transformer_engine|tensorrt|cupy|pynvml|nvidia|torchao|mamba_ssm|\.to\((?:\w*rank|gpu|\d)"
-    rb"|\.to\(self\.(?:\w*rank|gpu)|device=(?:\w*rank|gpu|\d)|torch import (?:.*\b)?(?:load|save)"
-    rb"|torch\.device\((?:\w*rank|gpu|\d)"
+# A file without any of these bytes holds no construct: it is not even parsed. The second pattern
+# is asked only of files that speak of torch, since its words are common.
+_TOKENS = re.compile(
+    rb"cuda|cudnn|nccl|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel"
+    rb"|apex|flash_attn|xformers|bitsandbytes|triton|deepspeed|transformer_engine|tensorrt|cupy"
+    rb"|pynvml|nvidia|torchao|mamba_ssm|selective_scan"
 )
+_TORCH_TOKENS = re.compile(
+    rb"inference_mode|compile|load|save|set_default|set_float32_matmul_precision|distributed|Generator"
+    rb"|decode_image|read_image|get_device|half|record_stream|Stream|Event|SyncBatchNorm|cpp_extension"
+    rb"|custom_[fb]wd|version\.hip|spawn|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d"
+    rb"|device\(\s*\d|parallel"
+)
+
+
+def has_tokens(source: bytes) -> bool:
+    """A cheap test: False means that the file can not hold a construct."""
+    if _TOKENS.search(source):
+        return True
+    return b"torch" in source and _TORCH_TOKENS.search(source) is not None
+
 
 NAMES = frozenset({
     "torch.autocast", "torch.set_autocast_enabled", "torch.set_autocast_gpu_dtype",
@@ -227,6 +238,3 @@ def _docstrings(names: Names) -> set[ast.AST]:
 
 def _false(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and not node.value
-
-
-__all__ = ["CUDA_LIBRARIES", "CUDA_STRING", "TOKENS", "Construct", "find", "is_device_index"]

@@ -177,7 +177,7 @@ def _work(files: Iterable[Path]) -> int:
             source = path.read_bytes() if path.stat().st_size < MAX_BYTES else b""
         except OSError:
             continue
-        if inventory.TOKENS.search(source):
+        if inventory.has_tokens(source):
             total += len(source)
             if total > _POOL_BYTES:
                 break

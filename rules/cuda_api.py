@@ -124,7 +124,7 @@ _REASONS = {
 
 
 @FUNCTION.on("name", *(f"torch.cuda.{n}" for n in sorted(MIRRORED) if not n.endswith("Tensor")),
-             "torch.cuda.is_bf16_supported", "torch.cuda.is_current_stream_capturing")  # fmt: skip
+             "torch.cuda.is_current_stream_capturing")  # fmt: skip
 def function(ctx: Context, found: Construct) -> Decision | None:
     name = found.key.removeprefix("torch.cuda.")
     if name in ("autocast", "is_available"):

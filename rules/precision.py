@@ -98,8 +98,12 @@ HALF = Rule(
 it is slow, and bfloat16 rounds more coarsely, so the change is not made by default.""",
     safety=Safety.UNSAFE,
     examples=(
-        Example("model = model.half()\n", both="model = model.bfloat16()\n", unsafe=True),
-        Example("model = model.half()\n"),
+        Example(
+            "import torch\nmodel = model.half()\n",
+            both="import torch\nmodel = model.bfloat16()\n",
+            unsafe=True,
+        ),
+        Example("import torch\nmodel = model.half()\n"),
     ),
 )
 
@@ -119,6 +123,7 @@ sensitive code stays float32.""",
 _TF32_FLAGS = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32",
                "torch.backends.cuda.matmul.fp32_precision", "torch.backends.cudnn.fp32_precision",
                "torch.backends.cudnn.conv.fp32_precision")  # fmt: skip
+_HALF_TYPES = ("torch.float16", "torch.half", "torch.bfloat16")
 _AUTOCASTS = (
     "torch.cuda.amp.autocast",
     "torch.amp.autocast",
@@ -162,10 +167,24 @@ def tf32(ctx: Context, found: Construct) -> Decision:
     if ctx.options.precision:
         return Rewrite([Delete(statement)], note=f"--precision {ctx.options.precision} decides")
     if isinstance(value, ast.Constant):
-        if found.key.startswith("torch.backends.cudnn") and not value.value:
+        cudnn = found.key.startswith("torch.backends.cudnn")
+        if cudnn and not value.value:
             return Rewrite([Delete(statement)], note="full float32 is what the set-up asks for")
+        if cudnn and _matmul_flag_beside(ctx, statement):
+            return Rewrite([Delete(statement)], note="one setting covers products and convolutions")
         return _precision(ctx, statement, repr(bool(value.value)), {})
     return _precision(ctx, statement, "{value}", {"value": value})
+
+
+def _matmul_flag_beside(ctx: Context, statement: ast.Assign) -> bool:
+    """True where the same block sets the flag of matmul to the same value."""
+    block = getattr(ctx.parent(statement), "body", [])
+    return any(
+        isinstance(other, ast.Assign)
+        and ctx.names.qualified(other.targets[0]) == "torch.backends.cuda.matmul.allow_tf32"
+        and ast.dump(other.value) == ast.dump(statement.value)
+        for other in block
+    )
 
 
 def _precision(
@@ -193,34 +212,28 @@ def autocast(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(node)
     if call is None:
         return _bare_autocast(ctx, node)
-    device_first = found.key in ("torch.amp.autocast", "torch.autocast")
-    device = argument(call, 0, "device_type") if device_first else None
-    if device is not None and ctx.flow.kind(device) == Kind.CPU:
-        return Keep("autocast of the CPU")
-    if any(isinstance(a, ast.Starred) for a in call.args) or any(
-        k.arg is None for k in call.keywords
-    ):
+    unpacked = any(isinstance(a, ast.Starred) for a in call.args)
+    if unpacked or any(k.arg is None for k in call.keywords):
         return Report("its arguments are unpacked; write device and dtype out")
-    positions = ("device_type", "dtype", "enabled") if device_first else ("enabled", "dtype")
+    names_device = found.key in ("torch.amp.autocast", "torch.autocast")
+    positions = ("device_type", "dtype", "enabled") if names_device else ("enabled", "dtype")
     given = dict(zip(positions, call.args, strict=False))
     given |= {k.arg: k.value for k in call.keywords if k.arg}
-    dtype = given.get("dtype")
-    name = ctx.names.qualified(dtype) if dtype is not None else ""
-    if dtype is not None and name in ("torch.float32", "torch.float"):
-        return Report("autocast to float32; take it out")
-    note = "float16 becomes bfloat16" if name != "torch.bfloat16" else ""
-    unknown = dtype is not None and not (name or "").startswith("torch.")
-    if unknown:
-        note = "the dtype is not known here; bfloat16 is used"
-    enabled = given.get("enabled")
-    holes = {"enabled": enabled} if enabled is not None else {}
+    device, dtype, enabled = (given.get(k) for k in ("device_type", "dtype", "enabled"))
+    if device is not None and ctx.flow.kind(device) == Kind.CPU:
+        return Keep("autocast of the CPU")
+    name = ctx.names.qualified(dtype) if dtype is not None else None
+    literal_device = device is None or isinstance(device, ast.Constant)
+    if not literal_device or (dtype is not None and name not in _HALF_TYPES):
+        # what is decided at run time stays so: the runtime takes both and maps float16
+        edit = EditCall(call, function=f"{RUNTIME}.autocast")
+        return Rewrite([edit], (RUNTIME,), note="float16 becomes bfloat16")
     word = ctx.target.autocast
-    code = word.code.replace("{torch}", ctx.module_name("torch"))
+    holes = {"enabled": enabled} if enabled is not None else {}
+    arguments = [*ctx.target.autocast_arguments, *(["enabled={enabled}"] if holes else [])]
+    code = f"{word.code}({', '.join(arguments)})".replace("{torch}", ctx.module_name("torch"))
     code = code.replace("{device}", ctx.device_string(call))
-    if code.endswith(")"):
-        code = code[:-1] + (", enabled={enabled})" if holes else ")")
-    else:
-        code += "(enabled={enabled})" if holes else "()"
+    note = "" if name == "torch.bfloat16" else "float16 becomes bfloat16"
     return Rewrite([Replace(call, code, holes)], word.requires, note=note)
 
 

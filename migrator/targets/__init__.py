@@ -13,7 +13,8 @@ RUNTIME = "tpu_runtime"  # the package that migrated code imports (migrator/runt
 # What the runtime offers under the name that torch.cuda has for it, for every target.
 MIRRORED = frozenset({
     "Event", "autocast", "current_device", "device_count", "get_device_name",
-    "get_device_properties", "initial_seed", "is_available", "manual_seed", "manual_seed_all",
+    "get_device_properties", "initial_seed", "is_available", "is_bf16_supported", "manual_seed",
+    "manual_seed_all",
     "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory_allocated",
     "memory_reserved", "memory_stats", "memory_summary", "reset_max_memory_allocated",
     "reset_peak_memory_stats", "seed", "seed_all", "synchronize",
@@ -43,7 +44,8 @@ class Target:
     summary: str
     device: str  # the device type string
     device_object: Word | None  # None: torch.device(<device string>)
-    autocast: Word
+    autocast: Word  # the function; `autocast_arguments` are what it takes for bfloat16
+    autocast_arguments: tuple[str, ...] = ()
     calls: Mapping[str, Word] = field(default_factory=dict)
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
     unsupported: Mapping[str, str] = field(default_factory=dict)

@@ -7,14 +7,14 @@ TARGET = Target(
     summary="PyTorch/XLA lazy tensors (torch_xla 2.9.0)",
     device="xla",
     device_object=Word("torch_xla.device()", ("torch_xla",)),
-    autocast=Word("{torch}.autocast({device}, dtype={torch}.bfloat16)"),
+    autocast=Word("{torch}.autocast"),
+    autocast_arguments=("{device}", "dtype={torch}.bfloat16"),
     calls={
         "device_count": Word("torch_xla.device_count()", ("torch_xla",)),
         "current_device": Word("0"),
         "synchronize": Word("torch_xla.sync(wait=True)", ("torch_xla",)),
         "manual_seed": Word("torch_xla.manual_seed({0})", ("torch_xla",)),
         "manual_seed_all": Word("torch_xla.manual_seed({0})", ("torch_xla",)),
-        "is_bf16_supported": Word("True"),
         "is_current_stream_capturing": Word("False"),
     },
     renames={

@@ -11,7 +11,6 @@ TARGET = Target(
     calls={
         "device_count": Word("jax.device_count()", ("jax",)),
         "current_device": Word("0"),
-        "is_bf16_supported": Word("True"),
         "is_current_stream_capturing": Word("False"),
     },
     renames={

@@ -37,9 +37,7 @@ _WIDTH = 140  # of what goes to a file or a pipe: the table folds below
     metavar="DIR",
     help="Keep the migrated copy, outputs, log and dumped programs in a new folder under DIR.",
 )
-@click.pass_context
 def verify_command(
-    context: click.Context,
     app: str | None,
     all_apps: bool,
     target: str,
@@ -83,10 +81,11 @@ def verify_command(
         )
         results.append(result)
         if not as_json:
-            show(result, console)
+            show(result, console if result.error is None else Console(stderr=True))
     if as_json:
         _print_json(results, single=not all_apps)
-    context.exit(max(result.exit_code for result in results))
+    # Not context.exit(): it is lost where a caller does without click's standalone mode.
+    raise SystemExit(max(result.exit_code for result in results))
 
 
 def _print_json(results: "list[VerifyResult]", single: bool) -> None:

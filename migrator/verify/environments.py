@@ -10,9 +10,11 @@ from shutil import rmtree, which
 
 from .errors import VerifyError
 from .inside import child_environment
-from .requirements import TARGETS, pinned
+from .requirements import NEWEST, OLDEST, TARGETS, pinned
 
-PYTHON = "3.11"  # of a new environment; 3.12 and 3.13 do too
+# Of a new environment: this one's version, which is there for certain, where it does.
+_OWN = sys.version_info[:2] <= NEWEST
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}" if _OWN else f"{OLDEST[0]}.{OLDEST[1]}"
 _FIRST, _FURTHER = "about 7.3 GB", "about 0.3 GB (uv links what it has already)"
 _READY = ".tpu-migrate-ready"  # written last, so that an interrupted installation is never used
 
@@ -64,7 +66,7 @@ def commands(target: str, uv: list[str]) -> list[list[str]]:
     folder = environment_folder(target)
     pins = [requirement.text for requirement in pinned(target)]
     return [
-        [*uv, "venv", "--quiet", "--python", PYTHON, str(folder)],
+        [*uv, "venv", "--quiet", "--python", sys.executable if _OWN else PYTHON, str(folder)],
         [*uv, "pip", "install", "--python", str(python_of(folder)), *pins],
     ]
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from .errors import VerifyError
 from .inside import ask
-from .requirements import Requirement, pinned
+from .requirements import NEWEST, OLDEST, Requirement, pinned
 
-OLDEST, NEWEST = (3, 11), (3, 13)  # torch_xla 2.9 has wheels for these
 _FIRST_TORCH_WITHOUT_TORCHAX = (2, 13)
 _PROBE_SECONDS = 180.0  # the first import of torch from a cold disk takes a minute
 

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 
@@ -43,11 +44,13 @@ def look(distributions: dict[str, str], modules: list[str]) -> dict[str, Any]:
 def written_version(module: str) -> str | None:
     """The version in a module's source: one that was overwritten may no longer import."""
     spec = importlib.util.find_spec(module)
-    try:
-        with open(spec.origin, encoding="utf-8") as source:  # type: ignore[union-attr, arg-type]
-            found = re.search(r"^__version__ = ['\"]([^'\"]+)", source.read(), re.MULTILINE)
-    except (AttributeError, TypeError, OSError, ValueError):  # absent, or no file of its own
+    if spec is None or spec.origin is None:
         return None
+    try:
+        source = Path(spec.origin).read_text(encoding="utf-8")
+    except (OSError, ValueError):  # built in, or compiled
+        return None
+    found = re.search(r"^__version__ = ['\"]([^'\"]+)", source, re.MULTILINE)
     return found.group(1) if found else None
 
 

@@ -12,6 +12,7 @@ from .errors import VerifyError
 
 DISTRIBUTION = "tpu-migrate"
 TARGETS = ("torchax", "torch_xla")
+OLDEST, NEWEST = (3, 11), (3, 13)  # Pythons that torch_xla 2.9 has wheels for
 
 # Where the import name is not the distribution's name.
 _IMPORT_NAMES = {"opencv-python-headless": "cv2", "pillow": "PIL"}

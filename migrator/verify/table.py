@@ -11,7 +11,9 @@ from .result import OutputResult, VerifyResult
 def show(result: VerifyResult, console: Console) -> None:
     """Outputs, times, precision and the verdict."""
     if result.error is not None:
-        console.print(Text(f"{result.app} on {result.target}: {result.error}", style="red"))
+        # Unwrapped: it may hold commands to copy.
+        text = Text(f"{result.app} on {result.target}: {result.error}", style="red")
+        console.print(text, soft_wrap=True)
         return
     if result.outputs:
         console.print(_outputs(result))
@@ -22,13 +24,14 @@ def show(result: VerifyResult, console: Console) -> None:
     if result.precision is not None:
         style = "" if result.precision.passed else "red"
         for line in result.precision.lines():
-            console.print(Text(line, style=style))
+            console.print(Text(line, style=style), soft_wrap=True)
     if result.log_tail:
         console.print(Text("The last lines of its output:", style="dim"))
-        console.print(Text(result.log_tail))
+        console.print(Text(result.log_tail), soft_wrap=True)
     if result.kept:
         console.print(Text(f"Kept in {result.kept}", style="dim"))
-    console.print(Text(verdict(result), style="bold green" if result.passed else "bold red"))
+    style = "bold green" if result.passed else "bold red"
+    console.print(Text(verdict(result), style=style), soft_wrap=True)
 
 
 def verdict(result: VerifyResult) -> str:
@@ -77,12 +80,9 @@ def _state(output: OutputResult) -> Text:
 
 
 def _times(result: VerifyResult) -> Table:
-    table = Table(
-        title=escape(
-            f"seconds, {result.device} against {result.golden_device}; "
-            f"the whole script took {result.seconds:.1f}"
-        )
-    )
+    table = Table(title=escape(f"seconds, {result.device} against {result.golden_device}"))
+    if result.seconds is not None:
+        table.caption = f"the whole script took {result.seconds:.1f} s"
     table.add_column("step")
     for heading in ("first run (compiles)", "later runs", "golden, first run", "golden, later"):
         table.add_column(heading, justify="right")

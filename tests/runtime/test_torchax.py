@@ -51,9 +51,10 @@ def agrees(
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: v for name, v in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
     return subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(RUNTIME), "JAX_PLATFORMS": "cpu", **environment},
+        env={**inherited, "PYTHONPATH": str(RUNTIME), "JAX_PLATFORMS": "cpu", **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -234,7 +235,9 @@ def test_cpu_code() -> None:
         torch.tensor([[0.0, 0, 1, 1]]), torch.tensor([1.0]), 0.5)]  # fmt: skip
     assert all(type(value) is torch.Tensor and value.device.type == "cpu" for value in made)
     assert np.asarray(x).sum() == x.numpy().sum() == 15
-    assert torch.tensor([1, 2]).dtype == torch.int64 and torch.zeros(1).double().dtype == torch.float64
+    assert (
+        torch.tensor([1, 2]).dtype == torch.int64 and torch.zeros(1).double().dtype == torch.float64
+    )
     weight = nn.Parameter(torch.ones(3))
     (weight * x).sum().backward()
     assert weight.grad is not None and weight.grad.tolist() == [3.0, 5.0, 7.0]
@@ -263,6 +266,11 @@ def test_mixing_devices() -> None:
 
 # Views and writes: each function must do to a device tensor what it does to a CPU tensor.
 
+
+def indices(x: torch.Tensor, *numbers: int) -> torch.Tensor:
+    return torch.tensor(numbers).to(x.device)
+
+
 WRITES: dict[str, Callable[[torch.Tensor], object]] = {
     "index": lambda x: x[0].add_(10),
     "slice": lambda x: x[:, 1:].mul_(0),
@@ -272,7 +280,7 @@ WRITES: dict[str, Callable[[torch.Tensor], object]] = {
     "set by mask values": lambda x: x.__setitem__(x > 2, x[x > 2] * 2),
     "set by row mask": lambda x: x.__setitem__(torch.tensor([True, False]), 7.0),
     "set by list": lambda x: x.__setitem__([1], 7.0),
-    "set by index tensors": lambda x: x.__setitem__((torch.tensor([0, 1]), torch.tensor([2, 0])), 9.0),
+    "set by index tensors": lambda x: x.__setitem__((indices(x, 0, 1), indices(x, 2, 0)), 9.0),
     "set item adds": lambda x: x.__setitem__((0, 2), x[0, 2] + 3),
     "view": lambda x: x.view(-1).__setitem__(2, 100),
     "reshape of a contiguous": lambda x: x.reshape(3, 2).zero_(),
@@ -301,23 +309,27 @@ WRITES: dict[str, Callable[[torch.Tensor], object]] = {
     "expand clone": lambda x: x[0].expand(2, 3).clone().zero_(),
     "unsqueeze in place": lambda x: x[0].unsqueeze_(0).zero_(),
     "transpose in place": lambda x: x.t_()[0].zero_(),
-    "index add": lambda x: x.index_add_(0, torch.tensor([1]).to(x.device), torch.ones(1, 3).to(x.device)),
+    "index add": lambda x: x.index_add_(0, indices(x, 1), torch.ones_like(x[:1])),
     "scatter": lambda x: x.scatter_(1, torch.tensor([[0], [1]]).to(x.device), 9.0),
     "masked fill": lambda x: x[1].masked_fill_(x[1] > 3, -1.0),
 }  # fmt: skip
 
 
+# What the runtime does not mend: an older view follows `x.data = y` (torch: it keeps the old
+# values), and raises after a change of shape in place.
+OLDER_VIEWS_DIFFER = {"data set", "transpose in place"}
+
+
 @pytest.mark.parametrize("name", WRITES)
 def test_writes(name: str) -> None:
     expected, result = small(), on_device()
-    seen_before, row = result.view(-1), result[1:]
+    older = [(x.view(-1), x[1:]) for x in (expected, result)]
     WRITES[name](expected)
     WRITES[name](result)
     assert torch.equal(result.cpu(), expected)
     assert result.stride() == expected.stride()
-    if result.shape == (2, 3):
-        assert torch.equal(seen_before.cpu(), expected.reshape(-1)), "an older view is stale"
-        assert torch.equal(row.cpu(), expected[1:])
+    if name not in OLDER_VIEWS_DIFFER:
+        assert all(torch.equal(y.cpu(), x) for x, y in zip(*older, strict=True))
 
 
 def test_writes_to_expanded_tensors_raise() -> None:
@@ -361,7 +373,7 @@ DRAWS: dict[str, Callable[[torch.Generator, object], torch.Tensor]] = {
     "normal": lambda g, d: torch.normal(1.0, 2.0, (4,), generator=g, device=d),
     "normal of tensors": lambda g, d: torch.normal(torch.ones(4, device=d), 2.0, generator=g),
     "normal_": lambda g, d: torch.zeros(4, device=d).normal_(generator=g),
-    "uniform_ of a view": lambda g, d: torch.zeros(4, 2, device=d)[:, 1].uniform_(-1, 1, generator=g),
+    "uniform_ of a view": lambda g, d: torch.zeros(4, 2, device=d)[:, 1].uniform_(generator=g),
     "bernoulli": lambda g, d: torch.bernoulli(torch.full((32,), 0.5, device=d), generator=g),
     "multinomial": lambda g, d: torch.multinomial(torch.ones(30, device=d), 5, generator=g),
 }  # fmt: skip
@@ -602,7 +614,7 @@ def test_cast() -> None:
 def picture(mode: str) -> Image.Image:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 4), dtype=np.uint8)
     image = Image.fromarray(pixels, "RGBA")
-    return image.quantize(16) if mode == "P" else image.convert(mode)
+    return image.quantize(200) if mode == "P" else image.convert(mode)
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA", "P"])
@@ -629,7 +641,7 @@ def test_png_as_torchvision_reads_it(tmp_path: Path, mode: str, wanted: str) -> 
 def test_jpeg_as_torchvision_reads_it(tmp_path: Path, orientation: int) -> None:
     path = tmp_path / "image.jpg"
     exif = Image.Exif()
-    exif[0x0112] = orientation
+    exif[0x0112] = orientation  # the tag "orientation"
     smooth = Image.fromarray(np.linspace(0, 255, 32 * 48 * 3).reshape(32, 48, 3).astype(np.uint8))
     smooth.save(path, quality=90, exif=exif)
     for apply in (False, True):
@@ -716,12 +728,12 @@ def test_setup_without_a_home(tmp_path: Path) -> None:
     )
     file = tmp_path / "a file"
     file.write_text("")
-    done = run(code, HOME=str(file), XDG_CACHE_HOME="", JAX_COMPILATION_CACHE_DIR="")
+    done = run(code, HOME=str(file), XDG_CACHE_HOME="")
     assert done.stdout.split() == ["2.0", "None", "high"], done.stderr
     own = tmp_path / "own"
     done = run(code, JAX_COMPILATION_CACHE_DIR=str(own))
     assert done.stdout.split()[1] == str(own) and any(own.iterdir())
-    done = run(code, XDG_CACHE_HOME=str(tmp_path / "x"), JAX_COMPILATION_CACHE_DIR="")
+    done = run(code, XDG_CACHE_HOME=str(tmp_path / "x"))
     assert done.stdout.split()[1] == str(tmp_path / "x" / "tpu_runtime" / "jax"), done.stderr
 
 

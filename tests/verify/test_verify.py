@@ -128,6 +128,26 @@ class TestRuns:
         assert "Installing torch==2.9.0" in done.output
         assert done.exit_code == 1  # it ran
 
+    @pytest.mark.parametrize("answer", [True, False])
+    def test_on_a_terminal_the_user_is_asked(
+        self, checkout: Checkout, python: Path, monkeypatch: pytest.MonkeyPatch, answer: bool
+    ) -> None:
+        made: list[str] = []
+        monkeypatch.setattr(interpreters, "find", lambda target: None)
+        monkeypatch.setattr(environments, "install", lambda target: made.append(target) or python)
+        monkeypatch.setattr(sys, "stdin", Terminal(f"{'y' if answer else 'n'}\n"))
+        console = Console(file=Terminal(), force_terminal=True)
+        found = verification.verify_app("tiny", "torchax", console=console)
+        assert made == (["torchax"] if answer else [])
+        assert found.exit_code == (1 if answer else 2)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
 
 def test_wrong_usage_is_exit_code_2(checkout: Checkout) -> None:
     assert command().exit_code == 2

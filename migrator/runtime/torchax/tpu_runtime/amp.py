@@ -98,7 +98,8 @@ class autocast:
         cache_enabled: bool | None = None,
     ) -> None:
         if isinstance(device_type, bool):  # torch.cuda.amp.autocast(True)
-            device_type, enabled = None, device_type
+            enabled = device_type
+            device_type = None
         self._cpu: Any = None
         if device_type is not None and torch.device(device_type).type == "cpu":
             self._cpu = torch.autocast("cpu", dtype=dtype, enabled=enabled)

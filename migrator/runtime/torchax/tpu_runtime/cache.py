@@ -15,7 +15,7 @@ def install() -> None:
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         # Eager code is many small programs; JAX's limit of one second would keep none of them.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    if jax.config.jax_compilation_cache_dir:
+    if getattr(jax.config, "jax_compilation_cache_dir", None):
         return
     folder = _folder()
     if folder is not None:

@@ -2,6 +2,7 @@
 of functions that are replaced because torchax gets them wrong."""
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -26,6 +27,12 @@ def replaces(*functions: Function) -> Callable[[Replacement], Replacement]:
         return replacement
 
     return register
+
+
+def patch(target: type | ModuleType, **attributes: Any) -> None:
+    """Set attributes of a class or module of torch or torchax."""
+    for name, value in attributes.items():
+        setattr(target, name, value)
 
 
 def is_device_tensor(value: object) -> bool:

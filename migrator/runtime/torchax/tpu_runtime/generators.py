@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torchax.tensor import Environment
 
-from .calls import Function, is_device_tensor, move, names_device, native, replaces
+from .calls import Function, is_device_tensor, move, names_device, native, patch, replaces
 
 _CpuGenerator = torch._C.Generator
 
@@ -87,4 +87,4 @@ def install(env: Environment) -> None:
     try:
         _CpuGenerator("jax")
     except RuntimeError:
-        torch.Generator = Generator  # type: ignore[misc]
+        patch(torch, Generator=Generator)

@@ -23,8 +23,8 @@ def decode_image(
 
     ``source`` is a path, or a 1-dim uint8 tensor of the encoded bytes. ``mode`` is a
     `torchvision.io.ImageReadMode` or its name: UNCHANGED, GRAY, GRAY_ALPHA, RGB, RGB_ALPHA.
-    UNCHANGED gives 1 channel for gray, 2 for gray and alpha, 3 for RGB and for palettes, 4 for
-    RGBA and for palettes with transparency. JPEG may differ from torchvision's by rounding.
+    UNCHANGED gives 1 channel for gray, 2 for gray and alpha, 3 for RGB, 4 for RGBA, and, as
+    torchvision does, 1 of the indices for palettes. JPEG may differ from torchvision's by rounding.
     Raises RuntimeError for other files than PNG, JPEG, WebP, and for 16-bit PNG; ValueError for an
     unknown mode.
     """
@@ -51,7 +51,7 @@ def decode_image(
             raise RuntimeError("CMYK images are not supported here: convert with PIL")
         wanted = _PIL_MODES[name] if name != "UNCHANGED" else _unchanged_mode(image)
         picture = ImageOps.exif_transpose(image) if apply_exif_orientation else image
-        if picture.mode == "P" and wanted in ("L", "LA"):
+        if picture.mode == "P" and wanted != "P":
             picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
         pixels = np.array(picture if picture.mode == wanted else picture.convert(wanted))
     if pixels.ndim == 2:
@@ -60,8 +60,6 @@ def decode_image(
 
 
 def _unchanged_mode(image: Any) -> str:
-    if image.mode in ("P", "PA"):
-        return "RGBA" if "transparency" in image.info or image.mode == "PA" else "RGB"
     return {"1": "L"}.get(image.mode, str(image.mode))
 
 

@@ -8,6 +8,8 @@ import torch
 from torch.utils.data import DataLoader
 from torchax.tensor import Environment
 
+from .calls import patch
+
 
 class inference_mode(torch.no_grad):
     """`torch.inference_mode` as `no_grad`.
@@ -16,7 +18,7 @@ class inference_mode(torch.no_grad):
     """
 
     def __new__(cls, mode: Any = True) -> Any:
-        return super().__new__(cls) if not callable(mode) else cls()(mode)
+        return object.__new__(cls) if not callable(mode) else cls()(mode)
 
     def __init__(self, mode: bool = True) -> None:
         super().__init__()
@@ -52,6 +54,6 @@ def install(env: Environment) -> None:
     and leaves an optimizer built before with the old ones; `.half()` leaves C++ with the old dtype.
     Pinning raises, for there is no CUDA; it only makes copies to a GPU faster.
     """
-    torch.nn.Module._apply = _keep_identity(torch.nn.Module._apply)
-    torch.inference_mode = inference_mode
-    DataLoader.pin_memory = property(lambda self: False, lambda self, value: None)
+    patch(torch.nn.Module, _apply=_keep_identity(torch.nn.Module._apply))
+    patch(torch, inference_mode=inference_mode)
+    patch(DataLoader, pin_memory=property(lambda self: False, lambda self, value: None))

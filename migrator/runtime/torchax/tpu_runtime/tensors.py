@@ -1,6 +1,7 @@
 """Tensor methods that torchax lacks or gets wrong: moving, converting, printing."""
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from .calls import (
     move,
     names_device,
     native,
+    patch,
     replaces,
 )
 from .device import DEVICE_TYPE
@@ -79,7 +81,7 @@ def _parse_to(
 @replaces(torch.tensor, torch.as_tensor, torch.asarray)
 def _tensor(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
     """`torch.tensor(x)` where x is or holds device tensors; torchax 0.0.13 raises."""
-    data = args[0] if args else kwargs.get("data", kwargs.get("obj"))
+    data: Any = args[0] if args else kwargs.get("data", kwargs.get("obj"))
     if not holds_device_tensor(data):
         return NotImplemented
     if is_device_tensor(data):
@@ -165,7 +167,7 @@ def _type_as_method(self: Tensor, other: torch.Tensor) -> Any:
     return self.to(other)
 
 
-def _repr(stock: Callable[[Tensor], str]) -> Callable[[Tensor], str]:
+def _repr(stock: Callable[..., str]) -> Callable[[Tensor], str]:
     def show(self: Tensor) -> str:
         if isinstance(self._elem, jax.core.Tracer):
             return stock(self)
@@ -204,9 +206,18 @@ def _reduce(self: Tensor, protocol: Any) -> Any:
 
 def install(env: Environment) -> None:
     """Mend the methods of torchax's tensor class."""
-    Tensor.type_as = _type_as_method  # torchax 0.0.13 changes self
-    Tensor.__repr__ = Tensor.__str__ = _repr(Tensor.__repr__)
-    Tensor.__deepcopy__ = _deepcopy
-    Tensor.__reduce_ex__ = _reduce
+    # float64 is still told of: float32 results are other numbers, int32 indices are the same ones.
+    warnings.filterwarnings("ignore", "Explicitly requested dtype int64", UserWarning)
+    show = _repr(Tensor.__repr__)
+    patch(
+        Tensor,
+        # C++ takes device tensors for meta tensors, and load_state_dict warns that it does nothing.
+        is_meta=property(lambda self: False),
+        type_as=_type_as_method,  # torchax 0.0.13 changes self
+        __repr__=show,
+        __str__=show,
+        __deepcopy__=_deepcopy,
+        __reduce_ex__=_reduce,
+    )
     if "flatten" in Tensor.__dict__:
         del Tensor.flatten  # torchax 0.0.13: wrong for a negative start, and loses the gradient

@@ -19,7 +19,7 @@ from torchax.ops.ops_registry import Operator
 from torchax.tensor import Environment, OperatorNotFound, Tensor
 from torchax.view import View
 
-from .calls import Function, is_device_tensor, native, replaces
+from .calls import Function, is_device_tensor, native, patch, replaces
 
 Array = Any  # a jax.Array, or a tracer of one
 
@@ -39,19 +39,19 @@ def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write
 
     It has torchax's own class, since ``torch.nn.Parameter`` wants ``detach`` to keep the class.
     """
-    result: Tensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    result: Any = torch.Tensor._make_wrapper_subclass(
         Tensor,
         layout.size(),
         strides=layout.stride(),
         storage_offset=layout.storage_offset(),
         dtype=layout.dtype,
-        device="meta",
+        device=torch.device("meta"),
         requires_grad=False,
     )
     result._env = parent._env
     result.__dict__["_elem"] = value
     result.__dict__["_link"] = Link(parent, replay, write, parent._elem)
-    return result
+    return result  # type: ignore[no-any-return]
 
 
 def _get_elem(self: Tensor) -> Array:
@@ -370,8 +370,11 @@ def install(env: Environment) -> None:
         copy_, _copy_, is_jax_function=False, is_user_defined=True, needs_env=False,
         is_view_op=True,
     )  # fmt: skip
-    env._get_op_or_decomp = _derived(env, env._get_op_or_decomp)
-    Tensor._elem = property(_get_elem, _set_elem)
-    Tensor.__setitem__ = _setitem
-    Tensor.detach = same
-    Tensor.data = property(same, set_data)
+    patch(
+        Tensor,
+        _elem=property(_get_elem, _set_elem),
+        __setitem__=_setitem,
+        detach=same,
+        data=property(same, set_data),
+    )
+    env.__dict__["_get_op_or_decomp"] = _derived(env, env._get_op_or_decomp)

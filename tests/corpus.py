@@ -1,0 +1,176 @@
+"""Migrate whole repositories in memory and count what must never happen.
+
+    python tests/corpus.py FOLDER [--target torchax] [--ungated]
+
+FOLDER holds checked-out repositories. Prints one row for each: files, files with a construct, files
+changed; then the error columns, which must all be 0: internal errors, unparsable output, a second
+run that changes something, lines changed that hold no construct, comments lost, constructs that an
+independent count finds and no diagnostic names. `--ungated` also rewrites files that train.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+from migrator.config import Config
+from migrator.diagnostics import Diagnostic, Outcome
+from migrator.discover import Disk, discover, project_root
+from migrator.engine import INTERNAL, migrate
+from migrator.facts import ProjectCache, ProjectFacts
+from migrator.formats import python
+from migrator.rule import registry
+from migrator.targets import targets
+
+COLUMNS = ("files", "hit", "changed", "rewritten", "kept", "reported", "unknown")
+ERRORS = ("crashed", "unparsable", "unstable", "stray", "comments", "missed")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--target", default="torchax", choices=list(targets()))
+    parser.add_argument("--ungated", action="store_true", help="rewrite files that train, too")
+    parser.add_argument("-v", "--verbose", action="store_true", help="name each fault")
+    arguments = parser.parse_args()
+    if arguments.ungated:
+        registry().exact.pop(("file", "gate"), None)
+    print(f"{'repository':28}", *(f"{c:>10}" for c in (*COLUMNS, *ERRORS)))
+    total: Counter[str] = Counter()
+    for repository in sorted(p for p in arguments.folder.iterdir() if p.is_dir()):
+        counts = check(repository, arguments.target, arguments.verbose)
+        total += counts
+        print(f"{repository.name[:28]:28}", *(f"{counts[c]:10}" for c in (*COLUMNS, *ERRORS)))
+    print(f"{'all':28}", *(f"{total[c]:10}" for c in (*COLUMNS, *ERRORS)))
+    return 1 if any(total[c] for c in ERRORS) else 0
+
+
+def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
+    """Migrate every file of one repository, in memory."""
+    counts: Counter[str] = Counter()
+    disk = Disk()
+    cache = ProjectCache(disk)
+    words, options = targets()[target], Config().options
+    for path in discover([repository]).files:
+        counts["files"] += 1
+        source = path.read_bytes()
+        facts = ProjectFacts(path.resolve(), project_root(path.resolve()), disk, cache)
+        result = migrate(source, words, options, facts)
+        counts["hit"] += any(d.outcome for d in result.diagnostics)
+        counts["changed"] += result.changed
+        for diagnostic in result.diagnostics:
+            if diagnostic.outcome:
+                counts[str(diagnostic.outcome)] += 1
+            counts["unknown"] += diagnostic.code == "GEN001"
+        faults = Counter[str]()
+        faults["crashed"] = sum(d.code == INTERNAL for d in result.diagnostics)
+        if not result.failed:
+            text = python.decode(source).text
+            faults["missed"] = len(missed(text, result.diagnostics))
+            if result.changed:
+                faults += changed_faults(text, result.source, result.diagnostics)
+                again = migrate(result.source, words, options, facts)
+                faults["unstable"] = again.changed
+        if verbose and faults.total():
+            print(f"    {path}: {dict(faults)}", file=sys.stderr)
+        counts += faults
+    return counts
+
+
+def changed_faults(text: str, after: bytes, diagnostics: tuple[Diagnostic, ...]) -> Counter[str]:
+    faults: Counter[str] = Counter()
+    new = python.decode(after).text
+    try:
+        ast.parse(new)
+    except SyntaxError:
+        faults["unparsable"] += 1
+        return faults
+    touched = touched_lines(text, diagnostics)
+    old_lines, new_lines = text.split("\n"), new.split("\n")
+    matcher = difflib.SequenceMatcher(None, old_lines, new_lines, autojunk=False)
+    for tag, start, end, _, _ in matcher.get_opcodes():
+        if tag in ("replace", "delete"):
+            stray = [n for n in range(start + 1, end + 1) if n not in touched]
+            faults["stray"] += len([n for n in stray if old_lines[n - 1].strip()])
+    lost = Counter(comments(text)) - Counter(comments(new))
+    deleted = Counter(c for n, c in comment_lines(text) if n in touched)
+    faults["comments"] += (lost - deleted).total()
+    return faults
+
+
+def touched_lines(text: str, diagnostics: tuple[Diagnostic, ...]) -> set[int]:
+    """Lines of the statements that hold a rewritten construct, and of imports."""
+    rewritten = [d.range for d in diagnostics if d.outcome is Outcome.REWRITTEN]
+    lines: set[int] = set()
+    for node in reversed(list(ast.walk(ast.parse(text)))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        if not isinstance(node, ast.stmt):
+            continue
+        first, last = node.lineno, node.end_lineno or node.lineno
+        body = getattr(node, "body", None)
+        inside = [r for r in rewritten if first <= r.line <= last]
+        if isinstance(node, ast.With | ast.AsyncWith):  # may be unwrapped
+            heads = [i.context_expr for i in node.items]
+            ends = [(h.lineno, h.end_lineno or h.lineno) for h in heads]
+            inside = [r for r in inside if any(a <= r.line <= b for a, b in ends)]
+        elif isinstance(body, list) and body:
+            if isinstance(node, ast.If) and all(s.lineno in lines for s in body):
+                lines.add(node.lineno)  # an `if` that lost its whole body
+            continue
+        if inside:
+            lines.update(range(first, last + 1))
+    for where in rewritten:
+        lines.update(range(where.line, where.end_line + 1))
+    return lines
+
+
+def comments(text: str) -> list[str]:
+    return [comment for _, comment in comment_lines(text)]
+
+
+def comment_lines(text: str) -> list[tuple[int, str]]:
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return [(t.start[0], t.string.strip()) for t in tokens if t.type == tokenize.COMMENT]
+
+
+def missed(text: str, diagnostics: tuple[Diagnostic, ...]) -> list[ast.AST]:
+    """GPU constructs by a count of its own, which knows no aliases, that no diagnostic covers."""
+    covered = {line for d in diagnostics if d.outcome
+               for line in range(d.range.line, d.range.end_line + 1)}  # fmt: skip
+    tree = ast.parse(text)
+    binds_torch = any(
+        isinstance(n, ast.Import) and any(a.name.split(".")[0] == "torch" for a in n.names)
+        for n in ast.walk(tree)
+    )
+    docstrings = {
+        id(n.body[0].value)
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Module | ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
+        and n.body and isinstance(n.body[0], ast.Expr)
+    }  # fmt: skip
+    found: list[ast.AST] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Attribute(value=ast.Name("torch"), attr="cuda")):
+                if binds_torch:
+                    found.append(node)
+            case ast.Call(func=ast.Attribute(attr="cuda")):
+                found.append(node.func)
+            case ast.Constant(value=str(value)) if id(node) not in docstrings:
+                if re.fullmatch(r"cuda(:\d+)?", value):
+                    found.append(node)
+            case ast.Attribute(attr="is_cuda"):
+                found.append(node)
+    return [n for n in found if (n.end_lineno or n.lineno) not in covered]  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

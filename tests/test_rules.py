@@ -1,0 +1,213 @@
+"""Every rule: its examples, its dispatch, and what it says of itself."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from helpers import REPOSITORY, TARGETS, comments, constructs, errors, run
+from migrator import inventory
+from migrator.inventory import Construct
+from migrator.report.explain import markdown
+from migrator.rule import Example, Rule, registry
+from migrator.targets import MIRRORED, RUNTIME, targets
+
+RULES = list(registry().rules.values())
+EXAMPLES = [
+    pytest.param(rule, example, target, id=f"{rule.code}-{number}-{target}")
+    for rule in RULES
+    for number, example in enumerate(rule.examples)
+    for target in TARGETS
+]
+
+
+@pytest.mark.parametrize(("rule", "example", "target"), EXAMPLES)
+def test_example(rule: Rule, example: Example, target: str) -> None:
+    options = {"entry": example.script, "unsafe": example.unsafe}
+    result = run(example.before, target, **options)
+    assert not errors(result)
+    assert result.source.decode() == example.after(target)
+    ast.parse(result.source)
+    assert run(result.source, target, **options).source == result.source
+    assert not comments(example.before.encode()) - comments(result.source)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_rule_is_at_work_in_its_first_example(rule: Rule) -> None:
+    example = rule.examples[0]
+    results = [
+        run(example.before, target, entry=example.script, unsafe=example.unsafe)
+        for target in TARGETS
+    ]
+    assert all(rule.code in {d.code for d in result.diagnostics} for result in results)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_rule_describes_itself(rule: Rule) -> None:
+    assert re.fullmatch(r"[A-Z]{3}\d{3}", rule.code)
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
+    assert rule.summary and not rule.summary.endswith(".")
+    assert rule.why.strip().endswith(".")
+    assert rule.examples
+    assert all(re.match(r"https://\S+\Z", reference) for reference in rule.references)
+    text = markdown(rule)
+    assert text.startswith(f"# {rule.code} {rule.name}\n")
+    assert all(target in text for target in TARGETS)
+
+
+def test_codes_and_names_are_unique() -> None:
+    modules = [ast.parse(path.read_bytes()) for path in (REPOSITORY / "rules").glob("*.py")]
+    written = [
+        keyword.value.value
+        for module in modules
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Rule"
+        for keyword in node.keywords
+        if keyword.arg == "code" and isinstance(keyword.value, ast.Constant)
+    ]
+    assert sorted(written) == sorted(registry().rules)  # all are found, none twice
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_messages_only_point_to_rules_that_exist() -> None:
+    files = [*(REPOSITORY / "rules").glob("*.py"), *(REPOSITORY / "migrator").rglob("*.py")]
+    for path in files:
+        for code in re.findall(r"explain ([A-Z]{3}\d{3})", path.read_text()):
+            assert code in registry().rules, f"{path.name} points to {code}"
+
+
+# ---- every construct of the inventory has a rule -------------------------------------------------
+
+METHODS = ("cuda", "is_cuda", "pin_memory", "half", "record_stream", "get_device", "to", "type")
+KEYWORDS = ("pin_memory", "pin_memory_device", "non_blocking", "device")
+PREFIXED = [f"{prefix.rstrip('.')}.something" for prefix in inventory.PREFIXES]
+KEYS = [
+    *(("name", name) for name in sorted(inventory.NAMES)),
+    *(("name", name) for name in PREFIXED),
+    ("name", "torch.device"),
+    ("name", "torch.Generator"),
+    *(("method", name) for name in METHODS),
+    *(("keyword", name) for name in KEYWORDS),
+    ("string", "cuda"),
+    ("tensor_type", "torch.cuda.FloatTensor"),
+    *(("library", name) for name in sorted(inventory.CUDA_LIBRARIES)),
+]
+
+
+@pytest.mark.parametrize(("kind", "key"), KEYS)
+def test_every_key_of_the_inventory_has_a_handler(kind: str, key: str) -> None:
+    assert registry().handlers(Construct(kind, key, ast.Pass())), f"no rule for {kind} {key}"
+
+
+def test_every_handled_name_is_in_the_inventory() -> None:
+    """A handler for a name that the inventory does not find would never run."""
+    known = inventory.NAMES | {"torch.device", "torch.Generator"}
+    for kind, key in registry().exact:
+        if kind == "name":
+            assert key in known or key.startswith(inventory.PREFIXES), key
+
+
+TORCH_CUDA = """\
+amp.GradScaler amp.autocast amp.common amp.custom_bwd amp.custom_fwd BFloat16Tensor BoolTensor
+ByteTensor CharTensor CUDAGraph CUDAPluggableAllocator DoubleTensor Event ExternalStream FloatTensor
+HalfTensor IntTensor LongTensor OutOfMemoryError ShortTensor Stream StreamContext _lazy_init _sleep
+can_device_access_peer caching_allocator_alloc caching_allocator_delete check_error clock_rate comm
+cudart current_blas_handle current_device current_stream default_generators default_stream device
+device_count device_of empty_cache get_allocator_backend get_arch_list get_device_capability
+get_device_name get_device_properties get_gencode_flags get_rng_state get_rng_state_all
+get_sync_debug_mode graph graph_pool_handle graphs.graph has_half host_memory_stats init
+initial_seed ipc_collect is_available is_bf16_supported is_current_stream_capturing is_initialized
+list_gpu_processes make_graphed_callables manual_seed manual_seed_all max_memory_allocated
+max_memory_cached max_memory_reserved mem_get_info memory.empty_cache memory_allocated memory_cached
+memory_reserved memory_snapshot memory_stats memory_summary memory_usage nccl.version nvtx nvtx.mark
+nvtx.range nvtx.range_pop nvtx.range_push power_draw profiler.profile random.manual_seed
+reset_accumulated_memory_stats reset_max_memory_allocated reset_max_memory_cached
+reset_peak_memory_stats seed seed_all set_device set_per_process_memory_fraction set_rng_state
+set_rng_state_all set_stream set_sync_debug_mode stream synchronize temperature utilization
+""".split()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", TORCH_CUDA)
+@pytest.mark.parametrize(
+    "form", ["torch.cuda.{}()\n", "f = torch.cuda.{}\n", "with torch.cuda.{}(a):\n    g(x)\n"]
+)
+def test_every_name_of_torch_cuda_gets_a_ruling(name: str, target: str, form: str) -> None:
+    result = run("import torch\n" + form.format(name), target)
+    assert not errors(result)
+    found = constructs(result)
+    assert found and not [d for d in found if d.code == "GEN001"]
+    ast.parse(result.source)
+    assert run(result.source, target).source == result.source
+    if any(d.outcome == "reported" for d in found):
+        assert all(d.message for d in found if d.outcome == "reported")
+    elif any(d.outcome == "rewritten" for d in found):
+        assert b"torch.cuda" not in result.source
+
+
+# ---- the words of the targets --------------------------------------------------------------------
+
+
+def _exported(target: str) -> tuple[set[str], set[str]]:
+    """Names in `__all__` of a runtime, and names that its `__init__` binds, read without torch."""
+    package = Path(REPOSITORY, "migrator", "runtime", target, RUNTIME)
+    tree = ast.parse((package / "__init__.py").read_bytes())
+    bound: set[str] = set()
+    offered: set[str] = set()
+    for statement in tree.body:
+        match statement:
+            case ast.ImportFrom(level=1, module=str(module)):
+                inner = ast.parse((package / f"{module}.py").read_bytes())
+                for alias in statement.names:
+                    assert alias.name in _defined(inner), f"{module}.py does not define {alias.name}"
+                    bound.add(alias.asname or alias.name)
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
+                offered = set(ast.literal_eval(value))
+            case ast.FunctionDef() | ast.ClassDef():
+                bound.add(statement.name)
+    return offered, bound
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Name(ctx=ast.Store()):
+                names.add(node.id)
+            case ast.alias():
+                names.add(node.asname or node.name)
+    return names
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_runtime_has_what_rewrites_use(target: str) -> None:
+    offered, bound = _exported(target)
+    assert offered <= bound
+    assert offered >= MIRRORED
+    rules = (REPOSITORY / "rules").glob("*.py")
+    used = {
+        name for path in rules for name in re.findall(r"\{RUNTIME\}\.(\w+)", path.read_text())
+    }
+    assert used, "the rules name the runtime by the constant"
+    assert used <= offered
+    words = targets()[target]
+    for word in [*words.calls.values(), *words.renames.values(), words.autocast]:
+        assert {n for n in re.findall(rf"{RUNTIME}\.(\w+)", word.code)} <= offered
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_words_parse_and_import_what_they_name(target: str) -> None:
+    words = targets()[target]
+    used = [*words.calls.values(), *words.renames.values(), words.autocast]
+    used += [words.device_object] if words.device_object else []
+    for word in used:
+        filled = re.sub(r"\{\w+\}", "x", word.code)
+        root = ast.parse(filled, mode="eval").body
+        names = {n.id for n in ast.walk(root) if isinstance(n, ast.Name)} - {"x"}
+        local = {r.partition(" as ")[2] or r.partition(".")[0] for r in word.requires}
+        assert names == local
