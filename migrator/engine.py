@@ -72,6 +72,7 @@ class _Plan:
     gated: bool = False  # a reason was found to leave the whole file alone
     rulings: list[_Ruling] = field(default_factory=list)
     claimed: dict[ast.AST, str] = field(default_factory=dict)  # node an edit removes -> rule code
+    left: dict[ast.AST, tuple[str, Report]] = field(default_factory=dict)  # below a whole report
 
     @property
     def edits(self) -> list[Edit]:
@@ -206,11 +207,16 @@ def _decide(
         node = construct.node
         if node in plan.claimed:
             ruling = _ruling(context, construct, plan.claimed[node], Rewrite(()))
+        elif node in plan.left:
+            ruling = _ruling(context, construct, *plan.left[node])
         elif gate is not None:
             ruling = _ruling(context, construct, gate[0], gate[1])
         else:
             ruling = _rule_on(context, rules, construct, suppressions)
         plan.rulings.append(ruling)
+        if isinstance(ruling.decision, Report) and ruling.decision.whole is not None:
+            for part in ast.walk(ruling.decision.whole):
+                plan.left[part] = ruling.code, ruling.decision
         if isinstance(ruling.decision, Rewrite):
             for edit in ruling.decision.edits:
                 for part in covered(edit):

@@ -296,20 +296,19 @@ class Names:
             first = next(b.qualname for b in bindings if b.kind == "import")
             return first if len({q.rpartition(".")[2] for q in imported if q}) == 1 else None
         if imported:
-            return imported.pop() if all(self.is_fallback(b.node) for b in others) else None
+            meant = next(b for b in bindings if b.kind == "import")
+            alternatives = all(self._are_alternatives(meant.node, b.node) for b in others)
+            return imported.pop() if alternatives else None
         if len(others) == 1 and others[0].kind == "assign" and others[0].value is not None:
             meaning = self.qualified(others[0].value)  # cuda = torch.cuda
             if meaning in ("torch.cuda", "torch.cuda.amp", "torch.amp", "torch.backends.cudnn"):
                 return meaning
         return None
 
-    def is_fallback(self, node: ast.AST) -> bool:
-        """True below `except` or the `else` of a `try`: a stand-in for a failed import."""
-        return any(
-            isinstance(a, ast.ExceptHandler)
-            or (isinstance(a, ast.If) and "available" in ast.unparse(a.test).lower())
-            for a in self.ancestors(node)
-        )
+    def _are_alternatives(self, one: ast.AST, other: ast.AST) -> bool:
+        """True for two definitions in branches of one `try` or `if`: a stand-in for an import."""
+        branching = {a for a in self.ancestors(one) if isinstance(a, ast.Try | ast.If)}
+        return any(a in branching for a in self.ancestors(other))
 
     def is_guarded_import(self, node: ast.AST) -> bool:
         """True where a failing import is caught, so that the file runs without the library."""

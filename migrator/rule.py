@@ -42,9 +42,13 @@ class Keep:
 
 @dataclass(frozen=True)
 class Report:
-    """Left for a person: what is in the way, and what to do."""
+    """Left for a person: what is in the way, and what to do.
+
+    `whole` is left as it is with everything in it, where half an edit would be wrong.
+    """
 
     reason: str
+    whole: ast.AST | None = None
 
 
 Decision = Rewrite | Keep | Report

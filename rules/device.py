@@ -215,7 +215,7 @@ def default_device(ctx: Context, found: Construct) -> Decision:
     if ctx.flow.kind(device) == Kind.CPU:
         return Keep("names the CPU")
     if reason:
-        return Report(reason)
+        return Report(reason, whole=call)
     if ctx.flow.kind(device) & Kind.DEVICE_STRING:
         return Rewrite([Replace(device, ctx.device_string(device))])
     return Keep("takes the target's device")
@@ -227,9 +227,8 @@ def default_tensor_type(ctx: Context, found: Construct) -> Decision:
     kind = argument(call, 0, "t") if call else None
     if kind is not None and not ctx.flow.kind(kind) & Kind.TENSOR_TYPE:
         return Keep("no CUDA type")
-    return Report(
-        "makes every new tensor a CUDA tensor; give the factories device= and dtype= instead"
-    )
+    reason = "makes every new tensor a CUDA tensor; give the factories device= and dtype= instead"
+    return Report(reason, whole=call)
 
 
 @GENERATOR.on("name", "torch.Generator")

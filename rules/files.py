@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.edits import EditCall, Replace
+from migrator.edits import Edit, EditCall, Replace
 from migrator.facts import is_script
 from migrator.flow import Kind
 from migrator.inventory import Construct, uses_device
@@ -80,12 +80,29 @@ def load(ctx: Context, found: Construct) -> Decision:
         if location is None:
             return Rewrite([EditCall(call, put={"map_location": cpu})])
         return Rewrite([Replace(location, cpu)])
+    if isinstance(location, ast.Lambda):
+        return _load_by_function(ctx, call, location)
     if location is None:
         return Report(
             "without map_location a file from a GPU can not be read here; "
             'add map_location="cpu", and move what the device needs'
         )
     return Rewrite([EditCall(call, function=f"{RUNTIME}.load")], (RUNTIME,))
+
+
+def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Decision:
+    """`lambda storage, loc: storage` loads to the CPU, `… storage.cuda()` to the device."""
+    first = location.args.args[0].arg if location.args.args else ""
+    match location.body:
+        case ast.Name(id=name) if name == first:
+            return Rewrite([Replace(location, ctx.quoted("cpu", call))])
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="cuda")) if name == first:
+            edits: list[Edit] = [
+                EditCall(call, function=f"{RUNTIME}.load"),
+                Replace(location, ctx.device_string(call)),
+            ]
+            return Rewrite(edits, (RUNTIME,))
+    return Report('its map_location is a function; load to "cpu" and move afterwards', whole=call)
 
 
 def _only_state(names: Names, call: ast.Call) -> bool:

@@ -396,6 +396,32 @@ def test_normal_without_generator() -> None:
     assert abs(drawn.mean().item() - 3) < 0.02 and abs(drawn.std().item() - 0.1) < 0.01
 
 
+# Mean and deviation of each distribution; 20,000 draws are within 5 % of the larger of both.
+DISTRIBUTIONS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {
+    "normal_": (lambda z: z.normal_(3, 2), 3, 2),
+    "uniform_": (lambda z: z.uniform_(-2, 4), 1, 1.732),
+    "exponential_": (lambda z: z.exponential_(2.0), 0.5, 0.5),
+    "random_": (lambda z: z.random_(0, 10), 4.5, 2.872),
+    "bernoulli_": (lambda z: z.bernoulli_(0.9), 0.9, 0.3),
+    "bernoulli_ of a tensor": (lambda z: z.bernoulli_(z + 0.9), 0.9, 0.3),
+    "poisson": (lambda z: torch.poisson(z + 4), 4, 2),
+    "gumbel_softmax": (lambda z: F.gumbel_softmax(z.view(-1, 2), hard=True), 0.5, 0.5),
+    "distributions": (lambda z: torch.distributions.Normal(z, 2.0).sample() + 1, 1, 2),
+    "dropout": (lambda z: F.dropout(z + 1, 0.3), 1, 0.655),
+    "init": (lambda z: nn.init.trunc_normal_(z, std=1.0), 0, 0.88),
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_distributions(name: str) -> None:
+    draw, mean, deviation = DISTRIBUTIONS[name]
+    drawn = draw(torch.zeros(20_000, device=DEVICE))
+    assert drawn.device.type == "jax"
+    values = drawn.cpu()
+    tolerance = 0.05 * max(mean, deviation)
+    assert abs(values.mean() - mean) < tolerance and abs(values.std() - deviation) < tolerance
+
+
 # Autocast.
 
 

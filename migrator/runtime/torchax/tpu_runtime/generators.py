@@ -7,8 +7,10 @@ CPU, not those of a CUDA generator.
 
 from typing import Any
 
+import jax
 import torch
-from torchax.tensor import Environment
+from torchax.ops.ops_registry import Operator
+from torchax.tensor import Environment, Tensor
 
 from .calls import Function, is_device_tensor, move, names_device, native, patch, replaces
 
@@ -38,28 +40,18 @@ class Generator(_CpuGenerator, metaclass=_AnyGenerator):
     torch.poisson,
     torch.Tensor.bernoulli,
     torch.Tensor.multinomial,
-    torch.Tensor.normal_,
-    torch.Tensor.uniform_,
-    torch.Tensor.random_,
-    torch.Tensor.bernoulli_,
-    torch.Tensor.exponential_,
-    torch.Tensor.cauchy_,
-    torch.Tensor.geometric_,
-    torch.Tensor.log_normal_,
 )
 def _draw(env: Environment, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     on_device = any(is_device_tensor(arg) for arg in (*args, *kwargs.values()))
-    if kwargs.get("generator") is None or not (on_device or names_device(kwargs.get("device"))):
+    if not on_device and not names_device(kwargs.get("device")):
+        return NotImplemented
+    if kwargs.get("generator") is None and function is not torch.poisson:  # torchax has no poisson
         return NotImplemented
     cpu_args = tuple(arg.torch() if is_device_tensor(arg) else arg for arg in args)
     cpu_kwargs = {k: v.torch() if is_device_tensor(v) else v for k, v in kwargs.items()}
     if "device" in cpu_kwargs:
         cpu_kwargs["device"] = "cpu"
-    drawn = move(env, native(function, cpu_args, cpu_kwargs))
-    if not function.__name__.endswith("_"):
-        return drawn
-    with torch.no_grad(), env:
-        return args[0].copy_(drawn)
+    return move(env, native(function, cpu_args, cpu_kwargs))
 
 
 @replaces(torch.normal)
@@ -82,8 +74,60 @@ def _normal(env: Environment, function: Function, args: Any, kwargs: dict[str, A
         return torch.randn(size, dtype=kwargs.get("dtype"), device="jax") * std + mean
 
 
+_FILLING = "normal_ uniform_ random_ bernoulli_ exponential_ cauchy_ geometric_ log_normal_"
+
+
+def _fill(env: Environment, name: str) -> Function:
+    """An ATen operator that fills a tensor with random numbers.
+
+    torchax 0.0.13: `exponential_` does nothing, `random_()` gives zeros, `normal_(mean, std)` and
+    `bernoulli_(tensor)` raise, and a generator gives the same numbers every time.
+    """
+
+    def fill(tensor: Any, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
+        shape, dtype = tuple(tensor.shape), tensor.jax().dtype
+        if generator is None and name in ("normal_", "uniform_") and tensor.is_floating_point():
+            key = env.get_and_rotate_prng_key()
+            if name == "normal_":
+                mean, std = _pair(args, kwargs, ("mean", 0.0), ("std", 1.0))
+                drawn = jax.random.normal(key, shape, dtype) * std + mean
+            else:
+                low, high = _pair(args, kwargs, ("from", 0.0), ("to", 1.0))
+                drawn = jax.random.uniform(key, shape, dtype, low, high)
+        else:
+            cpu = native(torch.empty, (shape,), {"dtype": tensor.dtype})
+            args = tuple(arg.torch() if is_device_tensor(arg) else arg for arg in args)
+            kwargs["generator"] = generator
+            drawn = env.t2j_copy(native(getattr(torch.Tensor, name), (cpu, *args), kwargs))
+        if is_device_tensor(tensor):
+            torch.ops.aten.copy_(tensor, Tensor(drawn.astype(dtype), env))
+        return tensor
+
+    return fill
+
+
+def _all_forms(packet: Any) -> set[Any]:
+    return {packet, *(getattr(packet, overload) for overload in packet.overloads())}
+
+
+def _pair(args: Any, kwargs: Any, *defaults: tuple[str, float]) -> list[float]:
+    """Two numbers that are given by position, by name, or not at all."""
+    return [
+        args[n] if len(args) > n else kwargs.get(name, default)
+        for n, (name, default) in enumerate(defaults)
+    ]
+
+
 def install(env: Environment) -> None:
-    """Let `torch.Generator(device=...)` give a CPU generator."""
+    """Replace the filling operators; let `torch.Generator(device=...)` give a CPU generator."""
+    for name in _FILLING.split():
+        packet = getattr(torch.ops.aten, name)
+        for key in [key for key in env._ops if key in _all_forms(packet)]:
+            del env._ops[key]
+        env._ops[packet] = Operator(
+            packet, _fill(env, name), is_jax_function=False, is_user_defined=True, needs_env=False,
+            is_view_op=True,
+        )  # fmt: skip
     try:
         _CpuGenerator("jax")
     except RuntimeError:

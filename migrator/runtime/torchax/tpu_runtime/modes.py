@@ -100,7 +100,7 @@ class DispatchMode(XLADispatchMode):
                 return func(*args, **kwargs)
         if self.env.param.autocast_dtype is not None:
             args, kwargs = amp.cast_arguments(self.env, func, args, kwargs)
-        result = super().__torch_dispatch__(func, types, args, kwargs)
+        result = super().__torch_dispatch__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         if getattr(func, "is_view", False) and is_device_tensor(args[0]):
             return views.link(self.env, func, args, kwargs, result)
         return result
@@ -111,8 +111,8 @@ def install(env: Environment) -> None:
     was_enabled = env.enabled
     if was_enabled:
         env.disable_torch_modes()
-    env._function_mode = FunctionMode(env)
-    env._dispatch_mode = DispatchMode(env)
+    env._function_mode = FunctionMode(env)  # type: ignore[no-untyped-call]
+    env._dispatch_mode = DispatchMode(env)  # type: ignore[no-untyped-call]
     mappings.j2t = _to_cpu
     if was_enabled:
         env.enable_torch_modes()

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import torch
 from torchax.ops import mappings
+from torchax.ops.ops_registry import Operator
 from torchax.tensor import Environment, Tensor
 from torchax.view import View
 
@@ -208,6 +210,17 @@ def install(env: Environment) -> None:
     """Mend the methods of torchax's tensor class."""
     # float64 is still told of: float32 results are other numbers, int32 indices are the same ones.
     warnings.filterwarnings("ignore", "Explicitly requested dtype int64", UserWarning)
+    for operator, function in (
+        (torch.ops.aten._is_all_true, jnp.all),  # torch.distributions checks its arguments so
+        (torch.ops.aten._is_any_true, jnp.any),
+    ):
+        env._ops.setdefault(
+            operator,
+            Operator(
+                operator, function, is_jax_function=True, is_user_defined=True, needs_env=False,
+                is_view_op=False,
+            ),
+        )  # fmt: skip
     show = _repr(Tensor.__repr__)
     patch(
         Tensor,

@@ -175,6 +175,11 @@ def _refuse(base: Array, value: Array) -> Array:
     raise RuntimeError("in-place write to a view of another dtype is not supported on this device")
 
 
+def _array(env: Environment, tensor: Any) -> Array:
+    """The values of a tensor of either device."""
+    return tensor.jax() if is_device_tensor(tensor) else env.t2j_copy(tensor)
+
+
 # Indexing.
 
 
@@ -185,7 +190,7 @@ def _key(env: Environment, key: Any) -> Any:
     if isinstance(key, list):
         return _key(env, native(torch.tensor, (key,), {}))
     if isinstance(key, torch.Tensor):
-        array = key.jax() if is_device_tensor(key) else env.t2j_copy(key)
+        array = _array(env, key)
         return array.astype(bool) if array.dtype == jnp.uint8 else array  # torch: uint8 is a mask
     return key
 
@@ -265,7 +270,7 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
         with env._dispatch_mode:
             torch.Tensor.__setitem__(self, _tensors(env, key), value)
         return
-    array = value.jax() if isinstance(value, torch.Tensor) else value
+    array = _array(env, value) if isinstance(value, torch.Tensor) else value
     place = _key(env, key)
     if isinstance(place, tuple) and len(place) == 1:
         place = place[0]
@@ -285,7 +290,7 @@ def _copy_(destination: Any, source: Any, non_blocking: bool = False) -> Any:
     if not is_device_tensor(destination):
         return native(torch.Tensor.copy_, (destination, source.torch()), {})
     env = destination._env
-    array = source.jax() if is_device_tensor(source) else env.t2j_copy(source)
+    array = _array(env, source)
     if isinstance(destination, View):
         destination.update(jnp.broadcast_to(array, tuple(destination.shape)))
         return destination
@@ -302,7 +307,7 @@ def _copy_(destination: Any, source: Any, non_blocking: bool = False) -> Any:
 
 def set_data(self: Tensor, value: torch.Tensor) -> None:
     """`self.data = value`."""
-    array = value.jax() if is_device_tensor(value) else self._env.t2j_copy(value)
+    array = _array(self._env, value)
     if array.shape == self._elem.shape and array.dtype == self._elem.dtype:
         self._elem = array
         return
@@ -320,6 +325,8 @@ def _reshape_in_place(env: Environment, function: Any, args: Any, kwargs: Any) -
     if not isinstance(tensor, Tensor):
         return NotImplemented
     old = tensor._elem
+    there: Callable[[Array], Array]
+    back: Callable[[Array], Array]
     with torch._C.DisableTorchFunction():
         native(function, args, kwargs)
     shape = tuple(torch.Tensor.size(tensor))
@@ -358,7 +365,7 @@ def _derived(env: Environment, lookup: Callable[[Any], Operator]) -> Callable[[A
                 packet, write, is_jax_function=False, is_user_defined=True, needs_env=False,
                 is_view_op=True,
             )  # fmt: skip
-            return env._ops[packet]
+            return lookup(function)
 
     return find
 

@@ -1,0 +1,557 @@
+"""The 25 hard cases of real code (shared/design/constructs.md): rewritten, reported or left alone."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from helpers import DEVICE, TARGETS, assert_sound, outcomes, reported, run
+
+# `@` stands for the target's device in expected text.
+
+
+def becomes(before: str, after: str, **options: bool) -> None:
+    """The exact text on both targets."""
+    for target in TARGETS:
+        result = run(dedent(before), target, **options)
+        assert_sound(result, target, **options)
+        assert result.source.decode() == dedent(after).replace("@", DEVICE[target])
+
+
+def left(before: str, *constructs: str, code: str | None = None) -> None:
+    """Untouched, and exactly these constructs reported."""
+    for target in TARGETS:
+        result = run(dedent(before), target)
+        assert_sound(result, target)
+        assert result.source.decode() == dedent(before)
+        assert reported(result) == list(constructs)
+        if code is not None:
+            assert {d.code for d in result.diagnostics if d.outcome == "reported"} == {code}
+
+
+@pytest.mark.parametrize("define", ["impl = 'cuda'\n", "impl = choose()\n", ""])
+def test_01_name_of_an_implementation_beside_a_device(define: str) -> None:
+    before = f"{define}if impl == 'cuda' and x.device.type == 'cuda':\n    fast(x)\n"
+    for target in TARGETS:
+        result = run(before, target)
+        assert_sound(result, target)
+        after = before.replace("type == 'cuda'", f"type == '{DEVICE[target]}'")
+        assert result.source.decode() == after
+        assert reported(result) == ["'cuda'"] * (2 if "'cuda'" in define else 1)
+
+
+def test_01_as_a_parameter() -> None:
+    becomes(
+        """\
+        def conv(x, impl='cuda'):
+            assert impl in ['ref', 'cuda']
+            if impl == 'cuda' and x.device.type == 'cuda':
+                return fast(x)
+        """,
+        """\
+        def conv(x, impl='cuda'):
+            assert impl in ['ref', 'cuda']
+            if impl == 'cuda' and x.device.type == '@':
+                return fast(x)
+        """,
+    )
+
+
+def test_02_global_string_that_a_config_file_overrides() -> None:
+    """It stays a string: the type check of the config file compares types."""
+    becomes(
+        """\
+        device = 'cuda' # examples: 'cpu', 'cuda', 'cuda:0', or try 'mps'
+        exec(open('configurator.py').read())
+        x = x.to(device)
+        """,
+        """\
+        device = '@' # examples: 'cpu', 'cuda', 'cuda:0', or try 'mps'
+        exec(open('configurator.py').read())
+        x = x.to(device)
+        """,
+    )
+
+
+def test_03_device_type_from_a_device() -> None:
+    becomes(
+        """\
+        device = "cuda"
+        device_type = 'cuda' if 'cuda' in device else 'cpu'
+        if device == "cuda" or device.startswith('cuda'):
+            run(device_type)
+        """,
+        """\
+        device = "@"
+        device_type = '@' if '@' in device else 'cpu'
+        if device == "@" or device.startswith('@'):
+            run(device_type)
+        """,
+    )
+
+
+def test_04_dummy_scaler_in_except() -> None:
+    becomes(
+        """\
+        import torch
+        try:
+            from torch.cuda.amp import GradScaler
+        except ImportError:
+            # for PyTorch < 1.6
+            class GradScaler:
+                def scale(self, loss):
+                    return loss
+        scaler = GradScaler(enabled=args.mixed_precision)
+        """,
+        """\
+        import torch
+        try:
+            from torch.cuda.amp import GradScaler
+        except ImportError:
+            # for PyTorch < 1.6
+            class GradScaler:
+                def scale(self, loss):
+                    return loss
+        scaler = torch.amp.GradScaler("cpu", enabled=False)
+        """,
+    )
+
+
+def test_05_custom_fwd_by_hasattr() -> None:
+    source = dedent("""\
+        import torch
+        if hasattr(torch.amp, "custom_fwd"):
+            from torch.amp import custom_fwd
+        else:
+            from torch.cuda.amp import custom_fwd
+
+        class F(torch.autograd.Function):
+            @staticmethod
+            @custom_fwd
+            def forward(ctx, x):
+                return x
+
+        g = custom_fwd(run)
+        """)
+    for target in TARGETS:
+        result = run(source, target)
+        assert result.source.decode() == source
+        assert [c for c in outcomes(result) if c[2] == "custom_fwd"] == [
+            ("PRE003", "kept", "custom_fwd")
+        ] * 2
+
+
+def test_05_custom_fwd_wrapped_by_device_type() -> None:
+    source = dedent("""\
+        import torch
+        if hasattr(torch.amp, "custom_fwd"):
+            from torch.amp import custom_fwd as wrap
+            custom_fwd = wrap(device_type="cuda")
+        else:
+            from torch.cuda.amp import custom_fwd
+
+        @custom_fwd
+        def forward(ctx, x):
+            return x
+        """)
+    for target in TARGETS:
+        found = [construct for _, _, construct in outcomes(run(source, target))]
+        assert found.count("custom_fwd") == 1
+
+
+def test_06_autocast_module_as_decorator_and_in_a_with_of_several() -> None:
+    before = """\
+        import torch
+        import torch.cuda.amp as amp
+
+        @amp.autocast(enabled=False)
+        def rope(x):
+            return x
+
+        with amp.autocast(dtype=torch.bfloat16), torch.no_grad(), sync():
+            y = rope(x)
+        """
+    after = {
+        "torchax": """\
+        import torch
+        import tpu_runtime
+
+        @tpu_runtime.autocast(enabled=False)
+        def rope(x):
+            return x
+
+        with tpu_runtime.autocast(), torch.no_grad(), sync():
+            y = rope(x)
+        """,
+        "torch_xla": """\
+        import torch
+
+        @torch.autocast("xla", dtype=torch.bfloat16, enabled=False)
+        def rope(x):
+            return x
+
+        with torch.autocast("xla", dtype=torch.bfloat16), torch.no_grad(), sync():
+            y = rope(x)
+        """,
+    }
+    for target in TARGETS:
+        result = run(dedent(before), target)
+        assert_sound(result, target)
+        assert result.source.decode() == dedent(after[target])
+
+
+def test_07_tensor_type_on_self_over_several_lines() -> None:
+    becomes(
+        """\
+        import torch
+
+        class Model:
+            def __init__(self, opt):
+                self.FloatTensor = torch.cuda.FloatTensor if self.use_gpu() \\
+                    else torch.FloatTensor
+
+            def zeros(self, n):
+                return self.FloatTensor(n).zero_()
+        """,
+        """\
+        import torch
+        import tpu_runtime
+
+        class Model:
+            def __init__(self, opt):
+                self.FloatTensor = tpu_runtime.FloatTensor if self.use_gpu() \\
+                    else torch.FloatTensor
+
+            def zeros(self, n):
+                return self.FloatTensor(n).zero_()
+        """,
+    )
+
+
+def test_08_tensor_alias_as_constructor_and_type() -> None:
+    becomes(
+        """\
+        import torch
+        cuda = True if torch.cuda.is_available() else False
+        Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor
+        valid = Tensor(imgs.shape[0], 1).fill_(1.0)
+        z = Tensor(np.random.normal(0, 1, (4, 2)))
+        real = imgs.type(Tensor)
+
+        def labels(x):
+            Tensor = torch.cuda.LongTensor if cuda else torch.LongTensor
+            return x.type(Tensor)
+        """,
+        """\
+        import torch
+        import tpu_runtime
+        cuda = True if tpu_runtime.is_available() else False
+        Tensor = tpu_runtime.FloatTensor if cuda else torch.FloatTensor
+        valid = Tensor(imgs.shape[0], 1).fill_(1.0)
+        z = Tensor(np.random.normal(0, 1, (4, 2)))
+        real = tpu_runtime.cast(imgs, Tensor)
+
+        def labels(x):
+            Tensor = tpu_runtime.LongTensor if cuda else torch.LongTensor
+            return tpu_runtime.cast(x, Tensor)
+        """,
+    )
+
+
+def test_09_out_of_a_legacy_constructor() -> None:
+    becomes(
+        """\
+        import torch
+        n = torch.max(lengths).item()
+        ids = torch.arange(0, n, out=torch.cuda.LongTensor(n))
+        """,
+        """\
+        import torch
+        import tpu_runtime
+        n = torch.max(lengths).item()
+        ids = torch.arange(0, n, out=tpu_runtime.LongTensor(n))
+        """,
+    )
+
+
+@pytest.mark.parametrize("kind", ['"torch.cuda.FloatTensor"', "torch.cuda.HalfTensor"])
+def test_10_default_tensor_type(kind: str) -> None:
+    source = (
+        f"import torch\ntorch.set_default_tensor_type({kind})\nmodel = build()\n"
+        "torch.set_default_tensor_type(torch.FloatTensor)\n"
+    )
+    for target in TARGETS:
+        result = run(source, target)
+        assert result.source.decode() == source  # never half: the call is reported as a whole
+        call = "torch.set_default_tensor_type"
+        assert ("DEV004", "reported", call) in outcomes(result)
+        assert ("DEV004", "kept", call) in outcomes(result)
+
+
+def test_11_lambda_that_hides_cuda() -> None:
+    becomes(
+        """\
+        import torch
+        USE_CUDA = torch.cuda.is_available()
+        Variable = lambda *args, **kwargs: autograd.Variable(*args, **kwargs).cuda() if USE_CUDA else None
+        """,
+        """\
+        import torch
+        import tpu_runtime
+        USE_CUDA = tpu_runtime.is_available()
+        Variable = lambda *args, **kwargs: autograd.Variable(*args, **kwargs).to("@") if USE_CUDA else None
+        """,
+    )
+
+
+def test_12_flags_named_cuda() -> None:
+    left(
+        """\
+        parser.add_argument('--cuda', action='store_false', help='use CUDA')
+
+        @dataclass
+        class Args:
+            cuda: bool = True
+
+        class Trainer:
+            def __init__(self, args):
+                self.cuda = args.cuda and not args.cpu
+                if self.cuda:
+                    run()
+        """
+    )
+
+
+def test_13_methods_named_cuda() -> None:
+    left(
+        """\
+        import torch.nn as nn
+
+        class Net(nn.Module):
+            def cuda(self, *a, **k):
+                return super().cuda(*a, **k)
+
+        net = Net()
+        net.cuda()
+        model.cuda = wrapper(model.cuda)
+        """,
+        "super().cuda",
+        "net.cuda",
+        "model.cuda",
+        code="MOV001",
+    )
+
+
+def test_14_map_location_lambda() -> None:
+    """Storages can not move to a TPU, so `storage.to(device)` would fail."""
+    state = "import torch\nnet.load_state_dict(torch.load(path, map_location={}))\n"
+    mapped = "lambda storage, loc: storage.cuda(device_id)"
+    becomes(state.format(mapped), state.format('"cpu"'))
+    for target in TARGETS:
+        result = run(f"import torch\nstate = torch.load(path, map_location={mapped})\n", target)
+        assert_sound(result, target)
+        assert b"storage.to(" not in result.source
+        assert len(outcomes(result)) == 2
+
+
+def test_15_prefetcher_on_a_stream() -> None:
+    left(
+        """\
+        import torch
+
+        class CUDAPrefetcher:
+            def __init__(self, loader, opt):
+                self.loader = iter(loader)
+                self.stream = torch.cuda.Stream()
+                self.preload()
+
+            def preload(self):
+                with torch.cuda.stream(self.stream):
+                    self.batch = next(self.loader).to(self.device, non_blocking=True)
+
+            def next(self):
+                torch.cuda.current_stream().wait_stream(self.stream)
+                return self.batch
+        """,
+        "torch.cuda.Stream",
+        "torch.cuda.stream",
+        "torch.cuda.current_stream",
+        code="CUD003",
+    )
+
+
+def test_16_choice_as_default_and_in_a_list() -> None:
+    becomes(
+        """\
+        import torch
+        def load(name, device: str = "cuda" if torch.cuda.is_available() else "cpu"):
+            return build(name).to(device)
+        devices = ["cpu"] + ["cuda"] if torch.cuda.is_available() else []
+        """,
+        """\
+        import torch
+        import tpu_runtime
+        def load(name, device: str = "@"):
+            return build(name).to(device)
+        devices = ["cpu"] + ["@"] if tpu_runtime.is_available() else []
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "device", "imports"),
+    [
+        ("torchax", 'th.device("jax")', "import torch as th\nimport tpu_runtime\n"),
+        (
+            "torch_xla",
+            "torch_xla.device()",
+            "import torch as th\nimport torch_xla\nimport tpu_runtime\n",
+        ),
+    ],
+)
+def test_17_f_string_without_placeholder(target: str, device: str, imports: str) -> None:
+    result = run(
+        'import torch as th\ndevice = th.device(f"cuda")\n'
+        'backend = "gloo" if not th.cuda.is_available() else "nccl"\n',
+        target,
+    )
+    assert_sound(result, target)
+    assert result.source.decode().startswith(f"{imports}device = {device}\n")
+    assert '"gloo" if not tpu_runtime.is_available() else "nccl"' in result.source.decode()
+
+
+def test_18_device_comparison_and_keys() -> None:
+    for target in TARGETS:
+        result = run(
+            'import torch\nif attr.device != torch.device("cuda"):\n'
+            '    attr = attr.to(torch.device("cuda"))\n'
+            'config = {"cuda_callback": {"target": "main.CUDACallback"}}\n',
+            target,
+        )
+        assert_sound(result, target)
+        text = result.source.decode()
+        assert 'torch.device("cuda")' not in text
+        assert 'config = {"cuda_callback": {"target": "main.CUDACallback"}}\n' in text
+        assert not reported(result)
+
+
+def test_18_default_indices_do_not_make_devices_differ() -> None:
+    """`x.device` of torch_xla is xla:0; compared with torch.device("xla") it would always differ."""
+    result = run('import torch\nif attr.device != torch.device("cuda"):\n    move()\n', "torch_xla")
+    assert b"attr.device != torch_xla.device()" in result.source
+
+
+def test_19_device_option_that_is_normalised_by_text() -> None:
+    source = """\
+        device = str(device).strip().lower().replace('cuda:', '').replace('none', '')
+        os.environ['CUDA_VISIBLE_DEVICES'] = device
+        log = f"CUDA:{d} ({name})"
+        """
+    left(source, "'cuda:'", code="DEV002")
+
+
+def test_20_text_of_an_error() -> None:
+    becomes(
+        """\
+        try:
+            run(x.cuda())
+        except RuntimeError as e:
+            if "CUDA out of memory. " in str(e):
+                pass
+        """,
+        """\
+        try:
+            run(x.to("@"))
+        except RuntimeError as e:
+            if "CUDA out of memory. " in str(e):
+                pass
+        """,
+    )
+
+
+def test_21_getattr_default_and_keys_by_device_type() -> None:
+    becomes(
+        """\
+        device = getattr(args, 'device', 'cuda')
+        name = getattr(args, 'implementation', 'cuda')
+        backend = {"cuda": "nccl", "hpu": "hccl"}.get(kind)
+        """,
+        """\
+        device = getattr(args, 'device', '@')
+        name = getattr(args, 'implementation', 'cuda')
+        backend = {"cuda": "nccl", "hpu": "hccl"}.get(kind)
+        """,
+    )
+
+
+def test_21_partial_autocast() -> None:
+    becomes(
+        """\
+        from functools import partial
+        import torch
+        amp = partial(torch.amp.autocast, device_type=device.type, dtype=torch.float16)
+        """,
+        """\
+        from functools import partial
+        import torch
+        import tpu_runtime
+        amp = partial(tpu_runtime.autocast, device_type=device.type, dtype=torch.float16)
+        """,
+    )
+
+
+def test_22_names_of_types_and_keys_of_a_format() -> None:
+    left(
+        """\
+        import torch
+        half = param.type() in ['torch.cuda.HalfTensor', 'torch.FloatTensor']
+        states = {"torch_cuda_manual_seed": torch.cuda.get_rng_state_all()}
+        """,
+        "'torch.cuda.HalfTensor'",
+        "torch.cuda.get_rng_state_all",
+    )
+
+
+def test_23_an_int_is_the_device() -> None:
+    for target in TARGETS:
+        result = run(
+            "import torch\ndevice = rank % torch.cuda.device_count()\n"
+            "torch.cuda.set_device(device)\nmodel = model.to(device)\n"
+            "x = torch.zeros(2, device=device)\n",
+            target,
+        )
+        assert_sound(result, target)
+        text = result.source.decode()
+        name = DEVICE[target]
+        assert text.endswith(
+            f'model = model.to("{name}")\nx = torch.zeros(2, device="{name}")\n'
+        )
+        assert "set_device" not in text and "torch.cuda" not in text
+        assert not reported(result)
+
+
+def test_24_assert_with_two_conditions() -> None:
+    becomes(
+        """\
+        import torch
+        assert torch.cuda.is_available() and x.is_cuda, "CUDA tensors only"
+        """,
+        """\
+        import torch
+        import tpu_runtime
+        assert tpu_runtime.is_available() and x.device.type == "@", "CUDA tensors only"
+        """,
+    )
+
+
+def test_24_toolkit_version() -> None:
+    left(
+        "import torch\nif torch.version.cuda is None:\n    raise RuntimeError\n",
+        "torch.version.cuda",
+        code="CUD005",
+    )
+
+
+def test_25_steps_that_are_no_optimizer_steps() -> None:
+    left("scheduler.step()\nobs = env.step(a)\nself.step()\nscaler.step(opt)  # cuda\n")
