@@ -145,13 +145,10 @@ def _show(report: Report, *, diff: bool, written: bool, **how: bool) -> None:
     if diff:
         from migrator.report.diff import unified
 
-        text = "".join(unified(report))
         if sys.stdout.isatty():
-            from rich.syntax import Syntax
-
-            _console().print(Syntax(text, "diff", theme="ansi_dark", background_color="default"))
+            console.show_diff(report, _console())
         else:
-            sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+            sys.stdout.buffer.write("".join(unified(report)).encode("utf-8", "surrogateescape"))
             sys.stdout.flush()
     console.render(report, _console(stderr=diff), written=written, **how)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from textwrap import dedent
 
 import pytest
-
 from helpers import DEVICE, TARGETS, assert_sound, outcomes, reported, run
 
 # `@` stands for the target's device in expected text.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import codecs
 import os
+import tempfile
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from helpers import (
     BLOCKS,
     EXPRESSIONS,
@@ -24,10 +23,15 @@ from helpers import (
     errors,
     run,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir
+
 from migrator.diagnostics import Outcome
 from migrator.engine import Result
 from migrator.formats.python import decode
 
+set_hypothesis_home_dir(Path(tempfile.gettempdir(), "tpu-migrate-hypothesis"))
 EXAMPLES = int(os.environ.get("TPU_MIGRATE_EXAMPLES", "60"))
 PROPERTY = settings(
     max_examples=EXAMPLES,

@@ -5,13 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from helpers import (
     BLOCKS,
     EXPRESSIONS,
@@ -25,9 +21,12 @@ from helpers import (
     outcomes,
     run,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+from test_invariants import MODULES, PROPERTY
+
 from migrator.engine import Result
 from migrator.formats.python import decode
-from test_invariants import MODULES, PROPERTY
 
 # ---- a counter of its own ------------------------------------------------------------------------
 
@@ -288,15 +287,18 @@ FORMS = [
     "import torch as th\nth.save(m, p)\n",
     "import torch as th\nf = th.compile(f)\n",
     "from torch import (\n    nn,\n    load,\n)\nm = load(p)\n",
-    "x = x.to(0)\n", "x = x.to(rank)\n", "x = x.to(args.gpu)\n", "x = x.to(\n    rank)\n",
+    "import torch\nx = x.to(0)\n", "import torch\nx = x.to(rank)\n", "import torch\nx = x.to(args.gpu)\n",
+    "import torch\nx = x.to(\n    rank)\n",
+    "import torch\nx = x.to(self.rank)\n", "import torch\nx = x.to(args.local_rank, torch.float)\n",
+    "import torch\nx = torch.ones(2, device = rank)\n", "import torch\nd = torch.device( 0 )\n",
     "x = x.to(args.local_rank, non_blocking=True)\n", "x = x.to(d, non_blocking=True)\n",
     "import torch\nd = torch.device(args.gpu)\n", "import torch\nx = torch.zeros(2, device=args.gpu)\n",
     "import torch\ng = torch.Generator(device=device)\n", "import torch.multiprocessing as mp\nmp.spawn(f)\n",
     "from torch.nn import SyncBatchNorm\nSyncBatchNorm(3)\n", "import torch\ntorch.version.hip\n",
     "import torch\nt = torch.Event(enable_timing=True)\n", "import torch\nt = torch.Tensor.half\n",
     "from torch.utils.cpp_extension import load\nops = load(name='ops', sources=src)\n",
-    "from torch.amp import custom_fwd\n@custom_fwd\ndef f(x): pass\n", "x = x.half ()\n",
-    "i = x.get_device ()\n",
+    "from torch.amp import custom_fwd\n@custom_fwd\ndef f(x): pass\n", "import torch\nx = x.half ()\n",
+    "import torch\ni = x.get_device ()\n",
 ]  # fmt: skip
 LIBRARY_FORMS = [
     f"import {name}\n"

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-
 from helpers import REPOSITORY, TARGETS, comments, constructs, errors, run
+
 from migrator import inventory
 from migrator.inventory import Construct
 from migrator.report.explain import markdown
@@ -110,24 +110,7 @@ def test_every_handled_name_is_in_the_inventory() -> None:
             assert key in known or key.startswith(inventory.PREFIXES), key
 
 
-TORCH_CUDA = """\
-amp.GradScaler amp.autocast amp.common amp.custom_bwd amp.custom_fwd BFloat16Tensor BoolTensor
-ByteTensor CharTensor CUDAGraph CUDAPluggableAllocator DoubleTensor Event ExternalStream FloatTensor
-HalfTensor IntTensor LongTensor OutOfMemoryError ShortTensor Stream StreamContext _lazy_init _sleep
-can_device_access_peer caching_allocator_alloc caching_allocator_delete check_error clock_rate comm
-cudart current_blas_handle current_device current_stream default_generators default_stream device
-device_count device_of empty_cache get_allocator_backend get_arch_list get_device_capability
-get_device_name get_device_properties get_gencode_flags get_rng_state get_rng_state_all
-get_sync_debug_mode graph graph_pool_handle graphs.graph has_half host_memory_stats init
-initial_seed ipc_collect is_available is_bf16_supported is_current_stream_capturing is_initialized
-list_gpu_processes make_graphed_callables manual_seed manual_seed_all max_memory_allocated
-max_memory_cached max_memory_reserved mem_get_info memory.empty_cache memory_allocated memory_cached
-memory_reserved memory_snapshot memory_stats memory_summary memory_usage nccl.version nvtx nvtx.mark
-nvtx.range nvtx.range_pop nvtx.range_push power_draw profiler.profile random.manual_seed
-reset_accumulated_memory_stats reset_max_memory_allocated reset_max_memory_cached
-reset_peak_memory_stats seed seed_all set_device set_per_process_memory_fraction set_rng_state
-set_rng_state_all set_stream set_sync_debug_mode stream synchronize temperature utilization
-""".split()
+TORCH_CUDA = ["amp.GradScaler", "amp.autocast", "amp.common", "amp.custom_bwd", "amp.custom_fwd", "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "CUDAGraph", "CUDAPluggableAllocator", "DoubleTensor", "Event", "ExternalStream", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "OutOfMemoryError", "ShortTensor", "Stream", "StreamContext", "_lazy_init", "_sleep", "can_device_access_peer", "caching_allocator_alloc", "caching_allocator_delete", "check_error", "clock_rate", "comm", "cudart", "current_blas_handle", "current_device", "current_stream", "default_generators", "default_stream", "device", "device_count", "device_of", "empty_cache", "get_allocator_backend", "get_arch_list", "get_device_capability", "get_device_name", "get_device_properties", "get_gencode_flags", "get_rng_state", "get_rng_state_all", "get_sync_debug_mode", "graph", "graph_pool_handle", "graphs.graph", "has_half", "host_memory_stats", "init", "initial_seed", "ipc_collect", "is_available", "is_bf16_supported", "is_current_stream_capturing", "is_initialized", "list_gpu_processes", "make_graphed_callables", "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info", "memory.empty_cache", "memory_allocated", "memory_cached", "memory_reserved", "memory_snapshot", "memory_stats", "memory_summary", "memory_usage", "nccl.version", "nvtx", "nvtx.mark", "nvtx.range", "nvtx.range_pop", "nvtx.range_push", "power_draw", "profiler.profile", "random.manual_seed", "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats", "seed", "seed_all", "set_device", "set_per_process_memory_fraction", "set_rng_state", "set_rng_state_all", "set_stream", "set_sync_debug_mode", "stream", "synchronize", "temperature", "utilization"]
 
 
 @pytest.mark.parametrize("target", TARGETS)

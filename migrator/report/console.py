@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
 from rich.padding import Padding
+from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
 from migrator.diagnostics import Diagnostic, Outcome, Severity
+from migrator.report.diff import unified
 from migrator.report.statistics import automatic, by_code
 from migrator.rule import registry
 from migrator.run import Report
@@ -40,6 +43,13 @@ def render(
         console.print(_statistics(report))
     if not quiet:
         _summary(report, console, written)
+
+
+def show_diff(report: Report, console: Console, companions: bool = True) -> None:
+    """Print the diff of a run in colours; the runtime's files only if `companions` are wanted."""
+    shown = report if companions else replace(report, companions={})
+    text = "".join(unified(shown)).expandtabs()
+    console.print(Syntax(text, "diff", theme="ansi_dark", background_color="default"))
 
 
 def _changes(report: Report, console: Console, verbose: bool) -> None:

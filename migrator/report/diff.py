@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from migrator.discover import project_root
 from migrator.formats import python
 from migrator.run import Report
 
@@ -14,14 +15,23 @@ from migrator.run import Report
 def unified(report: Report, root: Path | None = None) -> Iterator[str]:
     """The diff of a run, line by line with line ends, companions as new files.
 
-    Paths are relative to `root` (default: the current folder), as `git apply` expects them there.
+    Paths are relative to `root`, as `git apply` expects them there.
     """
-    base = root or Path.cwd()
+    base = root or _base(report)
     for file in report.changed:
         yield from _file(_name(file.path, base), file.result.original, file.result.source)
     for path, content in report.companions.items():
         before = path.read_bytes() if path.exists() else None
         yield from _file(_name(path, base), before, content)
+
+
+def _base(report: Report) -> Path:
+    """The current folder if it holds the files, else the top of the project they belong to."""
+    here = Path.cwd()
+    files = [f.path.resolve() for f in report.changed]
+    if not files or all(here in file.parents for file in files):
+        return here
+    return project_root(files[0])
 
 
 def _name(path: Path, base: Path) -> str:

@@ -1,10 +1,13 @@
 """``tpu-migrate verify``. Everything heavy is imported when it runs."""
 
 import os
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from migrator.targets import targets
 
 if TYPE_CHECKING:
     from .result import VerifyResult
@@ -16,8 +19,14 @@ _WIDTH = 140  # of what goes to a file or a pipe: the table folds below
 @click.argument("app", required=False)
 @click.option("--all", "all_apps", is_flag=True, help="Verify every app of the checkout.")
 @click.option(
-    "--target", type=click.Choice(["torchax", "torch_xla"]), default="torchax", show_default=True
+    "--target",
+    "chosen",
+    type=click.Choice([*targets(), "all"]),
+    default="torchax",
+    show_default=True,
+    help="What to run on; all: one after the other.",
 )
+@click.option("--diff", is_flag=True, help="Show the edits that the migration makes.")
 @click.option(
     "--python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -40,14 +49,15 @@ _WIDTH = 140  # of what goes to a file or a pipe: the table folds below
 def verify_command(
     app: str | None,
     all_apps: bool,
-    target: str,
+    chosen: str,
+    diff: bool,
     python: Path | None,
     install: bool,
     timeout: float | None,
     as_json: bool,
     keep: Path | None,
 ) -> None:
-    """Migrate APP, run it on TARGET and compare its numbers with its golden.
+    """Migrate APP, run it on its target and compare its numbers with its golden.
 
     APP is the name of a folder of reference_apps. Exit code 0: everything passed and something was
     compared; 1: numbers differ or the script failed; 2: wrong usage or no environment.
@@ -69,10 +79,12 @@ def verify_command(
     except VerifyError as error:
         raise click.UsageError(str(error)) from error
     results: list[VerifyResult] = []
-    for name in names:
+    on = list(targets()) if chosen == "all" else [chosen]
+    for name, target in product(names, on):
         result = verify_app(
             name,
             target,
+            diff=diff,
             python=python,
             install=install,
             timeout=timeout,
@@ -83,7 +95,7 @@ def verify_command(
         if not as_json:
             show(result, console if result.error is None else Console(stderr=True))
     if as_json:
-        _print_json(results, single=not all_apps)
+        _print_json(results, single=len(results) == 1 and not all_apps)
     # Not context.exit(): it is lost where a caller does without click's standalone mode.
     raise SystemExit(max(result.exit_code for result in results))
 

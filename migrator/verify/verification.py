@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ def verify_app(
     timeout: float | None = None,
     keep: Path | None = None,
     console: "Console | None" = None,
+    diff: bool = False,
     migrate: Migration | None = None,
 ) -> VerifyResult:
     """Verify the app ``name`` of the checkout on ``target``; never raises VerifyError.
@@ -44,7 +46,8 @@ def verify_app(
     ``python``: the interpreter to use, else one is found, and made where ``install`` says so (or
     the user, asked on a terminal). ``timeout``: seconds for the migrated script, else
     those of app.toml. ``keep``: a folder
-    in which all that was made is kept. ``console`` shows progress and questions.
+    in which all that was made is kept. ``console`` shows progress, questions and what the migration
+    did; with ``diff`` all of its edits.
     """
     try:
         app = find_app(name, target)
@@ -52,20 +55,33 @@ def verify_app(
         interpreter = _interpreter(target, python, install, console, name)
         with _workplace(keep, f"{app.name}-{target}") as folder:
             work = _Work(app, golden, interpreter, folder, console)
-            result = work.verify(timeout or app.timeout, migrate or _migrate)
+            migration = migrate or partial(_migrate, console=console, diff=diff)
+            result = work.verify(timeout or app.timeout, migration)
             return replace(result, kept=folder if keep else None)
     except VerifyError as error:
         return VerifyResult(app=name, target=target, error=str(error), python=python)
 
 
-def _migrate(source: Path, target: str, destination: Path) -> list[str]:
+def _migrate(
+    source: Path,
+    target: str,
+    destination: Path,
+    console: "Console | None" = None,
+    diff: bool = False,
+) -> list[str]:
     from migrator import migrate_paths
     from migrator.config import UsageError
+    from migrator.report.console import render, show_diff
 
     try:
         report = migrate_paths([source], target=target, output=destination)
     except UsageError as error:
         return [str(error)]
+    if console is not None:
+        if diff:
+            show_diff(report, console, companions=False)
+        render(report, console, written=True)
+        console.print()
     if report.exit_code == 0:
         return []
     return list(report.errors) or [f"tpu-migrate ended with exit code {report.exit_code}"]

@@ -41,6 +41,13 @@ def _keep_identity(apply: Callable[..., Any]) -> Callable[..., Any]:
         future.set_swap_module_params_on_conversion(True)
         try:
             return apply(self, *args, **kwargs)
+        except RuntimeError as error:
+            if "Couldn't swap" not in str(error):
+                raise
+            raise RuntimeError(
+                f"{error}: a module cannot be moved while the result of an earlier call with "
+                "gradients is alive; make that call under torch.no_grad(), or move the module first"
+            ) from error
         finally:
             future.set_swap_module_params_on_conversion(before)
 

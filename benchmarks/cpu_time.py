@@ -1,0 +1,74 @@
+"""CPU time of a whole run against parsing the same GPU files once with LibCST.
+
+    python benchmarks/cpu_time.py FOLDER [--target torchax] [--runs 5]
+
+FOLDER is a checked-out repository, e.g. pytorch/examples. Two commands run in turn, each as a
+process of its own, start-up included: `tpu-migrate FOLDER --check`, and a program that parses every
+file with a GPU construct with LibCST and passes one empty transformer over it. Prints the CPU
+seconds (user + system) of each and the ratio, pair by pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from migrator.diagnostics import Outcome
+from migrator.run import migrate_paths
+
+_PARSE = """
+import sys, libcst
+class Empty(libcst.CSTTransformer): pass
+for name in open(sys.argv[1]).read().split("\\n"):
+    libcst.parse_module(open(name, "rb").read()).visit(Empty())
+"""
+
+
+def cpu_seconds(command: list[str]) -> float:
+    """User and system time of one command and its children."""
+    before = os.times()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    after = os.times()
+    return (
+        after.children_user - before.children_user + after.children_system - before.children_system
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--target", default="torchax")
+    parser.add_argument("--runs", type=int, default=5)
+    arguments = parser.parse_args()
+    report = migrate_paths([arguments.folder], arguments.target)
+    gpu_files = [f.path for f in report.files if any(d.outcome for d in f.result.diagnostics)]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as listing:
+        listing.write("\n".join(str(path) for path in gpu_files))
+        listing.flush()
+        check = [sys.executable, "-m", "migrator", str(arguments.folder), "--target",
+                 arguments.target, "--check", "--jobs", "1"]  # fmt: skip
+        parse = [sys.executable, "-c", _PARSE, listing.name]
+        ours, parsing = [], []
+        for _ in range(arguments.runs + 1):
+            ours.append(cpu_seconds(check))
+            parsing.append(cpu_seconds(parse))
+    ours, parsing = ours[1:], parsing[1:]  # the first pair only warms the file cache
+    ratios = [a / b for a, b in zip(ours, parsing, strict=True)]
+    lines = sum(path.read_bytes().count(b"\n") for path in gpu_files)
+    constructs = sum(report.count(outcome) for outcome in Outcome)
+    print(f"{len(report.files)} files, {len(gpu_files)} with GPU constructs ({lines} lines, "
+          f"{constructs} constructs), {len(report.changed)} changed")  # fmt: skip
+    print(f"tpu-migrate    {statistics.median(ours):.2f} s CPU")
+    print(f"parsing alone  {statistics.median(parsing):.2f} s CPU")
+    print(
+        f"ratio          {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    )
+
+
+if __name__ == "__main__":
+    main()

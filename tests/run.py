@@ -1,0 +1,61 @@
+"""Set up what the tests need and run all of them: `python3 tests/run.py [pytest options]`.
+
+Makes one environment for each target with uv (the targets can not share one), from uv.lock; about
+7.5 GB of disk for both, since uv links equal files. Then runs ruff, mypy and all tests, those of a
+target inside its environment. Needs Python 3.11 or later and the package index, nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHONS = ">=3.11,<3.14"  # torch_xla has no wheels for later ones
+BACK_ENDS = {"torchax": {"JAX_PLATFORMS": "cpu"}, "torch_xla": {"PJRT_DEVICE": "CPU"}}
+TARGET_TESTS = ["tests/runtime", "tests/apps", "tests/verify"]
+
+
+def find_uv() -> list[str]:
+    """The command that starts uv; it is installed into a small environment if there is none."""
+    if shutil.which("uv"):
+        return ["uv"]
+    folder = ROOT / ".venv-uv"
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    if subprocess.run([python, "-m", "uv", "--version"], capture_output=True).returncode:
+        subprocess.run([python, "-m", "pip", "install", "-q", "uv"], check=True)
+    return [str(python), "-m", "uv"]
+
+
+def environment(uv: list[str], target: str) -> Path:
+    """The interpreter of a target's environment, made or brought up to date."""
+    folder = ROOT / f".venv-{target}"
+    command = [*uv, "sync", "--frozen", "-q", "--python", PYTHONS, "--extra", target]
+    subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "UV_PROJECT_ENVIRONMENT": str(folder)}, check=True
+    )
+    return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def main() -> int:
+    uv = find_uv()
+    failed = 0
+    for target, back_end in BACK_ENDS.items():
+        python = environment(uv, target)
+        # the tests that need no target run once, in the first environment
+        paths = ["tests"] if target == "torchax" else TARGET_TESTS
+        print(f"== {target}: pytest {' '.join(paths)}", flush=True)
+        env = {**os.environ, **back_end, "TPU_MIGRATE_TARGET": target}
+        command = [python, "-m", "pytest", *paths, *sys.argv[1:]]
+        failed += subprocess.run(command, cwd=ROOT, env=env).returncode != 0
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""The code base itself: lint, types, lines that no one should have to scroll."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_ruff() -> None:
+    run("ruff", "check", ".")
+
+
+def test_ruff_format() -> None:
+    run("ruff", "format", "--check", ".")
+
+
+def test_mypy() -> None:
+    run("mypy")
+
+
+def test_the_migrator_and_the_rules_do_not_import_what_they_migrate() -> None:
+    forbidden = ("import torch", "from torch", "import jax", "import numpy")
+    for folder in ("migrator", "rules"):
+        for path in (ROOT / folder).rglob("*.py"):
+            inside = path.relative_to(ROOT).parts
+            if "runtime" in inside or "verify" in inside:
+                continue
+            for line in path.read_text("utf-8").splitlines():
+                assert not line.startswith(forbidden), f"{path}: {line}"
+
+
+def test_the_runtime_never_imports_the_migrator() -> None:
+    for path in (ROOT / "migrator" / "runtime").rglob("*.py"):
+        text = path.read_text("utf-8")
+        assert "import migrator" not in text and "from migrator" not in text, path
