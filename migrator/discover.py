@@ -10,6 +10,7 @@ from pathlib import Path
 
 from migrator.targets import RUNTIME
 
+_OURS = b"Written beside migrated code by tpu-migrate"  # in the docstring of each runtime
 _SKIPPED = frozenset({
     ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "__pycache__", "node_modules",
     "site-packages", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".eggs", ".ipynb_checkpoints",
@@ -64,7 +65,12 @@ def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
 
 def is_bundled_runtime(folder: Path) -> bool:
     """True for a runtime that a migration has written beside a project."""
-    return folder.name == RUNTIME and (folder / "__init__.py").is_file()
+    if folder.name != RUNTIME:
+        return False
+    try:
+        return _OURS in (folder / "__init__.py").read_bytes()
+    except OSError:
+        return False
 
 
 def _excluded(path: Path, top: Path, patterns: Sequence[str]) -> bool:

@@ -8,9 +8,10 @@ rebuilds only the branches that lead to an edit. All else, white space and comme
 from __future__ import annotations
 
 import ast
-from bisect import bisect_left
+import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -79,7 +80,7 @@ class Unwrap:
 
 @dataclass(frozen=True, eq=False)
 class Insert:
-    """New lines at module level, behind `anchor` (or before it); blank lines are written as ""."""
+    """New lines behind `anchor` (or before it; at the top without one); "" is a blank line."""
 
     node: ast.Module
     anchor: ast.stmt | None
@@ -173,10 +174,13 @@ class Tree:
     """A LibCST module with the offsets of its nodes."""
 
     def __init__(self, text: str) -> None:
-        self.module = cst.parse_module(text)
+        # LibCST loses blanks behind the last line end (seen in 1.9)
+        self.tail = _TAIL.search(text)[0]  # type: ignore[index]
+        body = text.removesuffix(self.tail)
+        self.module = cst.parse_module(body)
         state = _RecordingState(self.module)
         self.module._codegen(state)
-        self.round_trips = "".join(state.tokens) == text
+        self.round_trips = "".join(state.tokens) == body
         offsets = [0]
         for token in state.tokens:
             offsets.append(offsets[-1] + len(token))
@@ -186,8 +190,8 @@ class Tree:
         ]
 
 
-def apply(tree: Tree, source: SourceMap, edits: Sequence[Edit]) -> cst.Module:
-    """The module with all edits made.
+def apply(tree: Tree, source: SourceMap, edits: Sequence[Edit]) -> str:
+    """The source text with all edits made.
 
     Raises:
         UnplacedEdit: for edits whose nodes have no counterpart; nothing is applied then.
@@ -202,9 +206,10 @@ def apply(tree: Tree, source: SourceMap, edits: Sequence[Edit]) -> cst.Module:
     if missed:
         raise UnplacedEdit(missed)
     assert isinstance(result, cst.Module)
-    return result
+    return result.code + tree.tail
 
 
+_TAIL = re.compile(r"(?:(?<=\n)[ \t\f]+)?\Z")
 _STATEMENTS = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
 _PRUNED = (cst.BaseExpression, cst.BaseStatement, cst.BaseSmallStatement)  # spans hold all of them
 
@@ -217,6 +222,8 @@ class _Places:
         self.body = tree.module.body
         self.expressions: dict[tuple[int, int], cst.CSTNode] = {}
         self.statements: dict[int, cst.CSTNode] = {}
+        self.lines: list[cst.CSTNode] = []  # whole statements, in source order
+        self.line_starts: list[int] = []
         self.span_of: dict[int, tuple[int, int]] = {}
         for start, end, node in tree.spans:
             self.span_of[id(node)] = (start, end)
@@ -224,6 +231,9 @@ class _Places:
                 self.expressions.setdefault((start, end), node)
             elif isinstance(node, _STATEMENTS):
                 self.statements.setdefault(start, node)
+            if isinstance(node, cst.BaseStatement):
+                self.lines.append(node)
+                self.line_starts.append(start)
         self.edits: dict[int, Edit] = {}
         self.inserts: dict[int, list[Insert]] = {}  # by id of the top-level LibCST statement
         self.wanted: list[int] = []  # offsets that the pass must reach
@@ -262,15 +272,23 @@ class _Places:
         return True
 
     def _add_insert(self, edit: Insert) -> bool:
-        """Inserts hang on the top-level statement (in LibCST, a whole line) of their anchor."""
-        index = 0
-        if edit.anchor is not None:
-            at = self.source.span(edit.anchor)[0]
-            starts = [self.span_of[id(s)][0] for s in self.body]
-            index = max(i for i, start in enumerate(starts) if start <= at)
-        key = id(self.body[index]) if self.body else 0
-        self.inserts.setdefault(key, []).append(edit)
+        """Inserts hang on the statement of their anchor (in LibCST, a whole line)."""
+        if edit.anchor is None:
+            line: cst.CSTNode | None = self.body[0] if self.body else None
+            edit = replace(edit, before=True)
+        else:
+            line = self._line(edit.anchor)
+        if line is not None:
+            start = self.span_of[id(line)][0]
+            self.wanted.insert(bisect_left(self.wanted, start), start)
+        self.inserts.setdefault(id(line) if line is not None else 0, []).append(edit)
         return True
+
+    def _line(self, anchor: ast.stmt) -> cst.CSTNode:
+        """The line of a simple statement (`import os; import torch` is one), or the block."""
+        at = self.source.span(anchor)[0]
+        last = bisect_right(self.line_starts, at) - 1
+        return self.lines[last]
 
     def leads_to_edit(self, node: cst.CSTNode) -> bool:
         span = self.span_of.get(id(node))
@@ -391,7 +409,8 @@ class _Editor(cst.CSTTransformer):
             if len(body) < len(original.body):
                 result = result.with_changes(body=body)
         elif id(original) in self.removed:
-            return _left_over([*original.leading_lines, *comments])
+            inner = [cst.EmptyLine(comment=c) for c in _own_line_comments(original.body)]
+            return _left_over([*original.leading_lines, *comments, *inner])
         if comments and isinstance(result, cst.BaseStatement):
             return result.with_changes(leading_lines=[*_leading(result), *comments])
         return result
@@ -485,6 +504,13 @@ def _comments(node: cst.CSTNode) -> Iterator[cst.Comment]:
         yield from _comments(child)
 
 
+def _own_line_comments(node: cst.CSTNode) -> Iterator[cst.Comment]:
+    if isinstance(node, cst.EmptyLine) and node.comment is not None:
+        yield node.comment
+    for child in node.children:
+        yield from _own_line_comments(child)
+
+
 def _edit_call(edit: EditCall, call: cst.Call) -> cst.Call:
     if edit.method is not None:
         assert isinstance(call.func, cst.Attribute)
@@ -555,20 +581,17 @@ def _statements(lines: Sequence[str]) -> list[Any]:
 
 def _insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.FlattenSentinel[Any]:
     parts = list(result) if isinstance(result, cst.FlattenSentinel) else [result]
-    behind: list[Any] = []
-    for edit in inserts:
-        statements = _statements(edit.lines)
-        if not edit.before:
-            behind += statements
-            continue
-        # a statement that comes first takes the comments and blank lines above the old first one
-        first = next(p for p in parts if not isinstance(p, _Leftover))
-        statements[0] = statements[0].with_changes(leading_lines=_leading(first))
-        joins_imports = isinstance(edit.anchor, ast.Import | ast.ImportFrom)
-        blank = [] if joins_imports else [cst.EmptyLine(indent=False)]
-        parts[parts.index(first)] = first.with_changes(leading_lines=blank)
-        parts = statements + parts
-    return cst.FlattenSentinel([*parts, *behind])
+    before = [s for edit in inserts if edit.before for s in _statements(edit.lines)]
+    behind = [s for edit in inserts if not edit.before for s in _statements(edit.lines)]
+    if before:
+        # what comes first takes the comments and blank lines above the old first statement
+        first = next((p for p in parts if not isinstance(p, _Leftover)), None)
+        if first is not None:
+            before[0] = before[0].with_changes(leading_lines=_leading(first))
+            joins_imports = all(isinstance(e.anchor, ast.Import) for e in inserts if e.before)
+            blank = [] if joins_imports else [cst.EmptyLine(indent=False)]
+            parts[parts.index(first)] = first.with_changes(leading_lines=blank)
+    return cst.FlattenSentinel([*before, *parts, *behind])
 
 
 @lru_cache(maxsize=512)

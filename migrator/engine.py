@@ -7,8 +7,9 @@ one LibCST parse and one pruned pass for files that change -> the result has to 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -22,7 +23,7 @@ from migrator.diagnostics import (
     Severity,
     SourceMap,
 )
-from migrator.edits import Delete, Edit, Tree, UnplacedEdit, apply, covered
+from migrator.edits import Delete, Edit, Insert, Tree, UnplacedEdit, apply, covered
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow
 from migrator.formats import python
@@ -33,6 +34,7 @@ from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Ru
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME, Target
 
+_IMPORTS_RUNTIME = re.compile(rb"^[ \t]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b", re.M)
 SYNTAX, ENCODING, INTERNAL, UNKNOWN = "ERR001", "ERR002", "ERR003", "GEN001"
 
 
@@ -109,6 +111,15 @@ def migrate(
     Never raises for bad input: it comes back unchanged, with a diagnostic of severity error.
     """
     options = options or Options()
+    result = _migrate(source, target, options, project)
+    if options.runtime == "bundled" and _IMPORTS_RUNTIME.search(result.source):
+        return replace(result, companions=frozenset({RUNTIME}))
+    return result
+
+
+def _migrate(
+    source: bytes, target: Target, options: Options, project: ProjectFacts | None
+) -> Result:
     if not inventory.has_tokens(source) and not (
         project is not None and project.may_start_gpu_code(source)
     ):
@@ -123,7 +134,7 @@ def migrate(
     except (RecursionError, MemoryError):
         return _failed(source, SYNTAX, "too deeply nested to be parsed")
     try:
-        return _migrate(source, decoded, tree, target, options, project)
+        return _migrate_tree(source, decoded, tree, target, options, project)
     except RecursionError:
         return _failed(source, INTERNAL, "too deeply nested to be rewritten")
     except cst.ParserSyntaxError as error:
@@ -144,7 +155,7 @@ def _failed(source: bytes, code: str, message: str, where: Range = START) -> Res
     return Result(source, source, (Diagnostic(where, code, Severity.ERROR, message),))
 
 
-def _migrate(
+def _migrate_tree(
     source: bytes,
     decoded: python.Source,
     tree: ast.Module,
@@ -169,30 +180,17 @@ def _migrate(
         if not places.round_trips:
             return _failed(source, INTERNAL, "this file does not survive a round trip; not changed")
         try:
-            module = apply(places, context.source, edits)
+            text = apply(places, context.source, edits)
         except UnplacedEdit as unplaced:
             _withdraw(plan, unplaced.edits)
             continue
         break
-    text = module.code
     try:
         ast.parse(text)
     except SyntaxError as error:
         message = f"the rewrite would not parse ({error.msg}, line {error.lineno}); not changed"
         return _failed(source, INTERNAL, message)
-    companions = {RUNTIME} if _needs_runtime(names, additions.modules) else set()
-    if options.runtime != "bundled":
-        companions = set()
-    return Result(
-        source, decoded.encode(text), _diagnostics(plan, additions), frozenset(companions)
-    )
-
-
-def _needs_runtime(names: Names, added: Iterable[str]) -> bool:
-    present = any(
-        b.qualname == RUNTIME for bindings in names.top.bindings.values() for b in bindings
-    )
-    return present or RUNTIME in added
+    return Result(source, decoded.encode(text), _diagnostics(plan, additions))
 
 
 # ---- decisions -----------------------------------------------------------------------------------
@@ -250,7 +248,11 @@ def _rule_on(
         decision = handler(context, construct)
         if decision is None:
             continue
-        if suppressions.covers(where, rule.code):
+        if suppressions.covers(where, rule.code) or any(
+            suppressions.covers(context.source.range(edit.node), rule.code)
+            for edit in (decision.edits if isinstance(decision, Rewrite) else ())
+            if isinstance(edit.node, ast.expr)
+        ):
             decision = Keep("suppressed by a comment")
         elif isinstance(decision, Rewrite):
             decision = _allowed(context, rule, decision)
@@ -332,27 +334,44 @@ def _additions(
             result.modules.extend(m for m in decision.requires if m not in result.modules)
             note = decision.note or rule.summary
             result.diagnostics.append(Diagnostic(START, rule.code, Severity.INFO, note))
-    result.edits[:0] = imports.edits(context.names, result.modules, removed)
+    first = next((e for e in result.edits if isinstance(e, Insert)), None)
+    result.edits[:0] = imports.edits(context.names, result.modules, removed, first)
     return result
 
 
 def _emptied(names: Names, edits: Sequence[Edit]) -> list[Edit]:
     """An `if` or `else` whose statements all went goes too, if its test does nothing."""
-    gone = {e.node for e in edits if isinstance(e, Delete) and isinstance(e.node, ast.stmt)}
+    gone: set[ast.AST] = {
+        e.node for e in edits if isinstance(e, Delete) and isinstance(e.node, ast.stmt)
+    }
     result: list[Edit] = []
-    for statement in list(gone):
-        block = names.parents.get(statement)
+    queue: list[ast.AST] = list(gone)
+    while queue:
+        block = names.parents.get(queue.pop())
         if (
             isinstance(block, ast.If)
             and not block.orelse
             and all(s in gone for s in block.body)
             and block not in gone
             and not _is_elif(names, block)
-            and not any(isinstance(n, ast.NamedExpr | ast.Await) for n in ast.walk(block.test))
+            and _does_nothing(names, block.test)
         ):
             gone.add(block)
+            queue.append(block)
             result.append(Delete(block))
     return result
+
+
+def _does_nothing(names: Names, test: ast.expr) -> bool:
+    """True for a test without effects: names, comparisons, questions to torch.cuda."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.NamedExpr | ast.Await | ast.Subscript):
+            return False
+        if isinstance(node, ast.Call):
+            called = names.qualified(node.func) or ""
+            if not called.startswith(("torch.", "isinstance", "hasattr", "len", "getattr")):
+                return False
+    return True
 
 
 def _is_elif(names: Names, node: ast.If) -> bool:

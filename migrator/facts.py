@@ -230,7 +230,8 @@ class ProjectFacts:
             )
         at = folder
         while True:
-            for name in sorted(self.reader.list(at)):
+            package = "__init__.py" in self.reader.list(at)  # never on sys.path itself
+            for name in () if package else sorted(self.reader.list(at)):
                 if name.endswith(".py") and at / name != self.path:
                     if self.path in self.reached(at / name):
                         return at

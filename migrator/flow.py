@@ -172,7 +172,17 @@ class Flow:
                 return Kind.DEVICE_STRING if cuda else Kind.STRING
             if node.func.attr in _SAME_KIND:
                 return self.kind(node.func.value)
+        if name is None and isinstance(node.func, ast.Name):
+            return self._starred(node.func)
         return self._imported(name) if name else Kind.NOTHING
+
+    def _starred(self, node: ast.Name) -> Kind:
+        """What a name is that only a star import of the project can have brought."""
+        kinds = Kind.NOTHING
+        if not self.names.lookup(node):
+            for module in self.names.star_imports:
+                kinds |= self._imported(f"{module}.{node.id}")
+        return kinds
 
     def _called_definition(self, func: ast.expr) -> ast.AST | None:
         """The definition in this file that a call reaches, if it is the only one."""
@@ -221,7 +231,7 @@ class Flow:
     def _name(self, node: ast.Name) -> Kind:
         if self.names.qualified(node):
             return self._imported_value(node)
-        kinds = Kind.NOTHING
+        kinds = self._starred(node)
         for binding in self.names.lookup(node):
             kinds |= self._binding(binding)
         if not kinds and RANK_NAME.search(node.id):

@@ -41,12 +41,19 @@ def taken_names(names: Names, modules: Iterable[str]) -> list[str]:
     return taken
 
 
-def edits(names: Names, modules: Sequence[str], removed: set[ast.AST]) -> list[Edit]:
-    """Edits that add `modules` and take out imports whose every use is in `removed`."""
+def edits(
+    names: Names, modules: Sequence[str], removed: set[ast.AST], setup: Insert | None = None
+) -> list[Edit]:
+    """Edits that add `modules` and take out imports whose every use is in `removed`.
+
+    `setup` are statements that need the imports: these stand above them.
+    """
     result: list[Edit] = []
     missing = [m for m in modules if not _is_imported(names, m)]
     if missing:
         anchor, before = _anchor(names)
+        if setup is not None and _is_below(anchor, setup):
+            anchor, before = setup.anchor, setup.before
         groups: dict[tuple[int, bool], list[str]] = {}
         anchors: dict[int, ast.stmt | None] = {}
         for module in sorted(missing, key=_sort_key):
@@ -59,6 +66,12 @@ def edits(names: Names, modules: Sequence[str], removed: set[ast.AST]) -> list[E
     return result
 
 
+def _is_below(anchor: ast.stmt | None, setup: Insert) -> bool:
+    if anchor is None:
+        return False
+    return setup.anchor is None or anchor.lineno > setup.anchor.lineno
+
+
 def _is_imported(names: Names, module: str) -> bool:
     return any(
         b.kind == "import" and b.qualname == qualified_name(module)
@@ -67,25 +80,40 @@ def _is_imported(names: Names, module: str) -> bool:
 
 
 def _anchor(names: Names) -> tuple[ast.stmt | None, bool]:
-    """The top-level statement that first imports torch; else where imports belong."""
-    body = names.tree.body
-    for statement in body:
-        for node in ast.walk(statement) if not _is_definition(statement) else ():
-            if isinstance(node, ast.Import) and any(
-                a.name.split(".")[0] == "torch" for a in node.names
-            ):
-                return statement, False
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
-                return statement, False
+    """Where imports belong, and whether before that statement.
+
+    Behind the first import of torch that is not inside a function; below `try` or `if`, right
+    behind it in the same block.
+    """
+    for statement in names.imports:
+        if _imports_torch(statement) and names.function(statement) is None:
+            if names.enclosing_class(statement) is None:
+                return statement, _shares_line(names, statement)
     last: ast.stmt | None = None
-    for statement in body:
-        if isinstance(statement, ast.Import | ast.ImportFrom) or _is_docstring(statement):
-            last = statement
-        else:
+    for top in names.tree.body:
+        if not isinstance(top, ast.Import | ast.ImportFrom) and not _is_docstring(top):
             break
+        last = top
     if last is not None:
         return last, False
-    return (body[0] if body else None), True
+    return (names.tree.body[0] if names.tree.body else None), True
+
+
+def _imports_torch(statement: ast.Import | ast.ImportFrom) -> bool:
+    if isinstance(statement, ast.Import):
+        return any(a.name.partition(".")[0] == "torch" for a in statement.names)
+    return not statement.level and (statement.module or "").partition(".")[0] == "torch"
+
+
+def _shares_line(names: Names, statement: ast.stmt) -> bool:
+    """True where more statements follow on the line: `import torch; torch.cuda.init()`."""
+    parent = names.parents.get(statement)
+    for field in ("body", "orelse", "finalbody"):
+        block = getattr(parent, field, [])
+        if isinstance(block, list) and statement in block:
+            index = block.index(statement)
+            return any(s.lineno == statement.end_lineno for s in block[index + 1 : index + 2])
+    return False
 
 
 def _sorted_place(
@@ -171,18 +199,27 @@ def _lost_all_uses(
     if not meaning.startswith(_GPU_MODULES) and meaning not in _GPU_NAMES:
         return False
     name = alias.asname or alias.name
+    if name in _exported(names):
+        return False
     if len(names.top.bindings.get(name, ())) != 1:
         return False
     uses = list(names.uses(name, names.top))
     return bool(uses) and all(use in removed for use in uses)
 
 
+def _exported(names: Names) -> set[str]:
+    """What `__all__` lists."""
+    values = [b.value for b in names.top.bindings.get("__all__", ()) if b.value is not None]
+    return {
+        node.value
+        for value in values
+        for node in ast.walk(value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
 def _is_docstring(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-def _is_definition(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
 
 
 def last_import(names: Names, stop: set[ast.AST]) -> ast.stmt | None:

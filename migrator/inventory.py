@@ -13,28 +13,6 @@ from dataclasses import dataclass
 from migrator.flow import TENSOR_TYPE, Flow, Kind
 from migrator.names import Names, argument
 
-# A file without any of these bytes holds no construct: it is not even parsed. The second pattern
-# is asked only of files that speak of torch, since its words are common.
-_TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel"
-    rb"|apex|flash_attn|xformers|bitsandbytes|triton|deepspeed|transformer_engine|tensorrt|cupy"
-    rb"|pynvml|nvidia|torchao|mamba_ssm|selective_scan"
-)
-_TORCH_TOKENS = re.compile(
-    rb"inference_mode|compile|load|save|set_default|set_float32_matmul_precision|distributed|Generator"
-    rb"|decode_image|read_image|get_device|half|record_stream|Stream|Event|SyncBatchNorm|cpp_extension"
-    rb"|custom_[fb]wd|version\.hip|spawn|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d"
-    rb"|device\(\s*\d|parallel"
-)
-
-
-def has_tokens(source: bytes) -> bool:
-    """A cheap test: False means that the file can not hold a construct."""
-    if _TOKENS.search(source):
-        return True
-    return b"torch" in source and _TORCH_TOKENS.search(source) is not None
-
-
 NAMES = frozenset({
     "torch.autocast", "torch.set_autocast_enabled", "torch.set_autocast_gpu_dtype",
     "torch.get_autocast_gpu_dtype", "torch.set_default_tensor_type", "torch.set_default_device",
@@ -59,7 +37,29 @@ CUDA_LIBRARIES = frozenset({
     "nvidia", "torchao", "mamba_ssm", "causal_conv1d", "selective_scan_cuda", "pycuda", "cuda",
 })  # fmt: skip
 
+# A file without any of these bytes holds no construct: it is not even parsed. The second pattern
+# is asked only of files that speak of torch, since its words are common.
+_TOKENS = re.compile(
+    rb"cuda|cudnn|nccl|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
+    + "|".join(sorted(CUDA_LIBRARIES)).encode()
+)
+_TORCH_TOKENS = re.compile(
+    rb"inference_mode|compile|load|save|set_default|set_float32_matmul_precision|distributed|Generator"
+    rb"|decode_image|read_image|get_device|half|record_stream|Stream|Event|SyncBatchNorm|cpp_extension"
+    rb"|custom_[fb]wd|version\.hip|spawn|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d"
+    rb"|device\(\s*\d|parallel"
+)
+
+
+def has_tokens(source: bytes) -> bool:
+    """A cheap test: False means that the file can not hold a construct."""
+    if _TOKENS.search(source):
+        return True
+    return b"torch" in source and _TORCH_TOKENS.search(source) is not None
+
+
 _CALLED_METHODS = frozenset({"pin_memory", "half", "record_stream"})
+_STARRED = ("torch.cuda", "torch.amp", "torch.accelerator", "torch.distributed")
 _PINNED = ("pin_memory", "pin_memory_device")
 _DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")
 
@@ -69,7 +69,8 @@ class Construct:
     """One GPU construct. `kind` and `key` choose the handlers; `node` is what they look at.
 
     kinds: name (key: qualified name), method (attribute), keyword (argument), string (`cuda`),
-    tensor_type (a string that names a torch.cuda type), library (top-level module).
+    tensor_type (a string that names a torch.cuda type), library (top-level module), star (module
+    that a star import takes everything from).
     """
 
     kind: str
@@ -96,6 +97,8 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
     docstrings = _docstrings(names)
     for node in names.order:
         match node:
+            case ast.Name() if not isinstance(node.ctx, ast.Load):
+                continue
             case ast.Attribute() | ast.Name():
                 if node in part_of_found:
                     if isinstance(node, ast.Attribute):
@@ -125,6 +128,10 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                     library = alias.name.partition(".")[0]
                     if library in CUDA_LIBRARIES:
                         yield Construct("library", library, alias)
+            case ast.ImportFrom(level=0, module=str(module), names=[ast.alias(name="*")]) if (
+                module.startswith(_STARRED)
+            ):
+                yield Construct("star", module, node)
             case ast.ImportFrom(level=0, module=str(module)):
                 library = module.partition(".")[0]
                 if library in CUDA_LIBRARIES:

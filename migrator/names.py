@@ -55,7 +55,11 @@ class Scope:
         return isinstance(self.node, ast.ClassDef)
 
     def bind(self, name: str, binding: Binding) -> None:
-        self.bindings.setdefault(name, []).append(binding)
+        scope = self
+        if name in self.outer_names:
+            while scope.parent is not None:
+                scope = scope.parent
+        scope.bindings.setdefault(name, []).append(binding)
 
 
 class Names:
@@ -200,10 +204,7 @@ class Names:
     ) -> None:
         match target:
             case ast.Name():
-                where = scope
-                if target.id in scope.outer_names:
-                    where = self.top
-                where.bind(target.id, Binding(kind, target, value, annotation))
+                scope.bind(target.id, Binding(kind, target, value, annotation))
             case ast.Attribute():
                 self._bind_attribute(scope, target, value if kind == "assign" else None)
             case ast.Starred():

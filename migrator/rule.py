@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 
 from migrator.diagnostics import Safety, SourceMap
 from migrator.edits import Edit
@@ -107,7 +107,7 @@ class Context:
 
     def quoted(self, value: str, near: ast.AST | None = None) -> str:
         """`value` as a string literal in the quotes that the code nearby uses."""
-        quote = '"' if self.source.text.count('"') >= self.source.text.count("'") else "'"
+        quote = self._usual_quote
         if near is not None:
             for node in ast.walk(near):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -120,6 +120,15 @@ class Context:
                 opening = self.source.code(outer).lstrip("rRfF")[:1]
                 quote = "'" if opening == '"' else '"'
         return f"{quote}{value}{quote}"
+
+    @cached_property
+    def _usual_quote(self) -> str:
+        """The quotes that most strings of the file have."""
+        single = 0
+        for node in self.names.order:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                single += 1 if self.source.code(node).lstrip("rRbBuU").startswith("'") else -1
+        return "'" if single > 0 else '"'
 
     def device_string(self, near: ast.AST | None = None) -> str:
         return self.quoted(self.target.device, near)

@@ -230,6 +230,11 @@ def other(ctx: Context, found: Construct) -> Decision:
     return Report(_REASONS.get(name, f"torch.cuda.{name} has no counterpart on a TPU"))
 
 
+@OTHER.on("star", "torch.cuda*", "torch.amp*", "torch.accelerator*", "torch.distributed*")
+def star_import(ctx: Context, found: Construct) -> Decision:
+    return Report("what a star import brings can not be told apart; import the names one by one")
+
+
 def _module(ctx: Context, found: Construct) -> Decision:
     """`torch.cuda` itself: an alias of it is harmless, its uses are constructs of their own."""
     if isinstance(ctx.parent(found.node), ast.Assign):

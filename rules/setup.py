@@ -37,7 +37,7 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
     arguments = f'precision="{ctx.options.precision}"' if ctx.options.precision else ""
     anchor = imports.last_import(ctx.names, _first_use(ctx))
     lines = ["", f"{RUNTIME}.setup({arguments})", ""]
-    return Rewrite([Insert(ctx.names.tree, anchor, lines)], (RUNTIME,))
+    return Rewrite([Insert(ctx.names.tree, anchor, lines, before=anchor is None)], (RUNTIME,))
 
 
 def _uses_device(ctx: Context) -> bool:

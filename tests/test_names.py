@@ -208,7 +208,7 @@ def test_the_new_import_stands_above_its_uses(source: str, target: str) -> None:
     tree = ast.parse(migrated(source, target))
     imported = [
         node
-        for node in tree.body
+        for node in ast.walk(tree)
         if isinstance(node, ast.Import) and node.names[0].name == "tpu_runtime"
     ]
     assert len(imported) == 1

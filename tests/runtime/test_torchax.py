@@ -523,6 +523,16 @@ def test_modules_keep_their_parameters() -> None:
     assert net.cpu()[0].weight.device.type == "cpu"
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent(kind: type[nn.LSTM] | type[nn.GRU]) -> None:
+    torch.manual_seed(0)
+    net, x = kind(3, 4, batch_first=True), torch.randn(2, 5, 3)
+    with torch.no_grad():
+        expected = net(x)[0]
+        result = net.to(DEVICE)(x.to(DEVICE))[0]
+    assert torch.allclose(result.cpu(), expected, atol=FLOAT32)
+
+
 def test_inference_mode() -> None:
     net = Net().to(DEVICE).eval()
     x = torch.randn(2, 3, 8, 8).to(DEVICE)

@@ -1,7 +1,7 @@
 """Image files to tensors, by PIL.
 
 torchax 0.0.13: once it is enabled, `import torchvision` raises, and `torchvision.io.decode_image`
-ends the process (segmentation fault). After `tpu_runtime.setup` it works; this needs no torchvision.
+ends the process (segmentation fault). After `setup` it works; this needs no torchvision.
 """
 
 import io

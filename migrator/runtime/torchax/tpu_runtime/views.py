@@ -318,24 +318,29 @@ def set_data(self: Tensor, value: torch.Tensor) -> None:
     torch.utils.swap_tensors(self, fresh)
 
 
-@replaces(torch.Tensor.squeeze_, torch.Tensor.unsqueeze_, torch.Tensor.transpose_, torch.Tensor.t_)
-def _reshape_in_place(env: Environment, function: Any, args: Any, kwargs: Any) -> Any:
-    """torchax 0.0.13 changes the array's shape and leaves C++ with the old one."""
-    tensor = args[0]
-    if not isinstance(tensor, Tensor):
-        return NotImplemented
+def _reshape_in_place(name: str) -> Function:
+    """`x.transpose_(0, 1)` and the like.
+
+    torchax 0.0.13 changes the array's shape and leaves C++ with the old one.
+    """
+
+    def change(tensor: Any, *args: int) -> Any:
+        return _change_shape(tensor, name, args)
+
+    return change
+
+
+def _change_shape(tensor: Any, name: str, args: tuple[int, ...]) -> Any:
     old = tensor._elem
     there: Callable[[Array], Array]
     back: Callable[[Array], Array]
     with torch._C.DisableTorchFunction():
-        native(function, args, kwargs)
+        native(getattr(torch.Tensor, name), (tensor, *args), {})
     shape = tuple(torch.Tensor.size(tensor))
-    if function in (torch.Tensor.squeeze_, torch.Tensor.unsqueeze_):
+    if name in ("squeeze_", "unsqueeze_"):
         there, back = (lambda a: a.reshape(shape)), (lambda a: a.reshape(old.shape))
     else:
-        dims = tuple(kwargs.get(name, value) for name, value in zip(
-            ("dim0", "dim1"), args[1:] or ((0, 1) if old.ndim == 2 else (0, 0)), strict=False
-        ))  # fmt: skip
+        dims = args or ((0, 1) if old.ndim == 2 else (0, 0))
         there = back = (lambda a: a.swapaxes(*dims)) if old.ndim else _identity
     link, state = tensor.__dict__.get("_link"), tensor.__dict__
     if link is not None:
@@ -372,6 +377,12 @@ def _derived(env: Environment, lookup: Callable[[Any], Operator]) -> Callable[[A
 
 def install(env: Environment) -> None:
     """Replace torchax's copying views and its writes."""
+    for name in ("squeeze_", "unsqueeze_", "transpose_", "t_"):
+        packet = getattr(torch.ops.aten, name)
+        env._ops[packet] = Operator(
+            packet, _reshape_in_place(name), is_jax_function=False, is_user_defined=True,
+            needs_env=False, is_view_op=True,
+        )  # fmt: skip
     copy_ = torch.ops.aten.copy_
     env._ops[copy_] = Operator(
         copy_, _copy_, is_jax_function=False, is_user_defined=True, needs_env=False,

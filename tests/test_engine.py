@@ -1,0 +1,456 @@
+"""The engine: options, suppression, set-up, the training gate, comments and odd input."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from helpers import DEVICE, TARGETS, assert_sound, codes, constructs, errors, migrated, outcomes, run
+from migrator import migrate_source
+from migrator.config import Config
+
+# ---- selection -----------------------------------------------------------------------------------
+
+MIXED = "import torch\nx = x.cuda()\ntorch.cuda.empty_cache()\ntorch.backends.cudnn.benchmark = True\n"
+
+
+def test_select_and_ignore_by_prefix() -> None:
+    assert migrated(MIXED, select=("MOV",)) == MIXED.replace("x.cuda()", 'x.to("jax")')
+    assert migrated(MIXED, select=("MOV001",)) == migrated(MIXED, select=("MOV",))
+    assert "x.cuda()" in migrated(MIXED, ignore=("MOV",))
+    assert "empty_cache" not in migrated(MIXED, ignore=("MOV",))
+    assert migrated(MIXED, select=("MOV", "CUD"), ignore=("CUD002",)) == migrated(
+        MIXED, select=("MOV",)
+    )
+    assert migrated(MIXED, select=("XYZ",)) == MIXED
+
+
+def test_what_is_not_selected_is_reported_and_says_so() -> None:
+    result = run(MIXED, select=("MOV",))
+    assert outcomes(result) == [
+        ("MOV001", "rewritten", "x.cuda"),
+        ("CUD002", "reported", "torch.cuda.empty_cache"),
+        ("PRE001", "reported", "torch.backends.cudnn.benchmark"),
+    ]
+    assert [d.message for d in constructs(result)[1:]] == [
+        "CUD002 is not selected",
+        "PRE001 is not selected",
+    ]
+
+
+def test_unsafe_edits_are_made_on_request_only() -> None:
+    source = "import torch\nmodel = model.half()\n"
+    result = run(source)
+    assert not result.changed
+    assert constructs(result)[0].message.endswith("(rewritten with --unsafe)")
+    assert migrated(source, unsafe=True) == "import torch\nmodel = model.bfloat16()\n"
+
+
+# ---- suppression ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["ignore", "ignore[MOV001]", "ignore[MOV]", "ignore[CUD002, MOV001]", "ignore[CUD002,MOV]  why"],
+)
+def test_line_comment(comment: str) -> None:
+    source = f"x = x.cuda()  # tpu-migrate: {comment}\ny = y.cuda()\n"
+    result = run(source)
+    assert_sound(result, "torchax")
+    assert result.source.decode() == source.replace("y.cuda()", 'y.to("jax")')
+    assert outcomes(result)[0] == ("MOV001", "kept", "x.cuda")
+    assert "comment" in constructs(result)[0].message
+
+
+def test_line_comment_with_other_codes_does_not_suppress() -> None:
+    source = "x = x.cuda()  # tpu-migrate: ignore[CUD002]\n"
+    assert migrated(source) == source.replace("x.cuda()", 'x.to("jax")')
+
+
+def test_line_comment_behind_other_comments_and_in_long_calls() -> None:
+    source = "x = f(\n    x.cuda(),  # noqa  # tpu-migrate: ignore\n    y.cuda(),\n)\n"
+    assert migrated(source) == source.replace("y.cuda()", 'y.to("jax")')
+
+
+def test_region() -> None:
+    source = dedent("""\
+        a = a.cuda()
+        # tpu-migrate: off
+        b = b.cuda()
+        if c:
+            c = c.cuda()
+        # tpu-migrate: on
+        d = d.cuda()
+        # tpu-migrate: off
+        e = e.cuda()
+        """)
+    expected = source.replace("a.cuda()", 'a.to("jax")').replace("d.cuda()", 'd.to("jax")')
+    assert migrated(source) == expected
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_whole_file(place: int) -> None:
+    lines = ["import torch\n", "x = x.cuda()\n"]
+    lines.insert(place, "# tpu-migrate: ignore-file\n")
+    source = "".join(lines)
+    result = run(source, entry=True)
+    assert result.source.decode() == source
+    assert {d.outcome for d in result.diagnostics} == {"kept"}
+
+
+def test_whole_file_by_code() -> None:
+    source = "# tpu-migrate: ignore-file[CUD]\n" + MIXED
+    text = migrated(source)
+    assert 'x.to("jax")' in text
+    assert "torch.cuda.empty_cache()" in text
+
+
+def test_a_string_is_no_comment() -> None:
+    assert '.to("jax")' in migrated('x = x.cuda(); s = "# tpu-migrate: ignore"\n')
+
+
+def test_suppressed_parts_of_a_larger_edit() -> None:
+    """The outer edit would take the suppressed line away: then it must not happen."""
+    source = dedent("""\
+        import torch
+        device = torch.device(
+            "cuda"  # tpu-migrate: ignore
+            if torch.cuda.is_available()
+            else "cpu"
+        )
+        """)
+    assert '"cuda"  # tpu-migrate: ignore\n' in migrated(source)
+
+
+def test_suppressed_set_up() -> None:
+    script = "import torch\nx = torch.ones(2).cuda()\n"
+    assert "setup()" in migrated(script, entry=True)
+    assert "setup()" not in migrated("# tpu-migrate: ignore-file[SET001]\n" + script, entry=True)
+
+
+# ---- training ------------------------------------------------------------------------------------
+
+TRAINING = "import torch\nmodel = model.cuda()\nloss = model(x)\n{}\noptimizer.step()\n"
+
+
+@pytest.mark.parametrize(
+    "backward",
+    ["loss.backward()", "model(x).sum().backward()", "scaler.scale(loss).backward()", "f = [a.backward(g) for a in b]"],
+)  # fmt: skip
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_training_file_stays_whole(backward: str, target: str) -> None:
+    source = TRAINING.format(backward)
+    result = run(source, target, entry=True)
+    assert not result.changed
+    assert outcomes(result) == [("TRN001", "reported", "model.cuda")]
+    assert "line 4" in constructs(result)[0].message
+    assert not result.companions
+
+
+@pytest.mark.parametrize(
+    "line", ["def backward(ctx, g): return g", "super().backward(g)", "# loss.backward()", "'.backward()'"]
+)  # fmt: skip
+def test_what_is_no_training(line: str) -> None:
+    assert run(TRAINING.format(line)).changed
+
+
+# ---- set-up --------------------------------------------------------------------------------------
+
+SCRIPT = """\
+import torch
+from net import Net
+
+x = torch.ones(2).cuda()
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_set_up_stands_behind_the_imports_of_a_script(target: str) -> None:
+    assert migrated(SCRIPT, target, entry=None) == (
+        "import torch\nimport tpu_runtime\nfrom net import Net\n\ntpu_runtime.setup()\n\n"
+        f'x = torch.ones(2).to("{DEVICE[target]}")\n'
+    )
+
+
+@pytest.mark.parametrize("precision", ["high", "default"])
+def test_set_up_with_another_precision(precision: str) -> None:
+    text = migrated(SCRIPT, entry=None, precision=precision)
+    assert f'tpu_runtime.setup(precision="{precision}")\n' in text
+
+
+def test_precision_of_the_user_wins_over_the_script() -> None:
+    source = "import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\nx = torch.ones(2).cuda()\n"
+    text = migrated(source, entry=True, precision="default")
+    assert 'setup(precision="default")' in text
+    assert "set_matmul_precision" not in text and "allow_tf32" not in text
+    assert "set_matmul_precision(True)" in migrated(source, entry=True)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch\ndef f(x):\n    return x.cuda()\n",
+        "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x.cuda()\n",
+        "from . import other\nx = f().cuda()\n",
+        "import torch\nm = torch.load(p, map_location='cpu')\nprint(m)\n",
+    ],
+)
+def test_libraries_and_scripts_without_a_device_get_no_set_up(source: str) -> None:
+    assert "setup" not in migrated(source, entry=None)
+
+
+PLACES = [
+    ("import torch\nif True:\n    x = f().cuda()\n", 1),
+    ("import torch\ntorch.manual_seed(0)\nimport os\nx = f().cuda()\n", 1),
+    ('"""Doc."""\nimport os\nimport torch\n\nprint(1)\nx = f().cuda()\n', 3),
+    ("import torch\ntry:\n    import a\nexcept ImportError:\n    a = None\nx = f().cuda()\n", 5),
+]
+
+
+@pytest.mark.parametrize(("source", "imports"), PLACES)
+def test_set_up_stands_above_what_computes(source: str, imports: int) -> None:
+    lines = [line for line in migrated(source, entry=True).splitlines() if line]
+    place = lines.index("tpu_runtime.setup()")
+    assert place == imports + 1  # behind the imports, one of them new
+    computing = [n for n, line in enumerate(lines) if ".to(" in line or "manual_seed" in line]
+    assert place < min(computing)
+
+
+def test_set_up_is_not_repeated() -> None:
+    once = migrated(SCRIPT, entry=None)
+    again = run(once, entry=None)
+    assert not again.changed
+    assert once.count("setup()") == 1
+
+
+def test_installed_runtime_brings_no_companion() -> None:
+    bundled, installed = run(SCRIPT, entry=None), run(SCRIPT, entry=None, runtime="installed")
+    assert bundled.companions == {"tpu_runtime"}
+    assert installed.companions == frozenset()
+    assert bundled.source == installed.source
+
+
+def test_a_second_run_still_asks_for_the_companion() -> None:
+    once = run(SCRIPT, entry=None)
+    touched = once.source + b"y = x.cuda()\n"
+    assert run(touched, entry=None).companions == {"tpu_runtime"}
+
+
+# ---- comments and layout -------------------------------------------------------------------------
+
+
+def exact(before: str, after: str) -> None:
+    assert migrated(dedent(before)) == dedent(after)
+
+
+def test_comments_inside_replaced_code_move_above_it() -> None:
+    exact(
+        """\
+        import torch
+        device = torch.device(
+            "cuda"  # fast
+            if torch.cuda.is_available()
+            else "cpu"  # slow
+        )
+        """,
+        """\
+        import torch
+        # fast
+        # slow
+        device = torch.device("jax")
+        """,
+    )
+
+
+def test_comments_above_deleted_statements_stay() -> None:
+    exact(
+        """\
+        import torch
+
+        # one
+        torch.cuda.empty_cache()  # two
+
+        # three
+        x = 1
+        """,
+        """\
+        import torch
+
+        # one
+
+        # three
+        x = 1
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch\nif gpu:\n    # note\n    torch.cuda.empty_cache()\n",
+        "import torch\nif gpu:\n    # note\n    torch.cuda.empty_cache()\ny = 1\n",
+        "import torch\nif gpu:\n    torch.cuda.empty_cache()\n    # note\ny = 1\n",
+        "import torch\nif gpu:\n    if gpu:\n        # note\n        torch.cuda.empty_cache()\n",
+        "import torch\nwith torch.cuda.device(0):  # note\n    x = 1\n",
+        "import torch\nwith torch.cuda.device(0):\n    # note\n    torch.cuda.empty_cache()\n",
+        "import torch\nwith torch.cuda.device(0):\n    x = 1\n    # note\n",
+        "import torch\ndef f():\n    # note\n    torch.cuda.empty_cache()\n",
+        "import torch\ndef f():\n    torch.cuda.empty_cache()\n    # note\n",
+        "# note\nimport torch.backends.cudnn as cudnn\ncudnn.benchmark = True\n",
+        "import torch.backends.cudnn as cudnn\n# note\ncudnn.benchmark = True\n",
+        "import torch\n@torch.compile\n# note\ndef f(x): pass\n",
+    ],
+)
+def test_a_note_survives(source: str) -> None:
+    assert migrated(source).count("# note") == 1
+
+
+def test_blocks_that_lose_all_statements() -> None:
+    exact(
+        """\
+        import torch
+        def f():
+            torch.cuda.empty_cache()
+        try:
+            torch.cuda.empty_cache()
+        except RuntimeError:
+            torch.cuda.empty_cache()
+        for i in r:
+            torch.cuda.empty_cache()
+        if a:
+            b = 1
+        else:
+            torch.cuda.empty_cache()
+        if run():
+            torch.cuda.empty_cache()
+        """,
+        """\
+        import torch
+        def f():
+            pass
+        try:
+            pass
+        except RuntimeError:
+            pass
+        for i in r:
+            pass
+        if a:
+            b = 1
+        else:
+            pass
+        if run():
+            pass
+        """,
+    )
+
+
+def test_a_with_that_goes_leaves_its_body() -> None:
+    exact(
+        """\
+        import torch
+        def f(x):
+            with torch.cuda.device(0), torch.no_grad():
+                a = x.cuda()
+            with torch.cuda.device(x.device):
+                b = (1,
+                  2)
+                if b:
+                    c = 1
+
+            return a
+        """,
+        """\
+        import torch
+        def f(x):
+            with torch.no_grad():
+                a = x.to("jax")
+            b = (1,
+                  2)
+            if b:
+                c = 1
+
+            return a
+        """,
+    )
+
+
+def test_strings_of_several_lines_keep_their_text_when_a_with_goes() -> None:
+    text = "'''\n          a\n    b\n'''"
+    source = f"import torch\nwith torch.cuda.device(0):\n    b = {text}\n"
+    assert migrated(source) == f"import torch\nb = {text}\n"
+
+
+def test_quotes_follow_the_code_around() -> None:
+    exact("a = 'x'\ny = y.cuda()\n", "a = 'x'\ny = y.to('jax')\n")
+    exact('a = "x"\ny = y.cuda()\n', 'a = "x"\ny = y.to("jax")\n')
+    exact("f\"{x.cuda()} {'a'}\"\n", "f\"{x.to('jax')} {'a'}\"\n")
+
+
+def test_columns_count_characters() -> None:
+    source = "é = 'ü✓'; x = x.cuda()\n"
+    found = constructs(run(source))[0]
+    assert (found.range.line, found.range.column) == (1, source.index("cuda") + 1)
+
+
+# ---- input that is not fine ----------------------------------------------------------------------
+
+BAD = [
+    (b"x = = cuda\n", "ERR001"),
+    (b"print 'cuda'\n", "ERR001"),
+    (b"x = 'cuda'\n\0", "ERR001"),
+    (b"# coding: nonsense\nx = 'cuda'\n", "ERR001"),
+    (b"x = 'cuda \xff'\n", "ERR001"),
+    (b"# -*- coding: ascii -*-\nx = 'cuda \xe9'\n", "ERR002"),
+    (b"\xef\xbb\xbf# coding: latin-1\nx = 'cuda'\n", "ERR001"),
+    (b"if a:\n\tx = 1\n        y = 'cuda'\n", "ERR001"),
+    (b"x = " + b"(" * 500 + b"'cuda'" + b")" * 500, "ERR001"),
+    (b"x = " + b"-" * 100_000 + b"'cuda'", "ERR001"),
+]
+
+
+@pytest.mark.parametrize(("source", "code"), BAD)
+def test_bad_input_is_one_error_and_stays(source: bytes, code: str) -> None:
+    result = run(source)
+    assert result.source == source
+    assert result.failed
+    assert codes(list(result.diagnostics)) in ([code], ["ERR002"])
+    assert "\n" not in result.diagnostics[0].message
+
+
+def test_a_syntax_error_says_where() -> None:
+    error = errors(run("import torch\nx.cuda(\ny = = 2\n"))[0]
+    assert error.range.line >= 2
+
+
+def test_deep_nesting_is_no_crash() -> None:
+    for source in (
+        "x = " + "[" * 90 + "x.cuda()" + "]" * 90 + "\n",
+        "x = a" + ".b()" * 400 + ".cuda()\n",
+        "x = " + " + ".join(["x.cuda()"] * 400) + "\n",
+        "".join("    " * i + "if a:\n" for i in range(60)) + "    " * 60 + "x.cuda()\n",
+    ):
+        result = run(source)
+        assert result.source == source.encode() or ".to(" in result.source.decode()
+        assert result.failed or result.changed
+
+
+def test_a_file_without_any_token_is_not_looked_at() -> None:
+    source = b"this is ( not Python\n"
+    result = run(source)
+    assert result.source is source and not result.diagnostics
+
+
+def test_empty_files() -> None:
+    for source in (b"", b"\n", b"# cuda", b"'cuda'", b"\xef\xbb\xbf"):
+        result = run(source, entry=None)
+        assert result.source == source and not errors(result)
+
+
+# ---- as a library --------------------------------------------------------------------------------
+
+
+def test_migrate_source() -> None:
+    result = migrate_source("x = x.cuda()\n", "torch_xla", Config(select=("MOV",)))
+    assert b'x = x.to("xla")\n' in result.source
+    assert result.changed and not result.failed

@@ -1,0 +1,319 @@
+"""Projects: facts that cross files, set-up where it belongs, companions, one run or many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers import DEVICE, TARGETS, read_tree, write_tree
+from migrator import migrate_paths
+from migrator.config import Config
+from migrator.diagnostics import Outcome
+from migrator.run import Report, runtime_files
+
+Files = dict[str, str | bytes]
+
+
+def migrate(
+    root: Path, files: Files, target: str = "torchax", **config: object
+) -> dict[str, str]:
+    """The files of a project after a migration of all of it."""
+    write_tree(root, files)
+    report = migrate_paths([root], target, config=Config(**config))  # type: ignore[arg-type]
+    assert report.exit_code == 0, report.errors or report.failures
+    return results(report, root)
+
+
+def results(report: Report, root: Path) -> dict[str, str]:
+    return {
+        file.path.resolve().relative_to(root.resolve()).as_posix(): file.result.source.decode()
+        for file in report.files
+    }
+
+
+def reported(report: Report) -> list[str]:
+    return [d.construct for _, d in report.diagnostics(Outcome.REPORTED)]
+
+
+HELPER = 'import torch\n\n\ndef get_device():\n    return torch.device("cuda")\n'
+
+
+# ---- facts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("statement", "call"),
+    [
+        ("from utils import get_device", "get_device()"),
+        ("from utils import get_device as gd", "gd()"),
+        ("import utils", "utils.get_device()"),
+        ("from utils import *", "get_device()"),
+    ],
+)
+def test_a_helper_in_another_file_returns_a_device(
+    tmp_path: Path, statement: str, call: str, target: str
+) -> None:
+    """`device.type == "cuda"` is about the helper's device, whatever the variable is called."""
+    main = f'import torch\n{statement}\n\nwhere = {call}\nif where == "cuda":\n    torch.cuda.seed()\n'
+    out = migrate(tmp_path, {"utils.py": HELPER, "main.py": main}, target)
+    assert f'if where == "{DEVICE[target]}":' in out["main.py"]
+
+
+def test_facts_go_through_a_package(tmp_path: Path) -> None:
+    out = migrate(
+        tmp_path,
+        {
+            "pkg/__init__.py": "from .devices import pick\n",
+            "pkg/devices.py": HELPER.replace("get_device", "pick"),
+            "pkg/sub/__init__.py": "",
+            "pkg/sub/use.py": 'from ..devices import pick\nw = pick()\nassert w == "cuda"\n',
+            "main.py": 'from pkg import pick\nw = pick()\nassert w == "cuda"\n',
+            "other.py": 'def pick(): return f()\nw = pick()\nassert w == "cuda"\n',
+        },
+    )
+    assert 'w == "jax"' in out["pkg/sub/use.py"]
+    assert 'w == "jax"' in out["main.py"]
+    assert 'w == "cuda"' in out["other.py"]
+
+
+def test_a_class_of_another_file_is_a_model(tmp_path: Path) -> None:
+    files: Files = {
+        "net.py": "from torch import nn\nclass Net(nn.Module):\n    pass\n",
+        "main.py": "from net import Net\nnet = Net()\nmove = net.cuda\n# cuda\n",
+    }
+    write_tree(tmp_path, files)
+    assert reported(migrate_paths([tmp_path])) == ["net.cuda"]
+
+
+def test_import_cycles_end(tmp_path: Path) -> None:
+    out = migrate(
+        tmp_path,
+        {
+            "a.py": "from b import f\ndef g(): return f()\nx = g().cuda()\n",
+            "b.py": "from a import g\ndef f(): return g()\ny = f().cuda()\n",
+            "c.py": "from c import *\nx = f().cuda()\n",
+        },
+    )
+    assert 'g().to("jax")' in out["a.py"] and 'f().to("jax")' in out["b.py"]
+
+
+def test_a_broken_import_does_not_stop_its_user(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"bad.py": "def cuda(:\n", "main.py": "import bad\nx = f().cuda()\n"})
+    report = migrate_paths([tmp_path / "main.py"])
+    assert not report.failures and report.changed
+
+
+# ---- set-up --------------------------------------------------------------------------------------
+
+LIBRARY = "import torch\n\n\ndef run(x):\n    return x.cuda()\n"
+CLEAN_MAIN = 'import lib\n\nif __name__ == "__main__":\n    lib.run(1)\n'
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_clean_main_that_imports_gpu_code_gets_the_set_up(tmp_path: Path, target: str) -> None:
+    out = migrate(tmp_path, {"lib.py": LIBRARY, "main.py": CLEAN_MAIN}, target)
+    assert out["main.py"].count("tpu_runtime.setup()") == 1
+    assert "import tpu_runtime\n" in out["main.py"]
+    assert "setup" not in out["lib.py"]
+
+
+def test_gpu_code_two_imports_away_counts(tmp_path: Path) -> None:
+    out = migrate(
+        tmp_path,
+        {
+            "a/__init__.py": "",
+            "a/b.py": "from .c import run\n",
+            "a/c.py": LIBRARY,
+            "main.py": "from a import b\nif __name__ == '__main__':\n    b.run(1)\n",
+        },
+    )
+    assert "tpu_runtime.setup()" in out["main.py"]
+    assert all("setup" not in text for name, text in out.items() if name != "main.py")
+
+
+def test_a_clean_main_of_clean_code_stays(tmp_path: Path) -> None:
+    files: Files = {"lib.py": "def run(x): return x\n", "main.py": CLEAN_MAIN}
+    out = migrate(tmp_path, files)
+    assert out == files
+
+
+def test_each_script_is_set_up_and_no_module_that_they_share(tmp_path: Path) -> None:
+    script = "import torch\nfrom lib import run\n\nx = torch.ones(2).cuda()\nrun(x)\n"
+    out = migrate(tmp_path, {"lib.py": LIBRARY, "one.py": script, "two.py": script})
+    assert "setup()" in out["one.py"] and out["one.py"] == out["two.py"]
+    assert "setup()" not in out["lib.py"]
+
+
+def test_a_script_that_imports_training_code_stays_whole(tmp_path: Path) -> None:
+    files: Files = {
+        "trainer.py": "def fit(loss, x):\n    x.cuda()\n    loss.backward()\n",
+        "main.py": "import torch\nimport trainer\nx = torch.ones(2).cuda()\ntrainer.fit(x)\n",
+    }
+    write_tree(tmp_path, files)
+    report = migrate_paths([tmp_path])
+    assert not report.changed
+    assert {d.code for _, d in report.diagnostics(Outcome.REPORTED)} == {"TRN001"}
+    assert not report.companions
+
+
+# ---- the same bytes, however it is called --------------------------------------------------------
+
+PROJECT: Files = {
+    "main.py": "import torch\nfrom pkg.net import Net\nfrom utils import get_device\n\n"
+    "net = Net().to(get_device())\nprint(torch.cuda.device_count())\n",
+    "utils.py": HELPER,
+    "pkg/__init__.py": "",
+    "pkg/net.py": "import torch\nfrom . import ops\n\n\nclass Net(torch.nn.Module):\n"
+    "    def forward(self, x):\n        return ops.move(x.cuda())\n",
+    "pkg/ops.py": "import torch\n\n\ndef move(x):\n    torch.cuda.synchronize()\n    return x\n",
+    "tools/run.py": "import sys\nsys.path.insert(0, '..')\nimport main\n\nif __name__ == '__main__':\n"
+    "    main.go('cuda')\n",
+    "notes.txt": "cuda\n",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("version_control", [True, False])
+def test_one_path_or_all(tmp_path: Path, target: str, version_control: bool) -> None:
+    write_tree(tmp_path, PROJECT)
+    if version_control:
+        (tmp_path / ".git").mkdir()
+    together = results(migrate_paths([tmp_path], target), tmp_path)
+    python = [name for name in PROJECT if name.endswith(".py")]
+    assert sorted(together) == sorted(python)
+    for name in python:
+        alone = migrate_paths([tmp_path / name], target)
+        assert results(alone, tmp_path) == {name: together[name]}
+    given = [tmp_path / name for name in reversed(python)]
+    assert results(migrate_paths(given, target), tmp_path) == together
+    pooled = migrate_paths([tmp_path], target, config=Config(jobs=2))
+    assert results(pooled, tmp_path) == together
+
+
+def test_relative_and_absolute_paths_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tree(tmp_path, PROJECT)
+    absolute = results(migrate_paths([tmp_path]), tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert results(migrate_paths(["."]), tmp_path) == absolute
+    monkeypatch.chdir(tmp_path / "pkg")
+    assert results(migrate_paths(["net.py", "../main.py"]), tmp_path) == {
+        name: absolute[name] for name in ("pkg/net.py", "main.py")
+    }
+
+
+def test_files_are_processed_once_and_in_order(tmp_path: Path) -> None:
+    write_tree(tmp_path, PROJECT)
+    report = migrate_paths([tmp_path, tmp_path / "main.py", tmp_path / "pkg"])
+    paths = [file.path for file in report.files]
+    assert paths == sorted(set(paths))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_second_run_over_a_project_changes_nothing(tmp_path: Path, target: str) -> None:
+    write_tree(tmp_path, PROJECT)
+    assert migrate_paths([tmp_path], target, write=True, allow_dirty=True).changed
+    first = read_tree(tmp_path, runtime=True)
+    again = migrate_paths([tmp_path], target, write=True, allow_dirty=True)
+    assert not again.changed and not again.companions
+    assert read_tree(tmp_path, runtime=True) == first
+
+
+# ---- companions ----------------------------------------------------------------------------------
+
+
+def folders(report: Report, root: Path) -> list[str]:
+    found = {path.resolve().relative_to(root.resolve()).as_posix() for path in report.companions}
+    return sorted({name.partition("tpu_runtime/")[0] for name in found})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_runtime_is_placed_once_per_import_root(tmp_path: Path, target: str) -> None:
+    write_tree(tmp_path, PROJECT)
+    report = migrate_paths([tmp_path], target)
+    assert folders(report, tmp_path) == [""]
+    names = {path.name for path in report.companions}
+    assert names == {Path(name).name for name in runtime_files(target)}
+
+
+def test_two_programs_get_a_runtime_each(tmp_path: Path) -> None:
+    script = "import torch\nfrom lib import run\nprint(torch.cuda.seed(), run(1))\n"
+    library = LIBRARY.replace("x.cuda()", "torch.cuda.initial_seed()")
+    write_tree(
+        tmp_path,
+        {f"{app}/{name}": text for app in "ab" for name, text in (("main.py", script), ("lib.py", library))},
+    )  # fmt: skip
+    (tmp_path / ".git").mkdir()
+    assert folders(migrate_paths([tmp_path]), tmp_path) == ["a/", "b/"]
+    assert folders(migrate_paths([tmp_path / "a" / "lib.py"]), tmp_path) == ["a/"]
+
+
+def test_an_import_from_a_folder_above_is_the_root(tmp_path: Path) -> None:
+    """A library below `src` or a package is imported from the folder of the script."""
+    write_tree(
+        tmp_path,
+        {
+            "train.py": "import torch\nfrom lib.sub import ops\nprint(torch.cuda.seed(), ops.f())\n",
+            "lib/sub/ops.py": "import torch\ndef f(): return torch.cuda.seed()\n",
+            "lib/__init__.py": "",
+            "lib/sub/__init__.py": "",
+        },
+    )
+    (tmp_path / ".git").mkdir()
+    assert folders(migrate_paths([tmp_path]), tmp_path) == [""]
+    assert folders(migrate_paths([tmp_path / "lib" / "sub" / "ops.py"]), tmp_path) == [""]
+
+
+def test_the_runtime_is_no_source_of_the_project(tmp_path: Path) -> None:
+    write_tree(tmp_path, PROJECT)
+    before = len(migrate_paths([tmp_path], write=True, allow_dirty=True).files)
+    assert (tmp_path / "tpu_runtime" / "__init__.py").is_file()
+    assert len(migrate_paths([tmp_path]).files) == before
+
+
+def test_a_new_run_updates_the_runtime(tmp_path: Path) -> None:
+    write_tree(tmp_path, PROJECT)
+    migrate_paths([tmp_path], write=True, allow_dirty=True)
+    module = tmp_path / "tpu_runtime" / "__init__.py"
+    current = module.read_bytes()
+    module.write_bytes(b"# an older version\n")
+    report = migrate_paths([tmp_path], write=True, allow_dirty=True)
+    assert list(report.companions) == [module]
+    assert module.read_bytes() == current
+
+
+def test_another_package_of_that_name_is_not_overwritten(tmp_path: Path) -> None:
+    files: Files = {"main.py": "import torch\ntorch.cuda.seed()\n", "tpu_runtime": "mine\n"}
+    write_tree(tmp_path, files)
+    report = migrate_paths([tmp_path], write=True, allow_dirty=True)
+    assert report.exit_code == 2
+    assert (tmp_path / "tpu_runtime").read_text() == "mine\n"
+
+
+def test_a_package_of_the_user_with_the_runtimes_name_is_not_overwritten(tmp_path: Path) -> None:
+    mine = "def mine(): pass\n"
+    write_tree(
+        tmp_path,
+        {"main.py": "import torch\ntorch.cuda.seed()\n", "tpu_runtime/__init__.py": mine},
+    )
+    report = migrate_paths([tmp_path], write=True, allow_dirty=True)
+    assert report.exit_code == 2
+    assert (tmp_path / "tpu_runtime" / "__init__.py").read_text() == mine
+
+
+def test_an_installed_runtime_is_not_written(tmp_path: Path) -> None:
+    write_tree(tmp_path, PROJECT)
+    report = migrate_paths([tmp_path], config=Config(runtime="installed"))
+    assert report.changed and not report.companions
+
+
+@pytest.mark.parametrize("name", ["tpu_runtime.py", "tpu_runtime/__init__.py"])
+def test_migrated_code_finds_its_runtime_only_where_it_is_needed(tmp_path: Path, name: str) -> None:
+    """Files that only need words of the target itself bring no runtime."""
+    write_tree(tmp_path, {"lib.py": "def f(x):\n    return x.cuda()\n"})
+    report = migrate_paths([tmp_path])
+    assert report.changed and not report.companions
+    assert not (tmp_path / name).exists()
