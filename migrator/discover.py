@@ -35,7 +35,8 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Found:
     seen: set[Path] = set()
     for path in paths:
         candidates = _walk(path, exclude, found) if path.is_dir() else [path]
-        for file in candidates:
+        # a link beside its target is the same file: the target wins
+        for file in sorted(candidates, key=lambda file: (file.is_symlink(), file)):
             real = file.resolve()
             if real not in seen:
                 seen.add(real)
@@ -84,11 +85,13 @@ def _excluded(path: Path, top: Path, patterns: Sequence[str]) -> bool:
 
 
 def project_root(path: Path) -> Path:
-    """The top of the version-controlled tree around `path`, else its folder."""
+    """The top of the version-controlled tree around `path`, else the folder of its package."""
     folder = path if path.is_dir() else path.parent
     for candidate in (folder, *folder.parents):
         if (candidate / ".git").exists():
             return candidate
+    while (folder / "__init__.py").exists() and folder.parent != folder:
+        folder = folder.parent
     return folder
 
 

@@ -138,18 +138,23 @@ class ProjectFacts:
     def resolve(self, module: str) -> Path | None:
         """The project file of a module as this file imports it (`utils.dist`, `..models`)."""
         level = len(module) - len(module.lstrip("."))
-        parts = [p for p in module.lstrip(".").split(".") if p]
         if level:
             folder = self.path.parent
             for _ in range(level - 1):
                 folder = folder.parent
-            return self._module(folder, parts)
+            return self._module(folder, [p for p in module.lstrip(".").split(".") if p])
+        found = self._absolute(module)
+        return found[0] if found else None
+
+    def _absolute(self, module: str) -> tuple[Path, Path] | None:
+        """The file of an absolute import, and the folder on `sys.path` that it was found from."""
+        parts = module.split(".")
         folder = self.path.parent
         while True:
             for base in (folder, folder / "src"):
                 found = self._module(base, parts)
                 if found is not None and found != self.path:
-                    return found
+                    return found, base
             if folder == self.root or self.root not in folder.parents:
                 return None
             folder = folder.parent
@@ -219,25 +224,23 @@ class ProjectFacts:
     def import_root(self) -> Path:
         """The folder that must be on `sys.path` for this file's imports to work.
 
-        A script's own folder; for a module, the folder from which a project file imports it,
-        else the folder above its outermost package.
+        For a module, the folder of the program that imports it; for a program, the folder that its
+        own project imports are found from, which is its own unless it changes `sys.path`.
         """
         source = self.reader.read(self.path) or b""
-        folder = self.path.parent
-        if _MAIN_GUARD.search(source):
-            return (
-                folder if "__init__.py" not in self.reader.list(folder) else self._above_package()
-            )
-        at = folder
-        while True:
+        at = self.path.parent
+        while not _MAIN_GUARD.search(source):
             package = "__init__.py" in self.reader.list(at)  # never on sys.path itself
             for name in () if package else sorted(self.reader.list(at)):
                 if name.endswith(".py") and at / name != self.path:
                     if self.path in self.reached(at / name):
                         return at
             if at == self.root or self.root not in at.parents:
-                return self._above_package()
+                break
             at = at.parent
+        absolute = (m for m in _imported_modules(source) if not m.startswith("."))
+        bases = [found[1] for found in map(self._absolute, absolute) if found]
+        return min(bases, key=lambda base: len(base.parts)) if bases else self._above_package()
 
     def _above_package(self) -> Path:
         folder = self.path.parent

@@ -89,14 +89,10 @@ def _anchor(names: Names) -> tuple[ast.stmt | None, bool]:
         if _imports_torch(statement) and names.function(statement) is None:
             if names.enclosing_class(statement) is None:
                 return statement, _shares_line(names, statement)
-    last: ast.stmt | None = None
-    for top in names.tree.body:
-        if not isinstance(top, ast.Import | ast.ImportFrom) and not _is_docstring(top):
-            break
-        last = top
-    if last is not None:
-        return last, False
-    return (names.tree.body[0] if names.tree.body else None), True
+    definitions: set[ast.AST] = {
+        s for s in names.tree.body if isinstance(s, ast.FunctionDef | ast.ClassDef)
+    }
+    return last_import(names, definitions), False
 
 
 def _imports_torch(statement: ast.Import | ast.ImportFrom) -> bool:

@@ -237,8 +237,11 @@ def _companions(
     for file in report.files:
         if RUNTIME in file.result.companions:
             path = file.path.resolve()
-            root = ProjectFacts(path, project_root(path), disk, cache).import_root()
             top = roots[0].resolve() if roots[0].is_dir() else roots[0].resolve().parent
+            project = project_root(path)
+            if project != top and top in project.parents:
+                project = top  # without version control, what was given is the project
+            root = ProjectFacts(path, project, disk, cache).import_root()
             if copied and root != top and top not in root.parents:
                 root = top  # a copy can not reach above itself
             folders[_as_given(root, file.path)] = None

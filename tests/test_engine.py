@@ -366,7 +366,7 @@ def test_a_with_that_goes_leaves_its_body() -> None:
             with torch.no_grad():
                 a = x.to("jax")
             b = (1,
-                  2)
+              2)
             if b:
                 c = 1
 

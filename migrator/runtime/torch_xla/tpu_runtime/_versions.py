@@ -11,7 +11,7 @@ def check() -> None:
     import torch
 
     try:
-        pass
+        import torch_xla.runtime  # noqa: F401
     except Exception as error:  # a torch_xla of another torch fails with undefined symbols
         raise ImportError(
             f"tpu_runtime (torch_xla) cannot import torch_xla beside torch {torch.__version__} "

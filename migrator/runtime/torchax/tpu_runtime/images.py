@@ -6,6 +6,7 @@ ends the process (segmentation fault). After `setup` it works; this needs no tor
 
 import io
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,7 @@ def decode_image(
             raise RuntimeError("expected a 1-dim uint8 tensor of encoded bytes")
         data = source.cpu().numpy().tobytes()
     else:
-        with open(source, "rb") as file:
-            data = file.read()
+        data = Path(source).read_bytes()
     try:
         image = Image.open(io.BytesIO(data), formats=_FORMATS)
     except OSError as error:
