@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from migrator import __version__
-from migrator.config import Config, UsageError, load
+from migrator.config import Config, UsageError, check_codes, load
 from migrator.targets import targets
 
 if TYPE_CHECKING:
@@ -34,18 +34,22 @@ class _Group(click.Group):
         formatter.write_usage(ctx.command_path, "PATH... --target torchax|torch_xla [OPTIONS]")
         formatter.write_usage(ctx.command_path, "COMMAND [ARGS]...", prefix="       ")
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options of the default command are this program's options."""
+        options = [
+            p for p in (*migrate.params, *self.get_params(ctx)) if p.param_type_name == "option"
+        ]
+        records = [p.get_help_record(ctx) for p in options]
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in records if record is not None])
+        self.format_commands(ctx, formatter)
+
 
 def _codes(
     ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
     codes = tuple(c.strip() for part in value for c in part.split(",") if c.strip())
-    if not codes:
-        return ()
-    from migrator.rule import registry
-
-    for code in codes:
-        if not any(known.startswith(code) for known in registry().rules):
-            raise click.BadParameter(f"no rule begins with {code!r} (see: tpu-migrate rules)")
+    check_codes(codes, f"--{parameter.name}")
     return codes
 
 
@@ -55,8 +59,7 @@ def cli() -> None:
     """Rewrite GPU PyTorch source so that it runs on a TPU.
 
     PATH... are Python files or folders, or `-` for standard input. Files are rewritten in place,
-    only if they change and only if git holds what they are now. See `tpu-migrate migrate --help`
-    for all options.
+    only if they change and only if git holds what they are now.
     """
 
 
@@ -116,10 +119,11 @@ def migrate(
         raise UsageError(f"no target given: --target {names}, or target in [tool.tpu-migrate]")
     if sum((bool(output), diff, check)) > 1:
         raise UsageError("choose one of -o, --diff and --check")
+    how = {"quiet": quiet, "verbose": verbose, "statistics": statistics}
     if standard_input:
         if output:
             raise UsageError("-o needs a PATH, not standard input")
-        sys.exit(_filter(config, diff=diff, check=check, strict=strict))
+        sys.exit(_filter(config, diff=diff, check=check, strict=strict, form=form, **how))
     from migrator.run import migrate_paths
 
     write = not (diff or check or output)
@@ -133,8 +137,7 @@ def migrate(
 
         click.echo(json.render(report, statistics))
     else:
-        _show(report, diff=diff, written=write or bool(output), quiet=quiet, verbose=verbose,
-              statistics=statistics)  # fmt: skip
+        _show(report, diff=diff, written=write or bool(output), **how)
     sys.exit(report.check_code(strict) if diff or check else report.exit_code)
 
 
@@ -148,30 +151,33 @@ def _show(report: Report, *, diff: bool, written: bool, **how: bool) -> None:
         if sys.stdout.isatty():
             console.show_diff(report, _console())
         else:
-            sys.stdout.buffer.write("".join(unified(report)).encode("utf-8", "surrogateescape"))
+            sys.stdout.buffer.write(b"".join(unified(report)))
             sys.stdout.flush()
     console.render(report, _console(stderr=diff), written=written, **how)
 
 
-def _filter(config: Config, *, diff: bool, check: bool, strict: bool) -> int:
+def _filter(
+    config: Config, *, diff: bool, check: bool, strict: bool, form: str, **how: bool
+) -> int:
     """Standard input to standard output, what is to be said to standard error."""
-    from migrator.config import UsageError as Refused
     from migrator.engine import migrate as migrate_bytes
-    from migrator.report import console
+    from migrator.report import console, json
     from migrator.report.diff import unified
     from migrator.run import FileReport, Report, find_target
 
-    if config.target is None:
-        raise Refused("no target given")
+    assert config.target is not None
     source = sys.stdin.buffer.read()
     result = migrate_bytes(source, find_target(config.target), config.options)
     report = Report(config.target, [FileReport(Path("<stdin>"), result)])
     if diff:
-        sys.stdout.buffer.write("".join(unified(report)).encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.write(b"".join(unified(report)))
     elif not check:
         sys.stdout.buffer.write(result.source)
     sys.stdout.flush()
-    console.render(report, _console(stderr=True), written=not (diff or check), quiet=False)
+    if form == "json":
+        click.echo(json.render(report, how["statistics"]), err=not check)
+    else:
+        console.render(report, _console(stderr=True), written=not (diff or check), **how)
     return report.check_code(strict) if diff or check else report.exit_code
 
 

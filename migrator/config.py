@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,15 @@ def load(start: Path) -> Config:
     return Config()
 
 
+def check_codes(codes: Iterable[str], where: str) -> None:
+    """Raise UsageError for a code that no rule begins with."""
+    from migrator.rule import registry
+
+    for code in codes:
+        if not any(known.startswith(code) for known in registry().rules):
+            raise UsageError(f"{where}: no rule begins with {code!r} (see: tpu-migrate rules)")
+
+
 def _checked(table: Any, file: Path) -> Config:
     where = f"{file}: [tool.tpu-migrate]"
     if not isinstance(table, dict):
@@ -73,13 +83,17 @@ def _checked(table: Any, file: Path) -> Config:
             raise UsageError(f"{where} has an unknown key {key!r} (known: {known})")
         expected = str(types[name])
         if expected.startswith("tuple"):
-            if isinstance(value, str) or not all(isinstance(v, str) for v in value):
+            if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
                 raise UsageError(f"{where} {key} must be a list of strings")
             value = tuple(value)
+            if name in ("select", "ignore"):
+                check_codes(value, f"{where} {key}")
         elif expected == "bool" and not isinstance(value, bool):
             raise UsageError(f"{where} {key} must be true or false")
         elif expected == "int" and (isinstance(value, bool) or not isinstance(value, int)):
             raise UsageError(f"{where} {key} must be a whole number")
+        elif name == "jobs" and value < 1:
+            raise UsageError(f"{where} {key} must be 1 or more")
         elif expected.startswith("str") and not isinstance(value, str):
             raise UsageError(f"{where} {key} must be a string")
         if name in _CHOICES and value not in _CHOICES[name]:

@@ -37,7 +37,7 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Found:
         candidates = _walk(path, exclude, found) if path.is_dir() else [path]
         # a link beside its target is the same file: the target wins
         for file in sorted(candidates, key=lambda file: (file.is_symlink(), file)):
-            real = file.resolve()
+            real = _real(file)
             if real not in seen:
                 seen.add(real)
                 found.files.append(file)
@@ -62,6 +62,13 @@ def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
         for name in files:
             if name.endswith(".py") and not _excluded(at / name, top, exclude):
                 yield at / name
+
+
+def _real(file: Path) -> Path:
+    try:
+        return file.resolve()
+    except (OSError, RuntimeError):  # a link to itself: reported when it is read
+        return file
 
 
 def is_bundled_runtime(folder: Path) -> bool:

@@ -320,6 +320,7 @@ class _Editor(cst.CSTTransformer):
         if edit is not None:
             self.made.add(edit)
             result = self._edited(edit, original, updated)
+        result = _bracketed(result, original)
         hole = self.places.holes.get(id(original))
         if hole is not None:
             self.kept[hole] = result
@@ -425,6 +426,58 @@ class _Editor(cst.CSTTransformer):
 
 
 _REMOVED = cst.Name("removed")
+
+
+_ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseString, cst.List, cst.Tuple,
+          cst.Dict, cst.Set, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp,
+          cst.BaseNumber, cst.Ellipsis)  # fmt: skip
+_LOOSE = (cst.Lambda, cst.IfExp, cst.NamedExpr, cst.Yield)
+_POSTFIX: dict[Any, str] = {
+    cst.Attribute: "value",
+    cst.Call: "func",
+    cst.Subscript: "value",
+    cst.Await: "expression",
+}
+_OPERANDS: dict[Any, tuple[str, ...]] = {
+    cst.BinaryOperation: ("left", "right"), cst.BooleanOperation: ("left", "right"),
+    cst.UnaryOperation: ("expression",), cst.Comparison: ("left",),
+    cst.ComparisonTarget: ("comparator",), cst.IfExp: ("body", "test"),
+}  # fmt: skip
+
+
+def _bracketed(node: Any, original: Any) -> Any:
+    """The node with brackets around new children that would be read otherwise without them."""
+    kind = type(node)
+    if kind in _POSTFIX:
+        field_name = _POSTFIX[kind]
+        child = getattr(node, field_name)
+        number = kind is cst.Attribute and isinstance(child, cst.BaseNumber)
+        if child is not getattr(original, field_name, None):
+            if number or not isinstance(child, _ATOMS):
+                return _with_brackets(node, field_name, child)
+    for field_name in _OPERANDS.get(kind, ()):
+        child = getattr(node, field_name)
+        if child is getattr(original, field_name, None) or isinstance(child, _ATOMS):
+            continue
+        weak = isinstance(child, cst.Comparison | cst.UnaryOperation | cst.BinaryOperation)
+        negation = kind is cst.UnaryOperation and isinstance(node.operator, cst.Not)
+        if weak and (kind in (cst.BooleanOperation, cst.IfExp) or negation):
+            continue
+        if kind is cst.IfExp and not isinstance(child, _LOOSE):
+            continue
+        if type(child) is type(getattr(original, field_name, None)) and not isinstance(
+            child, _LOOSE
+        ):
+            continue  # only something inside of it is new
+        node = _with_brackets(node, field_name, child)
+    return node
+
+
+def _with_brackets(node: Any, field_name: str, child: Any) -> Any:
+    if child.lpar:
+        return node
+    bracketed = child.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    return node.with_changes(**{field_name: bracketed})
 
 
 def _leading(statement: Any) -> list[cst.EmptyLine]:
@@ -607,14 +660,8 @@ class _Fill(cst.CSTTransformer):
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> Any:
         return self.filling.get(updated_node.value, updated_node)
 
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> Any:
-        value = updated_node.value
-        if isinstance(original_node.value, cst.Name) and original_node.value.value in self.filling:
-            atoms = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.SimpleString)
-            if not isinstance(value, atoms) and not value.lpar:
-                value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-                return updated_node.with_changes(value=value)
-        return updated_node
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        return _bracketed(super().on_leave(original_node, updated_node), original_node)
 
 
 def _fill(template: str, filling: dict[str, Any]) -> Any:

@@ -28,7 +28,7 @@ from migrator.facts import ProjectFacts
 from migrator.flow import Flow
 from migrator.formats import python
 from migrator.inventory import Construct
-from migrator.names import Names
+from migrator.names import Names, dotted
 from migrator.options import Options
 from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule, registry
 from migrator.suppress import Suppressions
@@ -268,10 +268,38 @@ def _allowed(context: Context, rule: Rule, rewrite: Rewrite) -> Decision:
     safety = rewrite.safety or rule.safety
     if safety is Safety.DISPLAY_ONLY or (safety is Safety.UNSAFE and not options.unsafe):
         return Report(f"{rewrite.note or rule.summary} (rewritten with --unsafe)")
+    lost = _lost_call(context, rewrite.edits)
+    if lost is not None:
+        text = context.source.code(lost)
+        return Report(f"the rewrite would drop the call {text}; move it to a line of its own")
     taken = imports.taken_names(context.names, rewrite.requires)
     if taken:
         return Report(f"the rewrite needs the name `{taken[0]}`, which this file uses otherwise")
     return rewrite
+
+
+_QUERIES = re.compile(r"^(?:get|is|has)_|rank|device|gpu|world_size|cuda|environ", re.I)
+_PURE = frozenset({
+    "int", "str", "float", "bool", "len", "min", "max", "getattr", "hasattr", "isinstance", "type",
+    "super", "os.getenv", "os.environ.get", "format", "get", "join", "list", "tuple", "dict",
+    "range", "map",
+})  # fmt: skip
+
+
+def _lost_call(context: Context, edits: Sequence[Edit]) -> ast.Call | None:
+    """A call that an edit drops although it may do something, other than the rewritten one."""
+    for edit in edits:
+        for node in covered(edit):
+            if not isinstance(node, ast.Call) or node is edit.node:
+                continue
+            name = context.names.qualified(node.func) or dotted(node.func) or ""
+            last = name.rpartition(".")[2]
+            if isinstance(node.func, ast.Attribute):
+                last = node.func.attr
+            known = name.startswith("torch.") or name in _PURE or last in _PURE
+            if not known and not _QUERIES.search(last):
+                return node
+    return None
 
 
 def _place(context: Context, construct: Construct) -> Range:

@@ -49,13 +49,28 @@ class FileFacts:
     names: Names
     flow: Flow
     uses_device: bool
+    trains_on: int | None  # the line of the first backward pass
 
 
 def collect(tree: ast.Module) -> FileFacts:
     """The facts of one parsed file, without those of its imports."""
     names = Names(tree)
     flow = Flow(names)
-    return FileFacts(names, flow, any(map(inventory.uses_device, inventory.find(names, flow))))
+    uses_device = any(map(inventory.uses_device, inventory.find(names, flow)))
+    return FileFacts(names, flow, uses_device, backward_line(names))
+
+
+def backward_line(names: Names) -> int | None:
+    """The line of the first backward pass, None in a file that does not train.
+
+    A custom gradient (a method `backward` that calls others) is no training.
+    """
+    for node in names.order:
+        if isinstance(node, ast.Attribute) and node.attr == "backward" and names.call_of(node):
+            function = names.function(node)
+            if function is None or function.name != "backward":
+                return node.lineno
+    return None
 
 
 def is_script(names: Names) -> bool | None:
@@ -202,8 +217,7 @@ class ProjectFacts:
 
     def trains(self) -> Path | None:
         """A file with a backward pass that this one imports, directly or not."""
-        sources = ((path, self.reader.read(path) or b"") for path in self.reached())
-        return next((path for path, source in sources if _BACKWARD.search(source)), None)
+        return next((path for path in self.reached() if self.cache.trains(path)), None)
 
     def may_start_gpu_code(self, source: bytes) -> bool:
         """A cheap answer for files without any token: a script that imports GPU modules."""
@@ -279,6 +293,13 @@ class ProjectCache:
                 with suppress(SyntaxError, ValueError, RecursionError):
                     self._facts[path] = collect(ast.parse(decode(source).text))
         return self._facts[path]
+
+    def trains(self, path: Path) -> bool:
+        """True for a file with a backward pass."""
+        if not _BACKWARD.search(self.reader.read(path) or b""):
+            return False
+        facts = self.facts(path)
+        return facts is not None and facts.trains_on is not None
 
     def uses_device(self, path: Path) -> bool:
         """True for a file with GPU code, or with what a migration made of it."""

@@ -68,9 +68,9 @@ _DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")
 class Construct:
     """One GPU construct. `kind` and `key` choose the handlers; `node` is what they look at.
 
-    kinds: name (key: qualified name), method (attribute), keyword (argument), string (`cuda`),
-    tensor_type (a string that names a torch.cuda type), library (top-level module), star (module
-    that a star import takes everything from).
+    kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
+    keyword (argument), string (`cuda`), tensor_type (a string that names a torch.cuda type),
+    library (top-level module), star (module that a star import takes everything from).
     """
 
     kind: str
@@ -78,17 +78,24 @@ class Construct:
     node: ast.AST
 
 
-# Constructs of programs that may never touch a device.
-_NEUTRAL = frozenset({
-    "torch.load", "torch.save", "torch.compile", "torch.inference_mode", "torch.set_default_dtype",
-    "torch.set_float32_matmul_precision", "torchvision.io.decode_image", "pin_memory",
-    "torchvision.io.read_image", "pin_memory_device", "non_blocking", "half", "torch.Generator",
-})  # fmt: skip
+_DEVICE_METHODS = frozenset({"cuda", "to", "type", "is_cuda", "get_device", "device"})
+_DEVICE_NAMES = (
+    "torch.cuda", "torch.accelerator", "torch.amp", "torch.autocast", "torch.device",
+    "torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.nn.DataParallel",
+    "torch.set_default_device",
+)  # fmt: skip
 
 
 def uses_device(construct: Construct) -> bool:
-    """True for a construct that makes its program one that runs on a device."""
-    return construct.kind != "library" and construct.key not in _NEUTRAL
+    """True for a construct that makes its program one that runs on a device.
+
+    Checkpoints, flags of libraries, extensions or `inference_mode` alone do not.
+    """
+    if construct.kind == "name":
+        return construct.key.startswith(_DEVICE_NAMES)
+    if construct.kind in ("method", "keyword"):
+        return construct.key in _DEVICE_METHODS
+    return construct.kind in ("string", "tensor_type")
 
 
 def find(names: Names, flow: Flow) -> Iterator[Construct]:
@@ -106,7 +113,7 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                     continue
                 construct = _reference(names, flow, node)
                 if construct is not None:
-                    if construct.kind == "name" and isinstance(node, ast.Attribute):
+                    if construct.kind in ("name", "store") and isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     yield construct
             case ast.Constant(value=str()) if node not in docstrings:
@@ -142,7 +149,10 @@ def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Cons
     qualname = names.qualified(node)
     if qualname is not None:
         if qualname in NAMES or qualname.startswith(PREFIXES):
-            return Construct("name", qualname, node)
+            stored = not isinstance(node.ctx, ast.Load) and not qualname.startswith(
+                "torch.backends."
+            )
+            return Construct("store" if stored else "name", qualname, node)
         if qualname in ("torch.device", "torch.Generator"):
             return _device_call(names, flow, node, qualname)
         if qualname.startswith("torch."):

@@ -133,12 +133,12 @@ class Context:
     def device_string(self, near: ast.AST | None = None) -> str:
         return self.quoted(self.target.device, near)
 
-    def module_name(self, module: str) -> str:
-        """How this file spells an imported module, e.g. `th` for torch."""
+    def torch(self) -> tuple[str, tuple[str, ...]]:
+        """How this file spells torch (`th`), and what has to be imported for it."""
         for name, bindings in self.names.top.bindings.items():
-            if any(b.kind == "import" and b.qualname == module for b in bindings):
-                return name
-        return module
+            if any(b.kind == "import" and b.qualname == "torch" for b in bindings):
+                return name, ()
+        return "torch", ("torch",)
 
     def is_statement(self, node: ast.expr) -> bool:
         return isinstance(self.names.parents.get(node), ast.Expr)

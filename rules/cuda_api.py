@@ -230,6 +230,12 @@ def other(ctx: Context, found: Construct) -> Decision:
     return Report(_REASONS.get(name, f"torch.cuda.{name} has no counterpart on a TPU"))
 
 
+@OTHER.on("store", "torch*")
+def replaced(ctx: Context, found: Construct) -> Decision:
+    statement = ctx.names.statement(found.node)
+    return Report(f"the program replaces {found.key} itself", whole=statement)
+
+
 @OTHER.on("star", "torch.cuda*", "torch.amp*", "torch.accelerator*", "torch.distributed*")
 def star_import(ctx: Context, found: Construct) -> Decision:
     return Report("what a star import brings can not be told apart; import the names one by one")

@@ -92,12 +92,12 @@ DEFAULT = Rule(
     code="DEV004",
     name="default-device",
     summary="a process-wide default device or tensor type names CUDA",
-    why="""torch_xla takes a default device. Under torchax it would also catch the CPU code of
-data loaders and samplers, which then fails, so there a person has to give each factory its
-device.""",
+    why="""Both targets take their device as the default one (torchax through the runtime). The
+older set_default_tensor_type takes CUDA types only, and has no counterpart.""",
     examples=(
         Example(
             'import torch\ntorch.set_default_device("cuda")\n',
+            torchax='import torch\ntorch.set_default_device("jax")\n',
             torch_xla='import torch\ntorch.set_default_device("xla")\n',
         ),
         Example('import torch\ntorch.set_default_tensor_type("torch.FloatTensor")\n'),
@@ -136,10 +136,11 @@ def _at_import(ctx: Context, node: ast.AST) -> tuple[str, ...]:
     return () if runs_later or ctx.options.entry is not False or ctx.project is None else (RUNTIME,)
 
 
-def device_object_word(ctx: Context) -> Word:
+def device_object_word(ctx: Context, near: ast.AST) -> Word:
     """The target's device object, spelled out."""
-    text = f"{ctx.module_name('torch')}.device({ctx.device_string()})"
-    return ctx.target.device_object or Word(text)
+    torch, requires = ctx.torch()
+    word = Word(f"{torch}.device({ctx.device_string(near)})", requires)
+    return ctx.target.device_object or word
 
 
 def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
@@ -148,7 +149,7 @@ def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
     if call is not None:
         return device_object(ctx, call, near)
     if ctx.flow.kind(node) & Kind.DEVICE:
-        word = device_object_word(ctx)
+        word = device_object_word(ctx, near)
         return Rewrite([Replace(node, word.code)], [*word.requires, *_at_import(ctx, node)])
     return Rewrite([Replace(node, ctx.device_string(near))])
 
@@ -202,20 +203,17 @@ def to_index(ctx: Context, found: Construct) -> Decision:
 @INDEX.on("keyword", "device")
 def device_keyword(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.keyword)
-    return Rewrite([Replace(found.node.value, ctx.device_string())])
+    return Rewrite([Replace(found.node.value, ctx.device_string(found.node))])
 
 
 @DEFAULT.on("name", "torch.set_default_device")
 def default_device(ctx: Context, found: Construct) -> Decision:
-    reason = ctx.target.unsupported.get("set_default_device")
     call = ctx.names.call_of(found.node)
     device = argument(call, 0, "device") if call else None
     if device is None:
         return Report("torch.set_default_device itself is passed on")
     if ctx.flow.kind(device) == Kind.CPU:
         return Keep("names the CPU")
-    if reason:
-        return Report(reason, whole=call)
     if ctx.flow.kind(device) & Kind.DEVICE_STRING:
         return Rewrite([Replace(device, ctx.device_string(device))])
     return Keep("takes the target's device")

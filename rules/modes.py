@@ -73,15 +73,15 @@ _RENAMED = {"current_device_index": "current_device", "current_device_idx": "cur
 def inference_mode(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
-    torch = ctx.module_name("torch")
+    torch, requires = ctx.torch()
     call = ctx.names.call_of(node)
     if call is None:
-        return Rewrite([Replace(node, f"{torch}.no_grad")], ("torch",))
+        return Rewrite([Replace(node, f"{torch}.no_grad")], requires)
     mode = argument(call, 0, "mode")
     if mode is None:
-        return Rewrite([Replace(node, f"{torch}.no_grad")], ("torch",))
+        return Rewrite([Replace(node, f"{torch}.no_grad")], requires)
     if isinstance(mode, ast.Constant) and mode.value is True:
-        return Rewrite([Replace(call, f"{torch}.no_grad()")], ("torch",))
+        return Rewrite([Replace(call, f"{torch}.no_grad()")], requires)
     return Report("inference_mode with a variable mode; use torch.set_grad_enabled(not mode)")
 
 
@@ -129,6 +129,6 @@ def _current(ctx: Context, call: ast.Call) -> Decision:
     """`current_accelerator()`, also as `….type` and `… if … else …`, `… or torch.device("cpu")`."""
     parent = ctx.parent(call)
     if isinstance(parent, ast.Attribute) and parent.attr == "type":
-        return Rewrite([Replace(parent, ctx.device_string())])
-    word = device_object_word(ctx)
+        return Rewrite([Replace(parent, ctx.device_string(call))])
+    word = device_object_word(ctx, call)
     return Rewrite([Replace(call, word.code)], word.requires)

@@ -168,6 +168,8 @@ def unbound_cuda(ctx: Context, found: Construct) -> Decision:
     assert isinstance(node, ast.expr)
     if ctx.names.call_of(node) is not None:
         return Report("an unbound call; write it as a method of its first argument")
+    if isinstance(ctx.parent(node), ast.Attribute):
+        return Report("only looked at")
     return Rewrite([Replace(node, f"lambda x: x.to({ctx.device_string(node)})")])
 
 
@@ -175,21 +177,9 @@ def unbound_cuda(ctx: Context, found: Construct) -> Decision:
 def is_cuda(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.Attribute)
+    if ctx.names.call_of(node) is not None:
+        return Report("is_cuda is called, so it is not that of a tensor")
     text = f"{{x}}.device.type == {ctx.device_string(node)}"
-    parent = ctx.parent(node)
-    plain = (
-        ast.If,
-        ast.While,
-        ast.Assign,
-        ast.Return,
-        ast.Assert,
-        ast.BoolOp,
-        ast.IfExp,
-        ast.keyword,
-    )
-    negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
-    if not (isinstance(parent, plain) or negated or isinstance(parent, ast.Call)):
-        text = f"({text})"
     return Rewrite([Replace(node, text, {"x": node.value})])
 
 
@@ -228,9 +218,9 @@ def type_method(ctx: Context, found: Construct) -> Decision:
         name = str(kind.value)
     dtype = DTYPES.get(name.rpartition(".")[2]) if name.startswith("torch.cuda.") else None
     if dtype is not None:
-        torch = ctx.module_name("torch")
+        torch, requires = ctx.torch()
         text = f"{{x}}.to({ctx.device_string(kind)}, {torch}.{dtype})"
-        return Rewrite([Replace(call, text, {"x": node.value})])
+        return Rewrite([Replace(call, text, {"x": node.value})], requires)
     holes = {"x": node.value, "kind": kind}
     return Rewrite([Replace(call, f"{RUNTIME}.cast({{x}}, {{kind}})", holes)], (RUNTIME,))
 

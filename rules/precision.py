@@ -231,10 +231,13 @@ def autocast(ctx: Context, found: Construct) -> Decision:
     word = ctx.target.autocast
     holes = {"enabled": enabled} if enabled is not None else {}
     arguments = [*ctx.target.autocast_arguments, *(["enabled={enabled}"] if holes else [])]
-    code = f"{word.code}({', '.join(arguments)})".replace("{torch}", ctx.module_name("torch"))
+    torch, requires = ctx.torch()
+    if "{torch}" not in word.code:
+        requires = word.requires
+    code = f"{word.code}({', '.join(arguments)})".replace("{torch}", torch)
     code = code.replace("{device}", ctx.device_string(call))
     note = "" if name == "torch.bfloat16" else "float16 becomes bfloat16"
-    return Rewrite([Replace(call, code, holes)], word.requires, note=note)
+    return Rewrite([Replace(call, code, holes)], requires, note=note)
 
 
 def _bare_autocast(ctx: Context, node: ast.expr) -> Decision:
@@ -253,9 +256,9 @@ def scaler(ctx: Context, found: Construct) -> Decision:
         if isinstance(ctx.parent(node), ast.arg | ast.AnnAssign | ast.BinOp | ast.Subscript):
             return Keep("a type annotation")
         return Report("the class itself is passed on; make a scaler with enabled=False")
-    torch = ctx.module_name("torch")
+    torch, requires = ctx.torch()
     cpu = ctx.quoted("cpu", call)
-    return Rewrite([Replace(call, f"{torch}.amp.GradScaler({cpu}, enabled=False)")], ("torch",))
+    return Rewrite([Replace(call, f"{torch}.amp.GradScaler({cpu}, enabled=False)")], requires)
 
 
 @HALF.on("method", "half")

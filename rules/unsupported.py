@@ -1,7 +1,6 @@
 """What stays for a person: CUDA-only libraries, distributed code, training loops."""
 
-import ast
-
+from migrator.facts import backward_line
 from migrator.inventory import CUDA_LIBRARIES, Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
@@ -89,19 +88,12 @@ def extension(ctx: Context, found: Construct) -> Decision:
 
 @TRAINING.on("file", "gate")
 def training(ctx: Context, found: Construct) -> Decision | None:
-    for node in ctx.names.order:
-        if (
-            isinstance(node, ast.Attribute)
-            and node.attr == "backward"
-            and ctx.names.call_of(node) is not None
-            and not (
-                isinstance(node.value, ast.Call) and ctx.names.qualified(node.value.func) == "super"
-            )
-        ):
-            return Report(
-                f"this file trains (backward on line {node.lineno}); training loops are not "
-                "rewritten yet, so the whole file stays"
-            )
+    line = backward_line(ctx.names)
+    if line is not None:
+        return Report(
+            f"this file trains (backward on line {line}); training loops are not rewritten yet, "
+            "so the whole file stays"
+        )
     trains = ctx.project.trains() if ctx.project is not None else None
     if trains is not None:
         return Report(

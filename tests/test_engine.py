@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 from textwrap import dedent
 
 import pytest
+from helpers import (
+    DEVICE,
+    TARGETS,
+    assert_sound,
+    codes,
+    constructs,
+    errors,
+    migrated,
+    outcomes,
+    run,
+)
 
-from helpers import DEVICE, TARGETS, assert_sound, codes, constructs, errors, migrated, outcomes, run
 from migrator import migrate_source
 from migrator.config import Config
 
 # ---- selection -----------------------------------------------------------------------------------
 
-MIXED = "import torch\nx = x.cuda()\ntorch.cuda.empty_cache()\ntorch.backends.cudnn.benchmark = True\n"
+MIXED = (
+    "import torch\nx = x.cuda()\ntorch.cuda.empty_cache()\ntorch.backends.cudnn.benchmark = True\n"
+)
 
 
 def test_select_and_ignore_by_prefix() -> None:
@@ -52,7 +65,13 @@ def test_unsafe_edits_are_made_on_request_only() -> None:
 
 @pytest.mark.parametrize(
     "comment",
-    ["ignore", "ignore[MOV001]", "ignore[MOV]", "ignore[CUD002, MOV001]", "ignore[CUD002,MOV]  why"],
+    [
+        "ignore",
+        "ignore[MOV001]",
+        "ignore[MOV]",
+        "ignore[CUD002, MOV001]",
+        "ignore[CUD002,MOV]  why",
+    ],
 )
 def test_line_comment(comment: str) -> None:
     source = f"x = x.cuda()  # tpu-migrate: {comment}\ny = y.cuda()\n"
@@ -136,8 +155,13 @@ TRAINING = "import torch\nmodel = model.cuda()\nloss = model(x)\n{}\noptimizer.s
 
 @pytest.mark.parametrize(
     "backward",
-    ["loss.backward()", "model(x).sum().backward()", "scaler.scale(loss).backward()", "f = [a.backward(g) for a in b]"],
-)  # fmt: skip
+    [
+        "loss.backward()",
+        "model(x).sum().backward()",
+        "scaler.scale(loss).backward()",
+        "f = [a.backward(g) for a in b]",
+    ],
+)
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_training_file_stays_whole(backward: str, target: str) -> None:
     source = TRAINING.format(backward)
@@ -149,10 +173,17 @@ def test_a_training_file_stays_whole(backward: str, target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["def backward(ctx, g): return g", "super().backward(g)", "# loss.backward()", "'.backward()'"]
-)  # fmt: skip
-def test_what_is_no_training(line: str) -> None:
-    assert run(TRAINING.format(line)).changed
+    "code",
+    [
+        "def backward(ctx, g): return g",
+        "class F(G):\n    def backward(self, g):\n        return super().backward(g)",
+        "# loss.backward()",
+        "'.backward()'",
+        "f = loss.backward",
+    ],
+)
+def test_what_is_no_training(code: str) -> None:
+    assert run(TRAINING.format(code)).changed
 
 
 # ---- set-up --------------------------------------------------------------------------------------
@@ -180,7 +211,9 @@ def test_set_up_with_another_precision(precision: str) -> None:
 
 
 def test_precision_of_the_user_wins_over_the_script() -> None:
-    source = "import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\nx = torch.ones(2).cuda()\n"
+    source = (
+        "import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\nx = torch.ones(2).cuda()\n"
+    )
     text = migrated(source, entry=True, precision="default")
     assert 'setup(precision="default")' in text
     assert "set_matmul_precision" not in text and "allow_tf32" not in text
@@ -191,7 +224,8 @@ def test_precision_of_the_user_wins_over_the_script() -> None:
     "source",
     [
         "import torch\ndef f(x):\n    return x.cuda()\n",
-        "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x.cuda()\n",
+        "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return x.cuda()\n",
         "from . import other\nx = f().cuda()\n",
         "import torch\nm = torch.load(p, map_location='cpu')\nprint(m)\n",
     ],
@@ -391,6 +425,122 @@ def test_columns_count_characters() -> None:
     source = "é = 'ü✓'; x = x.cuda()\n"
     found = constructs(run(source))[0]
     assert (found.range.line, found.range.column) == (1, source.index("cuda") + 1)
+
+
+# ---- odd places ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "torch.Tensor.cuda = patched",
+        "torch.nn.Module.cuda = lambda self, device=None: self",
+        "torch.cuda.is_available = lambda: False",
+        "torch.cuda.synchronize = noop",
+        "torch.cuda.empty_cache = noop",
+        "torch.cuda.manual_seed, x = f, 1",
+        "torch.compile = lambda f: f",
+        "torch.inference_mode = torch.no_grad",
+        "del torch.cuda.seed",
+        "for torch.cuda.seed in a: pass",
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_monkeypatching_is_reported_and_stays(statement: str, target: str) -> None:
+    source = f"import torch\n{statement}\n"
+    result = run(source, target)
+    assert not errors(result)
+    assert result.source.decode() == source
+    assert [outcome for _, outcome, _ in outcomes(result)] == ["reported"]
+
+
+PLACES_OF_EXPRESSIONS = [
+    ("n = torch.cuda.current_device().bit_length()", "n = (0).bit_length()"),
+    ("f = torch.Tensor.cuda if a else b", 'f = (lambda x: x.to("jax")) if a else b'),
+    ("f = torch.Tensor.cuda or b", 'f = (lambda x: x.to("jax")) or b'),
+    ("f = {1: torch.Tensor.cuda}", 'f = {1: lambda x: x.to("jax")}'),
+    ("y = x.is_cuda == z", 'y = (x.device.type == "jax") == z'),
+    ("y = -x.is_cuda", 'y = -(x.device.type == "jax")'),
+    ("y = not x.is_cuda", 'y = not x.device.type == "jax"'),
+    ("y = (a + b).is_cuda", 'y = (a + b).device.type == "jax"'),
+    ("y = f(x).is_cuda, 1", 'y = (f(x).device.type == "jax"), 1'),
+    ("y = x.is_cuda | z", 'y = (x.device.type == "jax") | z'),
+    ("y = (a or b).pin_memory()", "y = (a or b)"),
+    ("y = (a or b).cuda()", 'y = (a or b).to("jax")'),
+    ("y = (await x).cuda()", 'y = (await x).to("jax")'),
+    ("y = x.pin_memory().shape", "y = x.shape"),
+    ("y = (a + b).pin_memory().shape", "y = (a + b).shape"),
+    ("y = (a + b).type(torch.cuda.LongTensor)", 'y = (a + b).to("jax", torch.int64)'),
+    ("y = torch.compile(lambda x: x)(z)", "y = (lambda x: x)(z)"),
+    ("y = torch.compile(a or b).c", "y = (a or b).c"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), PLACES_OF_EXPRESSIONS)
+def test_brackets_keep_the_meaning(before: str, after: str) -> None:
+    text = migrated(f"import torch\n{before}\n")
+    assert ast.dump(ast.parse(text.splitlines()[-1])) == ast.dump(ast.parse(after))
+
+
+@pytest.mark.parametrize("expression", ["x.is_cuda()", "torch.Tensor.cuda.__name__"])
+def test_what_makes_no_sense_is_left(expression: str) -> None:
+    source = f"import torch\ny = {expression}\n"
+    result = run(source)
+    assert_sound(result, "torchax")
+    assert result.source.decode() == source and outcomes(result)[0][1] == "reported"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "torch.cuda.set_device(init_distributed())",
+        "y = x.cuda(next(gpus))",
+        "torch.backends.cudnn.benchmark = parse_args().benchmark",
+        "x = x.to(device=next(gpus)) if torch.cuda.is_available() else 'cpu'",
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_calls_of_the_user_are_not_thrown_away(statement: str, target: str) -> None:
+    def calls(text: str) -> list[str]:
+        own = ("init_distributed", "next", "parse_args")
+        nodes = [n.func for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call)]
+        return [n.id for n in nodes if isinstance(n, ast.Name) and n.id in own]
+
+    source = f"import torch\n{statement}\n"
+    assert calls(migrated(source, target)) == calls(source)
+
+
+@pytest.mark.parametrize(
+    "index",
+    ["rank", "int(os.environ['LOCAL_RANK'])", "args.gpu", "0", "r % torch.cuda.device_count()"],
+)
+def test_a_device_that_only_is_looked_up_goes(index: str) -> None:
+    assert migrated(f"import torch\ntorch.cuda.set_device({index})\n") == "import torch\n"
+
+
+FROM_IMPORTS = [
+    "from torch import autocast\nwith autocast('cuda'):\n    f()\n",
+    "from torch.cuda.amp import autocast, GradScaler\nwith autocast():\n    s = GradScaler()\n",
+    "from torch import device\nd = device('cuda')\n",
+    "from torch import device, cuda\nd = device('cuda' if cuda.is_available() else 'cpu')\n",
+    "from torch import inference_mode\n@inference_mode()\ndef f(): pass\n",
+    "import torch.nn as nn\ny = x.type('torch.cuda.FloatTensor')\n",
+    "from torch.cuda import FloatTensor\ny = x.type(FloatTensor)\n",
+    "from torch.accelerator import current_accelerator as now\nd = now()\n",
+    "from torch import save\nsave(m.cuda(), p)\n",
+    "def f():\n    import torch\n    with torch.cuda.amp.autocast(): torch.save(m.cuda(), p)\n",
+    "def f():\n    from torch.cuda import amp\n    return amp.GradScaler()\n",
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("source", FROM_IMPORTS)
+def test_new_code_only_uses_names_that_are_imported(source: str, target: str) -> None:
+    tree = ast.parse(migrated(source, target))
+    imports = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+    bound = {a.asname or a.name.partition(".")[0] for n in imports for a in n.names}
+    used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    assert used & {"torch", "tpu_runtime", "torch_xla", "jax", "xm", "torchax"} <= bound
 
 
 # ---- input that is not fine ----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The 25 hard cases of real code (shared/design/constructs.md): rewritten, reported or left alone."""
+"""The 25 hard cases of real code (see constructs.md): rewritten, reported or left alone."""
 
 from __future__ import annotations
 
@@ -293,13 +293,13 @@ def test_11_lambda_that_hides_cuda() -> None:
         """\
         import torch
         USE_CUDA = torch.cuda.is_available()
-        Variable = lambda *args, **kwargs: autograd.Variable(*args, **kwargs).cuda() if USE_CUDA else None
+        Variable = lambda *a, **k: autograd.Variable(*a, **k).cuda() if USE_CUDA else None
         """,
         """\
         import torch
         import tpu_runtime
         USE_CUDA = tpu_runtime.is_available()
-        Variable = lambda *args, **kwargs: autograd.Variable(*args, **kwargs).to("@") if USE_CUDA else None
+        Variable = lambda *a, **k: autograd.Variable(*a, **k).to("@") if USE_CUDA else None
         """,
     )
 
@@ -436,7 +436,7 @@ def test_18_device_comparison_and_keys() -> None:
 
 
 def test_18_default_indices_do_not_make_devices_differ() -> None:
-    """`x.device` of torch_xla is xla:0; compared with torch.device("xla") it would always differ."""
+    """On torch_xla `x.device` is xla:0, which differs from torch.device("xla")."""
     result = run('import torch\nif attr.device != torch.device("cuda"):\n    move()\n', "torch_xla")
     assert b"attr.device != torch_xla.device()" in result.source
 
@@ -523,9 +523,7 @@ def test_23_an_int_is_the_device() -> None:
         assert_sound(result, target)
         text = result.source.decode()
         name = DEVICE[target]
-        assert text.endswith(
-            f'model = model.to("{name}")\nx = torch.zeros(2, device="{name}")\n'
-        )
+        assert text.endswith(f'model = model.to("{name}")\nx = torch.zeros(2, device="{name}")\n')
         assert "set_device" not in text and "torch.cuda" not in text
         assert not reported(result)
 

@@ -79,7 +79,9 @@ def lines_of(result: Result) -> Lines:
             touched.update(range(start, end + 1))
         if isinstance(node, ast.Import | ast.ImportFrom) or {d.code for d in inside} & DELETING:
             dropped.update(range(start, end + 1))
-    return Lines(text.split("\n"), touched, dropped, any(isinstance(n, ast.With) for *_, n in spans))
+    return Lines(
+        text.split("\n"), touched, dropped, any(isinstance(n, ast.With) for *_, n in spans)
+    )
 
 
 def check(source: bytes, target: str, **options: bool) -> Result:
@@ -105,13 +107,14 @@ def check(source: bytes, target: str, **options: bool) -> Result:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A line as it is compared: a `with` that goes moves its body, and another line may be last."""
+    """A line as it is compared: a `with` that goes moves its body; another line may be the last."""
 
     dedented: bool
     open_ended: bool
 
     def __call__(self, line: str) -> str:
-        line = line.lstrip() if self.dedented else line
+        if self.dedented or line.lstrip().startswith("#"):  # a comment may outlive its block
+            line = line.lstrip()
         return line.rstrip("\r") if self.open_ended else line
 
 
@@ -145,18 +148,29 @@ def check_comments(result: Result) -> None:
 
 # ---- modules -------------------------------------------------------------------------------------
 
-SIMPLE = [*EXPRESSIONS, *(s for s in STATEMENTS if not s.startswith(("if ", "for ", "while ", "with ")))]
+SIMPLE = [
+    *EXPRESSIONS,
+    *(s for s in STATEMENTS if not s.startswith(("if ", "for ", "while ", "with "))),
+]
 
+
+# Lines with several statements.
+LINES = (
+    "@1; @2", "@1;@2 ;  # both", "x = 1; @1; y = 2", "if gpu: @1", "if gpu: @1; @2  # on the GPU",
+    "if gpu: @1\nelif c: @2\nelse: pass", "for v in xs: @1; @2", "try: @1\nexcept E: @2",
+    "with f() as g: @1", "class K: @1", "def h(): @1; return y", "while c: @1\nelse: @2",
+)  # fmt: skip
 
 # Places for an expression; doubled braces, since the whole module is a format string.
 WRAPPINGS = (
     "@@", "y = @@", "y = @@  # keep this", "f(@@)", "f(a, *b, k=@@, **c)", "y = [@@, 'cuda_x']",
     "y = lambda: @@", "y = [@@ for q in qs]", "y = {{'k': @@}}", "y = (  # why\n    @@  # so\n)",
     "y = @@ if c else None", 'y = f"{{(@@)}} cuda"', "assert @@, 'cuda'", "é = 'ü✓'; y = @@",
-    "if @@:\n    pass  # on the GPU", "y = (@@).z", "y = -(@@) ** 2", "y = not (@@)", "del y; @@; y = 0",
-    "with f(@@) as y, g():\n    pass", "@deco(@@)\ndef d(a=@@):\n    pass", "y[@@] = 1", "y = ((@@))",
-    "y = @@;", "return_ = yield_ = @@", "for q in f(@@): pass", "while f(@@): break",
-    "class K(B, k=@@):\n    a = @@", "print(@@, sep='')   ", "y = a or @@ or b", "y = @@\\\n    , 2",
+    "if @@:\n    pass  # on the GPU", "y = (@@).z", "y = -(@@) ** 2", "y = not (@@)",
+    "del y; @@; y = 0", "with f(@@) as y, g():\n    pass", "@deco(@@)\ndef d(a=@@):\n    pass",
+    "y[@@] = 1", "y = ((@@))", "y = @@;", "return_ = yield_ = @@", "for q in f(@@): pass",
+    "while f(@@): break", "class K(B, k=@@):\n    a = @@", "print(@@, sep='')   ",
+    "y = a or @@ or b", "y = @@\\\n    , 2",
 )  # fmt: skip
 
 
@@ -164,6 +178,9 @@ WRAPPINGS = (
 def leaves(draw: st.DrawFn) -> str:
     """One construct in one of many wrappings, or some unrelated code."""
     shape = draw(st.integers(0, 11))
+    if shape == 0:
+        first, second = draw(st.sampled_from(SIMPLE)), draw(st.sampled_from(SIMPLE))
+        return draw(st.sampled_from(LINES)).replace("@1", first).replace("@2", second)
     if shape < 3:
         return draw(st.sampled_from(STATEMENTS))
     if shape < 5:
@@ -186,7 +203,8 @@ CONTAINERS = (
     "try:\n@@except Exception:\n    raise\n", "try:\n    pass\nexcept Exception:  # never\n@@",
     "try:\n    pass\nfinally:\n@@", "def function(self, x):\n@@", "async def function(x=1):\n@@",
     "class Class(Base):\n@@", "for item in items:\n@@", "while True:\n@@",
-    "match value:\n    case 1:\n@@@@    case _:\n        pass\n", "def outer():\n    def inner():\n@@@@",
+    "match value:\n    case 1:\n@@@@    case _:\n        pass\n",
+    "def outer():\n    def inner():\n@@@@",
     "class A:\n    def __init__(self, device='cuda'):\n        self.device = device\n@@@@",
 )  # fmt: skip
 
@@ -247,8 +265,9 @@ def retabbed(text: str, indent: str) -> str:
 @st.composite
 def modules(draw: st.DrawFn) -> bytes:
     head = draw(st.sampled_from([
-        "", "#!/usr/bin/env python\n", '"""Docstring: cuda."""\n\n', "from __future__ import annotations\n",
-        "# comment\n\n", "\n\n", "# -*- tab -*-\n'''Two\nlines.'''\n",
+        "", "#!/usr/bin/env python\n", '"""Docstring: cuda."""\n\n',
+        "from __future__ import annotations\n", "# comment\n\n", "\n\n",
+        "# -*- tab -*-\n'''Two\nlines.'''\n",
     ]))  # fmt: skip
     imports, words = draw(st.sampled_from(IMPORTS))
     tail = draw(st.sampled_from(["", "", "if __name__ == '__main__':\n    main()\n", "# end\n"]))
@@ -300,7 +319,11 @@ def test_invariants_of_each_construct(source: str) -> None:
 @pytest.mark.parametrize("code", UNRELATED)
 def test_unrelated_code_stays(code: str, target: str) -> None:
     line = code.format()
-    for source in (line, f"import torch\n\n{line}\nx = x.cuda()\n", f"def f(x):\n{indented(line)}\n    x\n"):
+    for source in (
+        line,
+        f"import torch\n\n{line}\nx = x.cuda()\n",
+        f"def f(x):\n{indented(line)}\n    x\n",
+    ):
         result = run(source, target)
         kept = result.source.decode().replace("x = x.to('jax')", "").replace('x = x.to("jax")', "")
         assert not errors(result)

@@ -27,17 +27,22 @@ from test_invariants import MODULES, PROPERTY
 
 from migrator.engine import Result
 from migrator.formats.python import decode
+from migrator.inventory import CUDA_LIBRARIES
 
 # ---- a counter of its own ------------------------------------------------------------------------
 
 CHAIN = re.compile(
     r"torch\.(?:cuda|accelerator|amp|distributed|backends\.cuda|backends\.cudnn)\."
-    r"|torch\.(?:load|save|compile|autocast|inference_mode|set_default_(?:device|tensor_type|dtype))\Z"
-    r"|torch\.set_float32_matmul_precision\Z|torch\.version\.cuda\Z|torch\.(?:Tensor|nn\.Module)\.cuda\Z"
+    r"|torch\.(?:load|save|compile|autocast|inference_mode)\Z"
+    r"|torch\.set_default_(?:device|tensor_type|dtype)\Z"
+    r"|torch\.set_float32_matmul_precision\Z|torch\.version\.cuda\Z"
+    r"|torch\.(?:Tensor|nn\.Module)\.cuda\Z"
     r"|torch\.nn\.(?:DataParallel|SyncBatchNorm)|torch\.utils\.cpp_extension"
 )
 DEVICE = re.compile(r"cuda(?::\d+)?")
-LIBRARIES = {"apex", "flash_attn", "triton", "xformers", "bitsandbytes", "deepspeed", "cupy", "pynvml"}
+LIBRARIES = {
+    "apex", "flash_attn", "triton", "xformers", "bitsandbytes", "deepspeed", "cupy", "pynvml",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, order=True)
@@ -277,34 +282,33 @@ def test_what_is_still_there_was_kept_or_reported(source: bytes, target: str) ->
 
 
 # A rewrite of these keeps the name: other arguments, or another method of the same name.
-REWRITTEN_TO_THEMSELVES = {"torch.load", "torch.amp.GradScaler", "torch.autocast"}
+REWRITTEN_TO_THEMSELVES = {
+    "torch.load", "torch.amp.GradScaler", "torch.autocast", "torch.set_default_device",
+}  # fmt: skip
 
 
 # ---- the prefilter -------------------------------------------------------------------------------
 
 FORMS = [
-    "import torch as th\nm = th.load(p, map_location=d)\n",
-    "import torch as th\nth.save(m, p)\n",
+    "import torch as th\nm = th.load(p, map_location=d)\n", "import torch as th\nth.save(m, p)\n",
     "import torch as th\nf = th.compile(f)\n",
-    "from torch import (\n    nn,\n    load,\n)\nm = load(p)\n",
-    "import torch\nx = x.to(0)\n", "import torch\nx = x.to(rank)\n", "import torch\nx = x.to(args.gpu)\n",
-    "import torch\nx = x.to(\n    rank)\n",
-    "import torch\nx = x.to(self.rank)\n", "import torch\nx = x.to(args.local_rank, torch.float)\n",
+    "from torch import (\n    nn,\n    load,\n)\nm = load(p)\n", "import torch\nx = x.to(0)\n",
+    "import torch\nx = x.to(rank)\n", "import torch\nx = x.to(args.gpu)\n",
+    "import torch\nx = x.to(\n    rank)\n", "import torch\nx = x.to(self.rank)\n",
+    "import torch\nx = x.to(args.local_rank, torch.float)\n",
     "import torch\nx = torch.ones(2, device = rank)\n", "import torch\nd = torch.device( 0 )\n",
     "x = x.to(args.local_rank, non_blocking=True)\n", "x = x.to(d, non_blocking=True)\n",
-    "import torch\nd = torch.device(args.gpu)\n", "import torch\nx = torch.zeros(2, device=args.gpu)\n",
-    "import torch\ng = torch.Generator(device=device)\n", "import torch.multiprocessing as mp\nmp.spawn(f)\n",
+    "import torch\nd = torch.device(args.gpu)\n",
+    "import torch\nx = torch.zeros(2, device=args.gpu)\n",
+    "import torch\ng = torch.Generator(device=device)\n",
+    "import torch.multiprocessing as mp\nmp.spawn(f)\n",
     "from torch.nn import SyncBatchNorm\nSyncBatchNorm(3)\n", "import torch\ntorch.version.hip\n",
     "import torch\nt = torch.Event(enable_timing=True)\n", "import torch\nt = torch.Tensor.half\n",
     "from torch.utils.cpp_extension import load\nops = load(name='ops', sources=src)\n",
-    "from torch.amp import custom_fwd\n@custom_fwd\ndef f(x): pass\n", "import torch\nx = x.half ()\n",
-    "import torch\ni = x.get_device ()\n",
+    "from torch.amp import custom_fwd\n@custom_fwd\ndef f(x): pass\n",
+    "import torch\nx = x.half ()\n", "import torch\ni = x.get_device ()\n",
 ]  # fmt: skip
-LIBRARY_FORMS = [
-    f"import {name}\n"
-    for name in ("apex", "causal_conv1d", "cuda", "cupy", "flash_attn_interface", "nvidia", "pycuda",
-                 "selective_scan_cuda", "tensorrt", "torch_tensorrt", "torchao", "triton")
-]  # fmt: skip
+LIBRARY_FORMS = [f"import {name}\n" for name in sorted(CUDA_LIBRARIES)]
 
 
 @pytest.mark.parametrize("source", [*FORMS, *LIBRARY_FORMS])

@@ -31,15 +31,24 @@ SPELLINGS = [
     ("from torch.cuda.amp.autocast_mode import autocast\nsee(autocast)", "torch.cuda.amp.autocast"),
     ("from torch.amp.grad_scaler import GradScaler\nsee(GradScaler)", "torch.amp.GradScaler"),
     ("from torch.cuda.random import manual_seed\nsee(manual_seed)", "torch.cuda.manual_seed"),
-    ("import torch.backends.cudnn as cudnn\nsee(cudnn.benchmark)", "torch.backends.cudnn.benchmark"),
+    (
+        "import torch.backends.cudnn as cudnn\nsee(cudnn.benchmark)",
+        "torch.backends.cudnn.benchmark",
+    ),
     ("from torch.backends import cudnn\nsee(cudnn.benchmark)", "torch.backends.cudnn.benchmark"),
     ("import torch.distributed as dist\nsee(dist.get_rank)", "torch.distributed.get_rank"),
     ("import torch\ncuda = torch.cuda\nsee(cuda.synchronize)", "torch.cuda.synchronize"),
     ("from torch import *\nsee(cuda.synchronize)", "torch.cuda.synchronize"),
     ("def f():\n    import torch as t\n    see(t.cuda.Event)", "torch.cuda.Event"),
-    ("def f():\n    from torch import cuda\n    return [see(cuda.Event) for q in a]", "torch.cuda.Event"),
+    (
+        "def f():\n    from torch import cuda\n    return [see(cuda.Event) for q in a]",
+        "torch.cuda.Event",
+    ),
     ("class C:\n    import torch\n    see(torch.cuda.Event)", "torch.cuda.Event"),
-    ("try:\n    import torch\nexcept ImportError:\n    torch = None\nsee(torch.cuda)", "torch.cuda"),
+    (
+        "try:\n    import torch\nexcept ImportError:\n    torch = None\nsee(torch.cuda)",
+        "torch.cuda",
+    ),
     ("if a:\n    import torch\nsee(torch.cuda)", "torch.cuda"),
     ("def f():\n    global torch\n    import torch\nsee(torch.cuda)", "torch.cuda"),
     ("import torch\nlambda x: see(torch.cuda)", "torch.cuda"),
@@ -93,7 +102,10 @@ def test_first_iterable_of_a_comprehension_is_outside() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("import torch as th\nth.cuda.seed()\n", "import torch as th\nimport tpu_runtime\ntpu_runtime.seed()\n"),
+        (
+            "import torch as th\nth.cuda.seed()\n",
+            "import torch as th\nimport tpu_runtime\ntpu_runtime.seed()\n",
+        ),
         ("from torch import cuda\ncuda.seed()\n", "import tpu_runtime\ntpu_runtime.seed()\n"),
         (
             "from torch import cuda, nn\ncuda.seed()\n",
@@ -105,7 +117,8 @@ def test_first_iterable_of_a_comprehension_is_outside() -> None:
         ),
         (
             "def f():\n    from torch.cuda import seed\n    seed()\n",
-            "import tpu_runtime\ndef f():\n    from torch.cuda import seed\n    tpu_runtime.seed()\n",
+            "import tpu_runtime\ndef f():\n    from torch.cuda import seed\n"
+            "    tpu_runtime.seed()\n",
         ),
         ("import torch\nimport torch.cuda\ntorch.cuda.seed()\n", None),
         ("from torch.cuda.amp import autocast as ac\nwith ac(False):\n    f()\n", None),
@@ -154,9 +167,11 @@ def test_try_except_imports_of_autocast() -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_imports_are_added_once_and_unused_ones_go(target: str) -> None:
     text = migrated(
-        '"""Doc."""\n\nfrom __future__ import annotations\n\nimport os\n\nimport numpy as np\nimport torch\n'
+        '"""Doc."""\n\nfrom __future__ import annotations\n\nimport os\n\n'
+        "import numpy as np\nimport torch\n"
         "from torch.cuda.amp import autocast, GradScaler\nfrom torch.backends import cudnn\n\n"
-        "cudnn.benchmark = True\nprint(torch.cuda.device_count(), torch.cuda.max_memory_allocated())\n"
+        "cudnn.benchmark = True\n"
+        "print(torch.cuda.device_count(), torch.cuda.max_memory_allocated())\n"
         "def f(x):\n    with autocast():\n        return x\nscaler: GradScaler = None\n",
         target,
     )
@@ -188,8 +203,10 @@ def test_a_taken_name_is_not_overwritten() -> None:
 
 
 USES_BELOW_BLOCKS = [
-    "try:\n    import torch\nexcept ImportError:\n    torch = None\n\ndef f():\n    torch.cuda.seed()\n",
-    "try:\n    import torch\n    HAS = torch.cuda.is_available()\nexcept ImportError:\n    HAS = False\n",
+    "try:\n    import torch\nexcept ImportError:\n    torch = None\n\ndef f():\n"
+    "    torch.cuda.seed()\n",
+    "try:\n    import torch\n    HAS = torch.cuda.is_available()\n"
+    "except ImportError:\n    HAS = False\n",
     "if __name__ == '__main__':\n    import torch\n    torch.cuda.seed()\n",
     "def f():\n    import torch\n    torch.cuda.seed()\n",
     "#!/usr/bin/env python\n# -*- coding: utf-8 -*-\n# License\n\ndef f():\n    import torch\n"

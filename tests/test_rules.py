@@ -110,7 +110,30 @@ def test_every_handled_name_is_in_the_inventory() -> None:
             assert key in known or key.startswith(inventory.PREFIXES), key
 
 
-TORCH_CUDA = ["amp.GradScaler", "amp.autocast", "amp.common", "amp.custom_bwd", "amp.custom_fwd", "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "CUDAGraph", "CUDAPluggableAllocator", "DoubleTensor", "Event", "ExternalStream", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "OutOfMemoryError", "ShortTensor", "Stream", "StreamContext", "_lazy_init", "_sleep", "can_device_access_peer", "caching_allocator_alloc", "caching_allocator_delete", "check_error", "clock_rate", "comm", "cudart", "current_blas_handle", "current_device", "current_stream", "default_generators", "default_stream", "device", "device_count", "device_of", "empty_cache", "get_allocator_backend", "get_arch_list", "get_device_capability", "get_device_name", "get_device_properties", "get_gencode_flags", "get_rng_state", "get_rng_state_all", "get_sync_debug_mode", "graph", "graph_pool_handle", "graphs.graph", "has_half", "host_memory_stats", "init", "initial_seed", "ipc_collect", "is_available", "is_bf16_supported", "is_current_stream_capturing", "is_initialized", "list_gpu_processes", "make_graphed_callables", "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info", "memory.empty_cache", "memory_allocated", "memory_cached", "memory_reserved", "memory_snapshot", "memory_stats", "memory_summary", "memory_usage", "nccl.version", "nvtx", "nvtx.mark", "nvtx.range", "nvtx.range_pop", "nvtx.range_push", "power_draw", "profiler.profile", "random.manual_seed", "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats", "seed", "seed_all", "set_device", "set_per_process_memory_fraction", "set_rng_state", "set_rng_state_all", "set_stream", "set_sync_debug_mode", "stream", "synchronize", "temperature", "utilization"]
+TORCH_CUDA = (
+    "amp.GradScaler", "amp.autocast", "amp.common", "amp.custom_bwd", "amp.custom_fwd",
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "CUDAGraph",
+    "CUDAPluggableAllocator", "DoubleTensor", "Event", "ExternalStream", "FloatTensor",
+    "HalfTensor", "IntTensor", "LongTensor", "OutOfMemoryError", "ShortTensor", "Stream",
+    "StreamContext", "_lazy_init", "_sleep", "can_device_access_peer",
+    "caching_allocator_alloc", "caching_allocator_delete", "check_error", "clock_rate", "comm",
+    "cudart", "current_blas_handle", "current_device", "current_stream", "default_generators",
+    "default_stream", "device", "device_count", "device_of", "empty_cache",
+    "get_allocator_backend", "get_arch_list", "get_device_capability", "get_device_name",
+    "get_device_properties", "get_gencode_flags", "get_rng_state", "get_rng_state_all",
+    "get_sync_debug_mode", "graph", "graph_pool_handle", "graphs.graph", "has_half",
+    "host_memory_stats", "init", "initial_seed", "ipc_collect", "is_available",
+    "is_bf16_supported", "is_current_stream_capturing", "is_initialized", "list_gpu_processes",
+    "make_graphed_callables", "manual_seed", "manual_seed_all", "max_memory_allocated",
+    "max_memory_cached", "max_memory_reserved", "mem_get_info", "memory.empty_cache",
+    "memory_allocated", "memory_cached", "memory_reserved", "memory_snapshot", "memory_stats",
+    "memory_summary", "memory_usage", "nccl.version", "nvtx", "nvtx.mark", "nvtx.range",
+    "nvtx.range_pop", "nvtx.range_push", "power_draw", "profiler.profile", "random.manual_seed",
+    "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
+    "reset_peak_memory_stats", "seed", "seed_all", "set_device",
+    "set_per_process_memory_fraction", "set_rng_state", "set_rng_state_all", "set_stream",
+    "set_sync_debug_mode", "stream", "synchronize", "temperature", "utilization",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -145,7 +168,9 @@ def _exported(target: str) -> tuple[set[str], set[str]]:
             case ast.ImportFrom(level=1, module=str(module)):
                 inner = ast.parse((package / f"{module}.py").read_bytes())
                 for alias in statement.names:
-                    assert alias.name in _defined(inner), f"{module}.py does not define {alias.name}"
+                    assert alias.name in _defined(inner), (
+                        f"{module}.py does not define {alias.name}"
+                    )
                     bound.add(alias.asname or alias.name)
             case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
                 offered = set(ast.literal_eval(value))
@@ -173,14 +198,12 @@ def test_the_runtime_has_what_rewrites_use(target: str) -> None:
     assert offered <= bound
     assert offered >= MIRRORED
     rules = (REPOSITORY / "rules").glob("*.py")
-    used = {
-        name for path in rules for name in re.findall(r"\{RUNTIME\}\.(\w+)", path.read_text())
-    }
+    used = {name for path in rules for name in re.findall(r"\{RUNTIME\}\.(\w+)", path.read_text())}
     assert used, "the rules name the runtime by the constant"
     assert used <= offered
     words = targets()[target]
     for word in [*words.calls.values(), *words.renames.values(), words.autocast]:
-        assert {n for n in re.findall(rf"{RUNTIME}\.(\w+)", word.code)} <= offered
+        assert set(re.findall(rf"{RUNTIME}\.(\w+)", word.code)) <= offered
 
 
 @pytest.mark.parametrize("target", TARGETS)

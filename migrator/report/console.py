@@ -20,8 +20,6 @@ from migrator.report.statistics import automatic, by_code
 from migrator.rule import registry
 from migrator.run import Report
 
-_POSITIONS = 12  # places that one line lists; more are counted
-
 
 def render(
     report: Report,
@@ -48,7 +46,7 @@ def render(
 def show_diff(report: Report, console: Console, companions: bool = True) -> None:
     """Print the diff of a run in colours; the runtime's files only if `companions` are wanted."""
     shown = report if companions else replace(report, companions={})
-    text = "".join(unified(shown)).expandtabs()
+    text = b"".join(unified(shown)).decode("utf-8", "replace").expandtabs()
     console.print(Syntax(text, "diff", theme="ansi_dark", background_color="default"))
 
 
@@ -109,9 +107,8 @@ def _reason(
     console.print(line, soft_wrap=True)
     rest = diagnostics[1:]
     if rest:
-        places = ", ".join(f"{d.range} {d.construct}" for d in rest[:_POSITIONS])
-        more = f", and {len(rest) - _POSITIONS} more" if len(rest) > _POSITIONS else ""
-        console.print(Padding(Text(f"also {places}{more}", "dim"), (0, 0, 0, 4)))
+        places = ", ".join(f"{d.range} {d.construct}" for d in rest)
+        console.print(Padding(Text(f"also {places}", "dim"), (0, 0, 0, 4)))
 
 
 def _errors(report: Report, console: Console) -> None:

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from migrator.discover import project_root
-from migrator.formats import python
 from migrator.run import Report
 
 
-def unified(report: Report, root: Path | None = None) -> Iterator[str]:
-    """The diff of a run, line by line with line ends, companions as new files.
+def unified(report: Report, root: Path | None = None) -> Iterator[bytes]:
+    """The diff of a run in the files' own bytes, line by line, companions as new files.
 
     Paths are relative to `root`, as `git apply` expects them there.
     """
@@ -34,28 +33,20 @@ def _base(report: Report) -> Path:
     return project_root(files[0])
 
 
-def _name(path: Path, base: Path) -> str:
-    return Path(os.path.relpath(path.resolve(), base.resolve())).as_posix()
+def _name(path: Path, base: Path) -> bytes:
+    return os.fsencode(Path(os.path.relpath(path.resolve(), base.resolve())).as_posix())
 
 
-def _file(name: str, before: bytes | None, after: bytes) -> Iterator[str]:
-    old = _lines(before) if before is not None else []
-    source = f"a/{name}" if before is not None else "/dev/null"
+def _file(name: bytes, before: bytes | None, after: bytes) -> Iterator[bytes]:
+    source = b"a/" + name if before is not None else b"/dev/null"
     if before is None:
-        yield f"diff --git a/{name} b/{name}\n"
-        yield "new file mode 100644\n"
-    for line in difflib.unified_diff(old, _lines(after), source, f"b/{name}"):
-        if line.endswith("\n"):
-            yield line
-        else:
-            yield line + "\n"
-            yield "\\ No newline at end of file\n"
+        yield b"diff --git a/%b b/%b\nnew file mode 100644\n" % (name, name)
+    old, new = _lines(before or b""), _lines(after)
+    for line in difflib.diff_bytes(difflib.unified_diff, old, new, source, b"b/" + name):
+        yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
 
 
-def _lines(content: bytes) -> list[str]:
+def _lines(content: bytes) -> list[bytes]:
     """Lines that end where git ends them: at a line feed only."""
-    source = python.decode(content)
-    text = ("\ufeff" if source.bom else "") + source.text
-    return [line + "\n" for line in text.split("\n")[:-1]] + (
-        [text.rpartition("\n")[2]] if not text.endswith("\n") and text else []
-    )
+    *lines, last = content.split(b"\n")
+    return [line + b"\n" for line in lines] + ([last] if last else [])

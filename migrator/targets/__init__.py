@@ -37,7 +37,7 @@ class Target:
     """The words of one target, and what it can not do.
 
     `calls` are native spellings that are better than the runtime's; everything else in `MIRRORED`
-    becomes `tpu_runtime.<name>`. `unsupported` gives the reason why a construct stays, by key.
+    becomes `tpu_runtime.<name>`.
     """
 
     name: str
@@ -48,7 +48,6 @@ class Target:
     autocast_arguments: tuple[str, ...] = ()
     calls: Mapping[str, Word] = field(default_factory=dict)
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
-    unsupported: Mapping[str, str] = field(default_factory=dict)
 
     def call(self, name: str) -> Word | None:
         """The spelling of a call to `torch.cuda.<name>`, None where only the runtime has it."""

@@ -20,8 +20,4 @@ TARGET = Target(
         "torchvision.io.image.decode_image": Word(f"{RUNTIME}.decode_image", (RUNTIME,)),
         "torchvision.io.image.read_image": Word(f"{RUNTIME}.read_image", (RUNTIME,)),
     },
-    unsupported={
-        "set_default_device": "under torchax a default device breaks later CPU code; "
-        "give each factory its device instead",
-    },
 )

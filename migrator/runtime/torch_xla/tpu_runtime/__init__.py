@@ -9,7 +9,7 @@ from . import _versions
 
 _versions.check()
 
-from . import cache, generators, seeds, tensors  # noqa: E402
+from . import cache, generators, resize, seeds, tensors  # noqa: E402
 from .amp import autocast  # noqa: E402
 from .checkpoints import load, save  # noqa: E402
 from .device import (  # noqa: E402
@@ -19,6 +19,7 @@ from .device import (  # noqa: E402
     get_device_name,
     get_device_properties,
     is_available,
+    is_bf16_supported,
     synchronize,
 )
 from .events import Event  # noqa: E402
@@ -70,6 +71,7 @@ __all__ = [
     "get_device_properties",
     "initial_seed",
     "is_available",
+    "is_bf16_supported",
     "load",
     "manual_seed",
     "manual_seed_all",
@@ -104,7 +106,7 @@ def setup(precision: str | bool = "highest") -> None:
     if _is_set_up:
         return
     _is_set_up = True
-    for concern in (cache, tensors, generators, seeds):
+    for concern in (cache, tensors, resize, generators, seeds):
         concern.install()
     import torch
 

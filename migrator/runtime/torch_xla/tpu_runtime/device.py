@@ -71,6 +71,11 @@ def is_available() -> bool:
     return xr.device_type() is not None
 
 
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """True: bfloat16 is the native type of a TPU."""
+    return True
+
+
 def device_count() -> int:
     """The number of XLA devices of this process."""
     return int(torch_xla.device_count())

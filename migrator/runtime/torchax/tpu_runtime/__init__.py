@@ -19,6 +19,7 @@ from .device import (  # noqa: E402
     get_device_name,
     get_device_properties,
     is_available,
+    is_bf16_supported,
     synchronize,
 )
 from .events import Event  # noqa: E402
@@ -72,6 +73,7 @@ __all__ = [
     "get_device_properties",
     "initial_seed",
     "is_available",
+    "is_bf16_supported",
     "load",
     "manual_seed",
     "manual_seed_all",

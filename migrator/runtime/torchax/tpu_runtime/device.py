@@ -60,6 +60,11 @@ def is_available() -> bool:
     return device_count() > 0
 
 
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """True: bfloat16 is the native type of a TPU."""
+    return True
+
+
 def device_count() -> int:
     """The number of JAX devices of this process."""
     return jax.local_device_count()
