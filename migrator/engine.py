@@ -14,28 +14,29 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from migrator import imports, inventory
+from migrator.decide import Plan, decide, withdraw
 from migrator.diagnostics import (
     START,
     Diagnostic,
     Outcome,
     Range,
-    Safety,
     Severity,
     SourceMap,
 )
-from migrator.edits import Delete, Edit, Insert, Tree, UnplacedEdit, apply, covered
+from migrator.edits import Delete, Edit, Insert, covered
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow
 from migrator.formats import python
 from migrator.inventory import Construct
-from migrator.names import Names, dotted
+from migrator.names import Names
 from migrator.options import Options
-from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule, registry
+from migrator.rule import Context, Keep, Registry, Report, Rewrite, registry
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME, Target
+from migrator.tree import Tree, UnplacedEdit, apply
 
 _IMPORTS_RUNTIME = re.compile(rb"^[ \t]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b", re.M)
-SYNTAX, ENCODING, INTERNAL, UNKNOWN = "ERR001", "ERR002", "ERR003", "GEN001"
+SYNTAX, ENCODING, INTERNAL = "ERR001", "ERR002", "ERR003"
 
 
 @dataclass(frozen=True)
@@ -54,44 +55,6 @@ class Result:
     @property
     def failed(self) -> bool:
         return any(d.severity is Severity.ERROR for d in self.diagnostics)
-
-
-@dataclass
-class _Ruling:
-    """The decision about one construct, and the rule that made it."""
-
-    construct: Construct
-    code: str
-    decision: Decision
-    range: Range
-    text: str
-
-
-@dataclass
-class _Plan:
-    """Everything decided about one file, before any of it is applied."""
-
-    gated: bool = False  # a reason was found to leave the whole file alone
-    rulings: list[_Ruling] = field(default_factory=list)
-    claimed: dict[ast.AST, str] = field(default_factory=dict)  # node an edit removes -> rule code
-    left: dict[ast.AST, tuple[str, Report]] = field(default_factory=dict)  # below a whole report
-
-    @property
-    def edits(self) -> list[Edit]:
-        seen: dict[int, Edit] = {}
-        for ruling in self.rulings:
-            if isinstance(ruling.decision, Rewrite):
-                seen.update((id(edit), edit) for edit in ruling.decision.edits)
-        return list(seen.values())
-
-    def requires(self, gone: set[ast.AST]) -> list[str]:
-        """Modules that the new code imports; edits below nodes that are `gone` need nothing."""
-        modules: dict[str, None] = {}
-        for ruling in self.rulings:
-            if isinstance(ruling.decision, Rewrite):
-                if any(edit.node not in gone for edit in ruling.decision.edits):
-                    modules.update(dict.fromkeys(ruling.decision.requires))
-        return list(modules)
 
 
 def migrate(
@@ -170,7 +133,7 @@ def _migrate_tree(
     context = Context(names, flow, source_map, target, options, constructs, project)
     suppressions = Suppressions(decoded.text)
     rules = registry()
-    plan = _decide(context, rules, constructs, suppressions)
+    plan = decide(context, rules, constructs, suppressions)
     while True:
         additions = _additions(context, rules, plan, suppressions)
         edits = [*plan.edits, *additions.edits]
@@ -182,7 +145,7 @@ def _migrate_tree(
         try:
             text = apply(places, context.source, edits)
         except UnplacedEdit as unplaced:
-            _withdraw(plan, unplaced.edits)
+            withdraw(plan, unplaced.edits)
             continue
         break
     try:
@@ -191,149 +154,6 @@ def _migrate_tree(
         message = f"the rewrite would not parse ({error.msg}, line {error.lineno}); not changed"
         return _failed(source, INTERNAL, message)
     return Result(source, decoded.encode(text), _diagnostics(plan, additions))
-
-
-# ---- decisions -----------------------------------------------------------------------------------
-
-
-def _decide(
-    context: Context, rules: Registry, constructs: Sequence[Construct], suppressions: Suppressions
-) -> _Plan:
-    gate = _gate(context, rules)
-    plan = _Plan(gated=gate is not None)
-    for construct in constructs:
-        node = construct.node
-        if node in plan.claimed:
-            ruling = _ruling(context, construct, plan.claimed[node], Rewrite(()))
-        elif node in plan.left:
-            ruling = _ruling(context, construct, *plan.left[node])
-        elif gate is not None:
-            ruling = _ruling(context, construct, gate[0], gate[1])
-        else:
-            ruling = _rule_on(context, rules, construct, suppressions)
-        plan.rulings.append(ruling)
-        if isinstance(ruling.decision, Report) and ruling.decision.whole is not None:
-            for part in ast.walk(ruling.decision.whole):
-                plan.left[part] = ruling.code, ruling.decision
-        if isinstance(ruling.decision, Rewrite):
-            for edit in ruling.decision.edits:
-                for part in covered(edit):
-                    plan.claimed.setdefault(part, ruling.code)
-    _claim_earlier(plan)
-    return plan
-
-
-def _claim_earlier(plan: _Plan) -> None:
-    """An outer edit may remove what an earlier construct reported or kept: then it is rewritten."""
-    for ruling in plan.rulings:
-        if not isinstance(ruling.decision, Rewrite) and ruling.construct.node in plan.claimed:
-            ruling.code = plan.claimed[ruling.construct.node]
-            ruling.decision = Rewrite(())
-
-
-def _gate(context: Context, rules: Registry) -> tuple[str, Report] | None:
-    """A reason to leave the whole file alone."""
-    for rule, handler in rules.exact.get(("file", "gate"), ()):
-        decision = handler(context, Construct("file", "gate", context.names.tree))
-        if isinstance(decision, Report):
-            return rule.code, decision
-    return None
-
-
-def _rule_on(
-    context: Context, rules: Registry, construct: Construct, suppressions: Suppressions
-) -> _Ruling:
-    where = _place(context, construct)
-    for rule, handler in rules.handlers(construct):
-        decision = handler(context, construct)
-        if decision is None:
-            continue
-        if suppressions.covers(where, rule.code) or any(
-            suppressions.covers(context.source.range(edit.node), rule.code)
-            for edit in (decision.edits if isinstance(decision, Rewrite) else ())
-            if isinstance(edit.node, ast.expr)
-        ):
-            decision = Keep("suppressed by a comment")
-        elif isinstance(decision, Rewrite):
-            decision = _allowed(context, rule, decision)
-        return _ruling(context, construct, rule.code, decision)
-    reason = f"no rule knows {construct.key}; check by hand what it needs on a TPU"
-    return _ruling(context, construct, UNKNOWN, Report(reason))
-
-
-def _allowed(context: Context, rule: Rule, rewrite: Rewrite) -> Decision:
-    options = context.options
-    if not options.enabled(rule.code):
-        return Report(f"{rule.code} is not selected")
-    safety = rewrite.safety or rule.safety
-    if safety is Safety.DISPLAY_ONLY or (safety is Safety.UNSAFE and not options.unsafe):
-        return Report(f"{rewrite.note or rule.summary} (rewritten with --unsafe)")
-    lost = _lost_call(context, rewrite.edits)
-    if lost is not None:
-        text = context.source.code(lost)
-        return Report(f"the rewrite would drop the call {text}; move it to a line of its own")
-    taken = imports.taken_names(context.names, rewrite.requires)
-    if taken:
-        return Report(f"the rewrite needs the name `{taken[0]}`, which this file uses otherwise")
-    return rewrite
-
-
-_QUERIES = re.compile(r"^(?:get|is|has)_|rank|device|gpu|world_size|cuda|environ", re.I)
-_PURE = frozenset({
-    "int", "str", "float", "bool", "len", "min", "max", "getattr", "hasattr", "isinstance", "type",
-    "super", "os.getenv", "os.environ.get", "format", "get", "join", "list", "tuple", "dict",
-    "range", "map",
-})  # fmt: skip
-
-
-def _lost_call(context: Context, edits: Sequence[Edit]) -> ast.Call | None:
-    """A call that an edit drops although it may do something, other than the rewritten one."""
-    for edit in edits:
-        for node in covered(edit):
-            if not isinstance(node, ast.Call) or node is edit.node:
-                continue
-            name = context.names.qualified(node.func) or dotted(node.func) or ""
-            last = name.rpartition(".")[2]
-            if isinstance(node.func, ast.Attribute):
-                last = node.func.attr
-            known = name.startswith("torch.") or name in _PURE or last in _PURE
-            if not known and not _QUERIES.search(last):
-                return node
-    return None
-
-
-def _place(context: Context, construct: Construct) -> Range:
-    node = construct.node
-    if isinstance(node, ast.Attribute) and construct.kind == "method":
-        span = context.source.range(node)  # the method's own name, as in a traceback
-        start = span.end_column - len(node.attr)
-        return Range(span.end_line, start, span.end_line, span.end_column)
-    return context.source.range(node)
-
-
-def _ruling(context: Context, construct: Construct, code: str, decision: Decision) -> _Ruling:
-    text = " ".join(context.source.code(construct.node).split())
-    shortened = text if len(text) <= 60 else f"{text[:57]}…"
-    return _Ruling(construct, code, decision, _place(context, construct), shortened)
-
-
-def _withdraw(plan: _Plan, edits: Sequence[Edit]) -> None:
-    """Report the constructs of edits that could not be placed, and all that hangs on them."""
-    lost = {id(edit) for edit in edits}
-    codes = set()
-    for ruling in plan.rulings:
-        if isinstance(ruling.decision, Rewrite) and lost & {id(e) for e in ruling.decision.edits}:
-            nodes = {n for edit in ruling.decision.edits for n in covered(edit)}
-            for other in plan.rulings:
-                if other.construct.node in nodes:
-                    other.decision = _UNPLACED
-            codes.update(nodes)
-            ruling.decision = _UNPLACED
-    for node in codes:
-        plan.claimed.pop(node, None)
-
-
-_UNPLACED = Report("inside a string expression that can not be edited safely; edit it by hand")
 
 
 # ---- what follows from the decisions -------------------------------------------------------------
@@ -347,7 +167,7 @@ class _Additions:
 
 
 def _additions(
-    context: Context, rules: Registry, plan: _Plan, suppressions: Suppressions
+    context: Context, rules: Registry, plan: Plan, suppressions: Suppressions
 ) -> _Additions:
     """Set-up statements, imports, and blocks that the edits leave empty."""
     result = _Additions(edits=list(_emptied(context.names, plan.edits)))
@@ -410,7 +230,7 @@ def _is_elif(names: Names, node: ast.If) -> bool:
 # ---- diagnostics ---------------------------------------------------------------------------------
 
 
-def _diagnostics(plan: _Plan, additions: _Additions) -> tuple[Diagnostic, ...]:
+def _diagnostics(plan: Plan, additions: _Additions) -> tuple[Diagnostic, ...]:
     found: list[Diagnostic] = list(additions.diagnostics)
     for ruling in plan.rulings:
         where, code = ruling.range, ruling.code

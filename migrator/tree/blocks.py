@@ -1,0 +1,125 @@
+"""Blocks of statements: what removed statements leave behind, and inserted lines."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import libcst as cst
+
+from migrator.edits import Insert
+
+
+def leading(statement: Any) -> list[cst.EmptyLine]:
+    return list(statement.leading_lines)
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Comments and blank lines of a statement that went, until the block around it is settled."""
+
+    lines: Sequence[cst.EmptyLine]
+
+    def _is_removable(self) -> bool:  # asked by LibCST of everything in a body
+        return False
+
+
+def left_over(lines: Sequence[cst.EmptyLine]) -> cst.FlattenSentinel[Any]:
+    return cst.FlattenSentinel([Leftover(lines)])
+
+
+def settle(block: Any) -> Any:
+    """Give the lines that removed statements left behind to the next statement, or to the block."""
+    if not any(isinstance(s, Leftover) for s in block.body):
+        return block
+    body: list[Any] = []
+    waiting: list[cst.EmptyLine] = []
+    removed_first = False
+    for statement in block.body:
+        if isinstance(statement, Leftover):
+            if not body and not waiting:
+                removed_first = True
+            waiting = _joined(waiting, list(statement.lines))
+            continue
+        if waiting:
+            lines = _joined(waiting, leading(statement))
+            if removed_first and not body:
+                lines = _without_leading_blanks(lines)
+            statement = statement.with_changes(leading_lines=lines)
+            waiting = []
+        elif removed_first and not body:
+            statement = statement.with_changes(
+                leading_lines=_without_leading_blanks(leading(statement))
+            )
+        body.append(statement)
+    footer = [line for line in waiting if line.comment is not None]
+    if not body and not isinstance(block, cst.Module):
+        body = [cst.SimpleStatementLine([cst.Pass()], leading_lines=footer)]
+        footer = []
+    return block.with_changes(body=body, footer=[*footer, *block.footer])
+
+
+def _joined(above: list[cst.EmptyLine], below: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """Two runs of lines with the blank lines between them counted once."""
+    blanks_above = len(above) - len(_without_trailing_blanks(above))
+    blanks_below = len(below) - len(_without_leading_blanks(below))
+    if blanks_above >= blanks_below:
+        return above + below[blanks_below:]
+    return above[: len(above) - blanks_above] + below
+
+
+def _without_leading_blanks(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    while lines and lines[0].comment is None:
+        lines = lines[1:]
+    return lines
+
+
+def _without_trailing_blanks(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    while lines and lines[-1].comment is None:
+        lines = lines[:-1]
+    return lines
+
+
+def comments(node: cst.CSTNode) -> Iterator[cst.Comment]:
+    if isinstance(node, cst.Comment):
+        yield node
+    for child in node.children:
+        yield from comments(child)
+
+
+def own_line_comments(node: cst.CSTNode) -> Iterator[cst.Comment]:
+    if isinstance(node, cst.EmptyLine) and node.comment is not None:
+        yield node.comment
+    for child in node.children:
+        yield from own_line_comments(child)
+
+
+def statements(lines: Sequence[str]) -> list[Any]:
+    """Parsed lines; "" asks for a blank line above the next statement, if it has none."""
+    result: list[Any] = []
+    blanks: list[cst.EmptyLine] = []
+    for line in lines:
+        if not line:
+            blanks.append(cst.EmptyLine(indent=False))
+            continue
+        statement = cst.parse_statement(line)
+        result.append(statement.with_changes(leading_lines=blanks))
+        blanks = []
+    return [*result, Leftover(blanks)] if blanks else result
+
+
+def insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.FlattenSentinel[Any]:
+    parts = list(result) if isinstance(result, cst.FlattenSentinel) else [result]
+    before = [s for edit in inserts if edit.before for s in statements(edit.lines)]
+    behind = [s for edit in inserts if not edit.before for s in statements(edit.lines)]
+    if before:
+        # what comes first takes the comments and blank lines above the old first statement
+        first = next((p for p in parts if not isinstance(p, Leftover)), None)
+        if first is not None:
+            before[0] = before[0].with_changes(leading_lines=leading(first))
+            joins_imports = all(isinstance(e.anchor, ast.Import) for e in inserts if e.before)
+            blank = [] if joins_imports else [cst.EmptyLine(indent=False)]
+            parts[parts.index(first)] = first.with_changes(leading_lines=blank)
+    return cst.FlattenSentinel([*before, *parts, *behind])

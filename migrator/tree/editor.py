@@ -1,0 +1,183 @@
+"""The one pass over the tree: applies the edits on the way out, so that nested ones compose."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+import libcst as cst
+
+from migrator.diagnostics import SourceMap
+from migrator.edits import (
+    Delete,
+    DropNames,
+    Edit,
+    EditCall,
+    Insert,
+    Replace,
+    ReplaceStatement,
+    SetString,
+    Unwrap,
+)
+from migrator.tree.blocks import (
+    Leftover,
+    comments,
+    insert,
+    leading,
+    left_over,
+    own_line_comments,
+    settle,
+    statements,
+)
+from migrator.tree.expressions import bracketed, drop_names, edit_call, fill
+from migrator.tree.places import Places, Tree, UnplacedEdit
+
+
+def apply(tree: Tree, source: SourceMap, edits: Sequence[Edit]) -> str:
+    """The source text with all edits made.
+
+    Raises:
+        UnplacedEdit: for edits whose nodes have no counterpart; nothing is applied then.
+    """
+    places = Places(tree, source)
+    unplaced = [edit for edit in edits if not places.add(edit)]
+    if unplaced:
+        raise UnplacedEdit(unplaced)
+    editor = _Editor(places)
+    result = tree.module.visit(editor)
+    missed = [edit for edit in places.edits.values() if edit not in editor.made]
+    if missed:
+        raise UnplacedEdit(missed)
+    assert isinstance(result, cst.Module)
+    return result.code + tree.tail
+
+
+class _Editor(cst.CSTTransformer):
+    """Applies the edits on the way out, so that nested edits compose."""
+
+    def __init__(self, places: Places) -> None:
+        super().__init__()
+        self.places = places
+        self.kept: dict[int, cst.CSTNode] = {}  # id of an ast hole -> its edited LibCST node
+        self.orphans: list[list[cst.EmptyLine]] = []  # comments of replaced code, by statement
+        self.removed: set[int] = set()
+        self.made: set[Edit] = set()
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.BaseStatement | cst.Decorator):
+            self.orphans.append([])
+        return self.places.leads_to_edit(node)
+
+    def on_leave(self, original: Any, updated: Any) -> Any:
+        edit = self.places.edits.get(id(original))
+        result: Any = updated
+        if edit is not None:
+            self.made.add(edit)
+            result = self._edited(edit, original, updated)
+        result = bracketed(result, original)
+        hole = self.places.holes.get(id(original))
+        if hole is not None:
+            self.kept[hole] = result
+        if isinstance(original, cst.BaseStatement):
+            result = self._statement(original, result, self.orphans.pop())
+            inserts = self.places.inserts.get(id(original))
+            return insert(inserts, original, result) if inserts else result
+        if isinstance(original, cst.Decorator):
+            comments = self.orphans.pop()
+            if result.decorator is _REMOVED:
+                return cst.RemoveFromParent()
+            if comments:
+                return result.with_changes(leading_lines=[*result.leading_lines, *comments])
+        if isinstance(original, cst.Module) and not original.body:
+            inserts = self.places.inserts.get(0, [])
+            return result.with_changes(body=[s for e in inserts for s in statements(e.lines)])
+        if isinstance(original, cst.IndentedBlock | cst.Module):
+            return settle(result)
+        if isinstance(original, cst.SimpleStatementSuite):
+            body = self._remaining(original, result)
+            return result.with_changes(body=body or [cst.Pass()])
+        return result
+
+    def _edited(self, edit: Edit, original: Any, updated: Any) -> Any:
+        match edit:
+            case SetString():
+                prefix, quote = updated.prefix, updated.quote
+                result: Any = updated.with_changes(value=f"{prefix}{quote}{edit.value}{quote}")
+            case Replace():
+                filling = {name: self.kept[id(hole)] for name, hole in edit.holes.items()}
+                result = fill(edit.template, filling)
+                if updated.lpar and not result.lpar:
+                    result = result.with_changes(lpar=updated.lpar, rpar=updated.rpar)
+            case ReplaceStatement():
+                filling = {name: self.kept[id(hole)] for name, hole in edit.holes.items()}
+                result = cst.Expr(fill(edit.template, filling), semicolon=updated.semicolon)
+            case EditCall():
+                result = edit_call(edit, updated)
+            case Delete():
+                if isinstance(edit.node, ast.expr):
+                    return _REMOVED
+                self.removed.add(id(original))
+                return updated
+            case Unwrap():
+                result = self._unwrap(edit, original, updated)
+            case DropNames():
+                result = drop_names(edit, updated)
+            case Insert():
+                raise AssertionError("inserts hang on statements")
+        if isinstance(result, cst.CSTNode):
+            self._keep_comments(original, result)
+        return result
+
+    def _unwrap(self, edit: Unwrap, original: cst.With, updated: cst.With) -> Any:
+        gone = {edit.node.items.index(item) for item in edit.items}
+        items = [item for i, item in enumerate(updated.items) if i not in gone]
+        if items:
+            items[-1] = items[-1].with_changes(comma=updated.items[-1].comma)
+            return updated.with_changes(items=items)
+        if not isinstance(updated.body, cst.IndentedBlock):
+            suite: Any = updated.body
+            return cst.SimpleStatementLine(suite.body, leading_lines=updated.leading_lines)
+        lines = list(updated.leading_lines)
+        if updated.body.header.comment is not None:
+            lines.append(cst.EmptyLine(comment=updated.body.header.comment))
+        first, *rest = updated.body.body
+        first = first.with_changes(leading_lines=[*lines, *leading(first)])
+        return cst.FlattenSentinel([first, *rest, Leftover(updated.body.footer)])
+
+    def _keep_comments(self, original: cst.CSTNode, result: cst.CSTNode) -> None:
+        """Comments inside replaced code move above the statement that it belongs to."""
+        start, end = self.places.span_of[id(original)]
+        if "#" not in self.places.source.text[start:end]:
+            return
+        left = [c.value for c in comments(result)]
+        for comment in comments(original):
+            if comment.value in left:
+                left.remove(comment.value)
+            elif self.orphans:
+                self.orphans[-1].append(cst.EmptyLine(comment=comment))
+
+    def _statement(self, original: Any, result: Any, comments: list[cst.EmptyLine]) -> Any:
+        if isinstance(original, cst.SimpleStatementLine):
+            body = self._remaining(original, result)
+            if not body:
+                return left_over([*original.leading_lines, *comments])
+            if len(body) < len(original.body):
+                result = result.with_changes(body=body)
+        elif id(original) in self.removed:
+            inner = [cst.EmptyLine(comment=c) for c in own_line_comments(original.body)]
+            return left_over([*original.leading_lines, *comments, *inner])
+        if comments and isinstance(result, cst.BaseStatement):
+            return result.with_changes(leading_lines=[*leading(result), *comments])
+        return result
+
+    def _remaining(self, original: Any, result: Any) -> list[Any]:
+        """The small statements of a line that are not deleted."""
+        pairs = zip(original.body, result.body, strict=True)
+        body = [new for old, new in pairs if id(old) not in self.removed]
+        if body and len(body) < len(original.body):
+            body[-1] = body[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+        return body
+
+
+_REMOVED = cst.Name("removed")
