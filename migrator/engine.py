@@ -182,7 +182,8 @@ def _additions(
             result.modules.extend(m for m in decision.requires if m not in result.modules)
             note = decision.note or rule.summary
             result.diagnostics.append(Diagnostic(START, rule.code, Severity.INFO, note))
-    first = next((e for e in result.edits if isinstance(e, Insert)), None)
+    inserts = [e for e in [*result.edits, *plan.edits] if isinstance(e, Insert)]
+    first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
     result.edits[:0] = imports.edits(context.names, result.modules, removed, first)
     return result
 

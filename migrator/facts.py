@@ -24,7 +24,9 @@ _IMPORT = re.compile(
 )
 # What a migration leaves behind: a module that was migrated before is device code as well.
 _MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)[\"']")
-_BACKWARD = re.compile(rb"\.backward\(")
+_STARTS_WORDS = re.compile(
+    rb"init_process_group|spawn|DistributedDataParallel|init_rpc|init_device_mesh|Process"
+)
 _MAIN_GUARD = re.compile(rb"^if\s*\(?\s*(?:__name__|[\"']__main__[\"'])\s*==", re.M)
 # Top-level calls that library modules make too: they do not make a module a script.
 _HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", "plt", "np",
@@ -49,7 +51,7 @@ class FileFacts:
     names: Names
     flow: Flow
     uses_device: bool
-    trains_on: int | None  # the line of the first backward pass
+    distributes_on: int | None  # the line where processes for several devices start
 
 
 def collect(tree: ast.Module) -> FileFacts:
@@ -57,18 +59,20 @@ def collect(tree: ast.Module) -> FileFacts:
     names = Names(tree)
     flow = Flow(names)
     uses_device = any(map(inventory.uses_device, inventory.find(names, flow)))
-    return FileFacts(names, flow, uses_device, backward_line(names))
+    return FileFacts(names, flow, uses_device, distributed_line(names))
 
 
-def backward_line(names: Names) -> int | None:
-    """The line of the first backward pass, None in a file that does not train.
+_STARTS = ("torch.distributed.init_process_group", "torch.multiprocessing.spawn",
+           "torch.nn.parallel.DistributedDataParallel", "torch.distributed.rpc.init_rpc",
+           "torch.distributed.init_device_mesh", "torch.distributed.device_mesh.init_device_mesh",
+           "torch.multiprocessing.Process")  # fmt: skip
 
-    A custom gradient (a method `backward` that calls others) is no training.
-    """
+
+def distributed_line(names: Names) -> int | None:
+    """The line where a program starts processes or replicas, None where it does not."""
     for node in names.order:
-        if isinstance(node, ast.Attribute) and node.attr == "backward" and names.call_of(node):
-            function = names.function(node)
-            if function is None or function.name != "backward":
+        if isinstance(node, ast.Attribute | ast.Name) and names.qualified(node) in _STARTS:
+            if names.call_of(node):
                 return node.lineno
     return None
 
@@ -215,9 +219,9 @@ class ProjectFacts:
         """True where a file that this one imports, directly or not, uses a device."""
         return any(self.cache.uses_device(path) for path in self.reached())
 
-    def trains(self) -> Path | None:
-        """A file with a backward pass that this one imports, directly or not."""
-        return next((path for path in self.reached() if self.cache.trains(path)), None)
+    def distributes(self) -> Path | None:
+        """A file that starts processes and that this one imports, directly or not."""
+        return next((path for path in self.reached() if self.cache.distributes(path)), None)
 
     def may_start_gpu_code(self, source: bytes) -> bool:
         """A cheap answer for files without any token: a script that imports GPU modules."""
@@ -294,12 +298,12 @@ class ProjectCache:
                     self._facts[path] = collect(ast.parse(decode(source).text))
         return self._facts[path]
 
-    def trains(self, path: Path) -> bool:
-        """True for a file with a backward pass."""
-        if not _BACKWARD.search(self.reader.read(path) or b""):
+    def distributes(self, path: Path) -> bool:
+        """True for a file that starts processes for several devices."""
+        if not _STARTS_WORDS.search(self.reader.read(path) or b""):
             return False
         facts = self.facts(path)
-        return facts is not None and facts.trains_on is not None
+        return facts is not None and facts.distributes_on is not None
 
     def uses_device(self, path: Path) -> bool:
         """True for a file with GPU code, or with what a migration made of it."""

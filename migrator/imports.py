@@ -85,10 +85,18 @@ def _anchor(names: Names) -> tuple[ast.stmt | None, bool]:
     Behind the first import of torch that is not inside a function; below `try` or `if`, right
     behind it in the same block.
     """
-    for statement in names.imports:
-        if _imports_torch(statement) and names.function(statement) is None:
-            if names.enclosing_class(statement) is None:
-                return statement, _shares_line(names, statement)
+    candidates = [
+        statement
+        for statement in names.imports
+        if _imports_torch(statement)
+        and names.function(statement) is None
+        and names.enclosing_class(statement) is None
+    ]
+    # `import torch` itself, even if a `from torch…` stands above it
+    plain = [s for s in candidates if isinstance(s, ast.Import) and s in names.tree.body]
+    if candidates:
+        statement = plain[0] if plain else candidates[0]
+        return statement, _shares_line(names, statement)
     definitions: set[ast.AST] = {
         s for s in names.tree.body if isinstance(s, ast.FunctionDef | ast.ClassDef)
     }

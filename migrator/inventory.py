@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from migrator.flow import TENSOR_TYPE, Flow, Kind
 from migrator.names import Names, argument
+from migrator.training import is_optimizer_step
 
 NAMES = frozenset({
     "torch.autocast", "torch.set_autocast_enabled", "torch.set_autocast_gpu_dtype",
@@ -47,7 +48,7 @@ _TORCH_TOKENS = re.compile(
     rb"inference_mode|compile|load|save|set_default|set_float32_matmul_precision|distributed|Generator"
     rb"|decode_image|read_image|get_device|half|record_stream|Stream|Event|SyncBatchNorm|cpp_extension"
     rb"|custom_[fb]wd|version\.hip|spawn|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d"
-    rb"|device\(\s*\d|parallel"
+    rb"|device\(\s*\d|parallel|\.step\("
 )
 
 
@@ -174,6 +175,9 @@ def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Cons
             kind = "get_device" if qualname is None and not _defines(names, "get_device") else None
         elif node.attr == "to" and call.args and is_device_index(names, flow, call.args[0]):
             kind = "to"
+        elif node.attr == "step":
+            verdict = is_optimizer_step(names, flow, call)
+            kind = {True: "step", None: "unclear step", False: None}[verdict]
         elif node.attr == "type" and len(call.args) == 1:
             kind = "type" if flow.kind(call.args[0]) & Kind.TENSOR_TYPE else None
     return Construct("method", kind, node) if kind else None

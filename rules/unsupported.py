@@ -1,6 +1,6 @@
 """What stays for a person: CUDA-only libraries, distributed code, training loops."""
 
-from migrator.facts import backward_line
+from migrator.facts import distributed_line
 from migrator.inventory import CUDA_LIBRARIES, Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
@@ -23,16 +23,6 @@ DISTRIBUTED = Rule(
     why="""Ranks, process groups and replicas become a mesh (torchax) or torch_xla.launch, which
 changes how the program is started and how batches are split. That is not rewritten yet.""",
     examples=(Example("import torch\nmodel = torch.nn.DataParallel(model)\n"),),
-)
-
-TRAINING = Rule(
-    code="TRN001",
-    name="training-loop",
-    summary="a file with a backward pass stays as it is, whole",
-    why="""Stock torchax loses gradients silently and torch_xla needs a sync in the right place
-of the loop, so a training file that is rewritten by halves would train wrong without a word.
-Training loops are not rewritten yet; until they are, nothing in such a file is.""",
-    examples=(Example("loss = model(x.cuda()).sum()\nloss.backward()\n"),),
 )
 
 EXTENSION = Rule(
@@ -86,18 +76,19 @@ def extension(ctx: Context, found: Construct) -> Decision:
     return Report("a CUDA extension; write the kernel in PyTorch, or in Pallas")
 
 
-@TRAINING.on("file", "gate")
-def training(ctx: Context, found: Construct) -> Decision | None:
-    line = backward_line(ctx.names)
+@DISTRIBUTED.on("file", "gate")
+def several_devices(ctx: Context, found: Construct) -> Decision | None:
+    """Ranks and process groups are one design with the loop around them: half would be broken."""
+    line = distributed_line(ctx.names)
     if line is not None:
         return Report(
-            f"this file trains (backward on line {line}); training loops are not rewritten yet, "
-            "so the whole file stays"
+            f"this program starts processes for several devices (line {line}), which is not "
+            "rewritten yet, so the whole file stays"
         )
-    trains = ctx.project.trains() if ctx.project is not None else None
-    if trains is not None:
+    other = ctx.project.distributes() if ctx.project is not None else None
+    if other is not None:
         return Report(
-            f"this file imports {trains.name}, which trains; training loops are not rewritten yet, "
-            "so the whole file stays"
+            f"this file imports {other.name}, which starts processes for several devices; that is "
+            "not rewritten yet, so the whole file stays"
         )
     return None

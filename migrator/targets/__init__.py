@@ -46,6 +46,7 @@ class Target:
     device_object: Word | None  # None: torch.device(<device string>)
     autocast: Word  # the function; `autocast_arguments` are what it takes for bfloat16
     autocast_arguments: tuple[str, ...] = ()
+    step_boundary: Word | None = None  # the statement behind an optimizer's step, if it needs one
     calls: Mapping[str, Word] = field(default_factory=dict)
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
 

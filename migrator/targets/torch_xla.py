@@ -9,6 +9,7 @@ TARGET = Target(
     device_object=Word("torch_xla.device()", ("torch_xla",)),
     autocast=Word("{torch}.autocast"),
     autocast_arguments=("{device}", "dtype={torch}.bfloat16"),
+    step_boundary=Word("torch_xla.sync()", ("torch_xla",)),
     calls={
         "device_count": Word("torch_xla.device_count()", ("torch_xla",)),
         "current_device": Word("0"),
