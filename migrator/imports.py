@@ -61,6 +61,8 @@ def edits(
             anchors[id(at)] = at
             groups.setdefault((id(at), ahead), []).append(statement_for(module))
         for (key, ahead), lines in groups.items():
+            if _is_docstring(anchors[key]) or _is_future(anchors[key]):
+                lines.insert(0, "")
             result.append(Insert(names.tree, anchors[key], lines, before=ahead))
     result.extend(_unused(names, removed))
     return result
@@ -85,10 +87,18 @@ def _anchor(names: Names) -> tuple[ast.stmt | None, bool]:
     Behind the first import of torch that is not inside a function; below `try` or `if`, right
     behind it in the same block.
     """
-    for statement in names.imports:
-        if _imports_torch(statement) and names.function(statement) is None:
-            if names.enclosing_class(statement) is None:
-                return statement, _shares_line(names, statement)
+    candidates = [
+        statement
+        for statement in names.imports
+        if _imports_torch(statement)
+        and names.function(statement) is None
+        and names.enclosing_class(statement) is None
+    ]
+    # `import torch` itself, even if a `from torch…` stands above it
+    plain = [s for s in candidates if isinstance(s, ast.Import) and s in names.tree.body]
+    if candidates:
+        statement = plain[0] if plain else candidates[0]
+        return statement, _shares_line(names, statement)
     definitions: set[ast.AST] = {
         s for s in names.tree.body if isinstance(s, ast.FunctionDef | ast.ClassDef)
     }
@@ -214,7 +224,11 @@ def _exported(names: Names) -> set[str]:
     }
 
 
-def _is_docstring(statement: ast.stmt) -> bool:
+def _is_future(statement: ast.stmt | None) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+
+
+def _is_docstring(statement: ast.stmt | None) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
