@@ -14,7 +14,6 @@ import datetime
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -104,7 +103,7 @@ def replace(target: Path, content: bytes) -> None:
     """Write `target` in one step: a reader sees the old or the new file, never half of one."""
     partial = target.with_name(f".{target.name}.partial")
     partial.write_bytes(content)
-    os.replace(partial, target)
+    partial.replace(target)
 
 
 def capture(name: str, output: Path) -> dict[str, Any]:

@@ -61,6 +61,8 @@ def edits(
             anchors[id(at)] = at
             groups.setdefault((id(at), ahead), []).append(statement_for(module))
         for (key, ahead), lines in groups.items():
+            if _is_docstring(anchors[key]) or _is_future(anchors[key]):
+                lines.insert(0, "")
             result.append(Insert(names.tree, anchors[key], lines, before=ahead))
     result.extend(_unused(names, removed))
     return result
@@ -222,7 +224,11 @@ def _exported(names: Names) -> set[str]:
     }
 
 
-def _is_docstring(statement: ast.stmt) -> bool:
+def _is_future(statement: ast.stmt | None) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+
+
+def _is_docstring(statement: ast.stmt | None) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 

@@ -11,7 +11,7 @@ import sys
 import tokenize
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -81,7 +81,7 @@ def comments(source: bytes) -> Counter[str]:
 # ---- projects and the command line ---------------------------------------------------------------
 
 
-def write_tree(root: Path, files: dict[str, str | bytes]) -> Path:
+def write_tree(root: Path, files: Mapping[str, str | bytes]) -> Path:
     """Write files below `root`, by relative path."""
     for name, content in files.items():
         path = root / name
@@ -110,7 +110,7 @@ def git(root: Path, *arguments: str, stdin: bytes | None = None) -> str:
     return run.stdout.decode(errors="surrogateescape")
 
 
-def committed(root: Path, files: dict[str, str | bytes]) -> Path:
+def committed(root: Path, files: Mapping[str, str | bytes]) -> Path:
     """A git repository that holds `files`."""
     write_tree(root, files)
     git(root, "init", "-q")
@@ -123,29 +123,34 @@ def cli(
     *arguments: str | os.PathLike[str], cwd: Path, stdin: bytes | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command with its output in pipes, in this process (a new one costs half a second)."""
-    streams = {
-        "stdin": io.TextIOWrapper(io.BytesIO(stdin or b"")),
-        "stdout": io.TextIOWrapper(io.BytesIO(), encoding="utf-8"),
-        "stderr": io.TextIOWrapper(io.BytesIO(), encoding="utf-8"),
-    }
     argv = ["tpu-migrate", *map(str, arguments)]
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     with (
         contextlib.chdir(cwd),
-        mock.patch.multiple(sys, argv=argv, **streams),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin or b""))),
+        mock.patch.object(sys, "argv", argv),
         mock.patch.dict(os.environ, COLUMNS="200"),
     ):
-        try:
-            code = main() or 0  # type: ignore[func-returns-value]
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        except Exception:
-            traceback.print_exc()
-            code = 1
-    written = []
-    for name in ("stdout", "stderr"):
-        streams[name].seek(0)
-        written.append(streams[name].buffer.read())
-    return subprocess.CompletedProcess(argv, code, *written)
+        code = _exit_code_of_main()
+    return subprocess.CompletedProcess(argv, code, _written(out), _written(err))
+
+
+def _exit_code_of_main() -> int:
+    try:
+        main()
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _written(stream: io.TextIOWrapper) -> bytes:
+    stream.seek(0)
+    return bytes(stream.buffer.read())
 
 
 def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:

@@ -61,7 +61,7 @@ def test_rule_describes_itself(rule: Rule) -> None:
 def test_codes_and_names_are_unique() -> None:
     modules = [ast.parse(path.read_bytes()) for path in (REPOSITORY / "rules").glob("*.py")]
     written = [
-        keyword.value.value
+        str(keyword.value.value)
         for module in modules
         for node in ast.walk(module)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Rule"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -275,7 +276,7 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(workspace.shutil, "copytree", interrupted)
+    monkeypatch.setattr(shutil, "copytree", interrupted)
     with pytest.raises(KeyboardInterrupt):
         copy(root, tmp_path / "out", {})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p"]
