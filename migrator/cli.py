@@ -149,7 +149,7 @@ def _show(report: Report, *, diff: bool, written: bool, **how: bool) -> None:
         from migrator.report.diff import unified
 
         if sys.stdout.isatty():
-            console.show_diff(report, _console())
+            console.show_diff(report, _console(), companions=False)
         else:
             sys.stdout.buffer.write(b"".join(unified(report)))
             sys.stdout.flush()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from migrator.targets import RUNTIME
 
-_OURS = b"Written beside migrated code by tpu-migrate"  # in the docstring of each runtime
+# How the docstring of each runtime begins.
+_OURS = re.compile(rb"migrated from CUDA to TPU by (\w+)[^\"]*?Written beside migrated code")
 _SKIPPED = frozenset({
     ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "__pycache__", "node_modules",
     "site-packages", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".eggs", ".ipynb_checkpoints",
@@ -73,12 +75,18 @@ def _real(file: Path) -> Path:
 
 def is_bundled_runtime(folder: Path) -> bool:
     """True for a runtime that a migration has written beside a project."""
+    return bundled_target(folder) is not None
+
+
+def bundled_target(folder: Path) -> str | None:
+    """The target of a runtime that a migration has written, None for any other folder."""
     if folder.name != RUNTIME:
-        return False
+        return None
     try:
-        return _OURS in (folder / "__init__.py").read_bytes()
+        found = _OURS.search((folder / "__init__.py").read_bytes())
     except OSError:
-        return False
+        return None
+    return found[1].decode() if found else None
 
 
 def _excluded(path: Path, top: Path, patterns: Sequence[str]) -> bool:

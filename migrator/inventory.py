@@ -24,6 +24,7 @@ NAMES = frozenset({
     "torch.nn.DataParallel", "torch.nn.SyncBatchNorm", "torch.multiprocessing.spawn",
     "torchvision.io.decode_image", "torchvision.io.read_image",
     "torchvision.io.image.decode_image", "torchvision.io.image.read_image",
+    "torch.random.fork_rng",
     "torch.version.cuda", "torch.version.hip", "torch.backends.cuda", "torch.backends.cudnn",
 })  # fmt: skip
 PREFIXES = (
@@ -45,10 +46,10 @@ _TOKENS = re.compile(
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
 )
 _TORCH_TOKENS = re.compile(
-    rb"inference_mode|compile|load|save|set_default|set_float32_matmul_precision|distributed|Generator"
-    rb"|decode_image|read_image|get_device|half|record_stream|Stream|Event|SyncBatchNorm|cpp_extension"
-    rb"|custom_[fb]wd|version\.hip|spawn|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d"
-    rb"|device\(\s*\d|parallel|\.step\("
+    rb"inference_mode|compile|load|save|set_default|set_float32_matmul_precision|distributed"
+    rb"|Generator|decode_image|read_image|get_device|half|record_stream|Stream|Event|parallel"
+    rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|version\.hip|spawn|\.step\("
+    rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"
 )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from migrator import inventory, workspace
 from migrator.config import Config, UsageError
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
-from migrator.discover import Disk, discover, is_bundled_runtime, project_root
+from migrator.discover import Disk, bundled_target, discover, project_root
 from migrator.engine import Result, migrate
 from migrator.facts import ProjectCache, ProjectFacts
 from migrator.targets import RUNTIME, Target, targets
@@ -249,9 +249,15 @@ def _companions(
     files: dict[Path, bytes] = {}
     for folder in folders:
         at = folder / RUNTIME
-        if at.exists() and not is_bundled_runtime(at):
+        there = bundled_target(at)
+        if at.exists() and there is None:
             report.errors.append(f"{at}: in the way of the runtime of the same name")
             continue
+        if there not in (None, target.name):
+            raise UsageError(
+                f"{at} is the runtime of {there}: this code was migrated for {there} before; "
+                f"migrate the GPU original for {target.name}"
+            )
         for name, content in bundle.items():
             if disk.read(at / name) != content:
                 files[at / name] = content

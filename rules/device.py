@@ -229,6 +229,15 @@ def default_tensor_type(ctx: Context, found: Construct) -> Decision:
     return Report(reason, whole=call)
 
 
+@GENERATOR.on("name", "torch.random.fork_rng")
+def fork_rng(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    devices = argument(call, 0, "devices") if call is not None else None
+    if devices is None or (isinstance(devices, ast.List) and not devices.elts):
+        return Keep("forks the generator of the CPU")
+    return Report("forks the generators of CUDA devices; seed anew behind the block instead")
+
+
 @GENERATOR.on("name", "torch.Generator")
 def generator(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)

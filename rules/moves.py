@@ -120,6 +120,8 @@ def cuda(ctx: Context, found: Construct) -> Decision:
         return Report(
             "an override of cuda(); nn.Module.to does not call it, so move its work to `_apply`"
         )
+    if _is_storage(ctx, node.value):
+        return Report('moves a storage, as map_location functions do; load to "cpu" instead')
     owner = _defines_cuda(ctx, node.value)
     if owner:
         return Report(f"{owner} defines cuda() itself; what it does has to be moved by hand")
@@ -137,6 +139,16 @@ def cuda(ctx: Context, found: Construct) -> Decision:
         ])  # fmt: skip
     edits.append(EditCall(call, method="to", drop=drop, first=ctx.device_string(node)))
     return Rewrite(edits)
+
+
+def _is_storage(ctx: Context, receiver: ast.expr) -> bool:
+    """`lambda storage, location: storage.cuda()`: the first of a lambda's two parameters."""
+    if not isinstance(receiver, ast.Name):
+        return False
+    owner = ctx.names.scope_of(receiver).node
+    if not isinstance(owner, ast.Lambda) or len(owner.args.args) != 2:
+        return False
+    return owner.args.args[0].arg == receiver.id
 
 
 def _defines_cuda(ctx: Context, receiver: ast.expr) -> str | None:

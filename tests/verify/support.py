@@ -100,7 +100,7 @@ out.joinpath("times.json").write_text(json.dumps(times))
 """
 
 
-def copy_as_migration(source: Path, target: str, destination: Path) -> list[str]:
+def copy_as_migration(source: Path, target: str, destination: Path, **how: object) -> list[str]:
     """A migration that changes nothing."""
     shutil.copytree(source, destination)
     return []
