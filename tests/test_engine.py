@@ -150,40 +150,96 @@ def test_suppressed_set_up() -> None:
 
 # ---- training ------------------------------------------------------------------------------------
 
-TRAINING = "import torch\nmodel = model.cuda()\nloss = model(x)\n{}\noptimizer.step()\n"
-
 
 @pytest.mark.parametrize(
-    "backward",
+    "start",
     [
-        "loss.backward()",
-        "model(x).sum().backward()",
-        "scaler.scale(loss).backward()",
-        "f = [a.backward(g) for a in b]",
+        "torch.distributed.init_process_group('nccl')",
+        "mp.spawn(main, nprocs=2)",
+        "model = DDP(model)",
     ],
 )
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_training_file_stays_whole(backward: str, target: str) -> None:
-    source = TRAINING.format(backward)
+def test_a_program_for_several_devices_stays_whole(start: str, target: str) -> None:
+    source = (
+        "import torch\nimport torch.multiprocessing as mp\n"
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+        f"model.cuda()\n{start}\n"
+    )
     result = run(source, target, entry=True)
     assert not result.changed
-    assert outcomes(result) == [("TRN001", "reported", "model.cuda")]
-    assert "line 4" in constructs(result)[0].message
+    assert {d.code for d in constructs(result)} == {"DST001"}
+    assert "line 5" in constructs(result)[0].message
     assert not result.companions
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "def backward(ctx, g): return g",
-        "class F(G):\n    def backward(self, g):\n        return super().backward(g)",
-        "# loss.backward()",
-        "'.backward()'",
-        "f = loss.backward",
-    ],
-)
-def test_what_is_no_training(code: str) -> None:
-    assert run(TRAINING.format(code)).changed
+STEPS = {
+    "scheduler.step()": False,
+    "self.step()": False,
+    "obs = env.step(action)": False,
+    "prof.step()": False,
+    "scaler.update()": False,
+    "optimizer.step()": True,
+    "opt.step()": True,
+    "self.optim_g.step()": True,
+    "loss = optimizer.step(closure)": True,
+    "scaler.step(optimizer)": True,
+    "optimizers['g'].step()": True,
+    "thing.zero_grad()\nthing.step()": True,
+    "x = torch.optim.SGD(p, 0.1)\nx.step()": True,
+}
+
+
+@pytest.mark.parametrize(("code", "is_step"), STEPS.items())
+def test_only_an_optimizers_step_is_a_step(code: str, is_step: bool) -> None:
+    source = f"import torch\nloss.backward()\n{code}\n"
+    assert ("torch_xla.sync()" in migrated(source, "torch_xla")) == is_step
+    assert migrated(source, "torchax") == source
+
+
+def test_where_steps_end() -> None:
+    exact(
+        """\
+        import torch
+        for i, (x, y) in enumerate(data):
+            loss = f(net(x), y) / n
+            loss.backward()
+            if (i + 1) % n == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            print(loss.item())
+        for x in data:
+            g.backward()
+            optimizer_g.step()
+            optimizer_d.step()
+            total += g.item()
+        """,
+        """\
+        import torch
+        import torch_xla
+        for i, (x, y) in enumerate(data):
+            loss = f(net(x), y) / n
+            loss.backward()
+            if (i + 1) % n == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            torch_xla.sync()
+            print(loss.item())
+        for x in data:
+            g.backward()
+            optimizer_g.step()
+            optimizer_d.step()
+            torch_xla.sync()
+            total += g.item()
+        """,
+        "torch_xla",
+    )
+
+
+def test_a_step_of_something_unknown_is_reported_where_it_matters() -> None:
+    source = "import torch\nloss.backward()\nthing.step()\n"
+    assert outcomes(run(source, "torch_xla")) == [("TRN002", "reported", "thing.step")]
+    assert outcomes(run(source, "torchax")) == [("TRN002", "kept", "thing.step")]
 
 
 # ---- set-up --------------------------------------------------------------------------------------
