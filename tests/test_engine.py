@@ -330,8 +330,8 @@ def test_a_second_run_still_asks_for_the_companion() -> None:
 # ---- comments and layout -------------------------------------------------------------------------
 
 
-def exact(before: str, after: str) -> None:
-    assert migrated(dedent(before)) == dedent(after)
+def exact(before: str, after: str, target: str = "torchax") -> None:
+    assert migrated(dedent(before), target) == dedent(after)
 
 
 def test_comments_inside_replaced_code_move_above_it() -> None:

@@ -148,7 +148,8 @@ def test_each_script_is_set_up_and_no_module_that_they_share(tmp_path: Path) -> 
 
 def test_a_script_that_imports_code_for_several_devices_stays_whole(tmp_path: Path) -> None:
     files: Files = {
-        "trainer.py": "import torch\n\ndef fit(x):\n    torch.distributed.init_process_group('nccl')\n",
+        "trainer.py": "import torch\n\ndef fit(x):\n"
+        "    torch.distributed.init_process_group('nccl')\n",
         "main.py": "import torch\nimport trainer\nx = torch.ones(2).cuda()\ntrainer.fit(x)\n",
     }
     write_tree(tmp_path, files)
