@@ -10,7 +10,7 @@ import click
 
 from migrator import __version__
 from migrator.config import Config, UsageError, check_codes, load
-from migrator.targets import targets
+from migrator.targets import RUNTIME, targets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ class _Group(click.Group):
         # a folder may be called `rules`; nobody asks for the table of rules with a target
         named = bool(args) and args[0] in self.commands
         if named and args[0] in ("rules", "explain") and "--target" in args:
-            named = False
+            named = not Path(args[0]).exists()
         if args and not named and args[0] not in ("--help", "-h", "--version"):
             args.insert(0, "migrate")
         return super().parse_args(ctx, args)
@@ -177,7 +177,10 @@ def _filter(
     if form == "json":
         click.echo(json.render(report, how["statistics"]), err=not check)
     else:
-        console.render(report, _console(stderr=True), written=not (diff or check), **how)
+        err = _console(stderr=True)
+        console.render(report, err, written=not (diff or check), **how)
+        if result.companions and not how["quiet"]:
+            err.print(f"The result imports {RUNTIME}, which is written beside files given as PATH.")
     return report.check_code(strict) if diff or check else report.exit_code
 
 

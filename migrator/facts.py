@@ -18,6 +18,7 @@ from migrator import inventory
 from migrator.flow import Flow, Kind
 from migrator.formats.python import decode
 from migrator.names import Names, dotted
+from migrator.targets import RUNTIME
 
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^\r\n]*)|import[ \t]+([^\r\n]+))", re.M
@@ -272,12 +273,14 @@ def _imported_modules(source: bytes) -> Iterator[str]:
         module, names, plain = (
             part.decode("ascii", "ignore") if part else "" for part in match.groups()
         )
+        if module.partition(".")[0] == RUNTIME:
+            continue  # written by a migration, no part of the project
         if module:
             yield module
             for name in re.findall(r"\w+", names.partition("#")[0]):  # `from pkg import module`
                 yield f"{module}{'' if module.endswith('.') else '.'}{name}"
         for part in plain.partition("#")[0].split(","):
-            if part.strip():
+            if part.strip() and part.split()[0] != RUNTIME:
                 yield part.split()[0]
 
 

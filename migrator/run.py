@@ -36,6 +36,7 @@ class Report:
     files: list[FileReport] = field(default_factory=list)
     companions: dict[Path, bytes] = field(default_factory=dict)  # files that are new or differ
     errors: list[str] = field(default_factory=list)  # about no single source file
+    output: Path | None = None  # where a copy was written
     seconds: float = 0.0
 
     @property
@@ -127,6 +128,7 @@ def migrate_paths(
     report.companions = _companions(report, roots, words, output is not None)
     if output is not None:
         report.errors += _copy(report, roots[0], Path(output))
+        report.output = Path(output)
     elif write:
         _write(report, allow_dirty)
     report.seconds = time.perf_counter() - started
@@ -280,7 +282,8 @@ def _write(report: Report, allow_dirty: bool) -> None:
     if not allow_dirty:
         problems = workspace.unsafe_to_write(outputs)
         if problems:
-            more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
+            others = len(problems) - 1
+            more = f" (and {others} more file{'s' * (others > 1)})" if others else ""
             raise UsageError(
                 f"{problems[0]}{more}; nothing was written. Commit or stage first, "
                 "write a copy with -o DIR, or use --allow-dirty"

@@ -141,6 +141,8 @@ def check_output(source: Path, output: Path) -> None:
         UsageError: it is inside the source, around it, or not empty.
     """
     top, out = source.resolve(), output.resolve()
+    if output.suffix == ".py" and not output.is_dir():
+        raise UsageError(f"-o {output}: name a folder; the copy and its runtime are written there")
     if out == top or (source.is_dir() and top in out.parents):
         raise UsageError(f"-o {output}: lies inside {source}; choose a folder outside of it")
     if out in top.parents and output.exists():

@@ -430,7 +430,7 @@ def test_configuration_is_used_and_the_command_line_wins(tmp_path: Path) -> None
     assert "a.py" in out(configured(tmp_path, 'target = "torch_xla"'))
     text = 'target = "torch_xla"\nselect = ["CUD"]\nexclude = ["gen*"]\njobs = 1\nunsafe = true\n'
     write_tree(tmp_path, {"p/generated.py": GPU})
-    assert "1 files scanned, 0 would change" in out(configured(tmp_path, text))
+    assert "1 file scanned, 0 would change" in out(configured(tmp_path, text))
     diff = cli("p/a.py", "--diff", "--select", "MOV", *TO, cwd=tmp_path)
     assert b'x.to("jax")' in diff.stdout
 

@@ -141,12 +141,18 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     verb = "changed" if written else "would change"
     edits = counts[Outcome.REWRITTEN]
     console.print()
-    parts = [f"{len(report.files)} files scanned", f"{len(report.changed)} {verb}"]
+    parts = [f"{_counted(len(report.files), 'file')} scanned", f"{len(report.changed)} {verb}"]
     if report.failures or report.errors:
         parts.append(f"{len(report.failures) + len(report.errors)} failed")
     console.print(Text(", ".join(parts) + f"  ({report.seconds:.2f} s)", "bold"))
+    if report.output is not None:
+        console.print(f"written to {report.output}", soft_wrap=True)
     if total:
         console.print(
-            f"{total} GPU constructs = {edits} rewritten + {counts[Outcome.KEPT]} kept + "
-            f"{counts[Outcome.REPORTED]} reported: {automatic(report):.0f}% automatic"
+            f"{_counted(total, 'GPU construct')} = {edits} rewritten + "
+            f"{counts[Outcome.KEPT]} kept + {counts[Outcome.REPORTED]} reported: {automatic(report):.0f}% automatic"
         )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -15,7 +15,7 @@ def markdown(rule: Rule) -> str:
     """A rule as Markdown: what, why, examples as diffs for each target, safety, references."""
     parts = [
         f"# {rule.code} {rule.name}",
-        rule.summary[0].upper() + rule.summary[1:] + ".",
+        rule.summary + ".",
         rule.why,
     ]
     parts.append(f"Safety: {rule.safety}. Switch off: `# tpu-migrate: ignore[{rule.code}]`")
