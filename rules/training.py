@@ -1,14 +1,34 @@
-"""Training loops."""
+"""Training loops: left whole by default, rewritten with --unsafe."""
 
 import ast
 
 from migrator.edits import Insert
+from migrator.facts import backward_line
 from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.training import end_of_step, following
 
-STEP = Rule(
+LOOP = Rule(
     code="TRN001",
+    name="training-loop",
+    summary="a program with a backward pass stays whole, unless --unsafe asks for it",
+    why="""Stock torchax loses gradients silently, and torch_xla needs a step boundary in the right
+place. The runtimes mend what a rewrite can not, and the rewrite puts the boundaries; but until
+the numbers of many programs were compared on both targets, a file that trains, or a script that
+imports one, is only rewritten on request, and never by halves.""",
+    examples=(
+        Example("import torch\nloss = model(x.cuda()).sum()\nloss.backward()\n"),
+        Example(
+            "import torch\nloss = model(x.cuda()).sum()\nloss.backward()\n",
+            torchax='import torch\nloss = model(x.to("jax")).sum()\nloss.backward()\n',
+            torch_xla='import torch\nloss = model(x.to("xla")).sum()\nloss.backward()\n',
+            unsafe=True,
+        ),
+    ),
+)
+
+STEP = Rule(
+    code="TRN002",
     name="step-boundary",
     summary="each optimizer step ends with a sync, so that XLA runs one compiled program a step",
     why="""torch_xla only records operations until something asks for a value. Without a sync the
@@ -27,17 +47,18 @@ instead evaluates that value alone. One torch_xla.sync() behind the optimizer's 
             "opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
             'for x, y in data:\n    loss = f(net(x.to("xla")), y.to("xla"))\n    opt.zero_grad()\n'
             "    loss.backward()\n    opt.step()\n    torch_xla.sync()\n    print(loss.item())\n",
+            unsafe=True,
         ),
     ),
 )
 
 UNCLEAR = Rule(
-    code="TRN002",
+    code="TRN003",
     name="unclear-step",
     summary="a step() that may or may not be an optimizer's",
     why="""Nothing in the file tells what the object is. If it is an optimizer, put the target's
 step boundary behind it.""",
-    examples=(Example("import torch\nloss.backward()\nthing.step()\n"),),
+    examples=(Example("import torch\nthing.step()\n"),),
 )
 
 
@@ -76,3 +97,22 @@ def unclear(ctx: Context, found: Construct) -> Decision:
         "it can not be told whether this is an optimizer's step; if it is, put "
         f"{ctx.target.step_boundary.code} behind it"
     )
+
+
+@LOOP.on("file", "gate")
+def whole(ctx: Context, found: Construct) -> Decision | None:
+    if ctx.options.unsafe:
+        return None
+    line = backward_line(ctx.names)
+    if line is not None:
+        return Report(
+            f"this file trains (backward on line {line}), so the whole file stays; "
+            "--unsafe rewrites it"
+        )
+    trains = ctx.project.imported_with("trains_on") if ctx.project is not None else None
+    if trains is not None:
+        return Report(
+            f"this file imports {trains.name}, which trains, so the whole file stays; "
+            "--unsafe rewrites both"
+        )
+    return None
