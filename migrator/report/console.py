@@ -148,9 +148,10 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     if report.output is not None:
         console.print(f"written to {report.output}", soft_wrap=True)
     if total:
+        kept, reported = counts[Outcome.KEPT], counts[Outcome.REPORTED]
         console.print(
-            f"{_counted(total, 'GPU construct')} = {edits} rewritten + "
-            f"{counts[Outcome.KEPT]} kept + {counts[Outcome.REPORTED]} reported: {automatic(report):.0f}% automatic"
+            f"{_counted(total, 'GPU construct')} = {edits} rewritten + {kept} kept + "
+            f"{reported} reported: {automatic(report):.0f}% automatic"
         )
 
 
