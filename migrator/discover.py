@@ -99,12 +99,18 @@ def _excluded(path: Path, top: Path, patterns: Sequence[str]) -> bool:
     )
 
 
-def project_root(path: Path) -> Path:
-    """The top of the version-controlled tree around `path`, else the folder of its package."""
+def project_root(path: Path, given: Sequence[Path] = ()) -> Path:
+    """The folder up to which imports are followed: the top of the version-controlled tree.
+
+    Without version control, the given folder that holds `path`, else the folder of its package.
+    """
     folder = path if path.is_dir() else path.parent
     for candidate in (folder, *folder.parents):
         if (candidate / ".git").exists():
             return candidate
+    for top in given:
+        if top.is_dir() and (top == folder or top in folder.parents):
+            return top
     while (folder / "__init__.py").exists() and folder.parent != folder:
         folder = folder.parent
     return folder

@@ -190,6 +190,7 @@ class _Worker:
     """Migrates one file; in a pool, each process grows a project cache of its own."""
 
     def __init__(self, roots: Sequence[Path], target: Target, config: Config) -> None:
+        self.roots = [root.resolve() for root in roots if root.exists()]
         self.target, self.config = target, config
         self.disk = Disk()
         self.cache = ProjectCache(self.disk)
@@ -201,9 +202,9 @@ class _Worker:
                 message = f"{size / 2**20:.0f} MiB is too large for source; not processed"
                 return _failed(path, "ERR004", message)
             source = path.read_bytes()
-            project = ProjectFacts(
-                path.resolve(), project_root(path.resolve()), self.disk, self.cache
-            )
+            real = path.resolve()
+            root = project_root(real, self.roots)
+            project = ProjectFacts(real, root, self.disk, self.cache)
             return FileReport(path, migrate(source, self.target, self.config.options, project))
         except OSError as error:
             return _failed(path, "ERR005", f"can not be read: {error.strerror or error}")
@@ -240,9 +241,7 @@ def _companions(
         if RUNTIME in file.result.companions:
             path = file.path.resolve()
             top = roots[0].resolve() if roots[0].is_dir() else roots[0].resolve().parent
-            project = project_root(path)
-            if project != top and top in project.parents:
-                project = top  # without version control, what was given is the project
+            project = project_root(path, [r.resolve() for r in roots])
             root = ProjectFacts(path, project, disk, cache).import_root()
             if copied and root != top and top not in root.parents:
                 root = top  # a copy can not reach above itself

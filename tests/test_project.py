@@ -177,11 +177,9 @@ PROJECT: Files = {
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("version_control", [True, False])
-def test_one_path_or_all(tmp_path: Path, target: str, version_control: bool) -> None:
+def test_one_path_or_all(tmp_path: Path, target: str) -> None:
     write_tree(tmp_path, PROJECT)
-    if version_control:
-        (tmp_path / ".git").mkdir()
+    (tmp_path / ".git").mkdir()
     together = results(migrate_paths([tmp_path], target), tmp_path)
     python = [name for name in PROJECT if name.endswith(".py")]
     assert sorted(together) == sorted(python)

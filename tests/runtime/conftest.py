@@ -10,7 +10,7 @@ from pathlib import Path
 
 TARGETS = ("torchax", "torch_xla")
 target = os.environ.get("TPU_MIGRATE_TARGET")
-collect_ignore = [f"test_{name}.py" for name in TARGETS if name != target]
+collect_ignore_glob = [f"test_{name}*.py" for name in TARGETS if name != target]
 if target in TARGETS:
     runtime = Path(__file__).resolve().parents[2] / "migrator" / "runtime" / target
     sys.path.insert(0, str(runtime))
