@@ -150,6 +150,8 @@ def test_suppressed_set_up() -> None:
 
 # ---- training ------------------------------------------------------------------------------------
 
+TRAINING = "import torch\nmodel = model.cuda()\nloss = model(x)\n{}\noptimizer.step()\n"
+
 
 @pytest.mark.parametrize(
     "start",
@@ -193,8 +195,8 @@ STEPS = {
 @pytest.mark.parametrize(("code", "is_step"), STEPS.items())
 def test_only_an_optimizers_step_is_a_step(code: str, is_step: bool) -> None:
     source = f"import torch\nloss.backward()\n{code}\n"
-    assert ("torch_xla.sync()" in migrated(source, "torch_xla")) == is_step
-    assert migrated(source, "torchax") == source
+    assert ("torch_xla.sync()" in migrated(source, "torch_xla", unsafe=True)) == is_step
+    assert migrated(source, "torchax", unsafe=True) == source
 
 
 def test_where_steps_end() -> None:
@@ -233,13 +235,48 @@ def test_where_steps_end() -> None:
             total += g.item()
         """,
         "torch_xla",
+        unsafe=True,
     )
 
 
 def test_a_step_of_something_unknown_is_reported_where_it_matters() -> None:
     source = "import torch\nloss.backward()\nthing.step()\n"
-    assert outcomes(run(source, "torch_xla")) == [("TRN002", "reported", "thing.step")]
-    assert outcomes(run(source, "torchax")) == [("TRN002", "kept", "thing.step")]
+    assert outcomes(run(source, "torch_xla", unsafe=True)) == [("TRN003", "reported", "thing.step")]
+    assert outcomes(run(source, "torchax", unsafe=True)) == [("TRN003", "kept", "thing.step")]
+
+
+@pytest.mark.parametrize(
+    "backward",
+    [
+        "loss.backward()",
+        "model(x).sum().backward()",
+        "scaler.scale(loss).backward()",
+        "f = [a.backward(g) for a in b]",
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_training_file_stays_whole(backward: str, target: str) -> None:
+    source = TRAINING.format(backward)
+    result = run(source, target, entry=True)
+    assert not result.changed
+    assert ("TRN001", "reported", "model.cuda") in outcomes(result)
+    assert {d.outcome for d in constructs(result)} == {"reported"}
+    assert "line 4" in constructs(result)[0].message
+    assert not result.companions
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def backward(ctx, g): return g",
+        "class F(G):\n    def backward(self, g):\n        return super().backward(g)",
+        "# loss.backward()",
+        "'.backward()'",
+        "f = loss.backward",
+    ],
+)
+def test_what_is_no_training(code: str) -> None:
+    assert run(TRAINING.format(code)).changed
 
 
 # ---- set-up --------------------------------------------------------------------------------------
@@ -330,8 +367,8 @@ def test_a_second_run_still_asks_for_the_companion() -> None:
 # ---- comments and layout -------------------------------------------------------------------------
 
 
-def exact(before: str, after: str, target: str = "torchax") -> None:
-    assert migrated(dedent(before), target) == dedent(after)
+def exact(before: str, after: str, target: str = "torchax", unsafe: bool = False) -> None:
+    assert migrated(dedent(before), target, unsafe=unsafe) == dedent(after)
 
 
 def test_comments_inside_replaced_code_move_above_it() -> None:
