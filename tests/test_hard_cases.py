@@ -551,4 +551,4 @@ def test_24_toolkit_version() -> None:
 
 
 def test_25_steps_that_are_no_optimizer_steps() -> None:
-    left("scheduler.step()\nobs = env.step(a)\nself.step()\nscaler.step(opt)  # cuda\n")
+    left("scheduler.step()\nobs = env.step(a)\nself.step()  # cuda\n")
