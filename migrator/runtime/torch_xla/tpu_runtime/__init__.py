@@ -9,7 +9,19 @@ from . import _versions
 
 _versions.check()
 
-from . import cache, generators, resize, seeds, tensors  # noqa: E402
+from . import (  # noqa: E402
+    batch_norm,
+    cache,
+    checkpointing,
+    clipping,
+    generators,
+    optimizers,
+    parameters,
+    recurrent,
+    resize,
+    seeds,
+    tensors,
+)
 from .amp import autocast  # noqa: E402
 from .checkpoints import load, save  # noqa: E402
 from .device import (  # noqa: E402
@@ -106,10 +118,8 @@ def setup(precision: str | bool = "highest") -> None:
     if _is_set_up:
         return
     _is_set_up = True
-    for concern in (cache, tensors, resize, generators, seeds):
+    for concern in (
+        cache, tensors, resize, generators, seeds, parameters, batch_norm, recurrent,
+        clipping, checkpointing, optimizers,
+    ):  # fmt: skip
         concern.install()
-    import torch
-
-    # torch_xla 2.9: `.to(device)` replaces parameters, which silently unties shared weights and
-    # leaves an optimizer that was built before with the old ones. Swapping keeps their identity.
-    torch.__future__.set_swap_module_params_on_conversion(True)

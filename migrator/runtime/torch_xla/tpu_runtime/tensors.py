@@ -1,6 +1,14 @@
-"""Tensor methods and modes that torch_xla gets wrong."""
+"""Tensor methods and modes that torch_xla gets wrong.
+
+Not mended, torch_xla 2.9: `x.t().contiguous()` and `.reshape` of it stay views, so that a write
+reaches x. `x[:, -16:]` of fewer columns raises "Value out of range"; write `max(-16, -x.shape[1])`
+(replacing `Tensor.__getitem__` makes torch take 0-dimensional tensors for sequences). A CPU
+`backward()` before anything was on the device makes later ones raise "device_ready_queues_". LBFGS
+gives the right numbers but compiles some 25 programs a step.
+"""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,6 +39,22 @@ class inference_mode(torch.no_grad):
         return type(self)(self.mode)
 
 
+def _counting(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`cumsum` and `cumprod` of integers in int64, as torch gives them.
+
+    torch_xla 2.9 stays in the type of the input: sums of a mask stop at 1, of uint8 wrap at 256.
+    """
+
+    @functools.wraps(function)
+    def in_int64(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        exact = input.is_floating_point() or input.is_complex()
+        if not exact and input.device.type == DEVICE_TYPE and kwargs.get("dtype") is None:
+            kwargs["dtype"] = torch.int64
+        return function(input, *args, **kwargs)
+
+    return in_int64
+
+
 def install() -> None:
     """Replace what is wrong, for tensors of the device only."""
     torch.inference_mode = inference_mode  # type: ignore[assignment,misc]
@@ -50,5 +74,8 @@ def install() -> None:
         # Pinning raises without CUDA; it only makes copies to a GPU faster.
         return self
 
+    for name in ("cumsum", "cumprod"):
+        for owner in (torch, torch.Tensor):
+            setattr(owner, name, _counting(getattr(owner, name)))
     torch.Tensor.copy_ = copy_broadcast  # type: ignore[assignment,method-assign]
     torch.Tensor.pin_memory = pin_nothing  # type: ignore[assignment,method-assign]

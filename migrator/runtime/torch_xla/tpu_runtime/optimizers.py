@@ -1,0 +1,86 @@
+"""Optimizers made for a GPU: fused ones, loss scaling, and those that compile at each step."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch.amp.grad_scaler
+from torch import optim
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils import _foreach_utils
+
+from .device import DEVICE_TYPE
+
+
+def _drop_fused(kind: Any) -> None:
+    """Let ``kind(..., fused=True)`` be the optimizer that it is without: the same numbers.
+
+    torch 2.9 has no fused kernels for XLA and raises: in the constructor, or, where the parameters
+    move to the device later, in the first step. XLA fuses the step by itself.
+    """
+    init = kind.__init__
+
+    @functools.wraps(init)
+    def unfused(self: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("fused"):
+            kwargs["fused"] = None
+        init(self, *args, **kwargs)
+
+    kind.__init__ = unfused
+
+
+def _drop_fused_in_files() -> None:
+    """The same for the state of a fused optimizer that was saved on a GPU."""
+    load: Callable[..., None] = optim.Optimizer.load_state_dict
+
+    @functools.wraps(load)
+    def load_state_dict(self: optim.Optimizer, state_dict: dict[str, Any]) -> None:
+        groups = [g | {"fused": None} if g.get("fused") else g for g in state_dict["param_groups"]]
+        load(self, {**state_dict, "param_groups": groups})
+
+    optim.Optimizer.load_state_dict = load_state_dict  # type: ignore[method-assign]
+
+
+# torch 2.9: these index by masks or read their state back, so that XLA compiles again and again,
+# 110 programs in 10 steps of Rprop. `capturable=True` is the same rule without these: 2 programs.
+_BETTER_CAPTURABLE = (optim.Rprop, optim.ASGD)
+
+
+def _make_capturable(optimizer: optim.Optimizer, *_: object) -> None:
+    """Before the first step: switch to the form that stays on the device."""
+    if not isinstance(optimizer, _BETTER_CAPTURABLE):
+        return
+    for group in optimizer.param_groups:
+        if not group["capturable"] and group["params"]:
+            on_device = all(p.device.type == DEVICE_TYPE for p in group["params"])
+            fresh = not any(optimizer.state.get(p) for p in group["params"])
+            group["capturable"] = on_device and fresh
+
+
+def _never_scale() -> None:
+    """Let every `GradScaler`, but the CPU's, be one with `enabled=False`.
+
+    bfloat16 has the range of float32, so nothing underflows. torch 2.9 takes the presence of
+    torch_xla for a reason to scale, and then reads back from the device at each step.
+    """
+    scaler: Any = torch.amp.grad_scaler.GradScaler
+    init = scaler.__init__
+
+    @functools.wraps(init)
+    def disabled(self: Any, *args: Any, **kwargs: Any) -> None:
+        device = args[0] if args else kwargs.get("device", "cuda")
+        if device != "cpu":
+            args, kwargs = args[:5], {**kwargs, "enabled": False}
+        init(self, *args, **kwargs)
+
+    scaler.__init__ = disabled
+
+
+def install() -> None:
+    """Change torch's classes."""
+    if DEVICE_TYPE not in _foreach_utils._get_fused_kernels_supported_devices():
+        for kind in (optim.Adam, optim.AdamW, optim.SGD, optim.Adagrad):
+            _drop_fused(kind)
+        _drop_fused_in_files()
+    register_optimizer_step_pre_hook(_make_capturable)
+    _never_scale()

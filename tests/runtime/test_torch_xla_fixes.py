@@ -1,0 +1,301 @@
+"""What torch_xla 2.9 gets wrong in training and tpu_runtime mends, fault by fault."""
+
+import copy
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_xla
+import torch_xla.debug.metrics as metrics
+import tpu_runtime as tpu
+from torch import Tensor, nn, optim
+from torch.nn.utils import rnn
+from torch.utils.checkpoint import checkpoint
+
+tpu.setup()
+
+DEVICE = torch.device("xla")
+# Some ten float32 roundings in another order.
+FLOAT32 = 1e-5
+
+
+def close(result: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(result.detach().cpu().double(), expected.double(), FLOAT32, FLOAT32)
+
+
+def linear() -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(3, 3)
+
+
+# Parameters.
+
+
+def test_ties_optimizer_ema_and_copies_survive_the_move() -> None:
+    first, second = linear(), linear()
+    second.weight = first.weight
+    net = nn.Sequential(first, second)
+    optimizer = optim.SGD(net.parameters(), 0.1)
+    average = optim.swa_utils.AveragedModel(net)
+    net.to(DEVICE)
+    average.to(DEVICE)
+    assert first.weight is second.weight and len(list(net.parameters())) == 3
+    before = first.weight.detach().cpu()
+    net(torch.ones(2, 3).to(DEVICE)).sum().backward()
+    optimizer.step()
+    assert not torch.equal(first.weight.detach().cpu(), before)
+    average.update_parameters(net)
+    copied = copy.deepcopy(net)
+    assert copied[0].weight is copied[1].weight and copied[0].weight is not first.weight
+    copied.load_state_dict({name: x.cpu() + 1 for name, x in net.state_dict().items()})
+    assert close(copied[0].weight, first.weight.detach().cpu() + 1)
+    assert net.cpu()[0].weight.device.type == "cpu" and first.weight is second.weight
+
+
+def test_hooks_attributes_gradients_and_weak_references_survive() -> None:
+    net, called = linear(), []
+    net(torch.ones(1, 3)).sum().backward()
+    net.weight.no_decay = True  # type: ignore[assignment]
+    handle = net.weight.register_hook(lambda g: called.append("hook"))
+    net.weight.register_post_accumulate_grad_hook(lambda p: called.append("after"))
+    reference = weakref.ref(net.weight)
+    gradient = net.weight.grad
+    net.to(DEVICE)
+    assert reference() is net.weight and net.weight.no_decay and net.weight.grad is gradient
+    assert gradient is not None and gradient.device.type == "xla" and gradient.sum().item() == 9
+    net(torch.ones(1, 3).to(DEVICE)).sum().backward()
+    assert called == ["hook", "after"] and net.weight.grad.sum().item() == 18
+    handle.remove()
+    net(torch.ones(1, 3).to(DEVICE)).sum().backward()
+    assert called == ["hook", "after", "after"]
+
+
+def test_a_graph_from_before_the_move_is_refused() -> None:
+    net = linear()
+    loss = net(torch.ones(1, 3)).pow(2).sum()
+    net.to(DEVICE)
+    with pytest.raises(RuntimeError, match="before its module moved"):
+        loss.backward()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(
+    "wrap",
+    [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm, nn.utils.spectral_norm],
+)
+def test_reparametrized(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    net, other = wrap(linear()).eval(), wrap(linear()).eval()
+    x = torch.arange(3.0)[None]
+    expected = other(x)
+    assert close(net.to(DEVICE)(x.to(DEVICE)), expected.detach())
+
+
+def test_lazy_modules_and_loading_recurrent_ones() -> None:
+    lazy = nn.LazyLinear(3).to(DEVICE)
+    assert lazy(torch.ones(1, 2).to(DEVICE)).shape == (1, 3) and lazy.weight.device.type == "xla"
+    net = nn.LSTM(2, 2)
+    net.load_state_dict(nn.LSTM(2, 2).state_dict())
+
+
+# Normalization.
+
+NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "1d": (lambda: nn.BatchNorm1d(3), (4, 3)),
+    "2d": (lambda: nn.BatchNorm2d(3), (2, 3, 3, 3)),
+    "3d": (lambda: nn.BatchNorm3d(3, affine=False), (2, 3, 2, 2, 2)),
+    "sync": (lambda: nn.SyncBatchNorm(3, momentum=None), (4, 3, 2)),
+    "cumulative": (lambda: nn.BatchNorm1d(3, momentum=None), (4, 3)),
+    "no statistics": (lambda: nn.BatchNorm1d(3, track_running_stats=False), (4, 3)),
+    "instance": (lambda: nn.InstanceNorm1d(3, track_running_stats=True, affine=True), (2, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms(name: str) -> None:
+    """Outputs, gradients and statistics, in training and frozen; compiled once, one run a step."""
+    make, shape = NORMS[name]
+    reference, net = (make() if name != "sync" else nn.BatchNorm1d(3, momentum=None)), make()
+    net.to(DEVICE)
+    runs = []
+    for step in range(5):
+        reference.train(step < 4)
+        net.train(step < 4)
+        values = torch.randn(shape, generator=torch.Generator().manual_seed(step)) * 3 + 1
+        x, y = values.clone().requires_grad_(), values.to(DEVICE).requires_grad_()
+        scale = torch.arange(float(values.numel())).reshape(shape)
+        (reference(x) * scale).mean().backward()
+        (net(y) * scale.to(DEVICE)).mean().backward()
+        torch_xla.sync()
+        assert x.grad is not None and y.grad is not None and close(y.grad, x.grad)
+        runs.append([metrics.metric_data(m)[0] for m in ("CompileTime", "ExecuteTime")])
+        for key, value in reference.state_dict().items():
+            assert close(net.state_dict()[key], value), key
+        for p, q in zip(reference.parameters(), net.parameters(), strict=True):
+            assert p.grad is not None and q.grad is not None and close(q.grad, p.grad)
+    assert runs[3][0] == runs[1][0]
+    assert runs[3][1] == runs[1][1] + 2
+
+
+def test_norms_of_16_bits_and_of_one_value() -> None:
+    reference, net = nn.BatchNorm1d(3), nn.BatchNorm1d(3).to(DEVICE)
+    x = torch.randn(8, 3).bfloat16()
+    result = net(x.to(DEVICE))
+    assert result.dtype == torch.bfloat16 and close(result, reference(x))
+    assert close(net.running_var, reference.running_var)
+    with tpu.autocast():
+        net(F.linear(x.float().to(DEVICE), torch.eye(3).to(DEVICE)))
+    assert net.running_var.dtype == torch.float32
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+        net(x[:1].float().to(DEVICE))
+
+
+# Recurrent modules, clipping: what importing torch_xla replaces.
+
+
+def test_replaced_functions_are_torchs_also_where_they_were_imported_before() -> None:
+    code = (
+        "import tpu_runtime, torch; from torch import nn; from torch.nn import GRU;"
+        "from torch.nn.utils import clip_grad_norm_ as clip\n"
+        "built = nn.GRU(2, 3)\n"
+        "class Mine(nn.GRU): pass\n"
+        "tpu_runtime.setup()\n"
+        "assert nn.GRU is nn.modules.rnn.GRU\n"
+        "for net in (built, Mine(2, 3), GRU(2, 3), nn.GRU(2, 3)):\n"
+        "    out, _ = net(torch.ones(4, 1, 2)); net.zero_grad(); out.sum().backward()\n"
+        "    total = clip(net.parameters(), 1.0, foreach=True)\n"
+        "    assert total.device.type == 'cpu' and isinstance(net, nn.GRU)\n"
+        "assert Mine(2, 3, bidirectional=True)(torch.ones(4, 1, 2))[0].shape[-1] == 6\n"
+    )
+    runtime = str(Path(tpu.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": runtime, "PJRT_DEVICE": "CPU", "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+def test_packed_sequences(kind: type[nn.GRU]) -> None:
+    net, values = kind(2, 3, batch_first=True), torch.randn(2, 3, 2)
+
+    def run(x: Tensor) -> list[Tensor]:
+        net.zero_grad()
+        packed = rnn.pack_padded_sequence(x.requires_grad_(), [2, 3], True, enforce_sorted=False)
+        padded, lengths = rnn.pad_packed_sequence(net(packed)[0], batch_first=True)
+        padded.pow(2).sum().backward()
+        assert lengths.tolist() == [2, 3] and x.grad is not None
+        return [x.cpu().clone() for x in (padded, x.grad, net.weight_ih_l0.grad)]
+
+    expected = run(values.clone())
+    net.to(DEVICE)
+    for result, value in zip(run(values.to(DEVICE)), expected, strict=True):
+        assert close(result, value.detach())
+
+
+@pytest.mark.parametrize("norm", [2.0, 1.0, float("inf"), 3])
+@pytest.mark.parametrize("foreach", [None, True])
+def test_clipping(norm: float, foreach: bool | None) -> None:
+    def run(device: torch.device | str) -> list[Tensor]:
+        net = linear().to(device)
+        net(torch.ones(2, 3).to(device)).pow(2).sum().backward()
+        total = nn.utils.clip_grad_norm_(net.parameters(), 0.1, norm, foreach=foreach)
+        assert net.weight.grad is not None
+        return [total.cpu(), net.weight.grad.cpu()]
+
+    assert all(close(a, b) for a, b in zip(run(DEVICE), run("cpu"), strict=True))
+
+
+def test_clipping_of_nothing_and_of_infinity() -> None:
+    net = linear().to(DEVICE)
+    assert nn.utils.clip_grad_norm_(net.parameters(), 1.0).item() == 0
+    net(torch.full((1, 3), float("inf")).to(DEVICE)).sum().backward()
+    with pytest.raises(RuntimeError, match="non-finite"):
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0, error_if_nonfinite=True)
+
+
+# Checkpoints of activations, and dropout by the seed.
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_checkpoint(autocast: bool) -> None:
+    net = nn.Sequential(linear(), nn.Dropout(0.5), nn.Tanh(), linear()).to(DEVICE)
+
+    def run(reentrant: bool | None) -> list[Tensor]:
+        net.zero_grad()
+        x = torch.ones(4, 3).to(DEVICE).requires_grad_()
+        torch.manual_seed(5)
+        with tpu.autocast(enabled=autocast):
+            y = net(x) if reentrant is None else checkpoint(net, x, use_reentrant=reentrant)
+        y.float().pow(2).sum().backward()
+        after = torch.rand(2, device=DEVICE)
+        assert x.grad is not None
+        return [t.detach().cpu() for t in (y, x.grad, net[0].weight.grad, after)]
+
+    expected = run(None)
+    for reentrant in (True, False):
+        assert all(close(a, b) for a, b in zip(run(reentrant), expected, strict=True))
+    x = torch.ones(4, 3, requires_grad=True)
+    checkpoint(torch.sin, x, use_reentrant=False).sum().backward()
+    assert x.grad is not None and x.grad.device.type == "cpu"
+
+
+# Optimizers.
+
+
+def test_fused_capturable_and_scaler() -> None:
+    net = linear()
+    optimizer = optim.AdamW(net.parameters(), fused=True)
+    net.to(DEVICE)
+    state = optimizer.state_dict()
+    state["param_groups"][0]["fused"] = True  # as a file from a GPU has it
+    optimizer.load_state_dict(state)
+    scaler = torch.amp.GradScaler("cuda")
+    assert not scaler.is_enabled() and not torch.amp.GradScaler(DEVICE.type).is_enabled()
+    loss = net(torch.ones(1, 3).to(DEVICE)).sum()
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 1 and optimizer.state[net.weight]["step"].device.type == "cpu"
+    capturable = optim.Adam(net.parameters(), capturable=True)
+    capturable.step()
+    assert capturable.state[net.weight]["step"].device.type == "xla"
+
+
+@pytest.mark.parametrize("kind", [optim.Rprop, optim.ASGD])
+def test_optimizers_that_compiled_each_step(kind: type[optim.Optimizer]) -> None:
+    net = linear().to(DEVICE)
+    optimizer, seen = kind(net.parameters(), 0.01), []  # type: ignore[call-arg]
+    for _ in range(6):
+        optimizer.zero_grad()
+        net(torch.ones(1, 3).to(DEVICE)).pow(2).sum().backward()
+        optimizer.step()
+        torch_xla.sync()
+        seen.append(metrics.metric_data("CompileTime")[0])
+    assert seen[1:] == [seen[1]] * 5
+
+
+@pytest.mark.parametrize("scale", [1.7, 0.6, 2.0])
+def test_nearest_resizing_follows_the_scale_factor(scale: float) -> None:
+    image = torch.rand(1, 2, 16, 20, generator=torch.Generator().manual_seed(0))
+    moved = image.to("xla").requires_grad_()
+    expected = torch.nn.functional.interpolate(image, scale_factor=scale)
+    result = torch.nn.functional.interpolate(moved, scale_factor=scale)
+    result.sum().backward()
+    assert torch.equal(result.detach().cpu(), expected)
+    assert moved.grad is not None and moved.grad.sum().item() == expected.numel()
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32])
+def test_sums_of_small_integers_are_counted_in_int64(dtype: torch.dtype) -> None:
+    mask = torch.ones(300, dtype=dtype)
+    assert torch.equal(mask.to("xla").cumsum(0).cpu(), mask.cumsum(0))
+    assert torch.equal(torch.cumsum(mask.to("xla"), dim=0).cpu(), mask.cumsum(0))
