@@ -1,8 +1,8 @@
 """Bilinear resizing in the precision of its input, nearest resizing by the given scale.
 
 torch_xla 2.9 lowers bilinear resizing to products without a precision, which a TPU computes in
-bfloat16 whatever ``set_matmul_precision`` says; for bfloat16 images it even computes the coordinates
-in bfloat16, so that pixels are sampled columns away; and its gradient runs on the CPU. Nearest
+bfloat16 whatever ``set_matmul_precision`` says; for bfloat16 images it even rounds the coordinates
+so, and samples pixels columns away; and its gradient runs on the CPU. Nearest
 resizing takes the ratio of the sizes where a scale factor was given, which samples other pixels.
 torch's own decompositions, gathers and interpolations, have none of this: bilinear within 4e-6 of
 the CPU in float32, nearest equal.
