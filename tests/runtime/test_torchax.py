@@ -790,3 +790,33 @@ def test_wrong_versions_are_named(before: str, message: str) -> None:
     done = run(f"{before}\nimport tpu_runtime")
     assert done.returncode == 1 and message in done.stderr.splitlines()[-1]
     assert "pip install" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("device", ["jax", torch.device("jax")])
+def test_a_module_is_moved_by_keyword_too(device: str | torch.device) -> None:
+    module = torch.nn.Linear(3, 2)
+    expected = module(torch.ones(1, 3))
+    moved = module.to(device=device)
+    result = moved(torch.ones(1, 3).to(device=device))
+    assert result.device.type == "jax"
+    torch.testing.assert_close(result.detach().cpu(), expected.detach())
+
+
+def test_integers_beyond_32_bits_are_refused() -> None:
+    with pytest.raises(OverflowError, match="do not fit"):
+        torch.tensor([2**40, 5]).to("jax")
+    assert torch.tensor([2**31 - 1]).to("jax").item() == 2**31 - 1
+
+
+def test_sums_of_small_integers_do_not_wrap() -> None:
+    values = torch.full((200,), 200, dtype=torch.uint8)
+    assert torch.equal(values.to("jax").cumsum(0).cpu().long(), values.cumsum(0))
+
+
+def test_the_old_weight_norm_moves() -> None:
+    module = torch.nn.utils.weight_norm(torch.nn.Linear(8, 3))
+    x = torch.randn(2, 8)
+    with torch.no_grad():
+        expected = module(x)
+        result = module.to("jax")(x.to("jax"))
+    torch.testing.assert_close(result.cpu(), expected, rtol=1e-5, atol=1e-6)

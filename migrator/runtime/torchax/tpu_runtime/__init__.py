@@ -9,7 +9,28 @@ from . import _versions
 
 _versions.check()
 
-from . import amp, cache, generators, modes, modules, resize, seeds, tensors, views  # noqa: E402
+from . import (  # noqa: E402
+    amp,
+    attention,
+    backwards,
+    buffers,
+    cache,
+    derived,
+    fallback,
+    generators,
+    gradients,
+    indexing,
+    linalg,
+    modes,
+    modules,
+    operators,
+    optimizers,
+    pooling,
+    resize,
+    seeds,
+    tensors,
+    views,
+)
 from .amp import autocast  # noqa: E402
 from .checkpoints import load, save  # noqa: E402
 from .device import (  # noqa: E402
@@ -36,7 +57,15 @@ from .memory import (  # noqa: E402
     reset_peak_memory_stats,
 )
 from .precision import set_matmul_precision  # noqa: E402
-from .seeds import initial_seed, manual_seed, manual_seed_all, seed, seed_all  # noqa: E402
+from .seeds import (  # noqa: E402
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+)
 from .tensor_types import (  # noqa: E402
     BFloat16Tensor,
     BoolTensor,
@@ -71,6 +100,7 @@ __all__ = [
     "device_count",
     "get_device_name",
     "get_device_properties",
+    "get_rng_state",
     "initial_seed",
     "is_available",
     "is_bf16_supported",
@@ -91,6 +121,7 @@ __all__ = [
     "seed",
     "seed_all",
     "set_matmul_precision",
+    "set_rng_state",
     "setup",
     "synchronize",
 ]
@@ -113,7 +144,11 @@ def setup(precision: str | bool = "highest") -> None:
     import torchax
 
     env = torchax.default_env()
-    for concern in (modes, views, tensors, modules, generators, resize, amp, seeds):
+    for concern in (
+        modes, views, indexing, derived, tensors, modules, generators, resize, amp, seeds,
+        gradients, backwards, pooling, buffers, attention, operators, linalg,
+        fallback, optimizers,
+    ):  # fmt: skip
         concern.install(env)
     if not env.enabled:
         torchax.enable_globally()

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torchax.ops.ops_registry import Operator
 from torchax.tensor import Environment, Tensor
 from torchax.view import View
 
@@ -49,6 +50,44 @@ def holds_device_tensor(value: object) -> bool:
     if isinstance(value, dict):
         return any(holds_device_tensor(item) for item in value.values())
     return False
+
+
+def needs_gradient(value: object) -> bool:
+    """Whether a gradient is asked for ``value``, or anything in its lists, tuples and dicts."""
+    return torch.is_grad_enabled() and _requires_grad(value)
+
+
+def _requires_grad(value: object) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.requires_grad
+    if isinstance(value, (tuple, list)):
+        return any(_requires_grad(item) for item in value)
+    if isinstance(value, dict):
+        return any(_requires_grad(item) for item in value.values())
+    return False
+
+
+def register(env: Environment, operator: Any, function: Function, *, of_arrays: bool) -> Operator:
+    """Compute an ATen operator by ``function``, which gets JAX arrays, or torch tensors.
+
+    ``operator`` is one overload, or a packet: then none of torchax's own overloads is left.
+    """
+    if isinstance(operator, torch._ops.OpOverloadPacket):
+        for overload in operator.overloads():
+            env._ops.pop(getattr(operator, overload), None)
+    made = Operator(
+        operator, function, is_jax_function=of_arrays, is_user_defined=True, needs_env=False,
+        is_view_op=not of_arrays,
+    )  # fmt: skip
+    env._ops[operator] = made
+    return made
+
+
+def register_missing(env: Environment, operator: Any, function: Function) -> None:
+    """The same for a function of arrays, unless torchax has the operator by now."""
+    known = {operator, *(getattr(operator, overload) for overload in operator.overloads())}
+    if not any(form in env._ops or form in env._decomps for form in known):
+        register(env, operator, function, of_arrays=True)
 
 
 def names_device(device: object) -> bool:

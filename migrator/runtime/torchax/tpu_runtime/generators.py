@@ -5,7 +5,8 @@ A generator lives on the CPU here: its numbers are drawn there and moved. They a
 CPU, not those of a CUDA generator.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import torch
@@ -86,14 +87,10 @@ def _fill(env: Environment, name: str) -> Function:
 
     def fill(tensor: Any, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
         shape, dtype = tuple(tensor.shape), tensor.jax().dtype
-        if generator is None and name in ("normal_", "uniform_") and tensor.is_floating_point():
-            key = env.get_and_rotate_prng_key()
-            if name == "normal_":
-                mean, std = _pair(args, kwargs, ("mean", 0.0), ("std", 1.0))
-                drawn = jax.random.normal(key, shape, dtype) * std + mean
-            else:
-                low, high = _pair(args, kwargs, ("from", 0.0), ("to", 1.0))
-                drawn = jax.random.uniform(key, shape, dtype, low, high)
+        of_key = _BY_KEY.get(name)
+        numbers = of_key and _numbers(args, kwargs, of_key.defaults)
+        if of_key and numbers and generator is None and tensor.is_floating_point():
+            drawn = of_key.draw(env.get_and_rotate_prng_key(), shape, dtype, *numbers)
         else:
             cpu = native(torch.empty, (shape,), {"dtype": tensor.dtype})
             args = tuple(arg.torch() if is_device_tensor(arg) else arg for arg in args)
@@ -110,12 +107,40 @@ def _all_forms(packet: Any) -> set[Any]:
     return {packet, *(getattr(packet, overload) for overload in packet.overloads())}
 
 
-def _pair(args: Any, kwargs: Any, *defaults: tuple[str, float]) -> list[float]:
-    """Two numbers that are given by position, by name, or not at all."""
-    return [
+class _Distribution(NamedTuple):
+    """How JAX fills a tensor: from a key, a shape, a type and the numbers of the distribution."""
+
+    defaults: tuple[tuple[str, float], ...]
+    draw: Callable[..., Any]
+
+
+_BY_KEY = {
+    "normal_": _Distribution(
+        (("mean", 0.0), ("std", 1.0)),
+        lambda key, shape, dtype, mean, std: jax.random.normal(key, shape, dtype) * std + mean,
+    ),
+    "uniform_": _Distribution(
+        (("from", 0.0), ("to", 1.0)),
+        jax.random.uniform,
+    ),
+    "bernoulli_": _Distribution(
+        (("p", 0.5),),
+        lambda key, shape, dtype, p: jax.random.bernoulli(key, p, shape).astype(dtype),
+    ),
+    "exponential_": _Distribution(
+        (("lambd", 1.0),),
+        lambda key, shape, dtype, rate: jax.random.exponential(key, shape, dtype) / rate,
+    ),
+}
+
+
+def _numbers(args: Any, kwargs: Any, defaults: Any) -> list[float] | None:
+    """Numbers given by position, by name, or not at all; None where one is a tensor."""
+    numbers = [
         args[n] if len(args) > n else kwargs.get(name, default)
         for n, (name, default) in enumerate(defaults)
     ]
+    return None if any(isinstance(number, torch.Tensor) for number in numbers) else numbers
 
 
 def install(env: Environment) -> None:

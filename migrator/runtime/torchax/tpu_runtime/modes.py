@@ -14,7 +14,7 @@ import torch.utils._device as torch_device
 from torchax.ops import mappings
 from torchax.tensor import Environment, XLADispatchMode, XLAFunctionMode
 
-from . import amp, views
+from . import amp, gradients, views
 from .calls import (
     Function,
     holds_device_tensor,
@@ -61,6 +61,8 @@ class FunctionMode(XLAFunctionMode):
         device = kwargs.get("device")
         on_device = holds_device_tensor(args) or holds_device_tensor(kwargs)
         wants_device = names_device(device)
+        if func is torch._C._nn._parse_to:  # module.to(device="jax") only asks what is meant
+            return native(func, args, kwargs)
         if func in _NEVER_NATIVE:
             return super().__torch_function__(func, types, args, kwargs)
         replacement = replacements.get(func)
@@ -79,6 +81,8 @@ class FunctionMode(XLAFunctionMode):
             return self.__torch_function__(func, types, args, rest).to(device)
         if wants_device and not on_device and func not in _FACTORIES_ON_DEVICE:
             return move(self.env, native(func, args, {**kwargs, "device": "cpu"}))
+        if gradients.bypasses_autograd(func, args, kwargs):
+            return func(*args, **kwargs)
         return super().__torch_function__(func, types, args, kwargs)
 
 

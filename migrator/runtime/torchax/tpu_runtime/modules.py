@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils.data import DataLoader
 from torchax.tensor import Environment
 
@@ -36,6 +37,10 @@ class inference_mode(torch.no_grad):
 def _keep_identity(apply: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(apply)
     def _apply(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        # The old weight_norm keeps the weight it computed, whose graph holds on to the parameters.
+        normed = [h for h in self._forward_pre_hooks.values() if isinstance(h, WeightNorm)]
+        for hook in normed:
+            self.__dict__.pop(hook.name, None)
         future = torch.__future__
         before = future.get_swap_module_params_on_conversion()
         future.set_swap_module_params_on_conversion(True)
@@ -50,6 +55,8 @@ def _keep_identity(apply: Callable[..., Any]) -> Callable[..., Any]:
             ) from error
         finally:
             future.set_swap_module_params_on_conversion(before)
+            for hook in normed:
+                setattr(self, hook.name, hook.compute_weight(self))
 
     return _apply
 

@@ -1,11 +1,17 @@
 """Seeds of the device's random numbers, as ``torch.cuda`` has them."""
 
+import contextlib
 import random
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import torch
 import torchax
 import torchax.device_module
+
+from .calls import native, patch
 
 _initial_seed: int | None = None
 
@@ -38,12 +44,35 @@ def initial_seed() -> int:
     return torch.initial_seed() if _initial_seed is None else _initial_seed
 
 
+def get_rng_state(device: Any = None) -> torch.Tensor:
+    """The state of the device's random numbers, a CPU tensor of bytes."""
+    key = torchax.default_env().prng_key
+    words = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    state = np.array(words).view(np.uint8)
+    return native(torch.from_numpy, (state,), {})  # type: ignore[no-any-return]
+
+
+def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
+    """Go back to a state that ``get_rng_state`` gave."""
+    words = jnp.asarray(new_state.cpu().numpy().copy().view(np.uint32))
+    torchax.default_env().param.prng = words
+
+
 def install(env: Any) -> None:
     """Let ``torch.manual_seed`` and ``torch.seed`` reach the device, as they do on CUDA.
 
     torchax 0.0.13: torch hands the seed to ``torch.jax.manual_seed_all``, which does nothing, so
-    the device's numbers differ from run to run, however the script is seeded.
+    the device's numbers differ from run to run, however the script is seeded. The state that
+    `torch.utils.checkpoint` keeps is an empty list: dropout inside it would draw another mask for
+    the gradient.
     """
+    patch(
+        torchax.device_module,
+        get_rng_state=get_rng_state,
+        set_rng_state=set_rng_state,
+        device=lambda index: contextlib.nullcontext(),
+        _initialized=True,
+    )
     before = env.prng_key
     torchax.device_module.manual_seed_all(torch.initial_seed() % 2**63)
     if env.prng_key is not before:

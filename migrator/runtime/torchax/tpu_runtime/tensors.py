@@ -17,13 +17,13 @@ from .calls import (
     Function,
     holds_device_tensor,
     is_device_tensor,
-    move,
     names_device,
     native,
     patch,
     replaces,
 )
 from .device import DEVICE_TYPE
+from .gradients import to_other_device
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -40,17 +40,32 @@ def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any
     if not is_device_tensor(tensor):
         if not names_device(device):
             return native(function, tuple(_on_cpu(a) for a in args), kwargs)
-        return move(env, tensor if dtype is None else native(tensor.to, (dtype,), {}))
+        converted = tensor if dtype is None else native(tensor.to, (dtype,), {})
+        _check_range(converted)
+        return to_other_device(env, converted)
     if isinstance(tensor, View):
         tensor = tensor.torch()
     if device is not None and not names_device(device) and not isinstance(device, int):
         if torch.device(device).type not in ("cpu", "meta"):
             raise RuntimeError(f"a {DEVICE_TYPE} tensor cannot be moved to {device}")
-        return native(tensor.torch().to, (device,), {} if dtype is None else {"dtype": dtype})
+        on_cpu = to_other_device(env, tensor)
+        return native(on_cpu.to, (device,), {} if dtype is None else {"dtype": dtype})
     if dtype is not None and mappings.t2j_dtype(dtype) != tensor._elem.dtype:
         with env._dispatch_mode:
             return torch.ops.aten._to_copy.default(tensor, dtype=dtype)
     return tensor.clone() if copied else tensor
+
+
+def _check_range(tensor: torch.Tensor) -> None:
+    """Refuse integers that JAX, with its 64-bit types off, would cut to 32 bits in silence."""
+    if tensor.dtype != torch.int64 or tensor.numel() == 0 or jax.config.read("jax_enable_x64"):
+        return
+    low, high = (int(value) for value in tensor.aminmax())
+    if not -(2**31) <= low <= high < 2**31:
+        raise OverflowError(
+            f"int64 values from {low} to {high} do not fit the device's 32-bit integers; "
+            "set JAX_ENABLE_X64=1, or keep them on the CPU"
+        )
 
 
 def _on_cpu(value: Any) -> Any:
@@ -102,6 +117,17 @@ def _numbers(data: Any) -> Any:
     return data.tolist() if is_device_tensor(data) else data
 
 
+@replaces(torch.cumsum, torch.Tensor.cumsum, torch.cumprod, torch.Tensor.cumprod)
+def _cumulate(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    """torchax 0.0.13 sums small integers in their own type: uint8 wraps at 256."""
+    tensor = args[0] if args else kwargs["input"]
+    exact = tensor.is_floating_point() or tensor.is_complex()
+    if exact or kwargs.get("dtype") is not None or not is_device_tensor(tensor):
+        return NotImplemented
+    with env:
+        return function(*args, **{**kwargs, "dtype": torch.int64})
+
+
 @replaces(torch.Tensor.new_tensor)
 def _new_tensor(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
     """torchax 0.0.13 gives a tensor without values."""
@@ -124,6 +150,15 @@ def _format(env: Environment, function: Function, args: Args, kwargs: Kwargs) ->
 @replaces(torch.Tensor.tolist)
 def _tolist(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
     return args[0].jax().tolist() if is_device_tensor(args[0]) else NotImplemented
+
+
+@replaces(torch.allclose, torch.Tensor.allclose)
+def _allclose(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    """A bool; torchax 0.0.13 gives a tensor."""
+    if not holds_device_tensor((args, kwargs)):
+        return NotImplemented
+    with env:
+        return bool(torch.isclose(*args, **kwargs).all())
 
 
 @replaces(torch.Tensor.get_device)

@@ -10,16 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import torch
-from torchax.ops import jaten
 from torchax.ops.op_base import InplaceOp
 from torchax.ops.ops_registry import Operator
 from torchax.tensor import Environment, OperatorNotFound, Tensor
 from torchax.view import View
 
-from .calls import Function, is_device_tensor, native, patch, replaces
+from .calls import Function, is_device_tensor, native, patch
 
 Array = Any  # a jax.Array, or a tracer of one
 
@@ -32,6 +30,7 @@ class Link:
     replay: Callable[[Array], Array]  # the parent's array -> the alias's
     write: Callable[[Array, Array], Array]  # parent's array, alias's array -> parent's new array
     seen: Array  # the parent's array that the alias's present one was computed from
+    counted: bool = True  # whether autograd hears of a write, and can tell that it came too late
 
 
 def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write: Any) -> Tensor:
@@ -77,9 +76,21 @@ def _set_elem(self: Tensor, value: Array) -> None:
                 "clone() it first"
             )
         value = jnp.broadcast_to(value, old.shape).astype(old.dtype)
-        link.parent._elem = link.write(link.parent._elem, value)
+        value_there = link.write(link.parent._elem, value)
+        if link.counted:
+            link.parent._elem = value_there
+        else:
+            write_uncounted(link.parent, value_there)
         link.seen = link.parent._elem
+    if not state.pop("_uncounted", False):
+        torch._C._increment_version((self,))
     state["_elem"] = value
+
+
+def write_uncounted(tensor: Tensor, value: Array) -> None:
+    """Replace the values of ``tensor`` without telling autograd."""
+    tensor.__dict__["_uncounted"] = True
+    tensor._elem = value
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
@@ -87,7 +98,7 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     return all(n <= 1 or step != 0 for n, step in zip(tensor.shape, strides, strict=True))
 
 
-def _layout(tensor: torch.Tensor) -> torch.Tensor:
+def layout_of(tensor: torch.Tensor) -> torch.Tensor:
     """A meta tensor with the strides that torch would give ``tensor``."""
     return native(  # type: ignore[no-any-return]
         torch.empty_strided,
@@ -116,10 +127,17 @@ def _overwrite(base: Array, value: Array) -> Array:
 
 def same(tensor: Tensor) -> Tensor:
     """An alias of the whole tensor, cut off from autograd: what `detach` and `.data` give."""
-    layout, link = _layout(tensor), tensor.__dict__.get("_link")
+    layout, link = layout_of(tensor), tensor.__dict__.get("_link")
     if link is not None and link.replay is _identity:
         tensor = link.parent
     return alias(tensor, tensor._elem, layout, _identity, _overwrite)
+
+
+def data(tensor: Tensor) -> Tensor:
+    """What `.data` gives: as `detach`, but a gradient computed with the old values is no error."""
+    result = same(tensor)
+    result.__dict__["_link"].counted = False
+    return result
 
 
 def link(
@@ -127,7 +145,7 @@ def link(
 ) -> Any:
     """Make the result of the ATen view operator ``func`` share its values with ``args[0]``."""
     parent = args[0]
-    layout = _layout(parent)
+    layout = layout_of(parent)
     try:
         shapes = native(func, (layout, *args[1:]), kwargs)
     except (RuntimeError, NotImplementedError):  # what torchax can and torch on meta cannot
@@ -175,114 +193,9 @@ def _refuse(base: Array, value: Array) -> Array:
     raise RuntimeError("in-place write to a view of another dtype is not supported on this device")
 
 
-def _array(env: Environment, tensor: Any) -> Array:
+def array_of(env: Environment, tensor: Any) -> Array:
     """The values of a tensor of either device."""
     return tensor.jax() if is_device_tensor(tensor) else env.t2j_copy(tensor)
-
-
-# Indexing.
-
-
-def _key(env: Environment, key: Any) -> Any:
-    """An index as JAX wants it: device arrays instead of tensors and lists."""
-    if isinstance(key, tuple):
-        return tuple(_key(env, item) for item in key)
-    if isinstance(key, list):
-        return _key(env, native(torch.tensor, (key,), {}))
-    if isinstance(key, torch.Tensor):
-        array = _array(env, key)
-        return array.astype(bool) if array.dtype == jnp.uint8 else array  # torch: uint8 is a mask
-    return key
-
-
-def _is_basic(key: Any) -> bool:
-    items = key if isinstance(key, tuple) else (key,)
-    return all(
-        item is None or item is Ellipsis or isinstance(item, slice) or type(item) is int
-        for item in items
-    )
-
-
-def _needs_gradient(*values: object) -> bool:
-    return torch.is_grad_enabled() and any(
-        isinstance(value, torch.Tensor) and value.requires_grad for value in values
-    )
-
-
-def _tensors(env: Environment, key: Any) -> Any:
-    """An index with every tensor on the device, for torch's own indexing."""
-    if isinstance(key, tuple):
-        return tuple(_tensors(env, item) for item in key)
-    if isinstance(key, list) or (isinstance(key, torch.Tensor) and not is_device_tensor(key)):
-        return Tensor(_key(env, key), env)
-    return key
-
-
-def _plain(key: Any) -> Any:
-    """Slices of 0-dim tensors (`x[: n]`) with numbers instead."""
-    if isinstance(key, tuple):
-        return tuple(_plain(item) for item in key)
-    if isinstance(key, slice):
-        return slice(*(None if v is None else int(v) for v in (key.start, key.stop, key.step)))
-    return key
-
-
-@replaces(torch.Tensor.__getitem__)
-def _getitem(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
-    tensor, key = args
-    key = _plain(key)
-    if not isinstance(tensor, Tensor):
-        if is_device_tensor(tensor):
-            return NotImplemented
-        return native(function, (tensor, _on_cpu(key)), {})
-    if _needs_gradient(tensor):
-        # By ATen: torchax's own indexing drops the gradient.
-        with env._dispatch_mode:
-            return function(tensor, _tensors(env, key))
-    if not _is_basic(key):
-        return Tensor(tensor._elem[_key(env, key)], env)
-    shape = native(function, (_layout(tensor), key), {})
-    return alias(
-        tensor,
-        tensor._elem[key],
-        shape,
-        replay=lambda base: base[key],
-        write=lambda base, value: base.at[key].set(value),
-    )
-
-
-def _on_cpu(key: Any) -> Any:
-    if isinstance(key, (tuple, list)):
-        return type(key)(_on_cpu(item) for item in key)
-    return key.torch() if is_device_tensor(key) else key
-
-
-def _setitem(self: Tensor, key: Any, value: Any) -> None:
-    """`self[key] = value`; ``value`` may be a number, a tensor of either device, or an array."""
-    env = self._env
-    key = _plain(key)
-    if isinstance(value, torch.Tensor):
-        if not is_device_tensor(value):
-            value = Tensor(env.t2j_copy(value), env)
-    elif not isinstance(value, (int, float, bool, complex)):
-        value = Tensor(env.t2j_copy(native(torch.as_tensor, (value,), {})), env)
-    if _needs_gradient(self, value):
-        with env._dispatch_mode:
-            torch.Tensor.__setitem__(self, _tensors(env, key), value)
-        return
-    array = _array(env, value) if isinstance(value, torch.Tensor) else value
-    place = _key(env, key)
-    if isinstance(place, tuple) and len(place) == 1:
-        place = place[0]
-    elem = self._elem
-    if isinstance(array, jax.Array):
-        array = array.astype(elem.dtype)
-        while array.ndim and array.ndim > elem.ndim and array.shape[0] == 1:
-            array = array[0]
-    if isinstance(place, jax.Array) and place.dtype == jnp.bool_:
-        self._elem = jaten._shape_static_boolean_index_put(elem, place, array, is_sequential=False)
-    else:
-        self._elem = elem.at[place].set(array)
 
 
 def _copy_(destination: Any, source: Any, non_blocking: bool = False) -> Any:
@@ -290,7 +203,7 @@ def _copy_(destination: Any, source: Any, non_blocking: bool = False) -> Any:
     if not is_device_tensor(destination):
         return native(torch.Tensor.copy_, (destination, source.torch()), {})
     env = destination._env
-    array = _array(env, source)
+    array = array_of(env, source)
     if isinstance(destination, View):
         destination.update(jnp.broadcast_to(array, tuple(destination.shape)))
         return destination
@@ -307,7 +220,7 @@ def _copy_(destination: Any, source: Any, non_blocking: bool = False) -> Any:
 
 def set_data(self: Tensor, value: torch.Tensor) -> None:
     """`self.data = value`."""
-    array = _array(self._env, value)
+    array = array_of(self._env, value)
     if array.shape == self._elem.shape and array.dtype == self._elem.dtype:
         self._elem = array
         return
@@ -391,8 +304,7 @@ def install(env: Environment) -> None:
     patch(
         Tensor,
         _elem=property(_get_elem, _set_elem),
-        __setitem__=_setitem,
         detach=same,
-        data=property(same, set_data),
+        data=property(data, set_data),
     )
     env.__dict__["_get_op_or_decomp"] = _derived(env, env._get_op_or_decomp)

@@ -1,0 +1,105 @@
+"""Attention and padded sequences.
+
+torchax 0.0.13: `scaled_dot_product_attention` raises for masks that need broadcasting, as (batch,
+1, 1, length), and gives NaN for a query whose whole row is masked, where torch gives 0;
+`pack_padded_sequence` raises.
+"""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import torch
+import torch.nn.functional as F
+from torchax.tensor import Environment, Tensor
+
+from .calls import Function, holds_device_tensor, native, register, replaces
+from .kernels import Array
+
+
+@replaces(F.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_attention)
+def _attention(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
+    if not holds_device_tensor((args, kwargs)):
+        return NotImplemented
+    with env:
+        return _scaled_dot_product(*args, **kwargs)
+
+
+def _scaled_dot_product(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    if enable_gqa:
+        key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
+        value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
+    factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+    scores = query @ key.transpose(-2, -1) * factor
+    if is_causal:
+        if attn_mask is not None:
+            raise RuntimeError("scaled_dot_product_attention: both attn_mask and is_causal are set")
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is None:
+        weights = scores.softmax(-1)
+    else:
+        if attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, -math.inf)
+        else:
+            scores = scores + attn_mask
+        weights = scores.softmax(-1) if is_causal else _softmax(scores, -1)
+    weights = weights.to(value.dtype)  # under autocast softmax gives float32
+    if dropout_p > 0:
+        weights = F.dropout(weights, dropout_p)
+    return weights @ value
+
+
+@replaces(torch.ops.aten._safe_softmax, torch.ops.aten._safe_softmax.default)
+def _safe_softmax(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
+    if not holds_device_tensor(args):
+        return NotImplemented
+    with env:
+        return _softmax(*args, **kwargs)
+
+
+def _softmax(scores: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Softmax with 0 for rows that are all -inf, and a gradient of 0 there."""
+    empty = (scores == -math.inf).all(dim, keepdim=True)
+    return scores.masked_fill(empty, 0.0).softmax(dim, dtype).masked_fill(empty, 0.0)
+
+
+def _packed_places(batch_sizes: torch.Tensor) -> Array:
+    """The rows of a (time, batch) sequence that a packed one has, in its order."""
+    count = int(batch_sizes[0])
+    rows = [t * count + b for t, size in enumerate(batch_sizes.tolist()) for b in range(size)]
+    return jnp.array(rows)
+
+
+def _pack(x: Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[Tensor, torch.Tensor]:
+    lengths = lengths.cpu()
+    steps = native(torch.arange, (int(lengths.max()),), {})
+    batch_sizes = native(torch.gt, (lengths[None, :], steps[:, None]), {}).sum(1)
+    array = x.jax().swapaxes(0, 1) if batch_first else x.jax()
+    flat = array.reshape(-1, *array.shape[2:])
+    return Tensor(flat[_packed_places(batch_sizes)], x._env), batch_sizes
+
+
+def _pack_backward(
+    gradient: Tensor, sizes: Any, batch_sizes: torch.Tensor, batch_first: bool
+) -> Tensor:
+    rows = (sizes[1], sizes[0], *sizes[2:]) if batch_first else tuple(sizes)
+    array = gradient.jax()
+    flat = jnp.zeros((rows[0] * rows[1], *rows[2:]), array.dtype)
+    full = flat.at[_packed_places(batch_sizes)].set(array).reshape(rows)
+    return Tensor(full.swapaxes(0, 1) if batch_first else full, gradient._env)
+
+
+def install(env: Environment) -> None:
+    """Add the two operators of packed sequences."""
+    aten = torch.ops.aten
+    register(env, aten._pack_padded_sequence, _pack, of_arrays=False)
+    register(env, aten._pack_padded_sequence_backward, _pack_backward, of_arrays=False)

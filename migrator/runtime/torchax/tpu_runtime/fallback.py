@@ -1,0 +1,134 @@
+"""Operators that torchax cannot compute, or computes wrong, are computed by CPU torch.
+
+torchax 0.0.13 raises OperatorNotFound for some, and gives wrong numbers for others, silently. Here
+the arguments are copied to the CPU and the results back, with one warning for each operator: right,
+and slow. In a compiled function there are no values to copy: there it raises, by name.
+"""
+
+import warnings
+from typing import Any
+
+import jax
+import torch
+import torch.nn.functional as F
+from torch.utils import _pytree as pytree
+from torchax.ops.ops_registry import Operator
+from torchax.tensor import Environment, OperatorNotFound, Tensor
+
+from .calls import (
+    Function,
+    holds_device_tensor,
+    is_device_tensor,
+    native,
+    register,
+    replaces,
+)
+from .gradients import to_other_device
+
+# What torchax 0.0.13 has and gets wrong (found by benchmarks/operator_audit.py), and nothing here
+# does better on the device.
+_WRONG = (
+    "_embedding_bag",  # sums over bags that overlap, or of another mode
+    "_embedding_bag_forward_only",
+    "polygamma",  # off beside its poles, and for negative arguments
+    "special_spherical_bessel_j0",  # leaves the device's mode
+)
+# What neither computes: an operator, and what to do instead.
+_REFUSED = {
+    "_sparse_coo_tensor_with_dims_and_tensors": "there are no sparse tensors; use sparse=False",
+    "hash_tensor": "there are no 64-bit unsigned integers on this device: hash a CPU copy",
+}
+
+
+def computed_on_cpu(env: Environment, overload: Any) -> Function:
+    """``overload`` as a function of device tensors that CPU torch computes."""
+    name = str(overload).removesuffix(".default")
+    written = [
+        argument.alias_info is not None and argument.alias_info.is_write
+        for argument in overload._schema.arguments
+    ]
+    warned = False
+
+    def to_cpu(value: Any) -> Any:
+        if is_device_tensor(value):
+            array = value.jax()
+            if isinstance(array, jax.core.Tracer):
+                raise OperatorNotFound(
+                    f"{name} is not available on this device; outside of compiled functions it is "
+                    "computed on the CPU"
+                )
+            tensor = value.torch()
+            # With 64 bits off an index is int32 on the device; torch wants int64.
+            return tensor.long() if tensor.dtype == torch.int32 else tensor
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
+    def to_device(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and not is_device_tensor(value):
+            return Tensor(env.t2j_copy(value), env)
+        return value
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nonlocal warned
+        if not warned:
+            warned = True
+            warnings.warn(f"{name} is computed on the CPU, which is slow", stacklevel=2)
+        with torch._C.DisableTorchFunction():
+            cpu_args, cpu_kwargs = native(pytree.tree_map, (to_cpu, (args, kwargs)), {})
+            results = native(overload, cpu_args, cpu_kwargs)
+        for argument, copy, is_written in zip(args, cpu_args, written, strict=False):
+            if is_written and is_device_tensor(argument):
+                argument._elem = env.t2j_copy(copy).astype(argument._elem.dtype)
+                results = argument if results is copy else results
+        return pytree.tree_map(to_device, results)
+
+    return run
+
+
+def find(env: Environment, function: Any) -> Operator:
+    """The operator that computes ``function`` on the CPU; OperatorNotFound where there is none."""
+    is_cpu_operator = (
+        isinstance(function, torch._ops.OpOverload)
+        and function.namespace in ("aten", "torchvision")
+        and not function.is_view
+        and any(
+            torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), key)
+            for key in ("CPU", "CompositeExplicitAutograd")
+        )
+    )
+    if not is_cpu_operator:
+        raise OperatorNotFound(f"{function} is not available on this device")
+    return register(env, function, computed_on_cpu(env, function), of_arrays=False)
+
+
+@replaces(F.ctc_loss)
+def _ctc_loss(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
+    """The loss of the values' CPU copies; the lengths may be on either device, as on CUDA."""
+    if not holds_device_tensor((args, kwargs)):
+        return NotImplemented
+
+    def to_cpu(value: Any) -> Any:
+        return to_other_device(env, value) if is_device_tensor(value) else value
+
+    cpu_args, cpu_kwargs = pytree.tree_map(to_cpu, (args, kwargs))
+    return to_other_device(env, native(function, cpu_args, cpu_kwargs))
+
+
+def _refusal(name: str, advice: str) -> Function:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{name} is not available on this device: {advice}")
+
+    return refuse
+
+
+def install(env: Environment) -> None:
+    """Take the wrong operators from torchax."""
+    for name in _WRONG:
+        packet = getattr(torch.ops.aten, name)
+        env._ops.pop(packet, None)
+        for overload in packet.overloads():
+            operator = getattr(packet, overload)
+            register(env, operator, computed_on_cpu(env, operator), of_arrays=False)
+    for name, advice in _REFUSED.items():
+        packet = getattr(torch.ops.aten, name, None)
+        if packet is not None:
+            register(env, packet, _refusal(name, advice), of_arrays=False)

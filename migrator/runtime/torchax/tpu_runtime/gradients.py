@@ -1,0 +1,66 @@
+"""Gradients that torchax loses on the way: shortcuts, direct calls of operators, other devices.
+
+torchax 0.0.13 computes 30 torch functions (linear, einsum, pad, max_pool2d, interpolate, cdist,
+repeat_interleave, diag, linalg.solve, ...) by JAX in one piece, below torch's autograd, and calls
+of `torch.ops.aten...` as well: the result requires no gradient, silently. Where a gradient is asked
+for, torch's own implementation takes such a call apart into operators that have one.
+"""
+
+from typing import Any
+
+import torch
+from torchax.tensor import Environment, Tensor
+
+from .calls import Function, is_device_tensor, native, needs_gradient
+
+_shortcuts: set[Function] = set()
+
+
+def bypasses_autograd(function: Function, args: object, kwargs: object) -> bool:
+    """Whether torchax would compute this call without the gradient that is asked for."""
+    if function not in _shortcuts and not isinstance(
+        function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+    ):
+        return False
+    return needs_gradient(args) or needs_gradient(kwargs)
+
+
+class _Crossing(torch.autograd.Function):
+    """A copy on the other device, CPU or TPU; its gradient is copied back."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, env: Environment) -> torch.Tensor:
+        ctx.env = env
+        return _cross(tensor, env)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return _Crossing.apply(gradients[0], ctx.env), None  # type: ignore[no-untyped-call]
+
+
+def _cross(tensor: Any, env: Environment) -> torch.Tensor:
+    if is_device_tensor(tensor):
+        return tensor.torch()  # type: ignore[no-any-return]
+    return Tensor(env.t2j_copy(native(tensor.detach, (), {})), env)
+
+
+def to_other_device(env: Environment, tensor: torch.Tensor) -> torch.Tensor:
+    """A device tensor as a CPU tensor and the other way round, with the gradient if one is asked.
+
+    torchax 0.0.13 cuts the gradient off, silently, in both directions.
+    """
+    if needs_gradient(tensor):
+        with env:
+            return _Crossing.apply(tensor, env)  # type: ignore[no-any-return, no-untyped-call]
+    return _cross(tensor, env)
+
+
+def install(env: Environment) -> None:
+    """Note which torch functions torchax takes a shortcut for."""
+    operators = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+    _shortcuts.update(function for function in env._ops if not isinstance(function, operators))
+    # torch.sparse.mm makes a sparse result by its own rules; there are no sparse device tensors.
+    _shortcuts.discard(torch.sparse.mm)
+    # Not as_strided, which JAX arrays have no use for, but the view operators themselves lead from
+    # the gradient of a base to that of its view.
+    torch._C._set_view_replay_enabled(True)

@@ -1,0 +1,117 @@
+"""Indexing: `x[key]` and `x[key] = value` as torch means them.
+
+torchax 0.0.13 loses the gradient in both, takes no CPU tensor and no list as an index, and gives
+for slices an object of its own that is no tensor.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from torchax.ops import jaten
+from torchax.tensor import Environment, Tensor
+
+from .calls import Function, is_device_tensor, native, needs_gradient, patch, replaces
+from .views import alias, array_of, layout_of
+
+
+def _key(env: Environment, key: Any) -> Any:
+    """An index as JAX wants it: device arrays instead of tensors and lists."""
+    if isinstance(key, tuple):
+        return tuple(_key(env, item) for item in key)
+    if isinstance(key, list):
+        return _key(env, native(torch.tensor, (key,), {}))
+    if isinstance(key, torch.Tensor):
+        array = array_of(env, key)
+        return array.astype(bool) if array.dtype == jnp.uint8 else array  # torch: uint8 is a mask
+    return key
+
+
+def _is_basic(key: Any) -> bool:
+    items = key if isinstance(key, tuple) else (key,)
+    return all(
+        item is None or item is Ellipsis or isinstance(item, slice) or type(item) is int
+        for item in items
+    )
+
+
+def _tensors(env: Environment, key: Any) -> Any:
+    """An index with every tensor on the device, for torch's own indexing."""
+    if isinstance(key, tuple):
+        return tuple(_tensors(env, item) for item in key)
+    if isinstance(key, list) or (isinstance(key, torch.Tensor) and not is_device_tensor(key)):
+        return Tensor(_key(env, key), env)
+    return key
+
+
+def _plain(key: Any) -> Any:
+    """Slices of 0-dim tensors (`x[: n]`) with numbers instead."""
+    if isinstance(key, tuple):
+        return tuple(_plain(item) for item in key)
+    if isinstance(key, slice):
+        return slice(*(None if v is None else int(v) for v in (key.start, key.stop, key.step)))
+    return key
+
+
+@replaces(torch.Tensor.__getitem__)
+def _getitem(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
+    tensor, key = args
+    key = _plain(key)
+    if not isinstance(tensor, Tensor):
+        if is_device_tensor(tensor):
+            return NotImplemented
+        return native(function, (tensor, _on_cpu(key)), {})
+    if needs_gradient(tensor):
+        # By ATen: torchax's own indexing drops the gradient.
+        with env._dispatch_mode:
+            return function(tensor, _tensors(env, key))
+    if not _is_basic(key):
+        return Tensor(tensor._elem[_key(env, key)], env)
+    shape = native(function, (layout_of(tensor), key), {})
+    return alias(
+        tensor,
+        tensor._elem[key],
+        shape,
+        replay=lambda base: base[key],
+        write=lambda base, value: base.at[key].set(value),
+    )
+
+
+def _on_cpu(key: Any) -> Any:
+    if isinstance(key, (tuple, list)):
+        return type(key)(_on_cpu(item) for item in key)
+    return key.torch() if is_device_tensor(key) else key
+
+
+def _setitem(self: Tensor, key: Any, value: Any) -> None:
+    """`self[key] = value`; ``value`` may be a number, a tensor of either device, or an array."""
+    env = self._env
+    key = _plain(key)
+    if isinstance(value, torch.Tensor):
+        if not is_device_tensor(value):
+            value = Tensor(env.t2j_copy(value), env)
+    elif not isinstance(value, (int, float, bool, complex)):
+        value = Tensor(env.t2j_copy(native(torch.as_tensor, (value,), {})), env)
+    if needs_gradient((self, value)):
+        with env._dispatch_mode:
+            torch.Tensor.__setitem__(self, _tensors(env, key), value)
+        return
+    array = array_of(env, value) if isinstance(value, torch.Tensor) else value
+    place = _key(env, key)
+    if isinstance(place, tuple) and len(place) == 1:
+        place = place[0]
+    elem = self._elem
+    if isinstance(array, jax.Array):
+        array = array.astype(elem.dtype)
+        while array.ndim and array.ndim > elem.ndim and array.shape[0] == 1:
+            array = array[0]
+    if isinstance(place, jax.Array) and place.dtype == jnp.bool_:
+        self._elem = jaten._shape_static_boolean_index_put(elem, place, array, is_sequential=False)
+    else:
+        self._elem = elem.at[place].set(array)
+
+
+def install(env: Environment) -> None:
+    """Replace writes by index; reading is in the table of replaced functions."""
+    patch(Tensor, __setitem__=_setitem)

@@ -1,0 +1,143 @@
+"""Values and gradients of single operators on torchax; run as tests/runtime/conftest.py says.
+
+benchmarks/operator_audit.py compares the whole of OpInfo; here is what most models consist of.
+"""
+
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
+    pytest.skip("needs the torchax environment", allow_module_level=True)
+
+import torch
+import torch.nn.functional as F
+import torchax
+import tpu_runtime as tpu
+from torch import Tensor
+
+tpu.setup()
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+import operator_audit  # noqa: E402
+
+_NAMES = """
+    nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose2d
+    nn.functional.batch_norm nn.functional.layer_norm nn.functional.group_norm
+    nn.functional.instance_norm nn.functional.rms_norm nn.functional.local_response_norm
+    nn.functional.max_pool1d nn.functional.max_pool2d nn.functional.avg_pool2d
+    nn.functional.adaptive_avg_pool2d nn.functional.adaptive_max_pool2d
+    nn.functional.relu nn.functional.gelu nn.functional.silu nn.functional.leaky_relu
+    nn.functional.elu nn.functional.softplus nn.functional.hardswish nn.functional.softshrink
+    nn.functional.prelu nn.functional.glu softmax log_softmax sigmoid tanh
+    nn.functional.cross_entropy nn.functional.mse_loss nn.functional.smooth_l1_loss
+    nn.functional.binary_cross_entropy nn.functional.binary_cross_entropy_with_logits
+    nn.functional.nll_loss nn.functional.kl_div nn.functional.huber_loss
+    nn.functional.cosine_similarity nn.functional.triplet_margin_loss
+    __getitem__ index_select gather scatter scatter_add index_add index_put masked_fill
+    masked_scatter masked_select where take narrow slice_scatter diagonal
+    sum mean std var amax max.reduction_with_dim max.reduction_no_dim prod cumsum logsumexp norm
+    linalg.vector_norm topk sort median
+    mm bmm matmul addmm einsum nn.functional.linear nn.functional.bilinear
+    nn.functional.embedding nn.functional.interpolate.nearest nn.functional.interpolate.bilinear
+    nn.functional.interpolate.bicubic nn.functional.pad.constant nn.functional.pad.reflect
+    nn.functional.pad.replicate nn.functional.grid_sample nn.functional.pixel_shuffle
+    nn.functional.unfold nn.functional.scaled_dot_product_attention
+    cat stack split chunk tensor_split repeat_interleave roll flip diag tril
+    cdist linalg.solve linalg.det linalg.inv linalg.svd
+"""
+SUBSET = _NAMES.split()
+
+
+@pytest.fixture(scope="module")
+def operators() -> dict[str, object]:
+    return {operator_audit.name_of(op): op for op in operator_audit.operators()}
+
+
+@pytest.mark.parametrize("name", SUBSET)
+def test_operator(name: str, operators: dict[str, object]) -> None:
+    found = operator_audit.audit(operators[name], torchax.default_env(), most=1)
+    assert found["verdict"] == "right", found
+
+
+# Torch's own subgradients, which are not those of jax.grad.
+
+EDGES: dict[str, Callable[[Tensor], Tensor]] = {
+    "norm at 0": lambda x: x.norm(),
+    "normalize at 0": lambda x: F.normalize(x, dim=0).sum(),
+    "clamp at the bound": lambda x: x.clamp(0, 1).sum(),
+    "relu at 0": lambda x: x.relu().sum(),
+    "abs at 0": lambda x: x.abs().sum(),
+    "max with ties": lambda x: x.max(),
+    "max along a dimension with ties": lambda x: x.max(0)[0],
+    "prod at 0": lambda x: x.prod(),
+    "sqrt at 0": lambda x: x.sqrt().sum(),
+    "std of a constant": lambda x: x.std(),
+    "where beside NaN": lambda x: torch.where(x > 0, x.log(), 0 * x).sum(),
+    "maximum with ties": lambda x: torch.maximum(x, x.detach() * 1).sum(),
+    "dist of equals": lambda x: torch.dist(x, x.detach()),
+    "relu6 at 0": lambda x: F.relu6(x).sum(),
+    "root at 0": lambda x: (x**0.5).sum(),
+    "acos at 1": lambda x: torch.acos(x + 1).sum(),
+    "logsumexp of -inf": lambda x: (x - math.inf).logsumexp(0),
+    "max_pool with ties": lambda x: F.max_pool1d(torch.cat([x, x]).reshape(1, 1, 6), 2).sum(),
+    "amax with ties": lambda x: x.amax(0),
+    "cdist of equals": lambda x: torch.cdist(x[None], x.detach()[None]).sum(),
+    "median with ties": lambda x: x.median(),
+    "hardshrink at the bound": lambda x: F.hardshrink(x + 0.5).sum(),
+    "sign at 0": lambda x: x.sgn().sum(),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_subgradient(name: str) -> None:
+    gradients = []
+    for device in ("cpu", "jax"):
+        x = torch.zeros(3, device=device, requires_grad=True)
+        gradients.append(torch.autograd.grad(EDGES[name](x), x)[0].cpu())
+    assert torch.equal(*(g.nan_to_num(nan=7e7) for g in gradients)), gradients
+
+
+# What the device cannot do.
+
+
+def test_operators_of_the_cpu() -> None:
+    weight = torch.rand(5, 3)
+    places = torch.tensor([[1, 2], [0, 1]])
+    results = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for device in ("cpu", "jax"):
+            w = weight.to(device).requires_grad_()
+            value = F.embedding_bag(places.to(device), w, mode="max")
+            results.append(torch.autograd.grad((value**2).sum(), w)[0].cpu())
+    assert torch.equal(*results)
+    assert any("_embedding_bag is computed on the CPU" in str(w.message) for w in caught)
+
+
+def test_not_in_compiled_functions() -> None:
+    import jax
+    from torchax import interop
+
+    with pytest.raises(Exception, match=r"aten.polygamma is not available .* compiled"):
+        jax.jit(interop.jax_view(lambda x: torch.polygamma(1, x)))(jax.numpy.ones(3))
+
+
+def test_refused() -> None:
+    with pytest.raises(RuntimeError, match="hash_tensor is not available on this device: "):
+        torch.hash_tensor(torch.ones(3, device="jax"))
+
+
+def test_audit_sees_what_is_wrong() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(4).numpy()
+    assert operator_audit.differs(x, x, "values") == ""
+    assert "off by" in operator_audit.differs(x * 1.01, x, "values")
+    assert "shape" in operator_audit.differs(x[:2], x, "values")
+    assert "not finite" in operator_audit.differs(x / (x > x.min()), x, "values")
+    assert operator_audit.differs(x > 0.5, x > 2, "values") == "other integers"
