@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_xla
+import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as metrics
 import torch_xla.distributed.parallel_loader as pl
 import tpu_runtime as tpu
@@ -25,7 +26,8 @@ Loop = Callable[[nn.Module, Iterable[list[Tensor]], torch.device | str, list[tup
 
 
 def counts() -> tuple[int, int]:
-    """Compilations and executions so far."""
+    """Compilations and executions so far; what is still under way is waited for."""
+    xm.wait_device_ops()
     found = [metrics.metric_data(name) for name in ("CompileTime", "ExecuteTime")]
     return tuple(data[0] if data else 0 for data in found)  # type: ignore[return-value]
 
