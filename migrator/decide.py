@@ -168,11 +168,19 @@ def _place(context: Context, construct: Construct) -> Range:
         span = context.source.range(node)  # the method's own name, as in a traceback
         start = span.end_column - len(node.attr)
         return Range(span.end_line, start, span.end_line, span.end_column)
-    return context.source.range(node)
+    return context.source.range(_shown(node))
+
+
+def _shown(node: ast.AST) -> ast.AST:
+    """What stands for a construct: of a loop, what it runs over."""
+    match node:
+        case ast.For(iter=header) | ast.While(test=header):
+            return header
+    return node
 
 
 def _ruling(context: Context, construct: Construct, code: str, decision: Decision) -> Ruling:
-    text = " ".join(context.source.code(construct.node).split())
+    text = " ".join(context.source.code(_shown(construct.node)).split())
     shortened = text if len(text) <= 60 else f"{text[:57]}…"
     return Ruling(construct, code, decision, _place(context, construct), shortened)
 

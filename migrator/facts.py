@@ -25,12 +25,9 @@ _IMPORT = re.compile(
 )
 # What a migration leaves behind: a module that was migrated before is device code as well.
 _MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)[\"']")
-_WORDS = {
-    "trains_on": re.compile(rb"\.backward\("),
-    "distributes_on": re.compile(
-        rb"init_process_group|spawn|DistributedDataParallel|init_rpc|init_device_mesh|Process"
-    ),
-}
+_DISTRIBUTES = re.compile(
+    rb"init_process_group|spawn|DistributedDataParallel|init_rpc|init_device_mesh|Process"
+)
 _MAIN_GUARD = re.compile(rb"^if\s*\(?\s*(?:__name__|[\"']__main__[\"'])\s*==", re.M)
 # Top-level calls that library modules make too: they do not make a module a script.
 _HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", "plt", "np",
@@ -55,7 +52,6 @@ class FileFacts:
     names: Names
     flow: Flow
     uses_device: bool
-    trains_on: int | None  # the line of the first backward pass
     distributes_on: int | None  # the line where processes for several devices start
 
 
@@ -64,20 +60,7 @@ def collect(tree: ast.Module) -> FileFacts:
     names = Names(tree)
     flow = Flow(names)
     uses_device = any(map(inventory.uses_device, inventory.find(names, flow)))
-    return FileFacts(names, flow, uses_device, backward_line(names), distributed_line(names))
-
-
-def backward_line(names: Names) -> int | None:
-    """The line of the first backward pass, None in a file that does not train.
-
-    A custom gradient (a method `backward` that calls others) is no training.
-    """
-    for node in names.order:
-        if isinstance(node, ast.Attribute) and node.attr == "backward" and names.call_of(node):
-            function = names.function(node)
-            if function is None or function.name != "backward":
-                return node.lineno
-    return None
+    return FileFacts(names, flow, uses_device, distributed_line(names))
 
 
 _STARTS = ("torch.distributed.init_process_group", "torch.multiprocessing.spawn",
@@ -237,9 +220,9 @@ class ProjectFacts:
         """True where a file that this one imports, directly or not, uses a device."""
         return any(self.cache.uses_device(path) for path in self.reached())
 
-    def imported_with(self, fact: str) -> Path | None:
-        """A file with `trains_on` or `distributes_on` that this one imports, directly or not."""
-        return next((path for path in self.reached() if self.cache.has(fact, path)), None)
+    def imported_distributor(self) -> Path | None:
+        """A file that starts processes for several devices and that this one imports."""
+        return next(filter(self.cache.distributes, self.reached()), None)
 
     def may_start_gpu_code(self, source: bytes) -> bool:
         """A cheap answer for files without any token: a script that imports GPU modules."""
@@ -318,12 +301,12 @@ class ProjectCache:
                     self._facts[path] = collect(ast.parse(decode(source).text))
         return self._facts[path]
 
-    def has(self, fact: str, path: Path) -> bool:
-        """True for a file with the fact `trains_on` or `distributes_on`."""
-        if not _WORDS[fact].search(self.reader.read(path) or b""):
+    def distributes(self, path: Path) -> bool:
+        """True for a file that starts processes for several devices."""
+        if not _DISTRIBUTES.search(self.reader.read(path) or b""):
             return False
         facts = self.facts(path)
-        return facts is not None and getattr(facts, fact) is not None
+        return facts is not None and facts.distributes_on is not None
 
     def uses_device(self, path: Path) -> bool:
         """True for a file with GPU code, or with what a migration made of it."""

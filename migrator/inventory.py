@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from migrator.flow import TENSOR_TYPE, Flow, Kind
 from migrator.names import Names, argument
-from migrator.training import is_optimizer_step
+from migrator.training import is_optimizer_step, rounds_without_gradients
 
 NAMES = frozenset({
     "torch.autocast", "torch.set_autocast_enabled", "torch.set_autocast_gpu_dtype",
     "torch.get_autocast_gpu_dtype", "torch.set_default_tensor_type", "torch.set_default_device",
     "torch.set_default_dtype", "torch.set_float32_matmul_precision", "torch.inference_mode",
-    "torch.compile", "torch.load",
+    "torch.compile", "torch.load", "torch.optim.LBFGS", "torch.optim.SparseAdam",
     "torch.save", "torch.Stream", "torch.Event", "torch.Tensor.cuda", "torch.nn.Module.cuda",
     "torch.Tensor.pin_memory", "torch.Tensor.half", "torch.nn.Module.half",
     "torch.nn.DataParallel", "torch.nn.SyncBatchNorm", "torch.multiprocessing.spawn",
@@ -46,9 +46,9 @@ _TOKENS = re.compile(
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
 )
 _TORCH_TOKENS = re.compile(
-    rb"inference_mode|compile|load|save|set_default|set_float32_matmul_precision|distributed"
+    rb"inference_mode|LBFGS|SparseAdam|compile|load|save|set_default|set_float32_matmul_precision|distributed"
     rb"|Generator|decode_image|read_image|get_device|half|record_stream|Stream|Event|parallel"
-    rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|version\.hip|spawn|\.step\("
+    rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|version\.hip|spawn|\.step\(|no_grad"
     rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"
 )
 
@@ -71,8 +71,9 @@ class Construct:
     """One GPU construct. `kind` and `key` choose the handlers; `node` is what they look at.
 
     kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
-    keyword (argument), string (`cuda`), tensor_type (a string that names a torch.cuda type),
-    library (top-level module), star (module that a star import takes everything from).
+    keyword (argument), loop (that calls a model without gradients), string (`cuda`), tensor_type (a
+    string that names a torch.cuda type), library (top-level module), star (module that a star
+    import takes everything from).
     """
 
     kind: str
@@ -103,6 +104,7 @@ def uses_device(construct: Construct) -> bool:
 def find(names: Names, flow: Flow) -> Iterator[Construct]:
     """All GPU constructs of a file, in source order, outer before inner."""
     part_of_found: set[ast.AST] = set()
+    rounds = set(rounds_without_gradients(names, flow))
     docstrings = _docstrings(names)
     for node in names.order:
         match node:
@@ -132,6 +134,8 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
             case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
                 if key in _PINNED and not _false(node.value):
                     yield Construct("keyword", key, node)
+            case ast.For() | ast.While() if node in rounds:
+                yield Construct("loop", "without gradients", node)
             case ast.Import():
                 for alias in node.names:
                     library = alias.name.partition(".")[0]

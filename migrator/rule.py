@@ -11,9 +11,9 @@ from functools import cache, cached_property
 
 from migrator.diagnostics import Safety, SourceMap
 from migrator.edits import Edit
-from migrator.facts import ProjectFacts
+from migrator.facts import ProjectFacts, is_script
 from migrator.flow import Flow
-from migrator.inventory import Construct
+from migrator.inventory import Construct, uses_device
 from migrator.names import Names
 from migrator.options import Options
 from migrator.targets import Target
@@ -145,6 +145,23 @@ class Context:
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self.names.parents.get(node)
+
+    @cached_property
+    def uses_device(self) -> bool:
+        """True where this file, or a file that it imports, works on a device."""
+        if any(map(uses_device, self.constructs)):
+            return True
+        return self.project is not None and self.project.imports_gpu_code()
+
+    @cached_property
+    def is_entry(self) -> bool:
+        """True for a program that is started, not imported."""
+        if self.options.entry is not None:
+            return self.options.entry
+        script = is_script(self.names)
+        if script is None:
+            return self.project is None or not self.project.is_imported()
+        return script
 
 
 class Registry:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from migrator.flow import Flow, Kind
 from migrator.names import Names, dotted
@@ -68,6 +69,121 @@ def end_of_step(names: Names, call: ast.Call) -> ast.stmt:
             break
         at = follower
     return at
+
+
+_NO_GRADIENTS = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad",
+                 "torch.autograd.inference_mode", "torch.set_grad_enabled")  # fmt: skip
+_MODEL_NAME = re.compile(
+    r"^(?:self|net\w*|\w*_net|unet|\w*model\w*|ema|gpt|vae|clip|transformer"
+    r"|(?:net)?(?:[gd]|generator|discriminator|encoder|decoder)(?:_?\w{1,3})?)$", re.I
+)  # fmt: skip
+_READS = frozenset({"item", "cpu", "numpy", "tolist", "print", "float", "int", "bool"})
+
+
+def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast.While]:
+    """Loops that call a model in each round, where no gradients are recorded: the innermost ones.
+
+    Loops of `forward` are parts of a model.
+    """
+    found: dict[ast.AST, None] = {}
+    for node in names.order:
+        if isinstance(node, ast.Call) and _is_model(flow, node.func):
+            loop = _loop_of(names, node)
+            if loop is not None and not _runs_over_models(loop, node):
+                found.setdefault(loop)
+    for loop in found:
+        if isinstance(loop, ast.For | ast.While) and not _trains(loop):
+            yield loop
+
+
+def _trains(loop: ast.AST) -> bool:
+    return any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(loop))
+
+
+def _is_model(flow: Flow, function: ast.expr) -> bool:
+    if not isinstance(function, ast.Name | ast.Attribute):
+        return False
+    name = (dotted(function) or "").rpartition(".")[2]
+    return bool(flow.kind(function) & Kind.MODULE) or _MODEL_NAME.match(name) is not None
+
+
+def _loop_of(names: Names, call: ast.Call) -> ast.AST | None:
+    """The loop that runs a call without gradients, None for another one."""
+    function = names.function(call)
+    if function is None:
+        decorators: list[ast.expr] = []
+    elif function.name in ("forward", "__call__"):
+        return None
+    else:
+        decorators = function.decorator_list
+    loop: ast.AST | None = None
+    off = any(_stops_gradients(names, d) for d in decorators)
+    for above in names.ancestors(call):
+        if above is function:
+            break
+        if isinstance(above, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            return None
+        if isinstance(above, ast.For | ast.While) and loop is None:
+            loop = above
+        if isinstance(above, ast.With):
+            off = off or any(_stops_gradients(names, item.context_expr) for item in above.items)
+    return loop if off else None
+
+
+def _stops_gradients(names: Names, node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        if node.args and not (isinstance(node.args[0], ast.Constant) and not node.args[0].value):
+            return False  # inference_mode(flag), set_grad_enabled(phase == "train")
+        node = node.func
+    return names.qualified(node) in _NO_GRADIENTS
+
+
+def _runs_over_models(loop: ast.AST, call: ast.Call) -> bool:
+    """`for block in blocks: x = block(x)`"""
+    if not isinstance(loop, ast.For):
+        return False
+    targets = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    return any(isinstance(n, ast.Name) and n.id in targets for n in ast.walk(call.func))
+
+
+def end_of_round(names: Names, flow: Flow, loop: ast.For | ast.While) -> ast.stmt | None:
+    """The statement that a boundary stands behind; None where none is needed.
+
+    Not above the last call of a model, and in front of the first statement that reads a value.
+    """
+    block: list[ast.stmt] = loop.body
+    at = _last_model_call(flow, block)
+    while isinstance(at, ast.With):
+        inner = _last_model_call(flow, at.body)
+        if not any(map(_reads, at.body[at.body.index(inner) + 1 :])):
+            break
+        block, at = at.body, inner
+    if _reads(at):
+        return None
+    for statement in block[block.index(at) + 1 :]:
+        if _reads(statement) or isinstance(statement, ast.Break | ast.Continue | ast.Return):
+            break
+        at = statement
+    return at
+
+
+def _last_model_call(flow: Flow, block: list[ast.stmt]) -> ast.stmt:
+    return next((s for s in reversed(block) if _calls_model(flow, s)), block[0])
+
+
+def _calls_model(flow: Flow, statement: ast.stmt) -> bool:
+    return any(isinstance(n, ast.Call) and _is_model(flow, n.func) for n in ast.walk(statement))
+
+
+def _reads(statement: ast.stmt) -> bool:
+    """True for a statement that asks for the values of tensors."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else dotted(function)
+            if name in _READS:
+                return True
+    return False
 
 
 def following(names: Names, statement: ast.stmt) -> list[ast.stmt]:

@@ -4,8 +4,7 @@ import ast
 
 from migrator import imports
 from migrator.edits import Insert
-from migrator.facts import is_script
-from migrator.inventory import Construct, uses_device
+from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Rewrite, Rule
 from migrator.targets import RUNTIME
 
@@ -32,27 +31,12 @@ device. Modules that are only imported get none.""",
 
 @SETUP.on("file", "setup")
 def setup(ctx: Context, found: Construct) -> Decision | None:
-    if not _uses_device(ctx) or not _is_entry(ctx) or _present(ctx):
+    if not ctx.uses_device or not ctx.is_entry or _present(ctx):
         return None
     arguments = f'precision="{ctx.options.precision}"' if ctx.options.precision else ""
     anchor = imports.last_import(ctx.names, _first_use(ctx))
     lines = ["", f"{RUNTIME}.setup({arguments})", ""]
     return Rewrite([Insert(ctx.names.tree, anchor, lines, before=anchor is None)], (RUNTIME,))
-
-
-def _uses_device(ctx: Context) -> bool:
-    if any(map(uses_device, ctx.constructs)):
-        return True
-    return ctx.project is not None and ctx.project.imports_gpu_code()
-
-
-def _is_entry(ctx: Context) -> bool:
-    if ctx.options.entry is not None:
-        return ctx.options.entry
-    script = is_script(ctx.names)
-    if script is None:
-        return ctx.project is None or not ctx.project.is_imported()
-    return script
 
 
 def _present(ctx: Context) -> bool:

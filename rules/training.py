@@ -1,34 +1,14 @@
-"""Training loops: left whole by default, rewritten with --unsafe."""
+"""Loops on the device: where a round ends, and which step() is an optimizer's."""
 
 import ast
 
 from migrator.edits import Insert
-from migrator.facts import backward_line
 from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.training import end_of_step, following
-
-LOOP = Rule(
-    code="TRN001",
-    name="training-loop",
-    summary="a program with a backward pass stays whole, unless --unsafe asks for it",
-    why="""Stock torchax loses gradients silently, and torch_xla needs a step boundary in the right
-place. The runtimes mend what a rewrite can not, and the rewrite puts the boundaries; but until
-the numbers of many programs were compared on both targets, a file that trains, or a script that
-imports one, is only rewritten on request, and never by halves.""",
-    examples=(
-        Example("import torch\nloss = model(x.cuda()).sum()\nloss.backward()\n"),
-        Example(
-            "import torch\nloss = model(x.cuda()).sum()\nloss.backward()\n",
-            torchax='import torch\nloss = model(x.to("jax")).sum()\nloss.backward()\n',
-            torch_xla='import torch\nloss = model(x.to("xla")).sum()\nloss.backward()\n',
-            unsafe=True,
-        ),
-    ),
-)
+from migrator.training import end_of_round, end_of_step, following
 
 STEP = Rule(
-    code="TRN002",
+    code="TRN001",
     name="step-boundary",
     summary="each optimizer step ends with a sync, so that XLA runs one compiled program a step",
     why="""torch_xla only records operations until something asks for a value. Without a sync the
@@ -47,19 +27,84 @@ instead evaluates that value alone. One torch_xla.sync() behind the optimizer's 
             "opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
             'for x, y in data:\n    loss = f(net(x.to("xla")), y.to("xla"))\n    opt.zero_grad()\n'
             "    loss.backward()\n    opt.step()\n    torch_xla.sync()\n    print(loss.item())\n",
-            unsafe=True,
         ),
     ),
 )
 
 UNCLEAR = Rule(
-    code="TRN003",
+    code="TRN002",
     name="unclear-step",
     summary="a step() that may or may not be an optimizer's",
     why="""Nothing in the file tells what the object is. If it is an optimizer, put the target's
 step boundary behind it.""",
     examples=(Example("import torch\nthing.step()\n"),),
 )
+
+
+ROUND = Rule(
+    code="TRN003",
+    name="loop-boundary",
+    summary="each round of a loop without gradients ends with a sync",
+    why="""Evaluation, sampling and generation loops: without a sync, what is not read stays
+recorded, and the graph grows with every round; what is read with .item() or .cpu() evaluates that
+value alone. So the sync stands behind the model, in front of the first value that is read. Under
+torchax nothing is needed.""",
+    examples=(
+        Example(
+            "import torch\nmodel.cuda()\nwith torch.no_grad():\n    for x, y in loader:\n"
+            "        out = model(x)\n        right += (out.argmax(1) == y).sum()\n"
+            "        loss += f(out, y).item()\n",
+            torchax='import torch\nmodel.to("jax")\nwith torch.no_grad():\n'
+            "    for x, y in loader:\n        out = model(x)\n"
+            "        right += (out.argmax(1) == y).sum()\n        loss += f(out, y).item()\n",
+            torch_xla='import torch\nimport torch_xla\nmodel.to("xla")\nwith torch.no_grad():\n'
+            "    for x, y in loader:\n        out = model(x)\n"
+            "        right += (out.argmax(1) == y).sum()\n        torch_xla.sync()\n"
+            "        loss += f(out, y).item()\n",
+        ),
+    ),
+)
+
+OPTIMIZER = Rule(
+    code="TRN004",
+    name="optimizer",
+    summary="an optimizer that the target can not run well, or not at all",
+    why="""LBFGS keeps a history that grows and reads values while it steps: the result is right,
+but torch_xla compiles program after program. SparseAdam needs sparse gradients, which no target
+has.""",
+    examples=(Example("import torch\nopt = torch.optim.SparseAdam(table.parameters())\n"),),
+)
+
+
+@OPTIMIZER.on("name", "torch.optim.LBFGS")
+def lbfgs(ctx: Context, found: Construct) -> Decision:
+    if ctx.target.step_boundary is None:
+        return Keep("runs, eagerly")
+    return Report(
+        "LBFGS reads values within its step and has a history that grows, so every step compiles "
+        "new programs here: right but slow; use torchax, or Adam"
+    )
+
+
+@OPTIMIZER.on("name", "torch.optim.SparseAdam")
+def sparse_adam(ctx: Context, found: Construct) -> Decision:
+    return Report("no sparse gradients on a TPU: use Adam, and sparse=False in nn.Embedding")
+
+
+@ROUND.on("loop", "without gradients")
+def loop_without_gradients(ctx: Context, found: Construct) -> Decision:
+    word = ctx.target.step_boundary
+    if word is None:
+        return Keep("runs round by round")
+    if ctx.is_entry and not ctx.uses_device:
+        return Keep("nothing here works on a device")
+    assert isinstance(found.node, ast.For | ast.While)
+    end = end_of_round(ctx.names, ctx.flow, found.node)
+    if end is None:
+        return Keep("each round reads what the model gives")
+    if word.code in ast.unparse(found.node):
+        return Keep("the step boundary is there")
+    return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires)
 
 
 @STEP.on("method", "step")
@@ -69,6 +114,8 @@ def step(ctx: Context, found: Construct) -> Decision:
     word = ctx.target.step_boundary
     if word is None:
         return Keep("torch's own optimizer makes the step")
+    if ctx.is_entry and not ctx.uses_device:
+        return Keep("nothing here works on a device")
     if not isinstance(ctx.parent(call), ast.Expr | ast.Assign):
         return Report(f"a step inside an expression; put {word.code} behind its statement")
     end = end_of_step(ctx.names, call)
@@ -97,22 +144,3 @@ def unclear(ctx: Context, found: Construct) -> Decision:
         "it can not be told whether this is an optimizer's step; if it is, put "
         f"{ctx.target.step_boundary.code} behind it"
     )
-
-
-@LOOP.on("file", "gate")
-def whole(ctx: Context, found: Construct) -> Decision | None:
-    if ctx.options.unsafe:
-        return None
-    line = backward_line(ctx.names)
-    if line is not None:
-        return Report(
-            f"this file trains (backward on line {line}), so the whole file stays; "
-            "--unsafe rewrites it"
-        )
-    trains = ctx.project.imported_with("trains_on") if ctx.project is not None else None
-    if trains is not None:
-        return Report(
-            f"this file imports {trains.name}, which trains, so the whole file stays; "
-            "--unsafe rewrites both"
-        )
-    return None

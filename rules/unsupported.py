@@ -85,7 +85,7 @@ def several_devices(ctx: Context, found: Construct) -> Decision | None:
             f"this program starts processes for several devices (line {line}), which is not "
             "rewritten yet, so the whole file stays"
         )
-    other = ctx.project.imported_with("distributes_on") if ctx.project is not None else None
+    other = ctx.project.imported_distributor() if ctx.project is not None else None
     if other is not None:
         return Report(
             f"this file imports {other.name}, which starts processes for several devices; that is "

@@ -150,8 +150,6 @@ def test_suppressed_set_up() -> None:
 
 # ---- training ------------------------------------------------------------------------------------
 
-TRAINING = "import torch\nmodel = model.cuda()\nloss = model(x)\n{}\noptimizer.step()\n"
-
 
 @pytest.mark.parametrize(
     "start",
@@ -195,8 +193,8 @@ STEPS = {
 @pytest.mark.parametrize(("code", "is_step"), STEPS.items())
 def test_only_an_optimizers_step_is_a_step(code: str, is_step: bool) -> None:
     source = f"import torch\nloss.backward()\n{code}\n"
-    assert ("torch_xla.sync()" in migrated(source, "torch_xla", unsafe=True)) == is_step
-    assert migrated(source, "torchax", unsafe=True) == source
+    assert ("torch_xla.sync()" in migrated(source, "torch_xla")) == is_step
+    assert migrated(source, "torchax") == source
 
 
 def test_where_steps_end() -> None:
@@ -235,48 +233,61 @@ def test_where_steps_end() -> None:
             total += g.item()
         """,
         "torch_xla",
-        unsafe=True,
     )
 
 
 def test_a_step_of_something_unknown_is_reported_where_it_matters() -> None:
     source = "import torch\nloss.backward()\nthing.step()\n"
-    assert outcomes(run(source, "torch_xla", unsafe=True)) == [("TRN003", "reported", "thing.step")]
-    assert outcomes(run(source, "torchax", unsafe=True)) == [("TRN003", "kept", "thing.step")]
+    assert outcomes(run(source, "torch_xla")) == [("TRN002", "reported", "thing.step")]
+    assert outcomes(run(source, "torchax")) == [("TRN002", "kept", "thing.step")]
 
 
-@pytest.mark.parametrize(
-    "backward",
-    [
-        "loss.backward()",
-        "model(x).sum().backward()",
-        "scaler.scale(loss).backward()",
-        "f = [a.backward(g) for a in b]",
-    ],
-)
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_training_file_stays_whole(backward: str, target: str) -> None:
-    source = TRAINING.format(backward)
-    result = run(source, target, entry=True)
-    assert not result.changed
-    assert ("TRN001", "reported", "model.cuda") in outcomes(result)
-    assert {d.outcome for d in constructs(result)} == {"reported"}
-    assert "line 4" in constructs(result)[0].message
-    assert not result.companions
+def test_a_program_on_the_cpu_gets_no_boundary() -> None:
+    source = "import torch\nopt = torch.optim.SGD(p, 0.1)\nloss.backward()\nopt.step()\n"
+    assert migrated(source, "torch_xla", entry=True) == source
+    assert "torch_xla.sync()" in migrated(source, "torch_xla", entry=False)
+
+
+ROUNDS = {
+    "for x in data:\n    y = model(x)\n    total += y.sum()\n": "end",
+    "for x in data:\n    y = net(x)\n    z = y * 2\n    print(z.sum().item())\n": "print",
+    "for x in data:\n    y = self.generator(x)\n    if y.sum() > 1:\n        break\n": "end",
+    "while x.size(0) < 9:\n    x = torch.cat([x, net(x)])\n": "end",
+    "for x in data:\n    with ctx:\n        y = net(x)\n        n += y.item()\n": "n += y",
+    "for x in data:\n    print(model(x).sum().item())\n": None,
+    "for x in data:\n    y = tokenize(x)\n": None,
+    "for block in blocks:\n    x = net.blocks[0](block(x))\n": None,
+    "for x in data:\n    y = model(x)\n    y.backward()\n": None,
+}
+
+
+@pytest.mark.parametrize(("loop", "place"), ROUNDS.items())
+@pytest.mark.parametrize("off", ["with torch.no_grad():", "@torch.inference_mode()\ndef f(self):"])
+def test_where_rounds_without_gradients_end(loop: str, place: str | None, off: str) -> None:
+    body = "".join(f"    {line}\n" for line in loop.splitlines())
+    source = f"import torch\nx.cuda()\n{off}\n{body}"
+    lines = migrated(source, "torch_xla").splitlines()
+    assert sum(line.strip() == "torch_xla.sync()" for line in lines) == (place is not None)
+    assert "sync" not in migrated(source, "torchax")
+    if place == "end":
+        assert "sync" in lines[-1]
+    elif place is not None:
+        at = next(i for i, line in enumerate(lines) if "sync" in line)
+        assert place in lines[at + 1]
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "def backward(ctx, g): return g",
-        "class F(G):\n    def backward(self, g):\n        return super().backward(g)",
-        "# loss.backward()",
-        "'.backward()'",
-        "f = loss.backward",
+        "for x in data:\n    y = model(x)\n",  # with gradients
+        "class Net(torch.nn.Module):\n    @torch.no_grad()\n    def forward(self, x):\n"
+        "        for i in range(3):\n            x = self.net(x)\n        return x\n",
+        "with torch.set_grad_enabled(train):\n    for x in data:\n        y = model(x)\n",
+        "with torch.no_grad():\n    y = [model(x) for x in data]\n",
     ],
 )
-def test_what_is_no_training(code: str) -> None:
-    assert run(TRAINING.format(code)).changed
+def test_what_is_no_round_without_gradients(code: str) -> None:
+    assert "sync" not in migrated(f"import torch\nx.cuda()\n{code}", "torch_xla")
 
 
 # ---- set-up --------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from torchax.tensor import Environment, Tensor
 
 from .calls import is_device_tensor, register
 from .kernels import Array, kernel, masked, pull_back
-from .views import write_uncounted
 
 
 def _per_channel(values: Array, like: Array) -> Array:
@@ -68,9 +67,7 @@ def _batch_norm(
     # The momentum as an array: with momentum=None it is another number at each step.
     *results, new_means, new_variances = _train(*arrays, jnp.asarray(momentum), float(eps))
     if means is not None:
-        # Torch's operator does not count this write either: several passes before one backward.
-        write_uncounted(means, new_means)
-        write_uncounted(variances, new_variances)
+        means._elem, variances._elem = new_means, new_variances
     return env.j2t_iso(tuple(results))  # type: ignore[no-any-return]
 
 

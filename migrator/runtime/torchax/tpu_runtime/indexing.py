@@ -13,7 +13,7 @@ from torchax.ops import jaten
 from torchax.tensor import Environment, Tensor
 
 from .calls import Function, is_device_tensor, native, needs_gradient, patch, replaces
-from .views import alias, array_of, layout_of
+from .views import alias, array_of, count_write, layout_of
 
 
 def _key(env: Environment, key: Any) -> Any:
@@ -110,6 +110,7 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
         self._elem = jaten._shape_static_boolean_index_put(elem, place, array, is_sequential=False)
     else:
         self._elem = elem.at[place].set(array)
+    count_write(self)
 
 
 def install(env: Environment) -> None:

@@ -4,10 +4,12 @@ torchax 0.0.13 computes det, slogdet, solve and LU without what their gradients 
 so that they have none: here they return all of it.
 """
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 from torchax.tensor import Environment, Tensor
 
@@ -18,6 +20,8 @@ from .kernels import Array, kernel
 @kernel
 def _factor(matrix: Array, transposed: bool) -> tuple[Array, Array]:
     """The LU factors in one matrix, and the pivots, which count from 1 as in LAPACK."""
+    if matrix.size == 0:
+        return matrix, jnp.zeros(matrix.shape[:-1], "int32")
     factors, pivots, _ = jax.lax.linalg.lu(jnp.swapaxes(matrix, -1, -2) if transposed else matrix)
     return factors, (pivots + 1).astype("int32")
 
@@ -62,6 +66,8 @@ def _solve_factored(
         return jnp.swapaxes(jnp.conj(other) if not adjoint else other, -1, -2)
     batch = jnp.broadcast_shapes(factors.shape[:-2], right.shape[:-2])
     size = factors.shape[-1]
+    if math.prod(batch) * right.size == 0:
+        return jnp.zeros((*batch, *right.shape[-2:]), right.dtype)
     full = [
         jnp.broadcast_to(factors, (*batch, size, size)).reshape(-1, size, size),
         jnp.broadcast_to(pivots - 1, (*batch, size)).reshape(-1, size),
@@ -112,6 +118,26 @@ def _linalg_eigh(matrix: Array, UPLO: str = "L", compute_v: bool = True) -> tupl
     return _eigh(matrix, UPLO, compute_v)  # type: ignore[no-any-return]
 
 
+@kernel
+def _pseudo_inverse(matrix: Array, rtol: Any, hermitian: bool) -> Array:
+    if hermitian:
+        below = jnp.tril(matrix, -1)
+        matrix = jnp.tril(matrix) + jnp.conj(jnp.swapaxes(below, -1, -2))
+    return jnp.linalg.pinv(matrix, rtol=rtol, hermitian=hermitian)
+
+
+def _pinv(
+    matrix: Array, *, atol: Array | None = None, rtol: Array | None = None, hermitian: bool = False
+) -> Array:
+    """torchax takes both triangles where torch takes the lower one, and ignores the tolerances."""
+    if rtol is None:
+        rtol = jnp.asarray(max(matrix.shape[-2:]) * float(np.finfo(matrix.dtype).eps))
+    if atol is not None:
+        largest = jnp.linalg.norm(matrix, 2, (-2, -1))
+        rtol = jnp.maximum(rtol, atol / jnp.where(largest == 0, 1, largest))
+    return _pseudo_inverse(matrix, rtol, hermitian)
+
+
 def install(env: Environment) -> None:
     """Replace the operators."""
     aten = torch.ops.aten
@@ -122,5 +148,6 @@ def install(env: Environment) -> None:
         (aten.linalg_lu_factor_ex, _lu_factor, True),
         (aten.linalg_lu_solve, _lu_solve, True),
         (aten._linalg_eigh, _linalg_eigh, True),
+        (aten.linalg_pinv.atol_rtol_tensor, _pinv, True),
     ):
         register(env, operator, function, of_arrays=of_arrays)

@@ -76,21 +76,25 @@ def _set_elem(self: Tensor, value: Array) -> None:
                 "clone() it first"
             )
         value = jnp.broadcast_to(value, old.shape).astype(old.dtype)
-        value_there = link.write(link.parent._elem, value)
-        if link.counted:
-            link.parent._elem = value_there
-        else:
-            write_uncounted(link.parent, value_there)
+        _write(link.parent, link.write(link.parent._elem, value), counted=link.counted)
         link.seen = link.parent._elem
-    if not state.pop("_uncounted", False):
-        torch._C._increment_version((self,))
     state["_elem"] = value
 
 
-def write_uncounted(tensor: Tensor, value: Array) -> None:
-    """Replace the values of ``tensor`` without telling autograd."""
-    tensor.__dict__["_uncounted"] = True
+def _write(tensor: Tensor, value: Array, *, counted: bool) -> None:
+    """Replace the values of ``tensor``; autograd raises if it needs the old ones and was told.
+
+    C++ tells it of the writes of operators, but not of those that reach a tensor from an alias, and
+    not of those of Python functions.
+    """
     tensor._elem = value
+    if counted:
+        count_write(tensor)
+
+
+def count_write(tensor: Tensor) -> None:
+    """Tell autograd that ``tensor`` has been written to."""
+    torch._C._increment_version((tensor,))
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
