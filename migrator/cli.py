@@ -85,6 +85,9 @@ def cli() -> None:
     type=click.Choice(["bundled", "installed"]),
     help="Write the runtime beside the code (default), or import an installed one.",
 )
+@click.option(
+    "--portable", is_flag=True, help="The program still runs on a GPU or a CPU, too; it chooses."
+)
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
     "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True

@@ -26,6 +26,7 @@ class Config:
     unsafe: bool = False
     precision: str | None = None
     runtime: str = "bundled"
+    portable: bool = False
     jobs: int = 0  # 0: as many as it is worth
 
     def with_overrides(self, **values: Any) -> Config:
@@ -34,7 +35,9 @@ class Config:
 
     @property
     def options(self) -> Options:
-        return Options(self.select, self.ignore, self.unsafe, self.precision, self.runtime)
+        return Options(
+            self.select, self.ignore, self.unsafe, self.precision, self.runtime, self.portable
+        )
 
 
 _CHOICES = {"precision": ("high", "default"), "runtime": ("bundled", "installed")}

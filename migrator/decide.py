@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from migrator import imports
 from migrator.diagnostics import Range, Safety
-from migrator.edits import Edit, covered
+from migrator.edits import Edit, code, covered
 from migrator.inventory import Construct
 from migrator.names import dotted
 from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule
 from migrator.suppress import Suppressions
+from migrator.targets import RUNTIME
 
 UNKNOWN = "GEN001"  # no rule answers for the construct
 
@@ -132,6 +133,8 @@ def _allowed(context: Context, rule: Rule, rewrite: Rewrite) -> Decision:
     if lost is not None:
         text = context.source.code(lost)
         return Report(f"the rewrite would drop the call {text}; move it to a line of its own")
+    if RUNTIME not in rewrite.requires and any(f"{RUNTIME}." in code(e) for e in rewrite.edits):
+        rewrite = replace(rewrite, requires=(*rewrite.requires, RUNTIME))
     taken = imports.taken_names(context.names, rewrite.requires)
     if taken:
         return Report(f"the rewrite needs the name `{taken[0]}`, which this file uses otherwise")

@@ -82,11 +82,14 @@ def bundled_target(folder: Path) -> str | None:
     """The target of a runtime that a migration has written, None for any other folder."""
     if folder.name != RUNTIME:
         return None
-    try:
-        found = _OURS.search((folder / "__init__.py").read_bytes())
-    except OSError:
-        return None
-    return found[1].decode() if found else None
+    for inside, label in (("", ""), ("tpu", " --portable")):
+        try:
+            found = _OURS.search((folder / inside / "__init__.py").read_bytes())
+        except OSError:
+            continue
+        if found:
+            return found[1].decode() + label
+    return None
 
 
 def _excluded(path: Path, top: Path, patterns: Sequence[str]) -> bool:

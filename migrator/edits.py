@@ -85,6 +85,20 @@ class DropNames:
 Edit = Replace | SetString | EditCall | Delete | ReplaceStatement | Unwrap | Insert | DropNames
 
 
+def code(edit: Edit) -> str:
+    """The text that an edit brings."""
+    match edit:
+        case Replace() | ReplaceStatement():
+            return edit.template
+        case SetString():
+            return edit.value
+        case EditCall():
+            return " ".join([edit.function or "", edit.first or "", *edit.put.values()])
+        case Insert():
+            return "\n".join(edit.lines)
+    return ""
+
+
 def covered(edit: Edit) -> Iterator[ast.AST]:
     """Every node that an edit removes from the source or rewrites."""
     match edit:

@@ -32,7 +32,7 @@ from migrator.names import Names
 from migrator.options import Options
 from migrator.rule import Context, Keep, Registry, Report, Rewrite, registry
 from migrator.suppress import Suppressions
-from migrator.targets import RUNTIME, Target
+from migrator.targets import RUNTIME, Target, portable
 from migrator.tree import Tree, UnplacedEdit, apply
 
 _IMPORTS_RUNTIME = re.compile(rb"^[ \t]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b", re.M)
@@ -74,6 +74,7 @@ def migrate(
     Never raises for bad input: it comes back unchanged, with a diagnostic of severity error.
     """
     options = options or Options()
+    target = portable(target) if options.portable else target
     result = _migrate(source, target, options, project)
     if options.runtime == "bundled" and _IMPORTS_RUNTIME.search(result.source):
         return replace(result, companions=frozenset({RUNTIME}))

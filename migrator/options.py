@@ -14,6 +14,7 @@ class Options:
     unsafe: bool = False
     precision: str | None = None  # "high" or "default" instead of what the script asks for
     runtime: str = "bundled"  # or "installed"
+    portable: bool = False  # the program still runs on a GPU and on a CPU
     entry: bool | None = None  # force the set-up statements on or off; None: look at the file
 
     def enabled(self, code: str) -> bool:

@@ -16,7 +16,7 @@ from migrator.flow import Flow
 from migrator.inventory import Construct, uses_device
 from migrator.names import Names
 from migrator.options import Options
-from migrator.targets import Target
+from migrator.targets import RUNTIME, Target
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Example:
     both: str | None = None
     script: bool = False  # an entry script: gets the set-up statements too
     unsafe: bool = False  # needs --unsafe
+    portable: bool = False  # with --portable
 
     def after(self, target: str) -> str:
         return self.both or getattr(self, target) or self.before
@@ -130,8 +131,21 @@ class Context:
                 single += 1 if self.source.code(node).lstrip("rRbBuU").startswith("'") else -1
         return "'" if single > 0 else '"'
 
-    def device_string(self, near: ast.AST | None = None) -> str:
+    def device_string(self, near: ast.AST | None = None, *, compared: bool = False) -> str:
+        """Code for the type of the target's device: a string, or a call of a portable program.
+
+        There, what "cuda" is compared with is the accelerator, since the device may be the CPU.
+        """
+        if self.target.portable:
+            compared = compared or (
+                near is not None and isinstance(self.names.parents.get(near), ast.Compare)
+            )
+            return f"{RUNTIME}.{'accelerator' if compared else 'device'}_type()"
         return self.quoted(self.target.device, near)
+
+    def device(self, near: ast.AST | None = None) -> str:
+        """Code for the target's device where an object does as well as a string."""
+        return f"{RUNTIME}.device()" if self.target.portable else self.device_string(near)
 
     def torch(self) -> tuple[str, tuple[str, ...]]:
         """How this file spells torch (`th`), and what has to be imported for it."""

@@ -16,7 +16,7 @@ from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.discover import Disk, bundled_target, discover, project_root
 from migrator.engine import Result, migrate
 from migrator.facts import ProjectCache, ProjectFacts
-from migrator.targets import RUNTIME, Target, targets
+from migrator.targets import RUNTIME, Target, portable, targets
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
 _POOL_BYTES = 600_000  # below this, starting processes costs more than it saves
@@ -101,7 +101,7 @@ def migrate_paths(
 
     Args:
         paths: files, or folders whose `.py` files are meant.
-        target: "torchax" or "torch_xla".
+        target: "torchax" or "torch_xla"; a portable program if `config` says so.
         write: rewrite in place; else nothing is written unless `output` is given.
         output: write a migrated copy of the one path there instead.
         allow_dirty: write over files that version control does not hold.
@@ -125,7 +125,9 @@ def migrate_paths(
     report = Report(target=words.name)
     report.errors += [f"{path}: {reason}" for path, reason in found.errors]
     report.files = _migrate_all(found.files, roots, words, config, progress)
-    report.companions = _companions(report, roots, words, output is not None)
+    report.companions = _companions(
+        report, roots, portable(words) if config.portable else words, output is not None
+    )
     if output is not None:
         report.errors += _copy(report, roots[0], Path(output))
         report.output = Path(output)
@@ -220,9 +222,19 @@ def _failed(path: Path, code: str, message: str) -> FileReport:
 # ---- companions ----------------------------------------------------------------------------------
 
 
-def runtime_files(target: str) -> dict[str, bytes]:
-    """The files of a target's runtime, by their path inside the package."""
-    folder = Path(__file__).parent / "runtime" / target / RUNTIME
+def runtime_files(target: Target) -> dict[str, bytes]:
+    """The files of a target's runtime, by their path inside the package.
+
+    That of a portable program is one that chooses, with the target's as a package inside.
+    """
+    own = _package("runtime", target.name)
+    if not target.portable:
+        return own
+    return _package("runtime", "portable") | {f"tpu/{name}": file for name, file in own.items()}
+
+
+def _package(*folders: str) -> dict[str, bytes]:
+    folder = Path(__file__).parent.joinpath(*folders, RUNTIME)
     return {
         file.relative_to(folder).as_posix(): file.read_bytes()
         for file in sorted(folder.rglob("*.py"))
@@ -246,7 +258,7 @@ def _companions(
             if copied and root != top and top not in root.parents:
                 root = top  # a copy can not reach above itself
             folders[_as_given(root, file.path)] = None
-    bundle = runtime_files(target.name) if folders else {}
+    bundle = runtime_files(target) if folders else {}
     files: dict[Path, bytes] = {}
     for folder in folders:
         at = folder / RUNTIME
@@ -254,10 +266,10 @@ def _companions(
         if at.exists() and there is None:
             report.errors.append(f"{at}: in the way of the runtime of the same name")
             continue
-        if there not in (None, target.name):
+        if there not in (None, target.label):
             raise UsageError(
                 f"{at} is the runtime of {there}: this code was migrated for {there} before; "
-                f"migrate the GPU original for {target.name}"
+                f"migrate the GPU original for {target.label}"
             )
         for name, content in bundle.items():
             if disk.read(at / name) != content:

@@ -166,7 +166,10 @@ def nothing(ctx: Context, found: Construct) -> Decision:
 
 
 def removal(ctx: Context, found: Construct) -> Decision:
-    """Take out a call that does nothing on the target."""
+    """Take out a call that does nothing on the target; a portable program asks the runtime."""
+    if ctx.target.portable and found.key.startswith("torch.cuda."):
+        assert isinstance(found.node, ast.expr)
+        return Rewrite([Replace(found.node, found.key.replace("torch.cuda", RUNTIME))])
     call = ctx.names.call_of(found.node)
     if call is None:
         return Report("is passed on, not called; it has nothing to do on a TPU")
@@ -187,7 +190,7 @@ def unwrapped(ctx: Context, call: ast.Call | None, reason: str) -> Decision:
     item = ctx.parent(call) if call is not None else None
     statement = ctx.parent(item) if isinstance(item, ast.withitem) else None
     if isinstance(item, ast.withitem) and isinstance(statement, ast.With | ast.AsyncWith):
-        if item.optional_vars is None:
+        if item.optional_vars is None and not ctx.target.portable:
             return Rewrite([Unwrap(statement, [item])])
     return Report(reason)
 

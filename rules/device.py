@@ -181,9 +181,11 @@ def string(ctx: Context, found: Construct) -> Decision:
     call = device_call(ctx.names, whole)
     if call is not None:
         return device_object(ctx, call, node)
-    if whole is node and isinstance(node, ast.Constant):
+    if whole is node and isinstance(node, ast.Constant) and not ctx.target.portable:
         return Rewrite([SetString(node, ctx.target.device)])
-    return Rewrite([Replace(whole, ctx.device_string(node))])
+    if ctx.target.portable and isinstance(ctx.parent(whole), ast.MatchValue):
+        return Report("a pattern can not ask which device was chosen; write an `if`")
+    return Rewrite([Replace(whole, ctx.device_string(whole))])
 
 
 @INDEX.on("name", "torch.device")
@@ -197,13 +199,13 @@ def device_of_index(ctx: Context, found: Construct) -> Decision:
 def to_index(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     assert call is not None
-    return Rewrite([Replace(call.args[0], ctx.device_string(call))])
+    return Rewrite([Replace(call.args[0], ctx.device(call))])
 
 
 @INDEX.on("keyword", "device")
 def device_keyword(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.keyword)
-    return Rewrite([Replace(found.node.value, ctx.device_string(found.node))])
+    return Rewrite([Replace(found.node.value, ctx.device(found.node))])
 
 
 @DEFAULT.on("name", "torch.set_default_device")

@@ -6,7 +6,7 @@ from migrator.edits import Delete, Replace
 from migrator.inventory import Construct
 from migrator.names import argument
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import MIRRORED
+from migrator.targets import MIRRORED, RUNTIME
 
 from .cuda_api import counterpart, removal
 from .device import device_object_word
@@ -89,6 +89,8 @@ def inference_mode(ctx: Context, found: Construct) -> Decision:
 def compile_(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
+    if ctx.target.portable:
+        return Rewrite([Replace(node, f"{RUNTIME}.compile")])
     call = ctx.names.call_of(node)
     decorated = ctx.parent(call or node)
     if isinstance(decorated, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

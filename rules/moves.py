@@ -134,10 +134,10 @@ def cuda(ctx: Context, found: Construct) -> Decision:
     edits: list[Edit] = []
     if len(call.args) == 2:  # x.cuda(0, True)
         return Rewrite([
-            EditCall(call, method="to", drop=call.args, first=ctx.device_string(node),
+            EditCall(call, method="to", drop=call.args, first=ctx.device(node),
                      put={"non_blocking": ast.unparse(call.args[1])})
         ])  # fmt: skip
-    edits.append(EditCall(call, method="to", drop=drop, first=ctx.device_string(node)))
+    edits.append(EditCall(call, method="to", drop=drop, first=ctx.device(node)))
     return Rewrite(edits)
 
 
@@ -182,7 +182,7 @@ def unbound_cuda(ctx: Context, found: Construct) -> Decision:
         return Report("an unbound call; write it as a method of its first argument")
     if isinstance(ctx.parent(node), ast.Attribute):
         return Report("only looked at")
-    return Rewrite([Replace(node, f"lambda x: x.to({ctx.device_string(node)})")])
+    return Rewrite([Replace(node, f"lambda x: x.to({ctx.device(node)})")])
 
 
 @IS_CUDA.on("method", "is_cuda")
@@ -191,7 +191,7 @@ def is_cuda(ctx: Context, found: Construct) -> Decision:
     assert isinstance(node, ast.Attribute)
     if ctx.names.call_of(node) is not None:
         return Report("is_cuda is called, so it is not that of a tensor")
-    text = f"{{x}}.device.type == {ctx.device_string(node)}"
+    text = f"{{x}}.device.type == {ctx.device_string(node, compared=True)}"
     return Rewrite([Replace(node, text, {"x": node.value})])
 
 
@@ -231,7 +231,7 @@ def type_method(ctx: Context, found: Construct) -> Decision:
     dtype = DTYPES.get(name.rpartition(".")[2]) if name.startswith("torch.cuda.") else None
     if dtype is not None:
         torch, requires = ctx.torch()
-        text = f"{{x}}.to({ctx.device_string(kind)}, {torch}.{dtype})"
+        text = f"{{x}}.to({ctx.device(kind)}, {torch}.{dtype})"
         return Rewrite([Replace(call, text, {"x": node.value})], requires)
     holes = {"x": node.value, "kind": kind}
     return Rewrite([Replace(call, f"{RUNTIME}.cast({{x}}, {{kind}})", holes)], (RUNTIME,))
@@ -249,19 +249,32 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
         call = ctx.parent(node)
         if not isinstance(call, ast.Call):
             return Report("pinned memory is asked for in a class statement")
-        callee = dotted(call.func) or ""
-        if callee in ("dict", "partial", "functools.partial") or callee.endswith(".update"):
-            return Rewrite([Replace(node.value, "False")])
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
             return Keep("names an option")
+        callee = dotted(call.func) or ""
+        is_options = callee in ("dict", "partial", "functools.partial") or ".update" in callee
+        if is_options or (ctx.target.portable and found.key == "pin_memory"):
+            return _unpinned(ctx, found.key, node.value)
         return Rewrite([EditCall(call, drop=[node])])
     if isinstance(node, ast.Assign):
-        return Rewrite([Replace(node.value, "False")])
+        return _unpinned(ctx, found.key, node.value)
     parent = ctx.parent(node)
     assert isinstance(parent, ast.Dict)
     index = parent.keys.index(node)  # type: ignore[arg-type]
-    value = parent.values[index]
-    return Rewrite([Replace(value, "False" if found.key == "pin_memory" else "''")])
+    return _unpinned(ctx, found.key, parent.values[index])
+
+
+def _unpinned(ctx: Context, key: str, value: ast.expr) -> Decision:
+    if key == "pin_memory_device":
+        return Rewrite([Replace(value, "''")])
+    if not ctx.target.portable:
+        return Rewrite([Replace(value, "False")])
+    on_gpu = f"{RUNTIME}.is_cuda()"
+    if on_gpu in ast.unparse(value):
+        return Keep("asks for the GPU")
+    if isinstance(value, ast.Constant):
+        return Rewrite([Replace(value, on_gpu)])
+    return Rewrite([Replace(value, f"{{value}} and {on_gpu}", {"value": value})])
 
 
 @PIN.on("method", "pin_memory")

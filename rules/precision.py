@@ -136,6 +136,8 @@ _AUTOCASTS = (
 def flag(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
+    if ctx.target.portable:
+        return Keep("steers a GPU, and changes nothing elsewhere")
     call = ctx.names.call_of(node)
     statement = ctx.names.statement(node)
     if isinstance(statement, ast.Assign) and node in statement.targets:
@@ -160,6 +162,8 @@ def tf32(ctx: Context, found: Construct) -> Decision:
     statement = ctx.names.statement(found.node)
     if not isinstance(statement, ast.Assign) or statement.targets != [found.node]:
         return Keep("only read; it answers without CUDA too")
+    if ctx.target.portable:
+        return Keep("steers a GPU; the set-up decides on a TPU")
     value = statement.value
     if found.key.endswith("fp32_precision"):
         tf32 = isinstance(value, ast.Constant) and value.value == "tf32"
@@ -224,6 +228,13 @@ def autocast(ctx: Context, found: Construct) -> Decision:
         return Keep("autocast of the CPU")
     name = ctx.names.qualified(dtype) if dtype is not None else None
     literal_device = device is None or isinstance(device, ast.Constant)
+    if ctx.target.portable:
+        drop: list[ast.expr | ast.keyword] = []
+        if device is not None and literal_device:
+            drop = [next((k for k in call.keywords if k.value is device), device)]
+        if drop and len(call.args) > 1:
+            return Report("pass dtype and enabled by keyword")
+        return Rewrite([EditCall(call, function=f"{RUNTIME}.autocast", drop=drop)])
     if not literal_device or (dtype is not None and name not in _HALF_TYPES):
         # what is decided at run time stays so: the runtime takes both and maps float16
         edit = EditCall(call, function=f"{RUNTIME}.autocast")
@@ -256,6 +267,9 @@ def scaler(ctx: Context, found: Construct) -> Decision:
         if isinstance(ctx.parent(node), ast.arg | ast.AnnAssign | ast.BinOp | ast.Subscript):
             return Keep("a type annotation")
         return Report("the class itself is passed on; make a scaler with enabled=False")
+    if ctx.target.portable:
+        named = found.key == "torch.amp.GradScaler" and call.args[:1]
+        return Rewrite([EditCall(call, function=f"{RUNTIME}.GradScaler", drop=named or ())])
     torch, requires = ctx.torch()
     cpu = ctx.quoted("cpu", call)
     return Rewrite([Replace(call, f"{torch}.amp.GradScaler({cpu}, enabled=False)")], requires)

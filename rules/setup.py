@@ -5,8 +5,10 @@ import ast
 from migrator import imports
 from migrator.edits import Insert
 from migrator.inventory import Construct
+from migrator.names import dotted
 from migrator.rule import Context, Decision, Example, Rewrite, Rule
 from migrator.targets import RUNTIME
+from migrator.training import following
 
 SETUP = Rule(
     code="SET001",
@@ -29,6 +31,30 @@ device. Modules that are only imported get none.""",
 )
 
 
+FLAG = Rule(
+    code="SET002",
+    name="use-tpu-flag",
+    summary="with --portable, a script's argparse parser gains --use-tpu",
+    why="""A portable program takes a TPU where there is one, else a GPU, else the CPU.
+`--use-tpu` and `--no-use-tpu` decide otherwise, as does the environment variable
+TPU_RUNTIME_DEVICE. setup() reads the flag before the parser does, so that a device that is chosen
+while modules are imported is the right one.""",
+    examples=(
+        Example(
+            "import argparse\nimport torch\nparser = argparse.ArgumentParser()\n"
+            'parser.add_argument("--lr", type=float)\nargs = parser.parse_args()\n'
+            "x = torch.ones(2).cuda()\n",
+            both="import argparse\nimport torch\nimport tpu_runtime\n"
+            "parser = argparse.ArgumentParser()\n"
+            'parser.add_argument("--lr", type=float)\n'
+            'parser.add_argument("--use-tpu", action=tpu_runtime.UseTpu, help="run on a TPU")\n'
+            "args = parser.parse_args()\nx = torch.ones(2).to(tpu_runtime.device())\n",
+            portable=True,
+        ),
+    ),
+)
+
+
 @SETUP.on("file", "setup")
 def setup(ctx: Context, found: Construct) -> Decision | None:
     if not ctx.uses_device or not ctx.is_entry or _present(ctx):
@@ -37,6 +63,42 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
     anchor = imports.last_import(ctx.names, _first_use(ctx))
     lines = ["", f"{RUNTIME}.setup({arguments})", ""]
     return Rewrite([Insert(ctx.names.tree, anchor, lines, before=anchor is None)], (RUNTIME,))
+
+
+@FLAG.on("file", "setup")
+def flag(ctx: Context, found: Construct) -> Decision | None:
+    if not ctx.target.portable or not ctx.uses_device:
+        return None
+    parser = _parser(ctx)
+    if parser is None or any(
+        isinstance(node, ast.Constant) and node.value == "--use-tpu" for node in ctx.names.order
+    ):
+        return None
+    name, anchor = parser
+    text = f'{name}.add_argument("--use-tpu", action={RUNTIME}.UseTpu, help="run on a TPU")'
+    return Rewrite([Insert(ctx.names.tree, anchor, [text])], (RUNTIME,))
+
+
+def _parser(ctx: Context) -> tuple[str, ast.stmt] | None:
+    """The name of an argparse parser, and the last statement that adds an option to it."""
+    for node in ctx.names.order:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        if ctx.names.qualified(node.value.func) == "argparse.ArgumentParser":
+            name = dotted(node.targets[0])
+            if name is None or len(node.targets) > 1:
+                continue
+            block = [node, *following(ctx.names, node)]
+            options = [s for s in block if _adds_option(s, name)]
+            return name, options[-1] if options else node
+    return None
+
+
+def _adds_option(statement: ast.stmt, parser: str) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Call(func=func)) | ast.Assign(value=ast.Call(func=func)):
+            return dotted(func) == f"{parser}.add_argument"
+    return False
 
 
 def _present(ctx: Context) -> bool:

@@ -11,6 +11,7 @@ from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome
 from migrator.run import Report, runtime_files
+from migrator.targets import targets
 
 Files = dict[str, str | bytes]
 
@@ -221,7 +222,7 @@ def test_the_runtime_is_placed_once_per_import_root(tmp_path: Path, target: str)
     report = migrate_paths([tmp_path], target)
     assert folders(report, tmp_path) == [""]
     names = {path.name for path in report.companions}
-    assert names == {Path(name).name for name in runtime_files(target)}
+    assert names == {Path(name).name for name in runtime_files(targets()[target])}
 
 
 def test_two_programs_get_a_runtime_each(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from migrator import inventory
 from migrator.inventory import Construct
 from migrator.report.explain import markdown
 from migrator.rule import Example, Rule, registry
-from migrator.targets import MIRRORED, RUNTIME, targets
+from migrator.targets import MIRRORED, RUNTIME, portable, targets
 
 RULES = list(registry().rules.values())
 EXAMPLES = [
@@ -24,9 +24,15 @@ EXAMPLES = [
 ]
 
 
+def options_of(example: Example) -> dict[str, bool]:
+    return {
+        "entry": example.script, "unsafe": example.unsafe, "portable": example.portable
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(("rule", "example", "target"), EXAMPLES)
 def test_example(rule: Rule, example: Example, target: str) -> None:
-    options = {"entry": example.script, "unsafe": example.unsafe}
+    options = options_of(example)
     result = run(example.before, target, **options)
     assert not errors(result)
     assert result.source.decode() == example.after(target)
@@ -38,10 +44,7 @@ def test_example(rule: Rule, example: Example, target: str) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_rule_is_at_work_in_its_first_example(rule: Rule) -> None:
     example = rule.examples[0]
-    results = [
-        run(example.before, target, entry=example.script, unsafe=example.unsafe)
-        for target in TARGETS
-    ]
+    results = [run(example.before, target, **options_of(example)) for target in TARGETS]
     assert all(rule.code in {d.code for d in result.diagnostics} for result in results)
 
 
@@ -200,10 +203,15 @@ def test_the_runtime_has_what_rewrites_use(target: str) -> None:
     rules = (REPOSITORY / "rules").glob("*.py")
     used = {name for path in rules for name in re.findall(r"\{RUNTIME\}\.(\w+)", path.read_text())}
     assert used, "the rules name the runtime by the constant"
-    assert used <= offered
+    chooses, bound = _exported("portable")
+    assert chooses <= bound
+    assert used <= offered | chooses
     words = targets()[target]
     for word in [*words.calls.values(), *words.renames.values(), words.autocast]:
         assert set(re.findall(rf"{RUNTIME}\.(\w+)", word.code)) <= offered
+    words = portable(words)
+    for word in [*words.renames.values(), words.autocast, words.device_object, words.step_boundary]:
+        assert set(re.findall(rf"{RUNTIME}\.(\w+)", word.code if word else "")) <= chooses
 
 
 @pytest.mark.parametrize("target", TARGETS)

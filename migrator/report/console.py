@@ -74,7 +74,8 @@ def _changes(report: Report, console: Console, verbose: bool) -> None:
             if diagnostic.message:
                 line.append(f"  ({diagnostic.message})", "dim")
             console.print(line, soft_wrap=True)
-    for folder in sorted({path.parent for path in report.companions}):
+    folders = {path.parent for path in report.companions}
+    for folder in sorted(f for f in folders if f.parent not in folders):
         console.print(Text.assemble((f"{folder}/", "bold"), "  runtime of the migrated code"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 RUNTIME = "tpu_runtime"  # the package that migrated code imports (migrator/runtime/<target>)
@@ -49,10 +49,34 @@ class Target:
     step_boundary: Word | None = None  # the statement behind an optimizer's step, if it needs one
     calls: Mapping[str, Word] = field(default_factory=dict)
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
+    portable: bool = False  # the program chooses its device when it starts, see `portable`
+
+    @property
+    def label(self) -> str:
+        """What was asked for, in words."""
+        return f"{self.name} --portable" if self.portable else self.name
 
     def call(self, name: str) -> Word | None:
         """The spelling of a call to `torch.cuda.<name>`, None where only the runtime has it."""
         return self.calls.get(name)
+
+
+def portable(target: Target) -> Target:
+    """The words of a program that still runs on a GPU and on a CPU: all of them the runtime's."""
+    boundary = target.step_boundary
+    return replace(
+        target,
+        device_object=Word(f"{RUNTIME}.device()", (RUNTIME,)),
+        autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
+        autocast_arguments=(),
+        step_boundary=Word(f"{RUNTIME}.sync()", (RUNTIME,)) if boundary else None,
+        calls={},
+        renames={
+            name: Word(f"{RUNTIME}.{name.rpartition('.')[2]}", (RUNTIME,))
+            for name in target.renames
+        },
+        portable=True,
+    )
 
 
 @cache

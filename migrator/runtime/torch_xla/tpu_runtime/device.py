@@ -33,6 +33,16 @@ class DeviceProperties:
     minor: int = 0
 
 
+def chosen() -> torch.device:
+    """The device of migrated code."""
+    return torch_xla.device()
+
+
+def end_step() -> None:
+    """Run what was recorded since the last step; it is not waited for."""
+    torch_xla.sync()
+
+
 def xla_device(device: DeviceLike = None) -> torch.device:
     """The XLA device for ``device``; None, "xla" and "cuda" mean the current one.
 

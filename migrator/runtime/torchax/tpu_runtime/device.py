@@ -31,6 +31,11 @@ class DeviceProperties:
     minor: int = 0
 
 
+def chosen() -> torch.device:
+    """The device of migrated code."""
+    return torch.device(DEVICE_TYPE)
+
+
 def index_of(device: DeviceLike) -> int:
     """The number of ``device`` among JAX's devices; None, "jax", "cuda" mean the current one.
 

@@ -1,0 +1,83 @@
+"""What a portable script needs at run time: it runs on a TPU, on a GPU or on the CPU.
+
+Put beside migrated code by tpu-migrate, and independent of it. ``tpu_runtime.setup()``, once in the
+entry script after its imports, chooses the device (see ``choice``) and prepares it. The names are
+those of ``torch.cuda``: on a GPU or the CPU they are torch's own, on a TPU those of the package
+``tpu`` in here, which is imported on a TPU only.
+"""
+
+from typing import Any
+
+from . import choice
+from .amp import GradScaler, autocast
+from .choice import UseTpu, accelerator_type, device, device_type, is_available, is_cuda
+from .files import decode_image, load, read_image, save
+from .functions import cast, compile, set_matmul_precision
+
+__all__ = [
+    "GradScaler",
+    "UseTpu",
+    "accelerator_type",
+    "autocast",
+    "cast",
+    "compile",
+    "decode_image",
+    "device",
+    "device_type",
+    "is_available",
+    "is_cuda",
+    "load",
+    "read_image",
+    "save",
+    "set_matmul_precision",
+    "setup",
+    "sync",
+]
+
+# Functions of torch.cuda that return nothing, and have nothing to do without a GPU.
+_NOTHING = frozenset({
+    "_lazy_init", "_record_memory_history", "_sleep", "empty_cache", "init", "ipc_collect",
+    "reset_accumulated_host_memory_stats", "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_host_memory_stats",
+    "reset_peak_memory_stats", "set_device", "set_per_process_memory_fraction",
+    "set_sync_debug_mode", "synchronize",
+})  # fmt: skip
+_NAMESPACES = frozenset({"memory", "nvtx", "profiler"})  # of such functions
+
+
+class _Nothing:
+    """Any function, and it does nothing."""
+
+    def __getattr__(self, name: str) -> "_Nothing":
+        return self
+
+    def __call__(self, *args: object, **kwargs: object) -> None:
+        return None
+
+
+def setup(precision: str | bool = "highest") -> None:
+    """Choose the device, once, and prepare it; ``precision`` is for float32 products on a TPU."""
+    if choice.chosen() == "tpu":
+        choice.tpu().setup(precision)
+
+
+def sync() -> None:
+    """The end of a step: a TPU that records operations runs them now; nothing elsewhere."""
+    if choice.chosen() == "tpu":
+        choice.tpu().device.end_step()
+
+
+def __getattr__(name: str) -> Any:
+    """The other names of ``torch.cuda``."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    where = choice.chosen()
+    if where == "tpu" and name in getattr(choice.tpu(), "__all__", ()):
+        return getattr(choice.tpu(), name)
+    if where != "cuda" and (name in _NOTHING or name in _NAMESPACES):
+        return _Nothing()
+    if where == "tpu":
+        raise AttributeError(f"tpu_runtime has no {name} on a TPU")
+    import torch
+
+    return getattr(torch.cuda, name)
