@@ -299,3 +299,20 @@ def test_sums_of_small_integers_are_counted_in_int64(dtype: torch.dtype) -> None
     mask = torch.ones(300, dtype=dtype)
     assert torch.equal(mask.to("xla").cumsum(0).cpu(), mask.cumsum(0))
     assert torch.equal(torch.cumsum(mask.to("xla"), dim=0).cpu(), mask.cumsum(0))
+
+
+def test_logging_stays_the_scripts_own() -> None:
+    """Stock torch_xla configures logging at import: a script's INFO lines are lost."""
+    code = (
+        "import logging, torch, torch_xla{}\n"
+        "logging.basicConfig(level=logging.INFO, format='%(levelname)s: %(message)s')\n"
+        "logging.info('loss 0.5')\n"
+    )
+    folder = Path(tpu.__file__).parents[1]
+
+    def logged(then: str) -> str:
+        command = [sys.executable, "-c", code.format(then)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=folder).stderr
+
+    assert "INFO: loss 0.5" not in logged("")
+    assert "INFO: loss 0.5" in logged(", tpu_runtime; tpu_runtime.setup()")

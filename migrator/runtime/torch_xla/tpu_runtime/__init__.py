@@ -15,6 +15,7 @@ from . import (  # noqa: E402
     checkpointing,
     clipping,
     generators,
+    logs,
     optimizers,
     parameters,
     recurrent,
@@ -119,7 +120,7 @@ def setup(precision: str | bool = "highest") -> None:
         return
     _is_set_up = True
     for concern in (
-        cache, tensors, resize, generators, seeds, parameters, batch_norm, recurrent,
+        logs, cache, tensors, resize, generators, seeds, parameters, batch_norm, recurrent,
         clipping, checkpointing, optimizers,
     ):  # fmt: skip
         concern.install()
