@@ -2,8 +2,8 @@
 
 Runs inside a target's interpreter (needs numpy there), so it is self-contained: one argument, a
 JSON file with ``golden`` and ``outputs`` (paths) and ``tolerances`` (by output name: atol, rtol,
-max_mismatch, nonfinite); prints one JSON line ``{"error": …, "outputs": […]}``. Reading a header
-needs only the standard library, so the migrator uses that part itself.
+max_mismatch, nonfinite, any_width); prints one JSON line ``{"error": …, "outputs": […]}``. Reading
+a header needs only the standard library, so the migrator uses that part itself.
 """
 
 import json
@@ -96,7 +96,7 @@ def compare_files(golden: Path, outputs: Path, tolerances: dict[str, Any]) -> li
         present = ours or theirs or {}
         dtype = present["dtype"]
         row = {"name": name, "shape": present["shape"], "dtype": _NAMES.get(dtype, _word(dtype))}
-        reason = _not_comparable(ours, theirs, name in tolerances)
+        reason = _not_comparable(ours, theirs, tolerances.get(name))
         if reason or ours is None or theirs is None:
             rows.append({**row, "passed": False, "reason": reason})
             continue
@@ -115,7 +115,7 @@ def _word(dtype: str) -> str:
 
 
 def _not_comparable(
-    ours: dict[str, Any] | None, theirs: dict[str, Any] | None, has_tolerance: bool
+    ours: dict[str, Any] | None, theirs: dict[str, Any] | None, tolerance: dict[str, Any] | None
 ) -> str | None:
     if ours is None:
         return "missing: the script did not write it"
@@ -123,11 +123,13 @@ def _not_comparable(
         return "extra: the golden has no such output"
     if ours["shape"] != theirs["shape"]:
         return f"shape {ours['shape']}, golden {theirs['shape']}"
-    if ours["dtype"] != theirs["dtype"]:
+    signed = ours["dtype"][0] == theirs["dtype"][0] == "I"
+    any_width = signed and tolerance is not None and tolerance.get("any_width", False)
+    if ours["dtype"] != theirs["dtype"] and not any_width:
         return f"dtype {ours['dtype']}, golden {theirs['dtype']}"
     if ours["dtype"] not in _DTYPES:
         return f"dtype {ours['dtype']} cannot be compared"
-    return None if has_tolerance else "no tolerance is stated for it in app.toml"
+    return None if tolerance is not None else "no tolerance is stated for it in app.toml"
 
 
 def compare_arrays(got: Any, want: Any, dtype: str, tolerance: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ torchax the StableHLO of each jitted program (JAX_DUMP_IR_TO), torch_xla the HLO
 optimisations (XLA_FLAGS). "Product" means dot or convolution here.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -82,7 +83,8 @@ def collect(env: Mapping[str, str], dump_dir: Path, target: str) -> dict[str, st
     if target == "torchax":
         return {**env, "JAX_DUMP_IR_TO": str(dump_dir), "JAX_DUMP_IR_MODES": "stablehlo"}
     flags = f"--xla_dump_to='{dump_dir}' --xla_dump_hlo_as_text"
-    return {**env, "XLA_FLAGS": f"{env.get('XLA_FLAGS', '')} {flags}".strip()}
+    own = env.get("XLA_FLAGS") or os.environ.get("XLA_FLAGS", "")
+    return {**env, "XLA_FLAGS": f"{own} {flags}".strip()}
 
 
 def check(dump_dir: Path) -> PrecisionReport:

@@ -12,13 +12,15 @@ class Tolerance:
     """An element agrees if |got - want| <= atol + rtol * |want|.
 
     ``max_mismatch`` is the fraction of elements that may disagree; ``nonfinite`` allows NaN and
-    Inf where the golden has the same at the same place.
+    Inf where the golden has the same at the same place; ``any_width`` compares signed integers by
+    value, however many bits they are stored in.
     """
 
     atol: float = 0.0
     rtol: float = 0.0
     max_mismatch: float = 0.0
     nonfinite: bool = False
+    any_width: bool = False
     reason: str = ""
 
     def __str__(self) -> str:

@@ -316,3 +316,71 @@ def test_logging_stays_the_scripts_own() -> None:
 
     assert "INFO: loss 0.5" not in logged("")
     assert "INFO: loss 0.5" in logged(", tpu_runtime; tpu_runtime.setup()")
+
+
+def test_a_sparse_tensor_is_dense_on_the_device() -> None:
+    """Stock torch_xla raises when one is moved."""
+    matrix = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0]])
+    x = torch.randn(3, 4, requires_grad=True)
+    with pytest.warns(UserWarning, match="2 x 3 is dense on a TPU"):
+        there = matrix.to_sparse().to("xla")
+    for multiply in (torch.spmm, torch.sparse.mm, torch.matmul):
+        moved = x.detach().to("xla").requires_grad_()
+        multiply(there, moved).square().sum().backward()
+        (matrix @ x).square().sum().backward()
+        assert moved.grad is not None and x.grad is not None
+        assert torch.allclose(moved.grad.cpu(), x.grad, rtol=1e-5)
+        x.grad = None
+
+
+RECURRENT: dict[str, Callable[[], nn.Module]] = {
+    "lstm": lambda: nn.LSTM(5, 6),
+    "lstm, two layers, both directions": lambda: nn.LSTM(
+        5, 6, num_layers=2, bidirectional=True, batch_first=True
+    ),
+    "lstm, projected": lambda: nn.LSTM(5, 6, proj_size=3, bias=False),
+    "gru": lambda: nn.GRU(5, 6, num_layers=2),
+    "gru, both directions, no bias": lambda: nn.GRU(5, 6, bidirectional=True, bias=False),
+    "tanh": lambda: nn.RNN(5, 6, batch_first=True),
+    "relu": lambda: nn.RNN(5, 6, nonlinearity="relu"),
+}
+
+
+@pytest.mark.parametrize("make", RECURRENT.values(), ids=RECURRENT.keys())
+def test_recurrent_modules_are_loops_with_the_same_numbers(make: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    here = make()
+    there = copy.deepcopy(here).to("xla")
+    sequence = torch.randn(7, 7, 5)
+    results = []
+    for module, device in ((here, "cpu"), (there, "xla")):
+        with torch.no_grad():  # traced without gradients first
+            module(sequence.to(device))
+        x = sequence.clone().to(device).requires_grad_()
+        output, last = module(x)
+        states = last if isinstance(last, tuple) else (last,)
+        weight = torch.arange(output.numel(), device=device).view_as(output).cos()
+        ((output * weight).sum() + sum((1.7 * state).sin().sum() for state in states)).backward()
+        assert x.grad is not None
+        gradients = [parameter.grad for parameter in module.parameters()]
+        results.append([t.detach().cpu() for t in (output, *states, x.grad, *gradients)])
+    for expected, found in zip(*results, strict=True):
+        assert found.shape == expected.shape
+        assert torch.allclose(found, expected, rtol=2e-5, atol=5e-6)
+
+
+def test_the_program_of_a_recurrent_module_does_not_grow_with_the_sequence() -> None:
+    def size(steps: int) -> int:
+        module = nn.LSTM(3, 4).to("xla")
+        output, _ = module(torch.randn(steps, 2, 3).to("xla"))
+        return len(torch_xla._XLAC._get_xla_tensors_text([output]))
+
+    assert size(60) == pytest.approx(size(20), rel=0.01)  # the length itself has digits
+
+
+def test_a_recurrent_module_is_not_differentiated_twice() -> None:
+    module = nn.GRU(3, 4).to("xla")
+    x = torch.randn(5, 2, 3).to("xla").requires_grad_()
+    (slope,) = torch.autograd.grad(module(x)[0].sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="can not be differentiated again"):
+        slope.square().sum().backward()

@@ -18,6 +18,7 @@ from . import (  # noqa: E402
     logs,
     optimizers,
     parameters,
+    recurrence,
     recurrent,
     resize,
     seeds,
@@ -120,7 +121,7 @@ def setup(precision: str | bool = "highest") -> None:
         return
     _is_set_up = True
     for concern in (
-        logs, cache, tensors, resize, generators, seeds, parameters, batch_norm, recurrent,
+        logs, cache, tensors, resize, generators, seeds, parameters, batch_norm, recurrent, recurrence,
         clipping, checkpointing, optimizers,
     ):  # fmt: skip
         concern.install()

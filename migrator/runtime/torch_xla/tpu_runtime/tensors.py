@@ -8,10 +8,12 @@ gives the right numbers but compiles some 25 programs a step.
 """
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 
 from .device import DEVICE_TYPE
 
@@ -55,10 +57,18 @@ def _counting(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
     return in_int64
 
 
+def _to_dense(tensor: torch.Tensor) -> torch.Tensor:
+    """A sparse tensor as the dense one that takes its place on the device."""
+    size = tensor.numel() * tensor.element_size() / 2**20
+    shape = " x ".join(map(str, tensor.shape))
+    warnings.warn(f"a sparse tensor of {shape} is dense on a TPU: {size:.1f} MiB", stacklevel=3)
+    return tensor.to_dense()
+
+
 def install() -> None:
     """Replace what is wrong, for tensors of the device only."""
     torch.inference_mode = inference_mode  # type: ignore[assignment,misc]
-    copy_, pin_memory = torch.Tensor.copy_, torch.Tensor.pin_memory
+    copy_, pin_memory, to = torch.Tensor.copy_, torch.Tensor.pin_memory, torch.Tensor.to
 
     @functools.wraps(copy_)
     def copy_broadcast(
@@ -74,6 +84,18 @@ def install() -> None:
         # Pinning raises without CUDA; it only makes copies to a GPU faster.
         return self
 
+    @functools.wraps(to)
+    def to_dense_or_there(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        # torch_xla 2.9 has no sparse tensors: moving one raises.
+        if self.layout is not torch.strided:
+            device = torch._C._nn._parse_to(*args, **kwargs)[0]
+            if device is not None and device.type == DEVICE_TYPE:
+                return to(_to_dense(self), *args, **kwargs)
+        return to(self, *args, **kwargs)
+
+    torch.Tensor.to = to_dense_or_there  # type: ignore[assignment,method-assign]
+    # Parameters of lazy modules have a list of what may be done to them.
+    UninitializedTensorMixin._allowed_methods.append(to_dense_or_there)
     for name in ("cumsum", "cumprod"):
         for owner in (torch, torch.Tensor):
             setattr(owner, name, _counting(getattr(owner, name)))

@@ -1,0 +1,144 @@
+"""`nn.LSTM`, `nn.GRU` and `nn.RNN` as one compiled loop.
+
+torch_xla 2.9 unrolls them: a program grows with the length of the sequence, and its compile time
+more than that (12 s for 28 steps of one layer on a CPU, 1.2 s as a loop). The numbers are the same
+up to rounding. Packed sequences, whose steps differ in size, stay unrolled.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_xla.experimental import scan as scanning
+
+from .device import DEVICE_TYPE
+
+SHORT = 2  # steps, for which a loop is not worth it
+# The carry of a step: the states, then the weights (hidden, and what there is of bias, projection).
+Carry = tuple[Tensor, ...]
+Step = Callable[[Carry, Tensor], tuple[Carry, Tensor]]
+
+
+def _hidden(carry: Carry, states: int, bias: bool) -> Tensor:
+    weights = carry[states:]
+    return F.linear(carry[0], weights[0], weights[1] if bias else None)
+
+
+def _lstm(carry: Carry, x: Tensor, bias: bool, projected: bool) -> tuple[Carry, Tensor]:
+    into, forget, new, out = (x + _hidden(carry, 2, bias)).chunk(4, -1)
+    cell = torch.sigmoid(forget) * carry[1] + torch.sigmoid(into) * torch.tanh(new)
+    hidden = torch.sigmoid(out) * torch.tanh(cell)
+    if projected:
+        hidden = F.linear(hidden, carry[-1])
+    return (hidden, cell, *carry[2:]), hidden
+
+
+def _gru(carry: Carry, x: Tensor, bias: bool, projected: bool) -> tuple[Carry, Tensor]:
+    reset_x, update_x, new_x = x.chunk(3, -1)
+    reset_h, update_h, new_h = _hidden(carry, 1, bias).chunk(3, -1)
+    update = torch.sigmoid(update_x + update_h)
+    new = torch.tanh(new_x + torch.sigmoid(reset_x + reset_h) * new_h)
+    hidden = new + update * (carry[0] - new)
+    return (hidden, *carry[1:]), hidden
+
+
+def _rnn(
+    carry: Carry, x: Tensor, bias: bool, projected: bool, activation: Callable[[Tensor], Tensor]
+) -> tuple[Carry, Tensor]:
+    hidden = activation(x + _hidden(carry, 1, bias))
+    return (hidden, *carry[1:]), hidden
+
+
+_CELLS: dict[str, Callable[..., tuple[Carry, Tensor]]] = {
+    "lstm": _lstm,
+    "gru": _gru,
+    "rnn_tanh": functools.partial(_rnn, activation=torch.tanh),
+    "rnn_relu": functools.partial(_rnn, activation=torch.relu),
+}
+
+
+@functools.cache
+def _step(kind: str, bias: bool, projected: bool, gradients: bool) -> Step:
+    """One object for each kind of step: `scan` keeps what it traced by object, shape and dtype.
+
+    It forgets whether the input needs gradients, so a step is not shared between the two.
+    """
+    return lambda carry, x: _CELLS[kind](carry, x, bias, projected)
+
+
+def _run(
+    kind: str, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], bias: bool, back: bool
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """One layer in one direction over (time, batch, features): its outputs and last states."""
+    projected = len(weights) == (5 if bias else 3)
+    x = F.linear(x, weights[0], weights[2] if bias else None)
+    own = (weights[1], *weights[3:]) if bias else weights[1:]
+    step = _step(kind, bias, projected, x.requires_grad)
+    carry, outputs = scanning.scan(
+        step, (*states, *own), x.flip(0) if back else x, is_fn_pure=True
+    )
+    return outputs.flip(0) if back else outputs, carry[: len(states)]
+
+
+def _looped(kind: str, unrolled: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(unrolled)
+    def run(*args: Any) -> Any:
+        packed = isinstance(args[1 if kind == "lstm" else 2], Tensor)
+        x = args[0]
+        if packed or x.device.type != DEVICE_TYPE:
+            return unrolled(*args)
+        _, first, weights, bias, layers, dropout, training, bidirectional, batch_first = args
+        x = x.transpose(0, 1) if batch_first else x
+        if x.shape[0] <= SHORT:
+            return unrolled(*args)
+        first = first if kind == "lstm" else (first,)
+        directions = 2 if bidirectional else 1
+        each = len(weights) // (layers * directions)
+        last: list[tuple[Tensor, ...]] = []
+        for layer in range(layers):
+            outputs = []
+            for direction in range(directions):
+                at = layer * directions + direction
+                own = weights[at * each : (at + 1) * each]
+                states = [state[at] for state in first]
+                output, final = _run(kind, x, states, own, bias, back=direction == 1)
+                outputs.append(output)
+                last.append(final)
+            x = torch.cat(outputs, -1)
+            if dropout and training and layer < layers - 1:
+                x = F.dropout(x, dropout)
+        x = x.transpose(0, 1) if batch_first else x
+        return (x, *(torch.stack(states) for states in zip(*last, strict=True)))
+
+    return run
+
+
+def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """The loop's backward is not recorded, so a second derivative would be lost: it raises.
+
+    So does cuDNN's. (torch's `once_differentiable` looks at the incoming gradients only.)
+    """
+
+    def checked(ctx: Any, *gradients: Any) -> Any:
+        results = backward(ctx, *gradients)
+        if not torch.is_grad_enabled():
+            return results
+        places = [i for i, result in enumerate(results) if isinstance(result, Tensor)]
+        error = torch._C._functions.DelayedError(
+            b"the gradient of a recurrent module can not be differentiated again", len(places)
+        )
+        marked = error(*(results[i].detach().requires_grad_() for i in places))
+        replaced = dict(zip(places, marked, strict=True))
+        return tuple(replaced.get(i, result) for i, result in enumerate(results))
+
+    return checked
+
+
+def install() -> None:
+    """Replace the functions that the modules call."""
+    for kind in _CELLS:
+        setattr(torch._VF, kind, _looped(kind, getattr(torch._VF, kind)))
+    scanning.Scan.backward = staticmethod(_once(scanning.Scan.backward))
