@@ -14,6 +14,7 @@ from . import (  # noqa: E402
     cache,
     checkpointing,
     clipping,
+    convolutions,
     generators,
     logs,
     optimizers,
@@ -121,7 +122,7 @@ def setup(precision: str | bool = "highest") -> None:
         return
     _is_set_up = True
     for concern in (
-        logs, cache, tensors, resize, generators, seeds, parameters, batch_norm, recurrent, recurrence,
-        clipping, checkpointing, optimizers,
+        logs, cache, tensors, resize, convolutions, generators, seeds, parameters, batch_norm,
+        recurrent, recurrence, clipping, checkpointing, optimizers,
     ):  # fmt: skip
         concern.install()

@@ -70,16 +70,19 @@ def _step(kind: str, bias: bool, projected: bool, gradients: bool) -> Step:
 
 
 def _run(
-    kind: str, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], bias: bool, back: bool
+    kind: str,
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    bias: bool,
+    back: bool,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One layer in one direction over (time, batch, features): its outputs and last states."""
     projected = len(weights) == (5 if bias else 3)
     x = F.linear(x, weights[0], weights[2] if bias else None)
     own = (weights[1], *weights[3:]) if bias else weights[1:]
     step = _step(kind, bias, projected, x.requires_grad)
-    carry, outputs = scanning.scan(
-        step, (*states, *own), x.flip(0) if back else x, is_fn_pure=True
-    )
+    carry, outputs = scanning.scan(step, (*states, *own), x.flip(0) if back else x, is_fn_pure=True)
     return outputs.flip(0) if back else outputs, carry[: len(states)]
 
 
