@@ -107,6 +107,7 @@ def copy_as_migration(source: Path, target: str, destination: Path, **how: objec
 
 
 TORCHAX = {
+    "tqdm": "4.70.1",
     "torch": "2.9.0",
     "torchvision": "0.24.0",
     "torchax": "0.0.13",

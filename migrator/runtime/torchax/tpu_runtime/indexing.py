@@ -46,9 +46,11 @@ def _tensors(env: Environment, key: Any) -> Any:
 
 
 def _plain(key: Any) -> Any:
-    """Slices of 0-dim tensors (`x[: n]`) with numbers instead."""
+    """Slices of 0-dim tensors (`x[: n]`) with numbers instead, other sequences as lists."""
     if isinstance(key, tuple):
         return tuple(_plain(item) for item in key)
+    if isinstance(key, range):
+        return list(key)
     if isinstance(key, slice):
         return slice(*(None if v is None else int(v) for v in (key.start, key.stop, key.step)))
     return key

@@ -1,0 +1,479 @@
+"""Sixteen small training programs, as one writes them for a GPU: `programs.py NAME … --out DIR`.
+
+Each starts from fixed weights, trains on fixed batches with the optimizers that are asked for, and
+writes losses and final parameters. Noise is drawn on the CPU, since generators differ by device.
+"""
+
+import argparse
+import math
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from loss import SLSIoULoss
+from model import MSHNet
+from torch import Tensor, nn
+
+Parameters = Iterator[nn.Parameter]
+Optimizer = Callable[[Parameters], torch.optim.Optimizer]
+# The losses of the steps, and the modules that were trained.
+Trained = tuple[list[float], list[nn.Module]]
+
+STEPS = int(os.environ.get("STEPS", "10"))
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-3),
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-3, amsgrad=True),
+    "nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
+    "adadelta": lambda p: torch.optim.Adadelta(p),
+    "adafactor": lambda p: torch.optim.Adafactor(p),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
+    "adamax": lambda p: torch.optim.Adamax(p),
+    "asgd": lambda p: torch.optim.ASGD(p),
+    "lbfgs": lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=4),
+    "muon": lambda p: torch.optim.Muon([q for q in p if q.ndim == 2]),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=1e-3),
+    "radam": lambda p: torch.optim.RAdam(p, lr=1e-3),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3, momentum=0.5, centered=True),
+    "rprop": lambda p: torch.optim.Rprop(p, lr=1e-3),
+}
+EVERYWHERE = ("sgd", "adamw")
+
+
+def seeded(number: int) -> torch.Generator:
+    return torch.Generator().manual_seed(number)
+
+
+def normal(*shape: int, step: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=seeded(1000 + step)).to(torch.get_default_dtype())
+
+
+def classes(count: int, size: int, step: int) -> Tensor:
+    return torch.randint(count, (size,), generator=seeded(2000 + step))
+
+
+def fit(
+    model: nn.Module, optimizer: Optimizer, loss_of: Callable[[nn.Module, int], Tensor]
+) -> Trained:
+    """The usual loop; `loss_of(model, step)` is the loss of a batch."""
+    model = model.to(device)
+    opt = optimizer(model.parameters())
+    losses = []
+    for step in range(STEPS):
+        if isinstance(opt, torch.optim.LBFGS):
+
+            def closure(step: int = step) -> Tensor:
+                opt.zero_grad()
+                loss = loss_of(model, step)
+                loss.backward()
+                return loss
+
+            loss = opt.step(closure)
+        else:
+            opt.zero_grad()
+            loss = loss_of(model, step)
+            loss.backward()
+            opt.step()
+        losses.append(loss.item())
+    return losses, [model]
+
+
+def classify(
+    model: nn.Module, shape: tuple[int, ...], count: int = 5
+) -> Callable[[nn.Module, int], Tensor]:
+    def loss_of(net: nn.Module, step: int) -> Tensor:
+        x, y = normal(16, *shape, step=step).to(device), classes(count, 16, step).to(device)
+        return F.cross_entropy(net(x), y)
+
+    return loss_of
+
+
+# ---- the programs --------------------------------------------------------------------------------
+
+
+def mlp(optimizer: Optimizer) -> Trained:
+    model = nn.Sequential(
+        nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 5)
+    )
+    return fit(model, optimizer, classify(model, (12,)))
+
+
+def cnn(optimizer: Optimizer) -> Trained:
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1, groups=2), nn.BatchNorm2d(16), nn.ReLU(inplace=True),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5),
+    )  # fmt: skip
+    return fit(model, optimizer, classify(model, (3, 16, 16)))
+
+
+class UNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.block(1, 8)
+        self.second = self.block(8, 16)
+        self.up = nn.ConvTranspose2d(16, 8, 2, stride=2)
+        self.merge = self.block(16, 8)
+        self.last = nn.Conv2d(8, 1, 1)
+
+    @staticmethod
+    def block(channels: int, features: int) -> nn.Sequential:
+        return nn.Sequential(
+            nn.Conv2d(channels, features, 3, padding=1, bias=False),
+            nn.GroupNorm(4, features),
+            nn.SiLU(inplace=True),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        skip = self.first(x)
+        down = self.second(F.max_pool2d(skip, 2))
+        return self.last(self.merge(torch.cat([skip, self.up(down)], 1)))
+
+
+def unet(optimizer: Optimizer) -> Trained:
+    def loss_of(net: nn.Module, step: int) -> Tensor:
+        x = normal(4, 1, 16, 16, step=step).to(device)
+        mask = (x > 0.5).to(x.dtype)
+        logits = net(x)
+        overlap = (torch.sigmoid(logits) * mask).sum()
+        dice = 1 - (2 * overlap + 1) / (torch.sigmoid(logits).sum() + mask.sum() + 1)
+        return F.binary_cross_entropy_with_logits(logits, mask) + dice
+
+    return fit(UNet(), optimizer, loss_of)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, cell: type[nn.LSTM] | type[nn.GRU], layers: int, both: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 8, padding_idx=0)
+        self.cell = cell(8, 12, num_layers=layers, bidirectional=both, batch_first=True)
+        self.out = nn.Linear(24 if both else 12, 5)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        output, _ = self.cell(self.embedding(tokens))
+        return self.out(output[:, -1])
+
+
+def over_tokens(net: nn.Module, step: int) -> Tensor:
+    tokens = classes(11, 16 * 9, step).view(16, 9).to(device)
+    return F.cross_entropy(net(tokens), classes(5, 16, step + 50).to(device))
+
+
+def lstm(optimizer: Optimizer) -> Trained:
+    return fit(Recurrent(nn.LSTM, 2, False), optimizer, over_tokens)
+
+
+def gru(optimizer: Optimizer) -> Trained:
+    return fit(Recurrent(nn.GRU, 1, True), optimizer, over_tokens)
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 16)
+        layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2)
+        self.out = nn.Linear(16, 5)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        padding = tokens == 0
+        x = self.layers(self.embedding(tokens), src_key_padding_mask=padding)
+        return self.out(x.masked_fill(padding[..., None], 0).sum(1))
+
+
+def encoder(optimizer: Optimizer) -> Trained:
+    return fit(Encoder(), optimizer, over_tokens)
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q, k, v = (
+            part.view(batch, length, self.heads, -1).transpose(1, 2)
+            for part in self.qkv(self.norm1(x)).split(width, -1)
+        )
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        x = x + self.proj(y.transpose(1, 2).reshape(batch, length, width))
+        return x + self.mlp(self.norm2(x))
+
+
+class GPT(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(13, 16), nn.Embedding(10, 16)
+        self.blocks = nn.Sequential(Block(16, 2, True), Block(16, 2, True))
+        self.norm = nn.LayerNorm(16)
+        self.head = nn.Linear(16, 13, bias=False)
+        self.head.weight = self.tokens.weight  # tied
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.size(1), device=tokens.device)
+        return self.head(self.norm(self.blocks(self.tokens(tokens) + self.places(places))))
+
+
+def gpt(optimizer: Optimizer) -> Trained:
+    def loss_of(net: nn.Module, step: int) -> Tensor:
+        tokens = classes(13, 8 * 11, step).view(8, 11).to(device)
+        return F.cross_entropy(net(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+    return fit(GPT(), optimizer, loss_of)
+
+
+class ViT(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 16, 4, stride=4)
+        self.cls = nn.Parameter(torch.zeros(1, 1, 16))
+        self.places = nn.Parameter(torch.randn(1, 17, 16) * 0.02)
+        self.blocks = nn.Sequential(Block(16, 4, False), Block(16, 4, False))
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.cls.expand(len(x), -1, -1), x], 1) + self.places
+        return self.head(self.blocks(x)[:, 0])
+
+
+def vit(optimizer: Optimizer) -> Trained:
+    model = ViT()
+    return fit(model, optimizer, classify(model, (3, 16, 16)))
+
+
+class VAE(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 8))
+        self.decode = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 20))
+
+    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean, log_variance = self.encode(x).chunk(2, 1)
+        return self.decode(mean + noise * torch.exp(log_variance / 2)), mean, log_variance
+
+
+def vae(optimizer: Optimizer) -> Trained:
+    def loss_of(net: nn.Module, step: int) -> Tensor:
+        x = torch.sigmoid(normal(16, 20, step=step)).to(device)
+        logits, mean, log_variance = net(x, normal(16, 4, step=step + 90).to(device))
+        divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
+        return F.binary_cross_entropy_with_logits(logits, x, reduction="sum") / 16 + divergence / 16
+
+    return fit(VAE(), optimizer, loss_of)
+
+
+def adversaries() -> tuple[nn.Module, nn.Module]:
+    generator = nn.Sequential(nn.Linear(6, 16), nn.LeakyReLU(0.2), nn.Linear(16, 10), nn.Tanh())
+    critic = nn.Sequential(nn.Linear(10, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
+    return generator.to(device), critic.to(device)
+
+
+def gan(optimizer: Optimizer) -> Trained:
+    generator, critic = adversaries()
+    opt_g, opt_d = optimizer(generator.parameters()), optimizer(critic.parameters())
+    losses = []
+    for step in range(STEPS):
+        real = torch.tanh(normal(16, 10, step=step)).to(device)
+        ones, zeros = torch.ones(16, 1, device=device), torch.zeros(16, 1, device=device)
+        opt_g.zero_grad()
+        fake = generator(normal(16, 6, step=step + 40).to(device))
+        g_loss = F.binary_cross_entropy_with_logits(critic(fake), ones)
+        g_loss.backward()
+        opt_g.step()
+        opt_d.zero_grad()
+        d_loss = F.binary_cross_entropy_with_logits(critic(real), ones)
+        d_loss = (d_loss + F.binary_cross_entropy_with_logits(critic(fake.detach()), zeros)) / 2
+        d_loss.backward()
+        opt_d.step()
+        losses += [g_loss.item(), d_loss.item()]
+    return losses, [generator, critic]
+
+
+def wgan_gp(optimizer: Optimizer) -> Trained:
+    generator, critic = adversaries()
+    opt_g, opt_d = optimizer(generator.parameters()), optimizer(critic.parameters())
+    losses = []
+    for step in range(STEPS):
+        real = torch.tanh(normal(16, 10, step=step)).to(device)
+        noise = normal(16, 6, step=step + 40).to(device)
+        fake = generator(noise)
+        opt_d.zero_grad()
+        share = torch.rand(16, 1, generator=seeded(step)).to(real.dtype).to(device)
+        between = (share * real + (1 - share) * fake.detach()).requires_grad_(True)
+        scores = critic(between)
+        (slope,) = torch.autograd.grad(
+            scores, between, grad_outputs=torch.ones_like(scores), create_graph=True
+        )
+        penalty = ((slope.norm(2, dim=1) - 1) ** 2).mean()
+        d_loss = critic(fake.detach()).mean() - critic(real).mean() + 10 * penalty
+        d_loss.backward()
+        opt_d.step()
+        losses.append(d_loss.item())
+        if step % 2 == 0:
+            opt_g.zero_grad()
+            g_loss = -critic(generator(noise)).mean()
+            g_loss.backward()
+            opt_g.step()
+    return losses, [generator, critic]
+
+
+class Denoiser(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 8))
+        self.enter = nn.Conv2d(1, 8, 3, padding=1)
+        self.middle = nn.Sequential(nn.GroupNorm(2, 8), nn.SiLU(), nn.Conv2d(8, 8, 3, padding=1))
+        self.leave = nn.Conv2d(8, 1, 3, padding=1)
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        rates = torch.exp(-math.log(100) * torch.arange(4, device=x.device) / 4).to(x.dtype)
+        angles = t[:, None].to(x.dtype) * rates
+        time = self.time(torch.cat([angles.sin(), angles.cos()], 1))[:, :, None, None]
+        x = self.enter(x)
+        return self.leave(x + self.middle(x + time))
+
+
+def ddpm(optimizer: Optimizer) -> Trained:
+    betas = torch.linspace(1e-4, 0.02, 50, dtype=torch.get_default_dtype())
+    kept = torch.cumprod(1 - betas, 0).to(device)
+
+    def loss_of(net: nn.Module, step: int) -> Tensor:
+        x, noise = (
+            normal(8, 1, 8, 8, step=step).to(device),
+            normal(8, 1, 8, 8, step=step + 60).to(device),
+        )
+        t = classes(50, 8, step).to(device)
+        share = kept[t].view(-1, 1, 1, 1)
+        return F.mse_loss(net(share.sqrt() * x + (1 - share).sqrt() * noise, t), noise)
+
+    return fit(Denoiser(), optimizer, loss_of)
+
+
+def mshnet(optimizer: Optimizer) -> Trained:
+    criterion = SLSIoULoss(warm_epoch=5)
+    down = nn.MaxPool2d(2, 2)
+
+    def loss_of(net: nn.Module, step: int) -> Tensor:
+        mask = torch.zeros(2, 1, 32, 32, dtype=torch.get_default_dtype())
+        mask[0, 0, 4 + step : 8 + step, 9:13] = 1
+        mask[1, 0, 20:22, 5 : 8 + step] = 1
+        image = (normal(2, 3, 32, 32, step=step) * 0.3 + mask * 2).to(device)
+        label = mask.to(device)
+        warm = step >= 5
+        masks, output = net(image, warm)
+        loss = criterion(output, label, step)
+        for scale, prediction in enumerate(masks):
+            if scale > 0:
+                label = down(label)
+            loss = loss + criterion(prediction, label, step)
+        return loss / (len(masks) + 1)
+
+    return fit(MSHNet(width=4, blocks=1), optimizer, loss_of)
+
+
+class Contrastive(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.images = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 8))
+        self.texts = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, 8))
+        self.log_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+
+    def forward(self, images: Tensor, texts: Tensor) -> Tensor:
+        images = F.normalize(self.images(images), dim=-1)
+        texts = F.normalize(self.texts(texts), dim=-1)
+        return self.log_scale.exp() * images @ texts.t()
+
+
+def contrastive(optimizer: Optimizer) -> Trained:
+    def loss_of(net: nn.Module, step: int) -> Tensor:
+        logits = net(
+            normal(16, 12, step=step).to(device), normal(16, 10, step=step + 30).to(device)
+        )
+        labels = torch.arange(16, device=logits.device)
+        return (F.cross_entropy(logits, labels) + F.cross_entropy(logits.t(), labels)) / 2
+
+    return fit(Contrastive(), optimizer, loss_of)
+
+
+def reinforce(optimizer: Optimizer) -> Trained:
+    def loss_of(net: nn.Module, step: int) -> Tensor:
+        states = normal(20, 6, step=step).to(device)
+        actions, rewards = classes(4, 20, step).to(device), normal(20, step=step + 20)
+        returns, total = [], 0.0
+        for reward in reversed(rewards.tolist()):
+            total = reward + 0.9 * total
+            returns.insert(0, total)
+        gains = torch.tensor(returns, dtype=states.dtype).to(device)
+        gains = (gains - gains.mean()) / (gains.std() + 1e-6)
+        log_probability = torch.distributions.Categorical(logits=net(states)).log_prob(actions)
+        return -(log_probability * gains).sum()
+
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
+    return fit(model, optimizer, loss_of)
+
+
+def metric_learning(optimizer: Optimizer) -> Trained:
+    def loss_of(net: nn.Module, step: int) -> Tensor:
+        anchors, others = (normal(16, 12, step=step + k).to(device) for k in (0, 70))
+        labels = classes(4, 16, step).to(device)
+        embedded = F.normalize(net(anchors + 0.3 * others), dim=1)
+        distances = torch.cdist(embedded, embedded)
+        same = labels[:, None] == labels[None, :]
+        hardest = (distances * same).max(1).values
+        nearest = distances.masked_fill(same, 1e3).min(1).values
+        return F.relu(hardest - nearest + 0.5).mean()
+
+    model = nn.Sequential(nn.Linear(12, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 6))
+    return fit(model, optimizer, loss_of)
+
+
+PROGRAMS: dict[str, Callable[[Optimizer], Trained]] = {
+    "mlp": mlp, "cnn": cnn, "unet": unet, "lstm": lstm, "gru": gru, "encoder": encoder, "gpt": gpt,
+    "vit": vit, "vae": vae, "gan": gan, "wgan_gp": wgan_gp, "ddpm": ddpm, "mshnet": mshnet,
+    "contrastive": contrastive, "reinforce": reinforce, "metric_learning": metric_learning,
+}  # fmt: skip
+
+
+def state_of(models: list[nn.Module]) -> dict[str, np.ndarray]:
+    return {
+        f"{number}.{name}": value.detach().cpu().numpy()
+        for number, model in enumerate(models)
+        for name, value in model.state_dict().items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="+", choices=PROGRAMS)
+    parser.add_argument("--optimizers", nargs="+", choices=OPTIMIZERS, default=EVERYWHERE)
+    parser.add_argument("--float64", action="store_true")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    if args.float64:
+        torch.set_default_dtype(torch.float64)
+    for name in args.names:
+        for optimizer in args.optimizers:
+            torch.manual_seed(7)
+            file = args.out / f"{name}.{optimizer}.{'float64' if args.float64 else 'float32'}"
+            try:
+                losses, models = PROGRAMS[name](OPTIMIZERS[optimizer])
+                np.savez(f"{file}.npz", losses=np.array(losses), **state_of(models))
+            except Exception:
+                Path(f"{file}.error").write_text(traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Sixteen training programs, migrated by the tool, against their originals: losses and parameters.
+
+    python benchmarks/training_numbers.py --python torchax=PYTHON torch_xla=PYTHON [--write FILE]
+
+Migrates `training/programs.py` (with the model and the loss of the reference app mshnet) for each
+target, runs original and migrated program for 10 steps on their CPU back ends from the same weights
+on the same batches, with SGD and AdamW, and with each of torch's other optimizers on two of them,
+and prints the table of the docs (docs/training.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from migrator.run import migrate_paths
+
+HERE = Path(__file__).resolve().parent
+MSHNET = HERE.parent / "reference_apps" / "mshnet"
+BACK_ENDS = {"torchax": {"JAX_PLATFORMS": "cpu"}, "torch_xla": {"PJRT_DEVICE": "CPU"}}
+DTYPES = {"torchax": ("float32",), "torch_xla": ("float32", "float64")}
+EVERYWHERE = ("sgd", "adamw")
+NAMES = (
+    "mlp", "cnn", "unet", "lstm", "gru", "encoder", "gpt", "vit", "vae", "gan", "wgan_gp", "ddpm",
+    "mshnet", "contrastive", "reinforce", "metric_learning",
+)  # fmt: skip
+OTHERS = (
+    "adadelta", "adafactor", "adagrad", "adam", "adamax", "asgd", "lbfgs", "muon", "nadam",
+    "nesterov", "radam", "rmsprop", "rprop",
+)  # fmt: skip
+WITH_OTHERS = ("mlp", "cnn")
+REPORTED = {"torch_xla": ("lbfgs",)}  # TRN004: right, but a new program at every evaluation
+
+HEAD = """# Training: the numbers of originals and migrated programs
+
+Made by `benchmarks/training_numbers.py`: GPU programs (`benchmarks/training/programs.py`), migrated
+by this tool, run for 10 steps on the CPU back end of each target (not on a TPU), from the same
+weights on the same batches as the original on CPU torch.
+
+*loss*: the largest relative difference of a step's loss. *parameters*: the largest difference in a
+tensor of the final state (parameters and buffers), relative to the largest value in it. *rounding*
+is the same between the original in float32 and the original in float64: what float32 itself costs.
+Elements whose true gradient is 0 (biases in front of BatchNorm, of keys in attention; found as
+those that SGD in float64 leaves where they were) hold rounding noise that Adam and its like blow up
+to full steps, in the original too; they are compared by their effect, which is in the losses.
+"""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Between two runs: of losses, of parameters; or what went wrong."""
+
+    losses: float = 0.0
+    parameters: float = 0.0
+    error: str = ""
+
+    def cells(self) -> str:
+        return self.error or f"{self.losses:.1e} | {self.parameters:.1e}"
+
+
+Arrays = dict[str, np.ndarray]
+
+
+def load(file: Path) -> Arrays | str:
+    """What a run wrote, or its error in a line."""
+    if file.with_suffix(".npz").exists():
+        with np.load(file.with_suffix(".npz")) as found:
+            return dict(found)
+    error = file.with_suffix(".error")
+    return error.read_text().strip().splitlines()[-1][:90] if error.exists() else "did not end"
+
+
+def difference(got: Arrays | str, want: Arrays | str, moved: dict[str, np.ndarray]) -> Difference:
+    if isinstance(want, str):
+        return Difference(error=f"original: {want} |")
+    if isinstance(got, str):
+        return Difference(error=f"{got} |")
+    worst = 0.0
+    for name, values in want.items():
+        if name == "losses":
+            continue
+        here = moved.get(name, np.ones(values.shape, bool))
+        if here.any():
+            apart = np.abs(got[name].astype(float) - values.astype(float))[here].max()
+            worst = max(worst, float(apart / max(np.abs(values).max(), 1e-30)))
+    losses = np.abs(got["losses"] - want["losses"]) / np.maximum(np.abs(want["losses"]), 1e-3)
+    return Difference(float(losses.max()), worst)
+
+
+def jobs(names: list[str], dtypes: tuple[str, ...]) -> Iterator[tuple[str, str, list[str]]]:
+    for name in names:
+        others = OTHERS if name in WITH_OTHERS else ()
+        for dtype in dtypes:
+            yield name, dtype, [*EVERYWHERE, *others]
+
+
+def run(
+    python: str,
+    folder: Path,
+    names: list[str],
+    dtypes: tuple[str, ...],
+    but: tuple[str, ...] = (),
+    **env: str,
+) -> Path:
+    """Run the programs in `folder`, each in a process of its own; returns the folder of results."""
+    out = folder / "results"
+    out.mkdir(exist_ok=True)
+
+    def start(job: tuple[str, str, list[str]]) -> None:
+        name, dtype, optimizers = job
+        command = [python, "programs.py", name, "--out", str(out), "--optimizers"]
+        command += [optimizer for optimizer in optimizers if optimizer not in but]
+        command += ["--float64"] if dtype == "float64" else []
+        done = subprocess.run(
+            command, cwd=folder, env={**os.environ, **env}, capture_output=True, text=True
+        )
+        print(f"  {name} {dtype}", "" if done.returncode == 0 else done.stderr[-500:], flush=True)
+
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
+        list(pool.map(start, jobs(names, dtypes)))
+    return out
+
+
+def report(names: list[str], results: dict[str, Path]) -> str:
+    """The page for the docs."""
+    original = results["original"]
+    columns = [
+        (target, dtype) for target in results if target in DTYPES for dtype in DTYPES[target]
+    ]
+    header = ["program", "optimizer", "rounding: loss", "parameters"]
+    header += [f"{t} {d}: {what}" for t, d in columns for what in ("loss", "parameters")]
+    rows = [header, ["---"] * len(header)]
+    for name, _, optimizers in jobs(names, ("float32",)):
+        moved = _moved(results, name)
+        for optimizer in optimizers:
+            stem = f"{name}.{optimizer}"
+            wanted = {d: load(original / f"{stem}.{d}.x") for d in ("float32", "float64")}
+            own = difference(wanted["float32"], wanted["float64"], moved)
+            cells = [own.cells()]
+            for target, dtype in columns:
+                got = load(results[target] / f"{stem}.{dtype}.x")
+                if optimizer in REPORTED.get(target, ()):
+                    got = "reported"
+                cells.append(difference(got, wanted[dtype], moved).cells())
+            rows.append([name, optimizer, *cells])
+    return HEAD + "\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def _moved(results: dict[str, Path], name: str) -> dict[str, np.ndarray]:
+    """Which elements have a gradient, by tensor."""
+    start, end = (load(results[k] / f"{name}.sgd.float64.x") for k in ("start", "original"))
+    assert not isinstance(start, str) and not isinstance(end, str), (name, start, end)
+    return {
+        key: np.abs(end[key].astype(float) - start[key]) > 1e-9 * (1 + np.abs(start[key]))
+        for key in end
+        if key != "losses" and "running" not in key and "batches" not in key
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--python", nargs="+", required=True, metavar="TARGET=PYTHON")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--write", type=Path, help="write the table there")
+    args = parser.parse_args()
+    pythons = dict(item.split("=", 1) for item in args.python)
+    with tempfile.TemporaryDirectory() as temporary:
+        top = Path(temporary)
+        (top / "original").mkdir()
+        for file in (HERE / "training" / "programs.py", MSHNET / "model.py", MSHNET / "loss.py"):
+            shutil.copy(file, top / "original")
+        shutil.copytree(top / "original", top / "start")
+        results: dict[str, Path] = {}
+        some = next(iter(pythons.values()))
+        both = ("float32", "float64")
+        print("original")
+        results["start"] = run(some, top / "start", args.only, ("float64",), STEPS="0")
+        results["original"] = run(some, top / "original", args.only, both)
+        for target, python in pythons.items():
+            print(target)
+            report_of = migrate_paths([top / "original"], target, output=top / target)
+            if report_of.exit_code:
+                sys.exit("\n".join(map(str, report_of.failures)))
+            shutil.rmtree(top / target / "results")
+            results[target] = run(
+                python, top / target, args.only, DTYPES[target], REPORTED.get(target, ()),
+                **BACK_ENDS[target],
+            )  # fmt: skip
+        text = report(args.only, results)
+    print(text)
+    if args.write:
+        args.write.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
