@@ -172,6 +172,7 @@ def test_dtypes_survive_the_way_back() -> None:
 def test_python_values() -> None:
     x = on_device()
     assert f"{x.sum():.4f} {x[0, 1]:.1f} {x.max():>6.2e}" == "15.0000 1.0 5.00e+00"
+    assert "{} {}".format(x.sum(), x[1, 2]) == "15.0 5.0"  # noqa: UP032
     assert str(x) == f"{x}" == "tensor([[0., 1., 2.],\n        [3., 4., 5.]], device='jax:0')"
     assert x.tolist() == small().tolist() and x[0].tolist() == [0.0, 1.0, 2.0]
     assert (x[1, 1].item(), int(x[1, 1]), float(x[1, 1]), bool(x[1, 1] > 1)) == (4.0, 4, 4.0, True)
@@ -280,6 +281,7 @@ WRITES: dict[str, Callable[[torch.Tensor], object]] = {
     "set by mask values": lambda x: x.__setitem__(x > 2, x[x > 2] * 2),
     "set by row mask": lambda x: x.__setitem__(torch.tensor([True, False]), 7.0),
     "set by list": lambda x: x.__setitem__([1], 7.0),
+    "set by a range": lambda x: x.__setitem__((range(2), indices(x, 2, 0)), x.max()),
     "set by index tensors": lambda x: x.__setitem__((indices(x, 0, 1), indices(x, 2, 0)), 9.0),
     "set item adds": lambda x: x.__setitem__((0, 2), x[0, 2] + 3),
     "view": lambda x: x.view(-1).__setitem__(2, 100),

@@ -140,11 +140,11 @@ def _new_tensor(env: Environment, function: Function, args: Args, kwargs: Kwargs
 
 @replaces(torch.Tensor.__format__)
 def _format(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """`f"{loss:.4f}"`: torchax 0.0.13 raises."""
+    """`f"{loss}"` is the number, as for a CUDA tensor; torchax 0.0.13 raises for `f"{loss:.4f}"`."""
     tensor, spec = args
     if not is_device_tensor(tensor):
         return NotImplemented
-    return format(tensor.jax().item(), spec) if spec and tensor.dim() == 0 else str(tensor)
+    return format(tensor.jax().item(), spec) if tensor.dim() == 0 else str(tensor)
 
 
 @replaces(torch.Tensor.tolist)
