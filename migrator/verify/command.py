@@ -27,6 +27,7 @@ _WIDTH = 140  # of what goes to a file or a pipe: the table folds below
     help="What to run on; all: one after the other.",
 )
 @click.option("--diff", is_flag=True, help="Show the edits that the migration makes.")
+@click.option("--portable", is_flag=True, help="Migrate with --portable.")
 @click.option(
     "--python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -51,6 +52,7 @@ def verify_command(
     all_apps: bool,
     chosen: str,
     diff: bool,
+    portable: bool,
     python: Path | None,
     install: bool,
     timeout: float | None,
@@ -85,6 +87,7 @@ def verify_command(
             name,
             target,
             diff=diff,
+            portable=portable,
             python=python,
             install=install,
             timeout=timeout,

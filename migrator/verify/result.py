@@ -75,6 +75,7 @@ class VerifyResult:
     golden_device: str | None = None
     seconds: float | None = None  # the whole run of the migrated script
     precision: PrecisionReport | None = None
+    compiled: str | None = None  # programs and steps, as the runtime counted them
     log_tail: str | None = None  # of a script that failed
     kept: Path | None = None
 

@@ -25,6 +25,8 @@ def show(result: VerifyResult, console: Console) -> None:
         style = "" if result.precision.passed else "red"
         for line in result.precision.lines():
             console.print(Text(line, style=style), soft_wrap=True)
+    if result.compiled is not None:
+        console.print(Text(result.compiled), soft_wrap=True)
     if result.log_tail:
         console.print(Text("The last lines of its output:", style="dim"))
         console.print(Text(result.log_tail), soft_wrap=True)

@@ -39,6 +39,7 @@ def verify_app(
     keep: Path | None = None,
     console: "Console | None" = None,
     diff: bool = False,
+    portable: bool = False,
     migrate: Migration | None = None,
 ) -> VerifyResult:
     """Verify the app ``name`` of the checkout on ``target``; never raises VerifyError.
@@ -47,7 +48,8 @@ def verify_app(
     the user, asked on a terminal). ``timeout``: seconds for the migrated script, else
     those of app.toml. ``keep``: a folder
     in which all that was made is kept. ``console`` shows progress, questions and what the migration
-    did; with ``diff`` all of its edits.
+    did; with ``diff`` all of its edits. ``portable``: migrate with --portable, and have the program
+    choose the target.
     """
     try:
         app = find_app(name, target)
@@ -55,7 +57,7 @@ def verify_app(
         interpreter = _interpreter(target, python, install, console, name)
         with _workplace(keep, f"{app.name}-{target}") as folder:
             work = _Work(app, golden, interpreter, folder, console)
-            migration = migrate or partial(_migrate, console=console, diff=diff)
+            migration = migrate or partial(_migrate, console=console, diff=diff, portable=portable)
             result = work.verify(timeout or app.timeout, migration)
             return replace(result, kept=folder if keep else None)
     except VerifyError as error:
@@ -68,13 +70,15 @@ def _migrate(
     destination: Path,
     console: "Console | None" = None,
     diff: bool = False,
+    portable: bool = False,
 ) -> list[str]:
     from migrator import migrate_paths
-    from migrator.config import UsageError
+    from migrator.config import Config, UsageError
     from migrator.report.console import render, show_diff
 
     try:
-        report = migrate_paths([source], target=target, output=destination)
+        config = Config(portable=portable)
+        report = migrate_paths([source], target=target, config=config, output=destination)
     except UsageError as error:
         return [str(error)]
     if console is not None:
@@ -148,6 +152,7 @@ class _Work:
         self.console = console
         self.copy = folder / "migrated"
         self.programs = folder / "programs"
+        self.report = folder / "report.json"
 
     def verify(self, timeout: float, migrate: Migration) -> VerifyResult:
         with _status(self.console, f"migrating {self.app.name}"):
@@ -183,7 +188,12 @@ class _Work:
             if path is not None:
                 (self.copy / path).unlink(missing_ok=True)
         # A first run compiles: no program may come from an earlier run's cache.
-        env = {**device.environment, "JAX_COMPILATION_CACHE_DIR": str(self.folder / "jax_cache")}
+        env = {
+            **device.environment,
+            "JAX_COMPILATION_CACHE_DIR": str(self.folder / "jax_cache"),
+            "TPU_RUNTIME_DEVICE": "tpu",  # where a portable program could choose
+            "TPU_RUNTIME_REPORT": str(self.report),
+        }
         with _status(self.console, f"running {self.app.name} on the {device.label}") as status:
 
             def progress(seconds: float, line: str) -> None:
@@ -216,6 +226,7 @@ class _Work:
             problems=problems,
             times=self._times(),
             precision=report,
+            compiled=self._compiled(),
             log_tail=None if outputs else done.tail(),
         )
 
@@ -248,6 +259,13 @@ class _Work:
             OutputResult(**row, tolerance=self.app.tolerances.get(row["name"])) for row in rows
         ]
         return results, [answer["error"]] if answer["error"] else []
+
+    def _compiled(self) -> str | None:
+        """What the runtime says of the run; nothing where the script did not end by itself."""
+        try:
+            return str(json.loads(self.report.read_text(encoding="utf-8"))["text"])
+        except (OSError, ValueError, KeyError):
+            return None
 
     def _precision(self) -> precision.PrecisionReport:
         report = precision.check(self.programs)

@@ -1,5 +1,6 @@
 """tpu_runtime on torch_xla against CPU torch; run as tests/runtime/conftest.py says."""
 
+import json
 import os
 import pickle
 import subprocess
@@ -558,3 +559,27 @@ def test_saved_files_need_no_torch_xla(tmp_path: Path) -> None:
         "print(s['x'].sum().item(), s['net']['conv.weight'].device, s['own'][0]['deep'].device)",
     )
     assert done.stdout.split() == ["15.0", "cpu", "cpu"], done.stderr
+
+
+def test_a_report_of_the_run_is_written_on_request(tmp_path: Path) -> None:
+    code = (
+        "import torch, torch_xla, tpu_runtime\n"
+        "tpu_runtime.setup()\n"
+        "for rows in range(2, 14):\n"
+        "    x = torch.ones(rows, 3).to('xla')\n"
+        "    y = torch.nonzero(x @ x.T)\n"
+        "    torch_xla.sync()\n"
+    )
+    folder = Path(tpu.__file__).parents[1]
+
+    def run(where: str) -> str:
+        env = {**os.environ, "TPU_RUNTIME_REPORT": where}
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env).stderr
+
+    (line,) = (line for line in run("1").splitlines() if line.startswith("tpu_runtime: "))
+    assert "the last in step 12 of 12 (shapes" in line
+    assert "on the CPU: aten::nonzero 12 times" in line
+    assert "tpu_runtime" not in run(str(tmp_path / "report.json"))
+    figures = json.loads((tmp_path / "report.json").read_text())
+    assert figures["programs"] >= 12 and figures["steps"] == figures["last_compiled"] == 12

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import json
 import os
 import pickle
 import subprocess
@@ -822,3 +823,19 @@ def test_the_old_weight_norm_moves() -> None:
         expected = module(x)
         result = module.to("jax")(x.to("jax"))
     torch.testing.assert_close(result.cpu(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_report_of_the_run_is_written_on_request(tmp_path: Path) -> None:
+    code = (
+        "import torch, tpu_runtime\n"
+        "tpu_runtime.setup()\n"
+        "for rows in range(2, 14):\n"
+        "    x = torch.ones(rows, 3).to('jax')\n"
+        "    (x @ x.T).sum().item()\n"
+    )
+    env = {**os.environ, "TPU_RUNTIME_REPORT": str(tmp_path / "report.json")}
+    folder = Path(tpu.__file__).parents[1]
+    subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, check=True)
+    figures = json.loads((tmp_path / "report.json").read_text())
+    assert figures["programs"] >= 24
+    assert figures["text"].startswith(f"{figures['programs']} programs compiled in ")

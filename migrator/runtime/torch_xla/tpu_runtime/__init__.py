@@ -21,6 +21,7 @@ from . import (  # noqa: E402
     parameters,
     recurrence,
     recurrent,
+    report,
     resize,
     seeds,
     tensors,
@@ -121,6 +122,7 @@ def setup(precision: str | bool = "highest") -> None:
     if _is_set_up:
         return
     _is_set_up = True
+    report.install()
     for concern in (
         logs, cache, tensors, resize, convolutions, generators, seeds, parameters, batch_norm,
         recurrent, recurrence, clipping, checkpointing, optimizers,

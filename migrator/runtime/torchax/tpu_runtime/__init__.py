@@ -26,6 +26,7 @@ from . import (  # noqa: E402
     operators,
     optimizers,
     pooling,
+    report,
     resize,
     seeds,
     tensors,
@@ -140,6 +141,7 @@ def setup(precision: str | bool = "highest") -> None:
     if _is_set_up:
         return
     _is_set_up = True
+    report.install()
     cache.install()
     import torchax
 

@@ -140,7 +140,7 @@ def _new_tensor(env: Environment, function: Function, args: Args, kwargs: Kwargs
 
 @replaces(torch.Tensor.__format__)
 def _format(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """`f"{loss}"` is the number, as for a CUDA tensor; torchax 0.0.13 raises for `f"{loss:.4f}"`."""
+    """`f"{loss}"` is the number, as for a CUDA tensor; torchax 0.0.13 raises for `{loss:.4f}`."""
     tensor, spec = args
     if not is_device_tensor(tensor):
         return NotImplemented
