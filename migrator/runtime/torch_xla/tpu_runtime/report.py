@@ -16,7 +16,8 @@ import torch_xla
 import torch_xla.debug.metrics as metrics
 
 VARIABLE = "TPU_RUNTIME_REPORT"
-_steps = {"all": 0, "compiled": 0}  # steps so far, and the last one that compiled something
+# Steps so far, the last one that compiled something, and how much was compiled until then.
+_steps = {"all": 0, "compiled": 0, "programs": 0}
 
 
 def install() -> None:
@@ -28,11 +29,10 @@ def install() -> None:
 
     @functools.wraps(sync)
     def counted(*args: Any, **kwargs: Any) -> Any:
-        before = _compiled()
         result = sync(*args, **kwargs)
         _steps["all"] += 1
-        if _compiled() > before:
-            _steps["compiled"] = _steps["all"]
+        if _compiled() > _steps["programs"]:
+            _steps["compiled"], _steps["programs"] = _steps["all"], _compiled()
         return result
 
     torch_xla.sync = counted
