@@ -27,7 +27,7 @@ from . import (  # noqa: E402
     tensors,
 )
 from .amp import autocast  # noqa: E402
-from .checkpoints import load, save  # noqa: E402
+from .checkpoints import save  # noqa: E402
 from .device import (  # noqa: E402
     DeviceProperties,
     current_device,
@@ -39,6 +39,7 @@ from .device import (  # noqa: E402
     synchronize,
 )
 from .events import Event  # noqa: E402
+from .loading import load  # noqa: E402
 from .memory import (  # noqa: E402
     max_memory_allocated,
     max_memory_reserved,

@@ -33,7 +33,7 @@ from . import (  # noqa: E402
     views,
 )
 from .amp import autocast  # noqa: E402
-from .checkpoints import load, save  # noqa: E402
+from .checkpoints import save  # noqa: E402
 from .device import (  # noqa: E402
     DeviceProperties,
     current_device,
@@ -46,6 +46,7 @@ from .device import (  # noqa: E402
 )
 from .events import Event  # noqa: E402
 from .images import decode_image, read_image  # noqa: E402
+from .loading import load  # noqa: E402
 from .memory import (  # noqa: E402
     max_memory_allocated,
     max_memory_reserved,

@@ -1,13 +1,8 @@
-"""Files of tensors: saved as CPU tensors, so that any machine reads them, and loaded anywhere."""
+"""Files of tensors: saved as CPU tensors, so that any machine reads them."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-
-from .device import DEVICE_TYPE
-
-MapLocation = Any  # None, str, torch.device, a dict of places, or a callable, as in torch.load
 
 
 def save(obj: object, f: Any, **kwargs: Any) -> None:
@@ -16,59 +11,3 @@ def save(obj: object, f: Any, **kwargs: Any) -> None:
     After ``setup`` the same holds for `torch.save` itself, pickle and deepcopy.
     """
     torch.save(obj, f, **kwargs)
-
-
-def load(f: Any, map_location: MapLocation = None, **kwargs: Any) -> Any:
-    """`torch.load` that also puts tensors on the device.
-
-    ``map_location`` None: everything on the CPU, whatever it was saved from. A device or its name:
-    there; "cuda" means the device here. A dict: by the place that the file names. A callable:
-    as in `torch.load`, given CPU storages. Moved are the tensors in dicts, lists, tuples and
-    modules, at any depth. The other arguments, and the errors, are those of `torch.load`.
-    """
-    if map_location is None:
-        return torch.load(f, map_location="cpu", **kwargs)
-    if isinstance(map_location, (str, torch.device, int)):
-        if not _is_device(map_location):
-            return torch.load(f, map_location=torch.device(map_location), **kwargs)
-        return _move(torch.load(f, map_location="cpu", **kwargs), lambda tensor: True, {})
-    moved: set[int] = set()  # storages that belong on the device
-
-    def place(storage: Any, location: str) -> Any:
-        if callable(map_location):
-            chosen = map_location(storage, location)
-            return storage if chosen is None else chosen
-        if _is_device(map_location.get(location, "cpu")):
-            moved.add(storage._cdata)
-        return storage
-
-    loaded = torch.load(f, map_location=place, **kwargs)
-    return _move(loaded, lambda tensor: tensor.untyped_storage()._cdata in moved, {})
-
-
-def _is_device(place: str | torch.device | int) -> bool:
-    return isinstance(place, int) or torch.device(place).type in (DEVICE_TYPE, "cuda")
-
-
-def _move(value: Any, belongs: Callable[[torch.Tensor], bool], done: dict[int, Any]) -> Any:
-    """``value`` with the tensors that belong there on the device; containers stay the same ones."""
-    if id(value) in done:
-        return done[id(value)]
-    result = value
-    if isinstance(value, torch.Tensor):
-        if value.device.type == "cpu" and belongs(value):
-            result = value.to(DEVICE_TYPE)
-            if isinstance(value, torch.nn.Parameter):
-                result = torch.nn.Parameter(result.detach(), value.requires_grad)
-    elif isinstance(value, torch.nn.Module):
-        result = value._apply(lambda tensor: _move(tensor, belongs, done))
-    elif isinstance(value, dict):
-        for key in value:
-            value[key] = _move(value[key], belongs, done)
-    elif isinstance(value, list):
-        value[:] = [_move(item, belongs, done) for item in value]
-    elif isinstance(value, tuple):
-        items = [_move(item, belongs, done) for item in value]
-        result = type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    done[id(value)] = result
-    return result
