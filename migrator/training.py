@@ -77,7 +77,8 @@ _MODEL_NAME = re.compile(
     r"^(?:self|net\w*|\w*_net|unet|\w*model\w*|ema|gpt|vae|clip|transformer"
     r"|(?:net)?(?:[gd]|generator|discriminator|encoder|decoder)(?:_?\w{1,3})?)$", re.I
 )  # fmt: skip
-_READS = frozenset({"item", "cpu", "numpy", "tolist", "print", "float", "int", "bool"})
+_READING_METHODS = frozenset({"item", "cpu", "numpy", "tolist"})
+_READING_FUNCTIONS = frozenset({"print", "float", "int", "bool"})
 
 
 def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast.While]:
@@ -178,11 +179,12 @@ def _calls_model(flow: Flow, statement: ast.stmt) -> bool:
 def _reads(statement: ast.stmt) -> bool:
     """True for a statement that asks for the values of tensors."""
     for node in ast.walk(statement):
-        if isinstance(node, ast.Call):
-            function = node.func
-            name = function.attr if isinstance(function, ast.Attribute) else dotted(function)
-            if name in _READS:
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name)) if name in _READING_METHODS:
                 return True
+            case ast.Call(func=ast.Name(id=name), args=args) if name in _READING_FUNCTIONS:
+                if not all(isinstance(argument, ast.Constant) for argument in args):
+                    return True
     return False
 
 
