@@ -35,6 +35,7 @@ class Kind(Flag):
     MODULE = auto()
     OPTIMIZER = auto()
     SCALER = auto()
+    SCHEDULER = auto()
     LOADER = auto()
     STREAM = auto()
     EVENT = auto()
@@ -46,6 +47,11 @@ class Kind(Flag):
     DTYPE = auto()
 
 
+# What is followed through lists, tuples and dicts.
+_HELD = Kind.OPTIMIZER | Kind.SCALER | Kind.SCHEDULER
+_OPTIMIZER_CLASS = re.compile(
+    r"\.(?:\w*Adam\w*|SGD\w*|Lion|LAMB|Lamb|LARS|Adafactor|RMSprop\w*|NovoGrad|Ranger\w*|\w*Optimizer)$"
+)
 ANY_DEVICE = Kind.DEVICE | Kind.DEVICE_STRING | Kind.DEVICE_INT
 _DTYPES = {
     "float16", "half", "bfloat16", "float32", "float", "float64", "double", "int8", "uint8",
@@ -126,7 +132,63 @@ class Flow:
                 return self._name(node)
             case ast.Attribute():
                 return self._attribute(node)
+            case ast.Subscript():
+                return self._items(node.value) & _HELD
         return Kind.NOTHING
+
+    def _items(self, node: ast.expr | None, index: int | None = None, depth: int = 0) -> Kind:
+        """What the items of a list, a tuple or a dict may be, or the one at `index`."""
+        kinds = Kind.NOTHING
+        if depth > 6:
+            return kinds
+        match node:
+            case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
+                chosen = items if index is None or index >= len(items) else [items[index]]
+                for item in chosen:
+                    kinds |= self.kind(item)
+            case ast.Dict(values=values):
+                for value in values:
+                    kinds |= self.kind(value)
+            case ast.ListComp(elt=item) | ast.GeneratorExp(elt=item) | ast.DictComp(value=item):
+                kinds |= self.kind(item)
+            case ast.Name():
+                for binding in self.names.lookup(node):
+                    if binding.kind == "assign":
+                        kinds |= self._items(binding.value, index, depth + 1)
+            case ast.Attribute(value=ast.Name(id=owner)) if owner == "self":
+                for held in self._of_self(node):
+                    kinds |= self._items(held, index, depth + 1)
+            case ast.Call(func=ast.Attribute(attr="values" | "items", value=table)):
+                kinds |= self._items(table, None, depth + 1)
+            case ast.Call():
+                for returned in self._returned(node):
+                    kinds |= self._items(returned, index, depth + 1)
+        return kinds
+
+    def _of_self(self, node: ast.Attribute) -> list[ast.expr | None]:
+        assert isinstance(node.value, ast.Name)
+        owner = self.names.owner_class(node.value)
+        return list(self.names.class_attributes[owner].get(node.attr, ())) if owner else []
+
+    def _returned(self, call: ast.Call) -> list[ast.expr | None]:
+        """The expressions that a function of this file returns; a method is found by its name."""
+        function = self._called_definition(call.func)
+        if function is None and isinstance(call.func, ast.Attribute):
+            methods = [
+                binding.node
+                for scope in self.names.scopes.values()
+                if isinstance(scope.node, ast.ClassDef)
+                for binding in scope.bindings.get(call.func.attr, ())
+                if binding.kind == "def"
+            ]
+            function = methods[0] if len(methods) == 1 else None
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            return []
+        return [
+            node.value
+            for node in ast.walk(function)
+            if isinstance(node, ast.Return) and self.names.function(node) is function
+        ]
 
     def _binary(self, node: ast.BinOp) -> Kind:
         left, right = self.kind(node.left), self.kind(node.right)
@@ -151,7 +213,7 @@ class Flow:
             if name == "getattr" and len(node.args) == 3:
                 return self.kind(node.args[2])
             if name.startswith("torch.optim.") and name.rpartition(".")[2][0].isupper():
-                return Kind.NOTHING if "lr_scheduler" in name else Kind.OPTIMIZER
+                return Kind.SCHEDULER if "lr_scheduler" in name else Kind.OPTIMIZER
             if name.startswith("torch.nn.") and name.rpartition(".")[2][0].isupper():
                 return Kind.MODULE
             if name.startswith("torch.nn.functional."):
@@ -160,6 +222,8 @@ class Flow:
                 return Kind.TENSOR
             if name.startswith("torchvision.models."):
                 return Kind.MODULE
+            if not name.startswith("torch.") and _OPTIMIZER_CLASS.search(name):
+                return Kind.OPTIMIZER
         local = self._called_definition(node.func)
         if isinstance(local, ast.ClassDef):
             return Kind.MODULE if self.is_module_class(local) else Kind.NOTHING
@@ -255,6 +319,8 @@ class Flow:
         if binding.kind == "loop" and isinstance(binding.value, ast.Tuple | ast.List):
             for element in binding.value.elts:
                 kinds |= self.kind(element)
+        if binding.kind in ("item", "loop"):
+            kinds |= self._items(binding.value, binding.index) & _HELD
         return kinds | self._annotated(binding.annotation)
 
     def _annotated(self, annotation: ast.expr | None) -> Kind:

@@ -36,11 +36,12 @@ _CANONICAL = {
 class Binding:
     """One place where a scope gives a meaning to a name."""
 
-    kind: str  # import, assign, loop, with, param, def, class, except, other
+    kind: str  # import, assign, item, loop, with, param, def, class, except, other
     node: ast.AST
     value: ast.expr | None = None  # what is assigned, iterated over, entered, or the default
     annotation: ast.expr | None = None
     qualname: str | None = None  # imports only
+    index: int | None = None  # items only: the place in what is unpacked
 
 
 @dataclass(eq=False)
@@ -215,7 +216,12 @@ class Names:
                 if kind == "assign" and isinstance(value, ast.Tuple | ast.List) and not starred:
                     if len(value.elts) == len(values):
                         values = list(value.elts)
-                for element, part in zip(target.elts, values, strict=True):
+                for index, (element, part) in enumerate(zip(target.elts, values, strict=True)):
+                    if part is None and kind in ("assign", "loop") and not starred:
+                        if isinstance(element, ast.Name):
+                            binding = Binding("item", element, value, index=index)
+                            scope.bind(element.id, binding)
+                            continue
                     self._bind_target(scope, element, kind if part else "other", part)
 
     def _bind_attribute(self, scope: Scope, target: ast.Attribute, value: ast.expr | None) -> None:

@@ -29,6 +29,8 @@ def is_optimizer_step(names: Names, flow: Flow, call: ast.Call) -> bool | None:
     kind = flow.kind(receiver)
     if kind & Kind.OPTIMIZER:
         return True
+    if kind & Kind.SCHEDULER:
+        return False
     owner = receiver.value if isinstance(receiver, ast.Subscript) else receiver  # optimizers["g"]
     name = (dotted(owner) or "").rpartition(".")[2]
     if kind & Kind.SCALER or "scaler" in name.lower():
@@ -56,13 +58,17 @@ def _zeroes_gradients(names: Names, receiver: ast.expr) -> bool:
 def end_of_step(names: Names, call: ast.Call) -> ast.stmt:
     """The statement behind which a step of the loop is over.
 
-    Out of `if (i + 1) % n == 0:`, since the gradients of every round have to be computed; behind
-    the last of several steps in a row.
+    Out of `if (i + 1) % n == 0:`, since the gradients of every round have to be computed; out of
+    `for opt in optimizers:`; behind the last of several steps in a row.
     """
     at = names.statement(call)
     assert at is not None
     parent = names.parents.get(at)
-    while isinstance(parent, ast.If) and _counts(parent.test):
+    stepped = {n.id for n in ast.walk(call.func) if isinstance(n, ast.Name)}
+    while (isinstance(parent, ast.If) and _counts(parent.test)) or (
+        isinstance(parent, ast.For)
+        and any(isinstance(n, ast.Name) and n.id in stepped for n in ast.walk(parent.target))
+    ):
         at, parent = parent, names.parents.get(parent)
     for follower in following(names, at):
         if not _is_step(follower):

@@ -15,6 +15,7 @@ from helpers import (
     errors,
     migrated,
     outcomes,
+    reported,
     run,
 )
 
@@ -195,6 +196,38 @@ def test_only_an_optimizers_step_is_a_step(code: str, is_step: bool) -> None:
     source = f"import torch\nloss.backward()\n{code}\n"
     assert ("torch_xla.sync()" in migrated(source, "torch_xla")) == is_step
     assert migrated(source, "torchax") == source
+
+
+FOUND = {
+    "o = make()\nloss.backward()\no.step()": True,
+    "def fit(o: torch.optim.Optimizer):\n    o.step()": True,
+    "o, s = both()\no.step()": True,
+    "o, s = both()\ns.step()": False,
+    "for o in model.configure_optimizers():\n    o.step()": True,
+    "table = {'a': torch.optim.SGD(p, 0.1)}\nfor k, v in table.items():\n    v.step()": True,
+    "held = [torch.optim.SGD(p, 0.1) for p in ps]\nheld[0].step()": True,
+    "import transformers\nw = transformers.AdamW(p)\nw.step()": True,
+    "class T:\n    def __init__(self, p):\n        self.o = torch.optim.Adam(p)\n"
+    "    def go(self):\n        self.o.step()": True,
+}
+HELPERS = """\
+import torch
+class M(torch.nn.Module):
+    def configure_optimizers(self):
+        return [torch.optim.Adam(self.a.parameters()), torch.optim.Adam(self.b.parameters())]
+def make():
+    return torch.optim.SGD(p, 0.1)
+def both():
+    o = make()
+    return o, torch.optim.lr_scheduler.StepLR(o, 3)
+"""
+
+
+@pytest.mark.parametrize(("code", "is_step"), FOUND.items())
+def test_an_optimizer_is_found_where_it_comes_from(code: str, is_step: bool) -> None:
+    result = run(f"{HELPERS}{code}\n", "torch_xla")
+    assert result.source.decode().count("torch_xla.sync()") == is_step
+    assert not reported(result)
 
 
 def test_where_steps_end() -> None:
