@@ -81,6 +81,7 @@ from .tensor_types import (  # noqa: E402
     ShortTensor,
     cast,
 )
+from .train_step import train_step  # noqa: E402
 
 __all__ = [
     "BFloat16Tensor",
@@ -126,6 +127,7 @@ __all__ = [
     "set_rng_state",
     "setup",
     "synchronize",
+    "train_step",
 ]
 
 _is_set_up = False

@@ -53,9 +53,15 @@ def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write
     return result  # type: ignore[no-any-return]
 
 
+# Told of every tensor whose values are asked for (by train_step, while it traces).
+watchers: list[Callable[[Tensor], None]] = []
+
+
 def _get_elem(self: Tensor) -> Array:
     state = self.__dict__
     link = state.get("_link")
+    for watcher in watchers:
+        watcher(self)
     if link is not None:
         base = link.parent._elem
         if base is not link.seen:
