@@ -82,7 +82,23 @@ class DropNames:
     names: Sequence[ast.alias]
 
 
-Edit = Replace | SetString | EditCall | Delete | ReplaceStatement | Unwrap | Insert | DropNames
+@dataclass(frozen=True, eq=False)
+class Hoist:
+    """Move `statements` into a function in front of `anchor`, and call it in their place."""
+
+    node: ast.stmt  # the first of them
+    statements: Sequence[ast.stmt]
+    anchor: ast.stmt
+    decorator: str
+    name: str
+    parameters: Sequence[str]
+    results: Sequence[str]
+    blanks: int  # lines above the function
+
+
+Edit = (
+    Replace | SetString | EditCall | Delete | ReplaceStatement | Unwrap | Insert | DropNames | Hoist
+)  # fmt: skip
 
 
 def code(edit: Edit) -> str:
@@ -96,6 +112,8 @@ def code(edit: Edit) -> str:
             return " ".join([edit.function or "", edit.first or "", *edit.put.values()])
         case Insert():
             return "\n".join(edit.lines)
+        case Hoist():
+            return edit.decorator
     return ""
 
 

@@ -94,7 +94,7 @@ def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast
     """
     found: dict[ast.AST, None] = {}
     for node in names.order:
-        if isinstance(node, ast.Call) and _is_model(flow, node.func):
+        if isinstance(node, ast.Call) and is_model(flow, node.func):
             loop = _loop_of(names, node)
             if loop is not None and not _runs_over_models(loop, node):
                 found.setdefault(loop)
@@ -107,7 +107,7 @@ def _trains(loop: ast.AST) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(loop))
 
 
-def _is_model(flow: Flow, function: ast.expr) -> bool:
+def is_model(flow: Flow, function: ast.expr) -> bool:
     if not isinstance(function, ast.Name | ast.Attribute):
         return False
     name = (dotted(function) or "").rpartition(".")[2]
@@ -179,7 +179,7 @@ def _last_model_call(flow: Flow, block: list[ast.stmt]) -> ast.stmt:
 
 
 def _calls_model(flow: Flow, statement: ast.stmt) -> bool:
-    return any(isinstance(n, ast.Call) and _is_model(flow, n.func) for n in ast.walk(statement))
+    return any(isinstance(n, ast.Call) and is_model(flow, n.func) for n in ast.walk(statement))
 
 
 def _reads(statement: ast.stmt) -> bool:

@@ -2,9 +2,10 @@
 
 import ast
 
-from migrator.edits import Insert
+from migrator.edits import Hoist, Insert
 from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.steps import NotMovable, find_step
 from migrator.training import end_of_round, end_of_step, following
 
 STEP = Rule(
@@ -107,13 +108,69 @@ def loop_without_gradients(ctx: Context, found: Construct) -> Decision:
     return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires)
 
 
+COMPILED = Rule(
+    code="TRN005",
+    name="compiled-step",
+    summary="the statements of a training step become a function that is compiled as a whole",
+    why="""torchax runs each operator as a program of its own: right, and slow. The forward pass,
+loss.backward() and optimizer.step() that stand together in a loop move, as they are, into a
+function in front of it; what they need is passed in, what is used later is returned. It gives the
+same numbers, and finds out by itself what it depends on. Prints, meters and values that are read
+stay in the loop. Where the statements can not be shown to be nothing but computation, they stay,
+too, and run operator by operator.""",
+    examples=(
+        Example(
+            "import torch\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+            "for x, y in data:\n    x, y = x.cuda(), y.cuda()\n    opt.zero_grad()\n"
+            "    loss = criterion(net(x), y)  # mean\n    loss.backward()\n    opt.step()\n"
+            "    print(loss.item())\n",
+            torchax="import torch\nimport tpu_runtime\n"
+            "opt = torch.optim.SGD(net.parameters(), lr=0.1)\n\n\n@tpu_runtime.train_step\n"
+            "def step(x, y):\n    opt.zero_grad()\n    loss = criterion(net(x), y)  # mean\n"
+            "    loss.backward()\n    opt.step()\n    return loss\n\n\n"
+            'for x, y in data:\n    x, y = x.to("jax"), y.to("jax")\n    loss = step(x, y)\n'
+            "    print(loss.item())\n",
+            torch_xla="import torch\nimport torch_xla\n"
+            "opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+            'for x, y in data:\n    x, y = x.to("xla"), y.to("xla")\n    opt.zero_grad()\n'
+            "    loss = criterion(net(x), y)  # mean\n    loss.backward()\n    opt.step()\n"
+            "    torch_xla.sync()\n    print(loss.item())\n",
+        ),
+    ),
+)
+
+
+@COMPILED.on("method", "step")
+def compiled(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    assert call is not None
+    word = ctx.target.train_step
+    if word is None or (ctx.is_entry and not ctx.uses_device):
+        return Keep("torch's own optimizer makes the step")
+    try:
+        step = find_step(ctx.names, ctx.flow, call)
+    except NotMovable as why:
+        return Keep(f"runs operator by operator: {why}")
+    block = getattr(ctx.parent(step.outermost), "body", [])
+    blanks = 0 if block[:1] == [step.outermost] else 1
+    if isinstance(ctx.parent(step.outermost), ast.Module):
+        blanks = 2
+    taken = {name for scope in ctx.names.scopes.values() for name in scope.bindings}
+    name = next(n for n in ("step", "train_step", "training_step", "one_step") if n not in taken)
+    hoist = Hoist(
+        step.statements[0], step.statements, step.outermost, word.code, name, step.parameters,
+        step.results, blanks,
+    )  # fmt: skip
+    return Rewrite([hoist], word.requires)
+
+
 @STEP.on("method", "step")
-def step(ctx: Context, found: Construct) -> Decision:
+def step(ctx: Context, found: Construct) -> Decision | None:
     call = ctx.names.call_of(found.node)
     assert call is not None
     word = ctx.target.step_boundary
     if word is None:
-        return Keep("torch's own optimizer makes the step")
+        return None
     if ctx.is_entry and not ctx.uses_device:
         return Keep("nothing here works on a device")
     if not isinstance(ctx.parent(call), ast.Expr | ast.Assign):

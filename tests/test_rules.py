@@ -45,7 +45,7 @@ def test_example(rule: Rule, example: Example, target: str) -> None:
 def test_rule_is_at_work_in_its_first_example(rule: Rule) -> None:
     example = rule.examples[0]
     results = [run(example.before, target, **options_of(example)) for target in TARGETS]
-    assert all(rule.code in {d.code for d in result.diagnostics} for result in results)
+    assert any(rule.code in {d.code for d in result.diagnostics} for result in results)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)

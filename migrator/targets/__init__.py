@@ -47,6 +47,7 @@ class Target:
     autocast: Word  # the function; `autocast_arguments` are what it takes for bfloat16
     autocast_arguments: tuple[str, ...] = ()
     step_boundary: Word | None = None  # the statement behind an optimizer's step, if it needs one
+    train_step: Word | None = None  # the decorator of a step that is compiled as a whole
     calls: Mapping[str, Word] = field(default_factory=dict)
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
     portable: bool = False  # the program chooses its device when it starts, see `portable`
@@ -70,6 +71,7 @@ def portable(target: Target) -> Target:
         autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
         autocast_arguments=(),
         step_boundary=Word(f"{RUNTIME}.sync()", (RUNTIME,)) if boundary else None,
+        train_step=None,
         calls={},
         renames={
             name: Word(f"{RUNTIME}.{name.rpartition('.')[2]}", (RUNTIME,))

@@ -8,6 +8,7 @@ TARGET = Target(
     device="jax",
     device_object=None,
     autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
+    train_step=Word(f"{RUNTIME}.train_step", (RUNTIME,)),
     calls={
         "device_count": Word("jax.device_count()", ("jax",)),
         "current_device": Word("0"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import libcst as cst
 
-from migrator.edits import Insert
+from migrator.edits import Hoist, Insert
 
 
 def leading(statement: Any) -> list[cst.EmptyLine]:
@@ -123,3 +123,39 @@ def insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.Flatten
             blank = [] if joins_imports else [cst.EmptyLine(indent=False)]
             parts[parts.index(first)] = first.with_changes(leading_lines=blank)
     return cst.FlattenSentinel([*before, *parts, *behind])
+
+
+def call_of(edit: Hoist, moved: Sequence[Any]) -> Any:
+    """The call that stands where the statements of a function stood."""
+    call = f"{edit.name}({', '.join(edit.parameters)})"
+    text = f"{', '.join(edit.results)} = {call}" if edit.results else call
+    blanks = [line for line in _leading(moved[0]) if line.comment is None][:1]
+    return cst.parse_statement(text).with_changes(leading_lines=blanks)
+
+
+def _leading(part: Any) -> list[cst.EmptyLine]:
+    return list(part.lines) if isinstance(part, Leftover) else leading(part)
+
+
+def with_functions(functions: Sequence[tuple[Hoist, list[Any]]], statement: Any) -> Any:
+    """A statement with functions above it, blank lines around them."""
+    if not functions:
+        return statement
+    parts = list(statement) if isinstance(statement, cst.FlattenSentinel) else [statement]
+    made: list[Any] = []
+    for edit, body in functions:
+        header = f"@{edit.decorator}\ndef {edit.name}({', '.join(edit.parameters)}):\n    pass\n"
+        function: Any = cst.parse_statement(header)
+        if edit.results:
+            body = [*body, cst.parse_statement(f"return {', '.join(edit.results)}")]
+        block = settle(cst.IndentedBlock(body=body))
+        first, *rest = block.body
+        lines = _without_leading_blanks(leading(first))
+        block = block.with_changes(body=[first.with_changes(leading_lines=lines), *rest])
+        blanks = [cst.EmptyLine(indent=False)] * (edit.blanks if not made else max(edit.blanks, 1))
+        made.append(function.with_changes(body=block, leading_lines=blanks))
+    at = next(i for i, part in enumerate(parts) if not isinstance(part, Leftover))
+    own = _without_leading_blanks(leading(parts[at]))
+    gap = [cst.EmptyLine(indent=False)] * max(functions[0][0].blanks, 1)
+    parts[at] = parts[at].with_changes(leading_lines=[*gap, *own])
+    return cst.FlattenSentinel([*made, *parts])

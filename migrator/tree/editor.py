@@ -14,6 +14,7 @@ from migrator.edits import (
     DropNames,
     Edit,
     EditCall,
+    Hoist,
     Insert,
     Replace,
     ReplaceStatement,
@@ -22,6 +23,7 @@ from migrator.edits import (
 )
 from migrator.tree.blocks import (
     Leftover,
+    call_of,
     comments,
     insert,
     leading,
@@ -29,6 +31,7 @@ from migrator.tree.blocks import (
     own_line_comments,
     settle,
     statements,
+    with_functions,
 )
 from migrator.tree.expressions import bracketed, drop_names, edit_call, fill
 from migrator.tree.places import Places, Tree, UnplacedEdit
@@ -62,6 +65,7 @@ class _Editor(cst.CSTTransformer):
         self.kept: dict[int, cst.CSTNode] = {}  # id of an ast hole -> its edited LibCST node
         self.orphans: list[list[cst.EmptyLine]] = []  # comments of replaced code, by statement
         self.removed: set[int] = set()
+        self.bodies: dict[Hoist, list[Any]] = {}  # statements that move, edited
         self.made: set[Edit] = set()
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -82,7 +86,12 @@ class _Editor(cst.CSTTransformer):
         if isinstance(original, cst.BaseStatement):
             result = self._statement(original, result, self.orphans.pop())
             inserts = self.places.inserts.get(id(original))
-            return insert(inserts, original, result) if inserts else result
+            result = insert(inserts, original, result) if inserts else result
+            moving = self.places.hoisted.get(id(original))
+            if moving is not None:
+                result = self._moved(moving, result)
+            functions = self.places.functions.get(id(original), ())
+            return with_functions([(f, self.bodies[f]) for f in functions], result)
         if isinstance(original, cst.Decorator):
             comments = self.orphans.pop()
             if result.decorator is _REMOVED:
@@ -123,8 +132,8 @@ class _Editor(cst.CSTTransformer):
                 result = self._unwrap(edit, original, updated)
             case DropNames():
                 result = drop_names(edit, updated)
-            case Insert():
-                raise AssertionError("inserts hang on statements")
+            case Insert() | Hoist():
+                raise AssertionError("these hang on statements")
         if isinstance(result, cst.CSTNode):
             self._keep_comments(original, result)
         return result
@@ -170,6 +179,13 @@ class _Editor(cst.CSTTransformer):
         if comments and isinstance(result, cst.BaseStatement):
             return result.with_changes(leading_lines=[*leading(result), *comments])
         return result
+
+    def _moved(self, edit: Hoist, result: Any) -> Any:
+        """Keep a statement for its function; the first one leaves the call in its place."""
+        parts = list(result) if isinstance(result, cst.FlattenSentinel) else [result]
+        first = edit not in self.bodies
+        self.bodies.setdefault(edit, []).extend(parts)
+        return call_of(edit, parts) if first else left_over([])
 
     def _remaining(self, original: Any, result: Any) -> list[Any]:
         """The small statements of a line that are not deleted."""

@@ -16,7 +16,16 @@ import libcst as cst
 from libcst._nodes.internal import CodegenState
 
 from migrator.diagnostics import SourceMap
-from migrator.edits import Edit, EditCall, Insert, Replace, ReplaceStatement, SetString, Unwrap
+from migrator.edits import (
+    Edit,
+    EditCall,
+    Hoist,
+    Insert,
+    Replace,
+    ReplaceStatement,
+    SetString,
+    Unwrap,
+)
 
 
 class UnplacedEdit(Exception):
@@ -103,6 +112,8 @@ class Places:
                 self.line_starts.append(start)
         self.edits: dict[int, Edit] = {}
         self.inserts: dict[int, list[Insert]] = {}  # by id of the top-level LibCST statement
+        self.hoisted: dict[int, Hoist] = {}  # by id of each line that moves
+        self.functions: dict[int, list[Hoist]] = {}  # by id of the line that they stand above
         self.wanted: list[int] = []  # offsets that the pass must reach
         self.holes: dict[int, int] = {}  # id of a LibCST node that stays -> id of the ast node
 
@@ -112,6 +123,8 @@ class Places:
     def add(self, edit: Edit) -> bool:
         if isinstance(edit, Insert):
             return self._add_insert(edit)
+        if isinstance(edit, Hoist):
+            return self._add_hoist(edit)
         node = edit.node
         if isinstance(node, ast.stmt):
             found = self.statements.get(self.source.span(node)[0])
@@ -149,6 +162,20 @@ class Places:
             start = self.span_of[id(line)][0]
             self.wanted.insert(bisect_left(self.wanted, start), start)
         self.inserts.setdefault(id(line) if line is not None else 0, []).append(edit)
+        return True
+
+    def _add_hoist(self, edit: Hoist) -> bool:
+        lines = [self._line(statement) for statement in edit.statements]
+        anchor = self._line(edit.anchor)
+        if len({id(line) for line in lines}) < len(lines):
+            return False
+        if any(isinstance(x, cst.SimpleStatementLine) and len(x.body) > 1 for x in lines):
+            return False
+        self.functions.setdefault(id(anchor), []).append(edit)
+        self.hoisted.update((id(line), edit) for line in lines)
+        for line in (*lines, anchor):
+            start = self.span_of[id(line)][0]
+            self.wanted.insert(bisect_left(self.wanted, start), start)
         return True
 
     def _line(self, anchor: ast.stmt) -> cst.CSTNode:
