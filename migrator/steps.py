@@ -224,16 +224,40 @@ def _step(names: Names, loop: ast.For | ast.While, region: Sequence[ast.stmt], w
     for name in assigned & set(parameters):
         if name in _carried(region, name):
             raise NotMovable(f"{name} goes from one round to the next")
-    inside = {id(node) for statement in region for node in ast.walk(statement)}
-    scope = names.function(loop) or names.tree
-    read = {
-        node.id
-        for node in ast.walk(scope)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in inside
-    }
+    for node in (n for s in region for n in ast.walk(s)):
+        if _is_backward(node):
+            assert isinstance(node, ast.Attribute)
+            made = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)} & assigned
+            if not made and not any(isinstance(n, ast.Call) for n in ast.walk(node.value)):
+                raise NotMovable(
+                    why or f"what backward() is called on (line {node.lineno}) is made elsewhere"
+                )
     order = dict.fromkeys(n.id for n in _in_order(region) if isinstance(n, ast.Name))
-    results = [name for name in order if name in assigned and name in read]
+    results = [n for n in order if n in assigned and _is_read_later(names, n, loop, region)]
     return Step(region, outermost, parameters, results)
+
+
+def _is_read_later(names: Names, name: str, loop: ast.stmt, region: Sequence[ast.stmt]) -> bool:
+    """Whether a value of the region is read outside of it, before another takes its place."""
+    last = max(node.end_lineno or 0 for node in region)
+    inside = {id(node) for statement in region for node in ast.walk(statement)}
+    scope = names.scope_of(loop)
+    reads = [n for n in names.uses(name, scope) if id(n) not in inside]
+    later = [n for n in reads if n.lineno > last]
+    if len(later) < len(reads):  # in front of the region, in the next round
+        return True
+    if not later:
+        return False
+    stores = sorted(
+        (n for n in names.by_id.get(name, ()) if isinstance(n.ctx, ast.Store) and n.lineno > last
+         and names.scope_of(n) is scope and id(n) not in inside),
+        key=lambda n: (n.lineno, n.col_offset),
+    )  # fmt: skip
+    if not stores or min(n.lineno for n in later) <= stores[0].lineno:
+        return True
+    statement = names.statement(stores[0])
+    block = names.parents.get(statement) if statement is not None else None
+    return block is None or not all(block in names.ancestors(n) for n in later)
 
 
 def _carried(region: Sequence[ast.stmt], name: str) -> set[str]:

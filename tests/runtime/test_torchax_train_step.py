@@ -418,3 +418,42 @@ def test_the_switch_runs_steps_eagerly(eager: None) -> None:
     for _ in range(3):
         step(batch(0, 2).to("jax"))
     assert seen == [False] * 3
+
+
+def test_a_step_on_the_cpu_stays_there() -> None:
+    model = nn.LSTM(6, 5)
+    optimizer = optim.SGD(model.parameters(), 0.1)
+
+    @tpu.train_step
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x)[0].square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        losses = [step(batch(0, 3, 2, 6)) for _ in range(12)]
+    assert losses[-1] < losses[0] and losses[0].device.type == "cpu"
+    assert step.compilations == 0
+
+
+def test_a_function_that_is_made_anew_keeps_its_programs() -> None:
+    model = mlp().to("jax")
+    optimizer = optim.SGD(model.parameters(), 0.1)
+
+    def train(epoch: int) -> Any:
+        @tpu.train_step
+        def step(x: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        for number in range(3):
+            step(batch(number, 8, 6).to("jax"))
+        return step
+
+    assert [train(epoch).compilations for epoch in range(3)] == [1, 1, 1]

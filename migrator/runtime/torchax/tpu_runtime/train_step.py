@@ -97,7 +97,7 @@ class _Trainers:
                 id(m),
                 *((id(p), p.requires_grad, p.grad is None) for p in _own(m)),
                 *map(id, m._buffers.values()),
-                *(_guard(v) for v in vars(m).values() if isinstance(v, (*_SIMPLE, torch.Tensor))),
+                *(_kept(name, value) for name, value in vars(m).items()),
             )
             for m in self.modules.values()
         )
@@ -139,6 +139,18 @@ def _guard(value: Any, names: tuple[str, ...] = (), depth: int = 2) -> Any:
         return id(value)
     held = getattr(value, "__dict__", {})
     return id(value), tuple(_guard(held[n], names, depth - 1) for n in names if n in held)
+
+
+def _kept(name: str, value: Any) -> Any:
+    """What a module keeps beside its parameters, and computes with: numbers, tensors, settings."""
+    if isinstance(value, (*_SIMPLE, torch.Tensor)):
+        return _guard(value)
+    if name.startswith("_") or isinstance(value, (torch.nn.Module, *_CODE)):
+        return None
+    held = getattr(value, "__dict__", None)
+    if held is None:
+        return _guard(value)
+    return tuple((k, v) for k, v in list(held.items())[:64] if isinstance(v, _SIMPLE))
 
 
 def _own(module: torch.nn.Module) -> list[torch.nn.Parameter]:
@@ -200,33 +212,68 @@ class _Program:
     result: Any  # (spec, leaves): None where an array comes out
 
 
+@dataclass
+class _Memory:
+    """What is known of a step; it outlives the function, which `def train(...)` makes anew."""
+
+    owners: tuple[int, ...]
+    trainers: _Trainers = field(default_factory=_Trainers)
+    programs: dict[Any, _Program | None] = field(default_factory=dict)  # None: seen once
+    why_eager: str = ""
+    compilations: int = 0
+
+
+_memories: dict[Any, _Memory] = {}  # by the code of the function
+
+
 class TrainStep(Generic[P, R]):
     """A function of a training step; see the module."""
 
     def __init__(self, function: Callable[P, R]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.why_eager = os.environ.get(VARIABLE) and f"{VARIABLE} is set"
-        self.compilations = 0
-        self._trainers = _Trainers()
-        self._programs: dict[Any, _Program | None] = {}  # None: seen once
+        self._eager = bool(os.environ.get(VARIABLE))
+
+    @property
+    def compilations(self) -> int:
+        """How many programs were compiled."""
+        return self._memory.compilations
+
+    @property
+    def why_eager(self) -> str:
+        """Why it runs operator by operator, "" where it does not."""
+        return self._memory.why_eager
+
+    @property
+    def _memory(self) -> _Memory:
+        """Of the same code around the same models and optimizers; one for others starts empty."""
+        code = self.function.__code__  # type: ignore[attr-defined]
+        owners = tuple(id(v) for v in self._around() if not isinstance(v, (*_SIMPLE, torch.Tensor)))
+        memory = _memories.get(code)
+        if memory is None or memory.owners != owners:
+            memory = _memories[code] = _Memory(owners)
+        return memory
+
+    @property
+    def _trainers(self) -> _Trainers:
+        return self._memory.trainers
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self.why_eager:
+        if self._eager or self._memory.why_eager:
             return self.function(*args, **kwargs)
-        env = torchax.default_env()
+        env, memory = torchax.default_env(), self._memory
         call = _Call(env, args, kwargs)
         key = self._key(env, call)
-        if key not in self._programs:
+        if key not in memory.programs:
             return self._first(env, call, args, kwargs)
-        program = self._programs[key]
+        program = memory.programs[key]
         if program is None:
             try:
-                program = self._programs[key] = self._compile(env, call)
+                program = memory.programs[key] = self._compile(env, call)
             except NotCompilable as why:
                 self._give_up(str(why))
                 return self.function(*args, **kwargs)
-            self.compilations += 1
+            memory.compilations += 1
         return self._run(env, program, call)
 
     def _key(self, env: Environment, call: _Call) -> Any:
@@ -236,20 +283,36 @@ class TrainStep(Generic[P, R]):
         )  # fmt: skip
 
     def _surroundings(self) -> Any:
-        """Variables that the function takes from around it."""
+        names = self.function.__code__.co_names  # type: ignore[attr-defined]
+        return tuple(_guard(value, names) for value in self._around())
+
+    def _around(self) -> list[Any]:
+        """Variables that the function takes from around it; no modules, functions or classes."""
         code = self.function.__code__  # type: ignore[attr-defined]
         around = self.function.__globals__  # type: ignore[attr-defined]
-        cells = self.function.__closure__ or ()  # type: ignore[attr-defined]
-        values = [cell.cell_contents for cell in cells]
+        values = []
+        for cell in self.function.__closure__ or ():  # type: ignore[attr-defined]
+            with contextlib.suppress(ValueError):  # a variable that has no value yet
+                values.append(cell.cell_contents)
         values += [around[name] for name in code.co_names if name in around]
-        return tuple(_guard(v, code.co_names) for v in values if not isinstance(v, _CODE))
+        values += [*(self.function.__defaults__ or ())]  # type: ignore[attr-defined]
+        return [value for value in values if not isinstance(value, _CODE)]
 
     def _first(self, env: Environment, call: _Call, args: Any, kwargs: Any) -> R:
         """Operator by operator, watching who takes part."""
-        with self._trainers.observed():
-            result = self.function(*args, **kwargs)
-        self._programs.setdefault(self._key(env, call), None)
-        if len(self._programs) == MANY:
+        on_device: list[Tensor] = []
+        watcher = on_device.append
+        views.watchers.append(watcher)
+        try:
+            with self._trainers.observed():
+                result = self.function(*args, **kwargs)
+        finally:
+            views.watchers.remove(watcher)
+        if not on_device:  # a program that was told to run on the CPU
+            return result
+        programs = self._memory.programs
+        programs.setdefault(self._key(env, call), None)
+        if len(programs) == MANY:
             warnings.warn(
                 f"{self._name}() has run with {MANY} sets of shapes or Python values: what changes "
                 "at every call compiles anew each time; pass it as a tensor",
@@ -262,7 +325,7 @@ class TrainStep(Generic[P, R]):
         return getattr(self.function, "__name__", "step")
 
     def _give_up(self, why: str) -> None:
-        self.why_eager = why
+        self._memory.why_eager = why
         warnings.warn(
             f"{self._name}() runs operator by operator, which is slow: {why}", stacklevel=3
         )
@@ -365,6 +428,11 @@ class _Trace:
         except jax.errors.JAXTypeError as error:
             first = str(error).partition("\n")[0]
             raise NotCompilable(f"it reads a value of the device ({first})") from error
+        except Exception as error:  # if it is the program's own, running it will raise it again
+            first = str(error).partition("\n")[0]
+            raise NotCompilable(
+                f"it can not be traced ({type(error).__name__}: {first})"
+            ) from error
         changed = {
             k for k, v in self.trainers.simple_attributes().items() if attributes.get(k) != v
         }
