@@ -221,9 +221,10 @@ def _step(names: Names, loop: ast.For | ast.While, region: Sequence[ast.stmt], w
                     or f"{name} is computed in front of it (line {statement.lineno}), and its "
                     "gradient would be lost"
                 )
-    for name in assigned & set(parameters):
-        if name in _carried(region, name):
-            raise NotMovable(f"{name} goes from one round to the next")
+    begun = loop.body[: loop.body.index(region[0])]
+    fresh = _stored(begun) | (_stored([loop.target]) if isinstance(loop, ast.For) else set())
+    for name in sorted(assigned & set(parameters) - fresh):
+        raise NotMovable(f"{name} goes from one round to the next")
     for node in (n for s in region for n in ast.walk(s)):
         if _is_backward(node):
             assert isinstance(node, ast.Attribute)
@@ -258,11 +259,6 @@ def _is_read_later(names: Names, name: str, loop: ast.stmt, region: Sequence[ast
     statement = names.statement(stores[0])
     block = names.parents.get(statement) if statement is not None else None
     return block is None or not all(block in names.ancestors(n) for n in later)
-
-
-def _carried(region: Sequence[ast.stmt], name: str) -> set[str]:
-    """A name that the region reads before it writes it anew: a state."""
-    return {name} if name in _stored(region) else set()
 
 
 def _outermost(names: Names, loop: ast.stmt) -> ast.stmt:

@@ -18,7 +18,7 @@ out and is put in place; gradients, random numbers and learning rates too. The o
 that it depends on (arguments, train or eval, requires_grad, the optimizers' settings) choose the
 program.
 
-The first call with new values runs operator by operator, which makes the optimizer's state; the
+The first call runs operator by operator, as does one in which an optimizer makes new state; the
 second one compiles. What can not be compiled (a value is read, numbers are drawn on the CPU, Python
 numbers change) is said once, and goes on operator by operator.
 """
@@ -63,6 +63,10 @@ _CODE = (ModuleType, FunctionType, BuiltinFunctionType, type)
 
 class NotCompilable(Exception):
     """Why a step has to run operator by operator."""
+
+
+class _StateIsMade(Exception):
+    """An optimizer makes state in this call, which has to be there before."""
 
 
 @dataclass
@@ -264,12 +268,14 @@ class TrainStep(Generic[P, R]):
         env, memory = torchax.default_env(), self._memory
         call = _Call(env, args, kwargs)
         key = self._key(env, call)
-        if key not in memory.programs:
+        if key not in memory.programs and not memory.compilations:
             return self._first(env, call, args, kwargs)
-        program = memory.programs[key]
+        program = memory.programs.get(key)
         if program is None:
             try:
                 program = memory.programs[key] = self._compile(env, call)
+            except _StateIsMade:
+                return self._first(env, call, args, kwargs)
             except NotCompilable as why:
                 self._give_up(str(why))
                 return self.function(*args, **kwargs)
@@ -300,8 +306,11 @@ class TrainStep(Generic[P, R]):
 
     def _first(self, env: Environment, call: _Call, args: Any, kwargs: Any) -> R:
         """Operator by operator, watching who takes part."""
-        on_device: list[Tensor] = []
-        watcher = on_device.append
+        on_device: set[bool] = set()
+
+        def watcher(_: Tensor) -> None:
+            on_device.add(True)
+
         views.watchers.append(watcher)
         try:
             with self._trainers.observed():
@@ -346,6 +355,8 @@ class TrainStep(Generic[P, R]):
             leaves = [leaf for leaf in before.found.values() if not _is_traced(leaf)]
             trace = _Trace(self, env, call, state, on_cpu, leaves)
             traced = trace.run()
+            if trace.makes_state:
+                raise _StateIsMade
             on_cpu = [tensor for tensor in on_cpu if _place(tensor) in trace.used]
             if trace.unknown or len(on_cpu) < len(trace.on_cpu):
                 continue
@@ -412,13 +423,14 @@ class _Trace:
         self.with_gradient = [i for i, leaf in enumerate(leaves) if leaf.grad is not None]
         self.learning: list[int] = []
         self.result: Any = None
+        self.makes_state = False
         self._first_values: list[tuple[Tensor, Array]] = []  # of those that were not known
 
     def run(self) -> Any:
         arrays = [tensor.__dict__["_elem"] for tensor in self.state]
         gradients = [self.leaves[i].grad.jax() for i in self.with_gradient]  # type: ignore[union-attr]
         numbers = _learning_rates(self.trainers.groups())
-        jitted = jax.jit(self._pure, donate_argnums=(0, 1))
+        jitted = jax.jit(self._pure, donate_argnums=0)
         attributes = self.trainers.simple_attributes()
         try:
             traced = jitted.trace(
@@ -529,6 +541,8 @@ class _Trace:
             for tensor, array in [*self._first_values, *values]:
                 tensor.__dict__["_elem"] = array
             for optimizer, before in zip(optimizers, states, strict=True):
+                made = {p: set(s) for p, s in optimizer.state.items() if s}
+                self.makes_state |= made != {p: set(s) for p, s in before.items() if s}
                 optimizer.state.clear()
                 optimizer.state.update(before)
             for group, old in zip(self.trainers.groups(), groups, strict=True):
