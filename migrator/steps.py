@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from migrator.flow import Flow
+from migrator.flow import Flow, Kind
 from migrator.names import Names, dotted
 from migrator.training import is_model, is_optimizer_step
 
@@ -39,6 +39,9 @@ _FORBIDDEN = (
 )  # fmt: skip
 _MOVABLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.With, ast.For, ast.If)
 _LOSS_NAME = re.compile(r"criter|loss|objective|^(?:mse|bce|ce|l1|kl)", re.I)
+_VERB = re.compile(
+    r"(?:save|load|log|print|update|plot|write|dump|eval|test|train|get|set|make|build|create|run)_"
+)
 _PURE = frozenset({"len", "range", "enumerate", "zip", "list", "tuple", "sum", "reversed", "min",
                    "max", "isinstance", "getattr", "hasattr", "abs", "dict", "super"})  # fmt: skip
 # Methods of tensors, and of what takes part in a step, that do nothing else.
@@ -143,7 +146,19 @@ def _in_the_way(names: Names, flow: Flow, statement: ast.stmt) -> str:
     return ""
 
 
-def _call_in_the_way(names: Names, flow: Flow, call: ast.Call) -> str:
+def _body_in_the_way(names: Names, flow: Flow, function: ast.FunctionDef, depth: int) -> str:
+    """The same for a function of this file that a step calls."""
+    for node in ast.walk(function):
+        if isinstance(node, _FORBIDDEN) and not isinstance(node, ast.Return | ast.FunctionDef):
+            return f"calls {function.name}(), which may do more than compute"
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            return f"calls {function.name}(), which keeps a value"
+        if isinstance(node, ast.Call) and _call_in_the_way(names, flow, node, depth):
+            return f"calls {function.name}(), which may do more than compute"
+    return ""
+
+
+def _call_in_the_way(names: Names, flow: Flow, call: ast.Call, depth: int = 2) -> str:
     function = call.func
     qualname = names.qualified(function) or ""
     name = function.attr if isinstance(function, ast.Attribute) else dotted(function) or ""
@@ -154,7 +169,13 @@ def _call_in_the_way(names: Names, flow: Flow, call: ast.Call) -> str:
         return "draws random numbers" if random and not _names_device(call) else ""
     if name in _PURE and isinstance(function, ast.Name):
         return ""
-    if is_model(flow, function) or _LOSS_NAME.search(name):
+    if flow.kind(function) & Kind.MODULE:
+        return ""
+    defined = flow.called_definition(call)
+    if isinstance(defined, ast.FunctionDef) and depth:
+        return _body_in_the_way(names, flow, defined, depth - 1)
+    named = is_model(flow, function) or _LOSS_NAME.search(name)
+    if named and not _VERB.match(name) and _is_variable(names, function):
         return ""
     if isinstance(function, ast.Attribute):
         if function.attr == "step":
@@ -165,6 +186,24 @@ def _call_in_the_way(names: Names, flow: Flow, call: ast.Call) -> str:
         if function.attr in _METHODS:
             return ""
     return f"calls {name or 'a function'}(), which may do more than compute"
+
+
+def _is_variable(names: Names, function: ast.expr) -> bool:
+    """True for what holds a model or a loss, False for a function."""
+    if names.qualified(function):
+        return False
+    root = function
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if isinstance(function, ast.Attribute) and isinstance(root, ast.Name):
+        owner = names.owner_class(root)
+        if owner is not None:
+            return not any(
+                b.kind == "def" for b in names.scopes[owner].bindings.get(function.attr, ())
+            )
+        return True
+    kinds = {b.kind for b in names.lookup(root)} if isinstance(root, ast.Name) else set()
+    return not kinds & {"def", "class", "import"}
 
 
 def _names_device(call: ast.Call) -> bool:
@@ -245,7 +284,9 @@ def _is_read_later(names: Names, name: str, loop: ast.stmt, region: Sequence[ast
     scope = names.scope_of(loop)
     reads = [n for n in names.uses(name, scope) if id(n) not in inside]
     later = [n for n in reads if n.lineno > last]
-    if len(later) < len(reads):  # in front of the region, in the next round
+    ahead = [n for n in reads if n.lineno <= last and loop in names.ancestors(n)]
+    targets = _stored([loop.target]) if isinstance(loop, ast.For) else set()
+    if ahead and name not in targets:  # in the next round
         return True
     if not later:
         return False

@@ -742,3 +742,137 @@ def test_migrate_source() -> None:
     result = migrate_source("x = x.cuda()\n", "torch_xla", Config(select=("MOV",)))
     assert b'x = x.to("xla")\n' in result.source
     assert result.changed and not result.failed
+
+
+# ---- compiled steps ------------------------------------------------------------------------------
+
+STEP = """\
+import torch
+criterion = torch.nn.CrossEntropyLoss()
+def train(net, opt, data, device):
+    for i, (x, y) in enumerate(data):
+        x = x.cuda()
+        {}
+        print(loss.item())
+"""
+COMPUTED = {
+    "loss = criterion(net(x), y)": True,
+    "with torch.autocast('cuda'):\n            loss = criterion(net(x), y)": True,
+    "out = net(x)\n        loss = criterion(out, y) + 0.1 * out.square().mean()": True,
+    "loss = 0\n        for k in range(3):\n            loss = loss + net(x).mean()": True,
+    "loss = torch.nn.functional.mse_loss(net(x), y)\n        total = loss * 2": True,
+    "loss = criterion(net(x), y)\n        print('here')": False,
+    "loss = criterion(net(x), y)\n        meter.update(loss)": False,
+    "loss = criterion(net(x), y) * i": False,
+    "loss = criterion(net(x), y)\n        seen = loss.item()": False,
+    "self.loss = loss = criterion(net(x), y)": False,
+    "out = net(x)\n        print(out)\n        loss = criterion(out, y)": False,
+    "loss = save_model(net(x))": False,
+    "loss = compute(net(x))": False,
+    "loss = criterion(net(x + torch.rand(3)), y)": False,
+    "losses['a'] = loss = criterion(net(x), y)": False,
+}
+
+
+@pytest.mark.parametrize(("code", "moves"), COMPUTED.items())
+def test_a_step_is_moved_if_it_is_nothing_but_computation(code: str, moves: bool) -> None:
+    body = f"opt.zero_grad()\n        {code}\n        loss.backward()\n        opt.step()"
+    source = STEP.format(body)
+    result = migrated(source, "torchax")
+    assert ("@tpu_runtime.train_step" in result) == moves
+    if not moves:
+        assert result.count("opt.step()") == 1
+        assert result.index("for i,") < result.index("opt.step()")
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "def criterion(a, b):\n    print(a)\n    return a\n",
+        "def criterion(a, b):\n    return log(a)\n",
+        "from losses import criterion\n",
+        "def criterion(a, b):\n    state['n'] = 1\n    return a\n",
+    ],
+)
+def test_a_function_that_may_do_more_stays_in_the_loop(definition: str) -> None:
+    source = STEP.format("loss = criterion(net(x), y)\n        loss.backward()\n        opt.step()")
+    source = source.replace("criterion = torch.nn.CrossEntropyLoss()\n", definition)
+    assert "train_step" not in migrated(source, "torchax")
+
+
+def test_what_goes_in_and_what_comes_out() -> None:
+    exact(
+        """\
+        import torch
+        criterion = torch.nn.CrossEntropyLoss()
+
+
+        def train(self, loader, warm):
+            self.net.train()
+            for epoch in range(9):
+                for x, y in loader:
+                    x, y = x.cuda(), y.cuda()
+
+                    # forward
+                    masks, out = self.net(x, warm)
+                    loss = criterion(out, y)
+                    for mask in masks:
+                        y = self.down(y)
+                        loss = loss + criterion(mask, y)  # each scale
+
+                    self.optimizer.zero_grad()
+                    loss.backward()
+                    torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+                    self.optimizer.step()
+                    self.scheduler.step()
+                    total += loss.item() * len(x)
+                out = self.net(x, warm)
+                print(out)
+        """,
+        """\
+        import torch
+        import tpu_runtime
+        criterion = torch.nn.CrossEntropyLoss()
+
+
+        def train(self, loader, warm):
+            self.net.train()
+
+            @tpu_runtime.train_step
+            def step(x, y):
+                # forward
+                masks, out = self.net(x, warm)
+                loss = criterion(out, y)
+                for mask in masks:
+                    y = self.down(y)
+                    loss = loss + criterion(mask, y)  # each scale
+
+                self.optimizer.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+                self.optimizer.step()
+                return loss
+
+            for epoch in range(9):
+                for x, y in loader:
+                    x, y = x.to("jax"), y.to("jax")
+
+                    loss = step(x, y)
+                    self.scheduler.step()
+                    total += loss.item() * len(x)
+                out = self.net(x, warm)
+                print(out)
+        """,
+    )
+
+
+def test_several_optimizers_closures_and_inner_steps_stay() -> None:
+    for body in (
+        "g.backward()\n    opt_g.step()\n    d.backward()\n    opt_d.step()",
+        "opt.step(closure)",
+        "loss = net(x).sum()\n    loss.backward()\n    if i % 2 == 0:\n        opt.step()",
+        "self.loss.backward()\n    opt.step()",
+        "loss = loss + net(x).sum()\n    loss.backward()\n    opt.step()",
+    ):
+        source = f"import torch\nx.cuda()\nfor x in data:\n    {body}\n"
+        assert "train_step" not in migrated(source, "torchax")

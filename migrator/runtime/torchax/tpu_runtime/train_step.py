@@ -65,8 +65,8 @@ class NotCompilable(Exception):
     """Why a step has to run operator by operator."""
 
 
-class _StateIsMade(Exception):
-    """An optimizer makes state in this call, which has to be there before."""
+class _FirstTime(Exception):
+    """A module or an optimizer takes part for the first time, or makes state: run it as it is."""
 
 
 @dataclass
@@ -77,11 +77,17 @@ class _Trainers:
     optimizers: dict[int, Optimizer] = field(default_factory=dict)
 
     @contextlib.contextmanager
-    def observed(self) -> Iterator[None]:
+    def observed(self, *, known: bool = False) -> Iterator[None]:
+        """Note who takes part; with ``known``, raise _FirstTime for anybody new."""
+
         def module_used(module: torch.nn.Module, _: Any) -> None:
+            if known and id(module) not in self.modules:
+                raise _FirstTime
             self.modules.setdefault(id(module), module)
 
         def optimizer_used(optimizer: Optimizer, *_: Any) -> None:
+            if known and id(optimizer) not in self.optimizers:
+                raise _FirstTime
             self.optimizers.setdefault(id(optimizer), optimizer)
 
         handles = (
@@ -274,7 +280,7 @@ class TrainStep(Generic[P, R]):
         if program is None:
             try:
                 program = memory.programs[key] = self._compile(env, call)
-            except _StateIsMade:
+            except _FirstTime:
                 return self._first(env, call, args, kwargs)
             except NotCompilable as why:
                 self._give_up(str(why))
@@ -350,13 +356,15 @@ class TrainStep(Generic[P, R]):
         on_cpu = list(trace.moved.values())
         for _ in range(4):
             before = trace
-            state = [*before.state, *before.unknown.values()]
             # Leaves that the step made itself hold tracers now.
             leaves = [leaf for leaf in before.found.values() if not _is_traced(leaf)]
+            gradients = {id(leaf.grad) for leaf in leaves}  # go in and out by their leaves
+            unknown = [t for t in before.unknown.values() if id(t) not in gradients]
+            state = [*before.state, *unknown]
             trace = _Trace(self, env, call, state, on_cpu, leaves)
             traced = trace.run()
             if trace.makes_state:
-                raise _StateIsMade
+                raise _FirstTime
             on_cpu = [tensor for tensor in on_cpu if _place(tensor) in trace.used]
             if trace.unknown or len(on_cpu) < len(trace.on_cpu):
                 continue
@@ -433,10 +441,17 @@ class _Trace:
         jitted = jax.jit(self._pure, donate_argnums=0)
         attributes = self.trainers.simple_attributes()
         try:
-            traced = jitted.trace(
-                arrays, gradients, self.env.prng_key, numbers,
-                [self.env.t2j_copy(tensor.detach()) for tensor in self.on_cpu], self.call.arrays,
-            )  # fmt: skip
+            with self.trainers.observed(known=True):
+                traced = jitted.trace(
+                    arrays,
+                    gradients,
+                    self.env.prng_key,
+                    numbers,
+                    [self.env.t2j_copy(tensor.detach()) for tensor in self.on_cpu],
+                    self.call.arrays,
+                )
+        except _FirstTime:
+            raise
         except jax.errors.JAXTypeError as error:
             first = str(error).partition("\n")[0]
             raise NotCompilable(f"it reads a value of the device ({first})") from error
