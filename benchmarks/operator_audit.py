@@ -23,6 +23,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ def _stand_in(needed: str, module: str, **attributes: Any) -> None:
         sys.modules[module] = made
 
 
+@cache
 def operators() -> list[Any]:
     """The OpInfos that are compared: those of float32 with a result that is no matter of chance."""
     import torch

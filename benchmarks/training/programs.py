@@ -106,8 +106,9 @@ def mlp(optimizer: Optimizer) -> Trained:
 
 def cnn(optimizer: Optimizer) -> Trained:
     model = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2),
-        nn.Conv2d(8, 16, 3, padding=1, groups=2), nn.BatchNorm2d(16), nn.ReLU(inplace=True),
+        nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True),
+        nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1, groups=2, bias=False), nn.BatchNorm2d(16),
+        nn.ReLU(inplace=True),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5),
     )  # fmt: skip
     return fit(model, optimizer, classify(model, (3, 16, 16)))
@@ -436,7 +437,9 @@ def metric_learning(optimizer: Optimizer) -> Trained:
         nearest = distances.masked_fill(same, 1e3).min(1).values
         return F.relu(hardest - nearest + 0.5).mean()
 
-    model = nn.Sequential(nn.Linear(12, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 6))
+    model = nn.Sequential(
+        nn.Linear(12, 24, bias=False), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 6)
+    )
     return fit(model, optimizer, loss_of)
 
 
