@@ -43,6 +43,7 @@ _NAMES = """
     masked_scatter masked_select where take narrow slice_scatter diagonal
     sum mean std var amax max.reduction_with_dim max.reduction_no_dim prod cumsum logsumexp norm
     linalg.vector_norm topk sort median
+    nanmedian masked.median
     mm bmm matmul addmm einsum nn.functional.linear nn.functional.bilinear
     nn.functional.embedding nn.functional.interpolate.nearest nn.functional.interpolate.bilinear
     nn.functional.interpolate.bicubic nn.functional.pad.constant nn.functional.pad.reflect

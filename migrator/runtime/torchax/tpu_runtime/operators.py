@@ -161,6 +161,20 @@ def _take_along_dim(env: Environment, function: Function, args: Any, kwargs: Any
         return tensor.gather(dim, index)
 
 
+@kernel
+def _nanmedian(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
+    """The places are those of another order where there are NaNs: the gradient goes astray."""
+    if x.ndim == 0:
+        return x, jnp.zeros((), "int32")
+    order = jnp.argsort(jnp.where(jnp.isnan(x), jnp.inf, x), axis=dim)
+    numbers = jnp.sum(~jnp.isnan(x), axis=dim, keepdims=True)
+    place = jnp.take_along_axis(order, jnp.maximum((numbers - 1) // 2, 0), axis=dim)
+    values = jnp.take_along_axis(x, place, axis=dim)
+    if not keepdim:
+        values, place = values.squeeze(dim), place.squeeze(dim)
+    return values, place.astype("int32")
+
+
 @replaces(torch.tensor_split, torch.Tensor.tensor_split)
 def _tensor_split(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     """The places to split at may be in a tensor, which torch wants on the CPU."""
@@ -182,6 +196,7 @@ def install(env: Environment) -> None:
         (aten.pad, _pad),
         (aten.put, _put),
         (aten.slice_scatter, _slice_scatter),
+        (aten.nanmedian.dim, _nanmedian),
         (aten.diagonal_scatter, _diagonal_scatter),
         (aten.linalg_vector_norm, _norm),
         (aten.digamma, _digamma),
