@@ -100,7 +100,7 @@ def find_step(names: Names, flow: Flow, call: ast.Call) -> Step:
     while first < last and _only_moves(names, loop.body[first]):
         first += 1  # data is moved in front of the step, and comes as an argument
     region = loop.body[first : last + 1]
-    return _step(names, loop, region, why)
+    return _step(names, flow, loop, region, why)
 
 
 def _steps(names: Names, flow: Flow, node: ast.AST) -> bool:
@@ -236,8 +236,10 @@ def _is_data(names: Names, node: ast.expr) -> bool:
     return False
 
 
-def _step(names: Names, loop: ast.For | ast.While, region: Sequence[ast.stmt], why: str) -> Step:
-    outermost = _outermost(names, loop)
+def _step(
+    names: Names, flow: Flow, loop: ast.For | ast.While, region: Sequence[ast.stmt], why: str
+) -> Step:
+    outermost = outermost_loop(names, loop)
     assigned = _stored(region)
     before_written: list[str] = []
     written: set[str] = set()
@@ -246,20 +248,19 @@ def _step(names: Names, loop: ast.For | ast.While, region: Sequence[ast.stmt], w
             if name not in written and name not in before_written:
                 before_written.append(name)
         written |= _stored([statement])
-    in_loops = _stored([outermost]) | _targets(outermost)
+    in_loops = _stored([outermost])
     parameters = [n for n in before_written if n in in_loops]
     counters = _counters(names, loop, outermost)
     for name in parameters:
         if name in counters:
             raise NotMovable(f"it uses {name}, which counts: each value would be another program")
-    for statement in loop.body[: loop.body.index(region[0])]:
-        for name in _stored([statement]) & set(parameters):
-            if not isinstance(statement, ast.Assign) or not _is_data(names, statement.value):
-                raise NotMovable(
-                    why
-                    or f"{name} is computed in front of it (line {statement.lineno}), and its "
-                    "gradient would be lost"
-                )
+    graphs = _with_graph(names, outermost, region)
+    for name in parameters:
+        if name in graphs:
+            raise NotMovable(
+                why or f"{name} is computed outside of it (line {graphs[name]}), and its gradient "
+                "would be lost"
+            )  # fmt: skip
     begun = loop.body[: loop.body.index(region[0])]
     fresh = _stored(begun) | (_stored([loop.target]) if isinstance(loop, ast.For) else set())
     for name in sorted(assigned & set(parameters) - fresh):
@@ -267,14 +268,45 @@ def _step(names: Names, loop: ast.For | ast.While, region: Sequence[ast.stmt], w
     for node in (n for s in region for n in ast.walk(s)):
         if _is_backward(node):
             assert isinstance(node, ast.Attribute)
-            made = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)} & assigned
-            if not made and not any(isinstance(n, ast.Call) for n in ast.walk(node.value)):
+            made = _loaded(node.value)
+            if not assigned & set(made) and not _calls_model(flow, node.value):
                 raise NotMovable(
                     why or f"what backward() is called on (line {node.lineno}) is made elsewhere"
                 )
     order = dict.fromkeys(n.id for n in _in_order(region) if isinstance(n, ast.Name))
     results = [n for n in order if n in assigned and _is_read_later(names, n, loop, region)]
     return Step(region, outermost, parameters, results)
+
+
+def _with_graph(names: Names, outermost: ast.stmt, region: Sequence[ast.stmt]) -> dict[str, int]:
+    """Names that a loop gives a value outside of the region which may have a graph: name, line."""
+    inside = {id(node) for statement in region for node in ast.walk(statement)}
+    found: dict[str, int] = {}
+    target: ast.AST
+    while True:
+        before = len(found)
+        for node in ast.walk(outermost):
+            if id(node) in inside:
+                continue
+            match node:
+                case ast.For(target=target, iter=value):
+                    graph = bool(found.keys() & set(_loaded(value)))
+                case ast.Assign(value=value):
+                    data = _is_data(names, value) or isinstance(value, ast.Compare)
+                    target, graph = node, not data or bool(found.keys() & set(_loaded(value)))
+                case ast.AugAssign() | ast.AnnAssign() | ast.NamedExpr() | ast.withitem():
+                    target, graph = node, True
+                case _:
+                    continue
+            if graph:
+                line = getattr(node, "lineno", outermost.lineno)
+                found.update((name, line) for name in _stored([target]) if name not in found)
+        if len(found) == before:
+            return found
+
+
+def _calls_model(flow: Flow, node: ast.AST) -> bool:
+    return any(isinstance(n, ast.Call) and is_model(flow, n.func) for n in ast.walk(node))
 
 
 def _is_read_later(names: Names, name: str, loop: ast.stmt, region: Sequence[ast.stmt]) -> bool:
@@ -302,7 +334,8 @@ def _is_read_later(names: Names, name: str, loop: ast.stmt, region: Sequence[ast
     return block is None or not all(block in names.ancestors(n) for n in later)
 
 
-def _outermost(names: Names, loop: ast.stmt) -> ast.stmt:
+def outermost_loop(names: Names, loop: ast.stmt) -> ast.stmt:
+    """The loop that no other loop of the same function holds."""
     at: ast.AST | None = loop
     outermost = loop
     while at is not None and not isinstance(at, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -310,14 +343,6 @@ def _outermost(names: Names, loop: ast.stmt) -> ast.stmt:
             outermost = at
         at = names.parents.get(at)
     return outermost
-
-
-def _targets(outermost: ast.stmt) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(outermost):
-        if isinstance(node, ast.For):
-            found |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-    return found
 
 
 def _counters(names: Names, loop: ast.stmt, outermost: ast.stmt) -> set[str]:
@@ -345,7 +370,7 @@ def _stored(statements: Iterable[ast.AST]) -> set[str]:
     }
 
 
-def _loaded(statement: ast.stmt) -> list[str]:
+def _loaded(statement: ast.AST) -> list[str]:
     """Names that a statement reads, also those that it writes by `+=`, but not its own loop's."""
     own: set[str] = set()
     for node in ast.walk(statement):

@@ -1,6 +1,7 @@
 """Loops on the device: where a round ends, and which step() is an optimizer's."""
 
 import ast
+import itertools
 
 from migrator.edits import Hoist, Insert
 from migrator.inventory import Construct
@@ -155,13 +156,26 @@ def compiled(ctx: Context, found: Construct) -> Decision:
     blanks = 0 if block[:1] == [step.outermost] else 1
     if isinstance(ctx.parent(step.outermost), ast.Module):
         blanks = 2
-    taken = {name for scope in ctx.names.scopes.values() for name in scope.bindings}
-    name = next(n for n in ("step", "train_step", "training_step", "one_step") if n not in taken)
+    name = _new_name(ctx, found, step.outermost)
     hoist = Hoist(
         step.statements[0], step.statements, step.outermost, word.code, name, step.parameters,
         step.results, blanks,
     )  # fmt: skip
     return Rewrite([hoist], word.requires)
+
+
+def _new_name(ctx: Context, found: Construct, outermost: ast.stmt) -> str:
+    """A name for a step that neither the file has, nor another step in front of the same loop."""
+    taken = {name for scope in ctx.names.scopes.values() for name in scope.bindings}
+    base = next((n for n in ("step", "train_step", "training_step") if n not in taken), "new_step")
+    beside = [c for c in ctx.constructs if (c.kind, c.key) == (found.kind, found.key)]
+    beside = [c for c in beside if outermost in ctx.names.ancestors(c.node)]
+    number = beside.index(found)
+    return next(
+        name
+        for name in (f"{base}_{n + 1}" if n else base for n in itertools.count(number))
+        if name not in taken
+    )
 
 
 @STEP.on("method", "step")
