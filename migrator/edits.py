@@ -86,18 +86,30 @@ class DropNames:
 class Hoist:
     """Move `statements` into a function in front of `anchor`, and call it in their place."""
 
-    node: ast.stmt  # the first of them
+    node: ast.stmt  # the one of them that the call takes the place of
     statements: Sequence[ast.stmt]
     anchor: ast.stmt
     decorator: str
     name: str
     parameters: Sequence[str]
+    arguments: Sequence[str]
     results: Sequence[str]
+    targets: Sequence[str]  # what the results are called outside
+    behind: Sequence[str]  # lines behind the call
     blanks: int  # lines above the function
+
+
+@dataclass(frozen=True, eq=False)
+class Decorate:
+    """Put a decorator in front of those that a function has."""
+
+    node: ast.FunctionDef
+    decorator: str
 
 
 Edit = (
     Replace | SetString | EditCall | Delete | ReplaceStatement | Unwrap | Insert | DropNames | Hoist
+    | Decorate
 )  # fmt: skip
 
 
@@ -112,7 +124,7 @@ def code(edit: Edit) -> str:
             return " ".join([edit.function or "", edit.first or "", *edit.put.values()])
         case Insert():
             return "\n".join(edit.lines)
-        case Hoist():
+        case Hoist() | Decorate():
             return edit.decorator
     return ""
 

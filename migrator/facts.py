@@ -17,7 +17,7 @@ from typing import Protocol
 from migrator import inventory
 from migrator.flow import Flow, Kind
 from migrator.formats.python import decode
-from migrator.names import Names, dotted
+from migrator.names import Binding, Names, dotted
 from migrator.targets import RUNTIME
 
 _IMPORT = re.compile(
@@ -144,6 +144,22 @@ class ProjectFacts:
                 there = ProjectFacts(path, self.root, self.reader, self.cache)
                 kinds |= there.kind(binding.qualname, depth + 1)
         return kinds
+
+    def function(
+        self, qualname: str, depth: int = 0
+    ) -> tuple[FileFacts, ProjectFacts, ast.FunctionDef] | None:
+        """The function of the project that an imported name is, with the facts of its file."""
+        found = self._definition(qualname)
+        if found is None or depth > 4:
+            return None
+        facts, name, path = found
+        there = ProjectFacts(path, self.root, self.reader, self.cache)
+        match facts.names.top.bindings.get(name):
+            case [Binding(node=ast.FunctionDef() as function)]:
+                return facts, there, function
+            case [Binding(kind="import", qualname=str(origin))]:
+                return there.function(origin, depth + 1)
+        return None
 
     def _definition(self, qualname: str) -> tuple[FileFacts, str, Path] | None:
         module, _, name = qualname.rpartition(".")

@@ -33,7 +33,7 @@ def is_optimizer_step(names: Names, flow: Flow, call: ast.Call) -> bool | None:
         return False
     owner = receiver.value if isinstance(receiver, ast.Subscript) else receiver  # optimizers["g"]
     name = (dotted(owner) or "").rpartition(".")[2]
-    if kind & Kind.SCALER or "scaler" in name.lower():
+    if is_scaler(flow, receiver):
         return bool(call.args)  # scaler.step(optimizer)
     if _zeroes_gradients(names, receiver):
         return True
@@ -42,6 +42,18 @@ def is_optimizer_step(names: Names, flow: Flow, call: ast.Call) -> bool | None:
     if _OPTIMIZER_NAME.search(name):
         return True
     return False if call.args else None
+
+
+def is_scaler(flow: Flow, node: ast.expr) -> bool:
+    """Whether an expression is a GradScaler."""
+    owner = node.value if isinstance(node, ast.Subscript) else node
+    name = (dotted(owner) or "").rpartition(".")[2]
+    return bool(flow.kind(node) & Kind.SCALER) or "scaler" in name.lower()
+
+
+def is_backward(node: ast.AST) -> bool:
+    """`loss.backward`."""
+    return isinstance(node, ast.Attribute) and node.attr == "backward"
 
 
 def _zeroes_gradients(names: Names, receiver: ast.expr) -> bool:
@@ -83,8 +95,8 @@ _MODEL_NAME = re.compile(
     r"^(?:self|net\w*|\w*_net|unet|\w*model\w*|ema|gpt|vae|clip|transformer"
     r"|(?:net)?(?:[gd]|generator|discriminator|encoder|decoder)(?:_?\w{1,3})?)$", re.I
 )  # fmt: skip
-_READING_METHODS = frozenset({"item", "cpu", "numpy", "tolist"})
-_READING_FUNCTIONS = frozenset({"print", "float", "int", "bool"})
+READING_METHODS = frozenset({"item", "cpu", "numpy", "tolist"})
+READING_FUNCTIONS = frozenset({"print", "float", "int", "bool"})
 
 
 def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast.While]:
@@ -104,7 +116,7 @@ def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast
 
 
 def _trains(loop: ast.AST) -> bool:
-    return any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(loop))
+    return any(map(is_backward, ast.walk(loop)))
 
 
 def is_model(flow: Flow, function: ast.expr) -> bool:
@@ -162,13 +174,13 @@ def end_of_round(names: Names, flow: Flow, loop: ast.For | ast.While) -> ast.stm
     at = _last_model_call(flow, block)
     while isinstance(at, ast.With):
         inner = _last_model_call(flow, at.body)
-        if not any(map(_reads, at.body[at.body.index(inner) + 1 :])):
+        if not any(map(reads, at.body[at.body.index(inner) + 1 :])):
             break
         block, at = at.body, inner
-    if _reads(at):
+    if reads(at):
         return None
     for statement in block[block.index(at) + 1 :]:
-        if _reads(statement) or isinstance(statement, ast.Break | ast.Continue | ast.Return):
+        if reads(statement) or isinstance(statement, ast.Break | ast.Continue | ast.Return):
             break
         at = statement
     return at
@@ -182,13 +194,13 @@ def _calls_model(flow: Flow, statement: ast.stmt) -> bool:
     return any(isinstance(n, ast.Call) and is_model(flow, n.func) for n in ast.walk(statement))
 
 
-def _reads(statement: ast.stmt) -> bool:
+def reads(statement: ast.stmt) -> bool:
     """True for a statement that asks for the values of tensors."""
     for node in ast.walk(statement):
         match node:
-            case ast.Call(func=ast.Attribute(attr=name)) if name in _READING_METHODS:
+            case ast.Call(func=ast.Attribute(attr=name)) if name in READING_METHODS:
                 return True
-            case ast.Call(func=ast.Name(id=name), args=args) if name in _READING_FUNCTIONS:
+            case ast.Call(func=ast.Name(id=name), args=args) if name in READING_FUNCTIONS:
                 if not all(isinstance(argument, ast.Constant) for argument in args):
                     return True
     return False

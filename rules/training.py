@@ -2,11 +2,13 @@
 
 import ast
 import itertools
+import re
 
-from migrator.edits import Hoist, Insert
+from migrator.computation import Computation
+from migrator.edits import Decorate, Hoist, Insert
 from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.steps import NotMovable, find_step
+from migrator.steps import NotMovable, Step, find_step
 from migrator.training import end_of_round, end_of_step, following
 
 STEP = Rule(
@@ -148,34 +150,51 @@ def compiled(ctx: Context, found: Construct) -> Decision:
     word = ctx.target.train_step
     if word is None or (ctx.is_entry and not ctx.uses_device):
         return Keep("torch's own optimizer makes the step")
+    around = ctx.names.function(call)
+    if around is not None and word.code in map(ast.unparse, around.decorator_list):
+        return Keep("the step is compiled")
     try:
-        step = find_step(ctx.names, ctx.flow, call)
+        step = find_step(Computation(ctx.names, ctx.flow, ctx.project), call)
     except NotMovable as why:
         return Keep(f"runs operator by operator: {why}")
-    block = getattr(ctx.parent(step.outermost), "body", [])
-    blanks = 0 if block[:1] == [step.outermost] else 1
-    if isinstance(ctx.parent(step.outermost), ast.Module):
+    if step.function is not None:
+        return Rewrite([Decorate(step.function, word.code)], word.requires)
+    block = getattr(ctx.parent(step.anchor), "body", [])
+    blanks = 0 if block[:1] == [step.anchor] else 1
+    if isinstance(ctx.parent(step.anchor), ast.Module):
         blanks = 2
-    name = _new_name(ctx, found, step.outermost)
     hoist = Hoist(
-        step.statements[0], step.statements, step.outermost, word.code, name, step.parameters,
-        step.results, blanks,
+        step.call, step.statements, step.anchor, word.code, _name(ctx, found, step),
+        step.parameters, step.arguments, step.results, step.targets, step.behind, blanks,
     )  # fmt: skip
-    return Rewrite([hoist], word.requires)
+    return Rewrite([hoist, *step.edits], word.requires)
 
 
-def _new_name(ctx: Context, found: Construct, outermost: ast.stmt) -> str:
-    """A name for a step that neither the file has, nor another step in front of the same loop."""
+def _name(ctx: Context, found: Construct, step: Step) -> str:
+    """`step_G` for `optimizer_G` where there are several, else `step`; new to the file."""
     taken = {name for scope in ctx.names.scopes.values() for name in scope.bindings}
-    base = next((n for n in ("step", "train_step", "training_step") if n not in taken), "new_step")
+    scope = ctx.names.scope_of(found.node)
     beside = [c for c in ctx.constructs if (c.kind, c.key) == (found.kind, found.key)]
-    beside = [c for c in beside if outermost in ctx.names.ancestors(c.node)]
-    number = beside.index(found)
+    beside = [c for c in beside if ctx.names.scope_of(c.node) is scope]
+    base = "step"
+    if len(beside) > 1 and _OPTIMIZER.search(step.receiver):
+        base = _OPTIMIZER.sub(lambda m: "step_" if m[1] else "step", step.receiver)
+    if base in taken:
+        base = f"training_{base}"
+    before = [_receiver(c) for c in beside[: beside.index(found)]]
+    number = before.count(_receiver(found))
     return next(
         name
         for name in (f"{base}_{n + 1}" if n else base for n in itertools.count(number))
         if name not in taken
     )
+
+
+def _receiver(found: Construct) -> str:
+    return ast.unparse(found.node)
+
+
+_OPTIMIZER = re.compile(r"(?:optimizers?|optim(?![a-z])|opt(?![a-z]))(?=([A-Z])?)")
 
 
 @STEP.on("method", "step")

@@ -125,12 +125,18 @@ def insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.Flatten
     return cst.FlattenSentinel([*before, *parts, *behind])
 
 
-def call_of(edit: Hoist, moved: Sequence[Any]) -> Any:
-    """The call that stands where the statements of a function stood."""
-    call = f"{edit.name}({', '.join(edit.parameters)})"
-    text = f"{', '.join(edit.results)} = {call}" if edit.results else call
-    blanks = [line for line in _leading(moved[0]) if line.comment is None][:1]
-    return cst.parse_statement(text).with_changes(leading_lines=blanks)
+def call_of(edit: Hoist, moved: Sequence[Any]) -> list[Any]:
+    """The call that stands where the statements of a function stood, and the lines behind it."""
+    call = f"{edit.name}({', '.join(edit.arguments)})"
+    text = f"{', '.join(edit.targets)} = {call}" if edit.targets else call
+    blanks = blank_above(moved)
+    lines = [cst.parse_statement(line) for line in (text, *edit.behind)]
+    return [lines[0].with_changes(leading_lines=blanks), *lines[1:]]
+
+
+def blank_above(moved: Sequence[Any]) -> list[cst.EmptyLine]:
+    """One blank line, if there are some above what moves."""
+    return [line for line in _leading(moved[0]) if line.comment is None][:1]
 
 
 def _leading(part: Any) -> list[cst.EmptyLine]:

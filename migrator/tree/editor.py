@@ -10,6 +10,7 @@ import libcst as cst
 
 from migrator.diagnostics import SourceMap
 from migrator.edits import (
+    Decorate,
     Delete,
     DropNames,
     Edit,
@@ -23,6 +24,7 @@ from migrator.edits import (
 )
 from migrator.tree.blocks import (
     Leftover,
+    blank_above,
     call_of,
     comments,
     insert,
@@ -66,6 +68,7 @@ class _Editor(cst.CSTTransformer):
         self.orphans: list[list[cst.EmptyLine]] = []  # comments of replaced code, by statement
         self.removed: set[int] = set()
         self.bodies: dict[Hoist, list[Any]] = {}  # statements that move, edited
+        self.calls: dict[Hoist, Any] = {}  # the calls that stand in their place
         self.made: set[Edit] = set()
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -89,8 +92,8 @@ class _Editor(cst.CSTTransformer):
             result = insert(inserts, original, result) if inserts else result
             moving = self.places.hoisted.get(id(original))
             if moving is not None:
-                result = self._moved(moving, result)
-            functions = self.places.functions.get(id(original), ())
+                result = self._moved(moving, original, result)
+            functions = [f for f in self.places.functions.get(id(original), ()) if f is not moving]
             return with_functions([(f, self.bodies[f]) for f in functions], result)
         if isinstance(original, cst.Decorator):
             comments = self.orphans.pop()
@@ -102,7 +105,7 @@ class _Editor(cst.CSTTransformer):
             inserts = self.places.inserts.get(0, [])
             return result.with_changes(body=[s for e in inserts for s in statements(e.lines)])
         if isinstance(original, cst.IndentedBlock | cst.Module):
-            return settle(result)
+            return settle(self._with_own_functions(original, result))
         if isinstance(original, cst.SimpleStatementSuite):
             body = self._remaining(original, result)
             return result.with_changes(body=body or [cst.Pass()])
@@ -132,6 +135,9 @@ class _Editor(cst.CSTTransformer):
                 result = self._unwrap(edit, original, updated)
             case DropNames():
                 result = drop_names(edit, updated)
+            case Decorate():
+                decorator = cst.Decorator(cst.parse_expression(edit.decorator))
+                result = updated.with_changes(decorators=[decorator, *updated.decorators])
             case Insert() | Hoist():
                 raise AssertionError("these hang on statements")
         if isinstance(result, cst.CSTNode):
@@ -180,12 +186,25 @@ class _Editor(cst.CSTTransformer):
             return result.with_changes(leading_lines=[*leading(result), *comments])
         return result
 
-    def _moved(self, edit: Hoist, result: Any) -> Any:
-        """Keep a statement for its function; the first one leaves the call in its place."""
+    def _moved(self, edit: Hoist, original: Any, result: Any) -> Any:
+        """Keep a statement for its function; one of them leaves the call in its place."""
         parts = list(result) if isinstance(result, cst.FlattenSentinel) else [result]
-        first = edit not in self.bodies
         self.bodies.setdefault(edit, []).extend(parts)
-        return call_of(edit, parts) if first else left_over([])
+        if original is not self.places.call_of[edit]:
+            return left_over([] if edit in self.calls else blank_above(parts))
+        made = call_of(edit, parts)
+        self.calls[edit] = made[0]
+        return cst.FlattenSentinel(made)
+
+    def _with_own_functions(self, original: Any, block: Any) -> Any:
+        """Functions that stand directly in front of their call: their bodies are complete now."""
+        body = list(block.body)
+        for edit in [e for e in self.calls if e.anchor is e.node]:
+            call = self.calls[edit]
+            if call in body:
+                at = body.index(call)
+                body[at : at + 1] = list(with_functions([(edit, self.bodies[edit])], call))
+        return block.with_changes(body=body) if len(body) > len(block.body) else block
 
     def _remaining(self, original: Any, result: Any) -> list[Any]:
         """The small statements of a line that are not deleted."""

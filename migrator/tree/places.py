@@ -113,6 +113,7 @@ class Places:
         self.edits: dict[int, Edit] = {}
         self.inserts: dict[int, list[Insert]] = {}  # by id of the top-level LibCST statement
         self.hoisted: dict[int, Hoist] = {}  # by id of each line that moves
+        self.call_of: dict[Hoist, cst.CSTNode] = {}  # the line that its call takes the place of
         self.functions: dict[int, list[Hoist]] = {}  # by id of the line that they stand above
         self.wanted: list[int] = []  # offsets that the pass must reach
         self.holes: dict[int, int] = {}  # id of a LibCST node that stays -> id of the ast node
@@ -173,6 +174,7 @@ class Places:
             return False
         self.functions.setdefault(id(anchor), []).append(edit)
         self.hoisted.update((id(line), edit) for line in lines)
+        self.call_of[edit] = self._line(edit.node)
         for line in (*lines, anchor):
             start = self.span_of[id(line)][0]
             self.wanted.insert(bisect_left(self.wanted, start), start)

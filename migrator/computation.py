@@ -1,0 +1,319 @@
+"""Computation: statements that do nothing but compute, and so may run inside a compiled step.
+
+Found on the `ast`. What keeps a value, reads one, prints, or calls what is not known stays where it
+is; functions of the project are looked into. What can not be shown is not moved.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from migrator.facts import ProjectFacts
+from migrator.flow import Flow, Kind
+from migrator.names import Names, dotted
+from migrator.training import (
+    READING_FUNCTIONS,
+    READING_METHODS,
+    is_model,
+    is_optimizer_step,
+    is_scaler,
+)
+
+_FORBIDDEN = (
+    ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue, ast.Global,
+    ast.Nonlocal, ast.Import, ast.ImportFrom, ast.Try, ast.Raise, ast.Assert, ast.Delete,
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.While, ast.NamedExpr,
+)  # fmt: skip
+# In a function that is called, these are no obstacle: they depend on shapes, or can not be traced.
+_ALLOWED_INSIDE = (ast.Return, ast.FunctionDef, ast.Assert, ast.Raise, ast.Lambda, ast.Break,
+                   ast.Continue, ast.While)  # fmt: skip
+_LOSS_NAME = re.compile(r"criter|loss|objective|^(?:mse|bce|ce|l1|kl)", re.I)
+_VERB = re.compile(
+    r"(?:save|load|log|print|update|plot|write|dump|eval|test|train|get|set|make|build|create|run)_"
+)
+_PURE = frozenset({
+    "len", "range", "enumerate", "zip", "list", "tuple", "sum", "reversed", "min", "max",
+    "isinstance", "getattr", "hasattr", "abs", "dict", "super", "round", "sorted", "set", "slice",
+    "filter", "map", "any", "all",
+})  # fmt: skip
+# Methods of tensors, and of what takes part in a step, that do nothing else.
+_METHODS = frozenset({
+    "to", "cuda", "float", "half", "bfloat16", "double", "long", "detach", "clone", "contiguous",
+    "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "expand",
+    "expand_as", "repeat", "mean", "sum", "std", "var", "norm", "pow", "sqrt", "exp", "log", "abs",
+    "clamp", "clip", "max", "min", "argmax", "argmin", "softmax", "log_softmax", "sigmoid", "tanh",
+    "relu", "square", "mul", "add", "sub", "div", "matmul", "mm", "bmm", "dot", "eq", "ne", "gt",
+    "lt", "ge", "le", "masked_fill", "masked_select", "gather", "scatter", "index_select", "chunk",
+    "split", "stack", "type", "type_as", "requires_grad_", "size", "dim", "numel", "new_zeros",
+    "new_ones", "new_full", "new_tensor", "zero_grad", "backward", "scale", "unscale_", "unbind",
+    "parameters", "named_parameters", "buffers", "keys", "values", "items", "log_prob", "entropy",
+    "rsample", "cumsum", "cumprod", "prod", "neg", "logsumexp", "narrow", "select", "diag", "triu",
+    "tril", "any", "all", "view_as", "reshape_as", "rsqrt", "reciprocal", "roll", "flip", "topk",
+    "sort", "unfold", "fold", "amax", "amin", "clamp_min", "clamp_max", "sign", "round", "floor",
+    "ceil", "erf", "log1p", "expm1", "sin", "cos", "atan2", "outer", "addmm", "baddbmm", "where",
+    "logical_not", "logical_and", "logical_or", "isnan", "isinf", "isfinite", "nan_to_num", "ndim",
+    "swapaxes", "movedim", "unflatten", "repeat_interleave", "index_add", "scatter_add",
+    "fill_", "zero_", "add_", "sub_", "mul_", "div_", "clamp_", "copy_", "lerp_", "addcmul_",
+    "addcdiv_", "masked_fill_", "scatter_", "detach_", "uniform_", "normal_", "unsqueeze_",
+    "squeeze_", "sigmoid_", "tanh_", "relu_", "index_fill_", "index_copy_", "index_add_",
+})  # fmt: skip
+_CHANGING = frozenset({"append", "extend", "insert", "setdefault", "update", "pop"})
+# What makes no graph of what it is given: moves and shapes of data.
+_DATA = frozenset({
+    "to", "cuda", "float", "half", "bfloat16", "double", "long", "view", "reshape", "squeeze",
+    "unsqueeze", "transpose", "permute", "t", "contiguous", "size", "flatten", "type", "detach",
+    "clone", "requires_grad_", "pop", "get", "fill_", "int", "bool", "numpy", "cpu",
+})  # fmt: skip
+_CREATION = re.compile(
+    r"torch\.(?:tensor|as_tensor|from_numpy|zeros|ones|full|empty|eye|arange|linspace|stack|cat"
+    r"|rand\w*|normal|bernoulli|multinomial|(?:zeros|ones|full|empty|rand|randn|randint)_like)\Z"
+)
+_COMPUTED = (ast.Constant, ast.BinOp, ast.Compare, ast.BoolOp)
+_DRAWS = ("torch.rand", "torch.normal", "torch.bernoulli", "torch.multinomial", "numpy.random.",
+          "random.")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Computation:
+    """What the statements of one file do; `project` knows the functions that it imports."""
+
+    names: Names
+    flow: Flow
+    project: ProjectFacts | None = None
+
+    def obstacle(self, statement: ast.stmt) -> str:
+        """Why a statement can not be moved into a step; "" where it is nothing but computation."""
+        line = f"line {statement.lineno}"
+        if not isinstance(
+            statement, ast.Assign | ast.AugAssign | ast.Expr | ast.With | ast.For | ast.If
+        ):
+            return f"{line} is more than computation"
+        if isinstance(statement, ast.Expr) and not isinstance(statement.value, ast.Call):
+            return f"{line} is more than computation"
+        for node in ast.walk(statement):
+            line = f"line {getattr(node, 'lineno', statement.lineno)}"
+            if isinstance(node, _FORBIDDEN):
+                return f"{line} is more than computation"
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                if self.of_self(node) is None:
+                    return f"{line} keeps a value in an object"
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                if not isinstance(node.value, ast.Name):
+                    return f"{line} keeps a value in an object"
+            if isinstance(node, ast.Call):
+                why = self.call_obstacle(node)
+                if why:
+                    return f"{line} {why}"
+        return ""
+
+    def changed(self, statement: ast.stmt) -> Iterator[str]:
+        """Names of objects that a statement changes: they have to be the step's own."""
+        for node in ast.walk(statement):
+            match node:
+                case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store()):
+                    yield name
+                case ast.Call(func=ast.Attribute(attr=method, value=ast.Name(id=name) as owner)):
+                    if method in _CHANGING and not is_scaler(self.flow, owner):
+                        yield name
+
+    def of_self(self, node: ast.Attribute) -> str | None:
+        """The name of `self.name`, None for another attribute."""
+        if isinstance(node.value, ast.Name) and self.names.owner_class(node.value) is not None:
+            return node.attr
+        return None
+
+    def calls_own_methods(self, statement: ast.stmt) -> bool:
+        """True where a method of the same object is called, which may look at its attributes."""
+        return any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(self.flow.called_definition(node), ast.FunctionDef)
+            for node in ast.walk(statement)
+        )
+
+    def call_obstacle(self, call: ast.Call, seen: frozenset[ast.AST] = frozenset()) -> str:
+        """Why a call is no computation; `seen` are the functions that it is looked for in."""
+        function = call.func
+        qualname = self.names.qualified(function) or ""
+        is_method = isinstance(function, ast.Attribute)
+        name = function.attr if isinstance(function, ast.Attribute) else dotted(function) or ""
+        if name in READING_METHODS or (name in READING_FUNCTIONS and not is_method):
+            return f"reads a value ({name})"
+        if qualname.startswith(_DRAWS) and not qualname.endswith("_like"):
+            return "" if _names_device(call) else "draws random numbers"
+        if qualname.startswith(("torch.", "math.", "tpu_runtime.", "einops.")):
+            return ""
+        if name in _PURE and not is_method:
+            return ""
+        if self.flow.kind(function) & Kind.MODULE:
+            return ""
+        if self._is_tensor_type(function):
+            return ""
+        called = self._definitions(function)
+        if called:
+            whys = (where._body_obstacle(definition, seen) for where, definition in called)
+            return next(filter(None, whys), "")
+        named = is_model(self.flow, function) or _LOSS_NAME.search(name)
+        if named and not _VERB.match(name) and self._is_variable(function):
+            return ""
+        if isinstance(function, ast.Attribute):
+            if name == "step":
+                moves = is_optimizer_step(self.names, self.flow, call)
+                return "" if moves else "steps something else"
+            if name == "update" and is_scaler(self.flow, function.value):
+                return ""
+            if name in _METHODS and not self._is_module(function.value):
+                return ""
+            if name in _CHANGING and isinstance(function.value, ast.Name):
+                return "" if name != "update" else "updates a meter"
+        return f"calls {name or 'a function'}(), which may do more than compute"
+
+    def _definitions(self, function: ast.expr) -> list[tuple[Computation, ast.FunctionDef]]:
+        """The functions of the project that a call may reach, and the files that they are in."""
+        if isinstance(function, ast.IfExp):
+            branches = [self._definitions(function.body), self._definitions(function.orelse)]
+            return [d for found in branches for d in found] if all(branches) else []
+        local = self.flow.called_definition(ast.Call(function, [], []))
+        if isinstance(local, ast.FunctionDef):
+            return [(self, local)]
+        if isinstance(function, ast.Name):
+            bindings = self.names.lookup(function)
+            if len(bindings) == 1 and isinstance(bindings[0].value, ast.IfExp):
+                return self._definitions(bindings[0].value)
+        qualname = self.names.qualified(function)
+        if self.project is None or local is not None:
+            return []
+        candidates = [qualname] if qualname else []
+        if isinstance(function, ast.Name) and not self.names.lookup(function):
+            candidates += [f"{module}.{function.id}" for module in self.names.star_imports]
+        for candidate in candidates:
+            found = self.project.function(candidate)
+            if found is not None:
+                facts, there, definition = found
+                return [(Computation(facts.names, facts.flow, there), definition)]
+        return []
+
+    def _body_obstacle(self, function: ast.FunctionDef, seen: frozenset[ast.AST]) -> str:
+        """The same for a function that a step calls; what it makes itself it may change."""
+        if function in seen:
+            return ""  # calls itself
+        seen |= {function}
+        own = _stored_names(function)
+        for node in ast.walk(function):
+            if isinstance(node, _FORBIDDEN) and not isinstance(node, _ALLOWED_INSIDE):
+                return f"calls {function.name}(), which may do more than compute"
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                return f"calls {function.name}(), which keeps a value"
+            if isinstance(node, ast.Call) and self.call_obstacle(node, seen):
+                return f"calls {function.name}(), which may do more than compute"
+        for statement in function.body:
+            if not own.issuperset(self.changed(statement)):
+                return f"calls {function.name}(), which keeps a value"
+        return ""
+
+    def _is_variable(self, function: ast.expr) -> bool:
+        """True for what holds a model or a loss, False for a function."""
+        names = self.names
+        if names.qualified(function):
+            return False
+        root = function
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(function, ast.Attribute) and isinstance(root, ast.Name):
+            owner = names.owner_class(root)
+            if owner is not None:
+                return not any(
+                    b.kind == "def" for b in names.scopes[owner].bindings.get(function.attr, ())
+                )
+            return True
+        kinds = {b.kind for b in names.lookup(root)} if isinstance(root, ast.Name) else set()
+        return not kinds & {"def", "class", "import"}
+
+    # ---- data -----------------------------------------------------------------------------------
+
+    def is_data(self, node: ast.expr) -> bool:
+        """True for an expression that is made of data by moves and shapes alone: no graph."""
+        match node:
+            case ast.Name() | ast.Constant() | ast.Attribute():
+                return True
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                return all(self.is_data(item) for item in items)
+            case ast.ListComp(elt=item, generators=[ast.comprehension(iter=source)]):
+                return self.is_data(item) and self.is_data(source)
+            case ast.Subscript(value=value) | ast.Starred(value=value):
+                return self.is_data(value)
+            case ast.Compare() | ast.BoolOp():
+                return True
+            case ast.BinOp(left=left, right=right):
+                return self.is_data(left) and self.is_data(right)
+            case ast.Call(func=ast.Attribute(attr=method, value=value)) if method in _DATA:
+                return self.is_data(value)
+            case ast.Call(func=function, args=args):
+                made = self.names.qualified(function) or ""
+                makes = (
+                    made.startswith(("numpy.", "random."))
+                    or _CREATION.match(made)
+                    or made.endswith("Variable")
+                    or made in _PURE
+                    or self._is_tensor_type(function)
+                )
+                return bool(makes) and all(self.is_data(a) for a in args)
+        return False
+
+    def has_graph(self, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
+        """True for code in which a model or a loss is called, or a gradient is taken."""
+        for part in ast.walk(node):
+            if isinstance(part, ast.Call):
+                name = (dotted(part.func) or "").rpartition(".")[2]
+                if is_model(self.flow, part.func) or _LOSS_NAME.search(name) or name == "forward":
+                    return True
+                if self.names.qualified(part.func) == "torch.autograd.grad":
+                    return True
+                for where, definition in self._definitions(part.func):
+                    if definition not in seen and where.has_graph(definition, seen | {definition}):
+                        return True
+        return False
+
+    def is_move(self, statement: ast.stmt) -> bool:
+        """`x, y = x.to(device), y.to(device)`: brings data to the device, and does nothing else."""
+        if isinstance(statement, ast.If):  # if cuda: x = x.cuda()
+            return not statement.orelse and all(map(self.is_move, statement.body))
+        return (
+            isinstance(statement, ast.Assign)
+            and all(isinstance(t, ast.Name | ast.Tuple) for t in statement.targets)
+            and self.is_data(statement.value)
+            and not isinstance(statement.value, _COMPUTED)
+        )
+
+    def _is_module(self, node: ast.expr) -> bool:
+        """True for `np` of `import numpy as np`: its functions are no methods of tensors."""
+        return isinstance(node, ast.Name) and any(
+            isinstance(binding.node, ast.Import) for binding in self.names.lookup(node)
+        )
+
+    def _is_tensor_type(self, function: ast.expr) -> bool:
+        """`Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor`."""
+        if not isinstance(function, ast.Name):
+            return False
+        return any(
+            (self.names.qualified(part) or "").endswith("Tensor")
+            for binding in self.names.lookup(function)
+            if binding.value is not None
+            for part in ast.walk(binding.value)
+            if isinstance(part, ast.Attribute)
+        )
+
+
+def _names_device(call: ast.Call) -> bool:
+    return any(keyword.arg == "device" for keyword in call.keywords)
+
+
+def _stored_names(function: ast.FunctionDef) -> set[str]:
+    return {
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
