@@ -4,11 +4,10 @@ import ast
 import itertools
 import re
 
-from migrator.computation import Computation
 from migrator.edits import Decorate, Hoist, Insert
 from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.steps import NotMovable, Step, find_step
+from migrator.steps import Computation, NotMovable, Step, find_step
 from migrator.training import end_of_round, end_of_step, following
 
 STEP = Rule(

@@ -1,0 +1,389 @@
+"""Makes a step of a region: what goes in, what comes out, and whether the numbers stay."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from migrator.edits import Edit, Replace
+from migrator.names import dotted
+from migrator.steps.blocks import counter_names, loop_of, loops_of
+from migrator.steps.computation import Computation
+from migrator.steps.graphs import is_harmless, keeps, only_detached, with_graph
+from migrator.steps.region import (
+    TRAINERS,
+    Region,
+    Role,
+    owner_name,
+    read_expression,
+    step_calls,
+    zeroes,
+)
+from migrator.steps.step import NotMovable, Step
+from migrator.steps.values import (
+    in_front,
+    in_order,
+    loaded_names,
+    needed_names,
+    new_names,
+    position,
+    reads_later,
+    stored_names,
+    surely_known,
+    written_names,
+)
+from migrator.training import is_backward, is_model, reads
+
+
+@dataclass
+class Builder:
+    """Makes a step of a region, or finds out why that would change the numbers."""
+
+    code: Computation
+    region: Region
+    edits: list[Edit] = field(default_factory=list)
+
+    def step(self) -> Step:
+        names = self.code.names
+        self.of_self: dict[str, str] = {}
+        function = self._whole_function()
+        moved, call = self._cut()
+        loop, around = loops_of(names, call)
+        assert around is not None
+        anchor = around if loop is not None else call
+        self._attributes(moved)
+        needed, surely = needed_names(moved, set())
+        assigned = stored_names(moved)
+        flags = self._flags(moved, counter_names(names, loop, around))
+        in_flags = {n for _, test in flags for n in ast.walk(test)}
+        needed = [n for n in needed if self._is_loaded(n, moved, in_flags)]
+        parameters = [n for n in needed if self._varies(n, around, loop, moved)]
+        self._check_parameters(parameters, assigned, moved, call, loop, around)
+        self._check_backward(moved, assigned)
+        self._check_changes(moved, surely)
+        splits = self._split(moved)
+        carried = self._carried(parameters, assigned, call, loop)
+        results = self._results(moved, surely, [*parameters], carried, call, loop, splits)
+        taken = set(parameters) | assigned | set(needed)
+        names_of_flags = list(new_names("update", len(flags), taken))
+        for name, (_, test) in zip(names_of_flags, flags, strict=True):
+            self.edits.append(Replace(test, name))
+        return Step(
+            statements=moved,
+            call=call,
+            anchor=anchor,
+            parameters=[*parameters, *names_of_flags],
+            arguments=[
+                *parameters,
+                *(f"{n}={ast.unparse(t)}" for n, (_, t) in zip(names_of_flags, flags, strict=True)),
+            ],
+            results=results,
+            targets=[self.of_self.get(name, name) for name in results],
+            behind=[f"{name} = {name}.item()" for name in splits],
+            edits=self.edits,
+            receiver=self._receiver(moved),
+            function=function,
+        )
+
+    def _whole_function(self) -> ast.FunctionDef | None:
+        """The function whose body the region is, where nothing has to be changed in it."""
+        names = self.code.names
+        function = names.parents.get(self.region.statements[0])
+        if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+            return None
+        body = function.body[1:] if ast.get_docstring(function) is not None else function.body[:]
+        last = body[-1]
+        if isinstance(last, ast.Return):
+            value = last.value
+            body.pop()
+            parts = value.elts if isinstance(value, ast.Tuple) else [value]
+            if not all(isinstance(part, ast.Name | None) for part in parts):
+                return None
+        moved = self.region.of(Role.MOVES, Role.STEPS)
+        if moved != body or counter_names(names, None, function) & set(loaded_names(function)):
+            return None
+        if any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
+               for n in ast.walk(function)):  # fmt: skip
+            return None
+        self._check_backward(moved, stored_names(moved))
+        self._check_changes(moved, needed_names(moved, set())[1])
+        return function
+
+    def _cut(self) -> tuple[list[ast.stmt], ast.stmt]:
+        """What moves, and where the call stands: behind all that brings data."""
+        moves = self.region.of(Role.MOVES, Role.STEPS, Role.SPLITS)
+        kept = moves[:]
+        for statement in moves:
+            if self.code.is_move(statement) or statement in self.region.of(Role.SPLITS):
+                kept.remove(statement)
+            elif not zeroes(statement):  # gradients set to zero have nothing to do with the data
+                break
+        order = list(self.region.statements)
+        brings = [order.index(s) for s in self.region.of(Role.BRINGS)]
+        brings += [order.index(s) for s in moves if s not in kept]
+        first = max([*brings, -1])
+        behind = [s for s in kept if order.index(s) > first]
+        if not behind:
+            raise NotMovable(self.region.why or "it has no computation of its own")
+        call = next((s for s in behind if not zeroes(s)), behind[0])
+        self._check_order(kept, order)
+        return kept, call
+
+    def _check_order(self, moved: list[ast.stmt], order: list[ast.stmt]) -> None:
+        """What is drawn in front depends on nothing that moves, and nothing above uses it."""
+        for statement in self.region.of(Role.BRINGS):
+            above = [s for s in moved if order.index(s) < order.index(statement)]
+            below = [s for s in moved if order.index(s) > order.index(statement)]
+            others = [s for s in self.region.of(Role.BRINGS) if s is not statement]
+            mine = stored_names([statement])
+            if (
+                set(loaded_names(statement)) & written_names(moved)
+                or mine & {name for s in above for name in loaded_names(s)}
+                or mine & (stored_names(moved) | stored_names(others))
+                or not below
+            ):
+                raise NotMovable(self.code.obstacle(statement))
+
+    def _attributes(self, moved: list[ast.stmt]) -> None:
+        """`self.loss = …` becomes a variable of the step, which is kept behind it."""
+        stored = [
+            node
+            for s in moved
+            for node in ast.walk(s)
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        ]
+        if not stored:
+            return
+        if any(map(self.code.calls_own_methods, moved)):
+            line = stored[0].lineno
+            raise NotMovable(f"line {line} keeps a value that a method may look at")
+        used = {n.id for s in moved for n in ast.walk(s) if isinstance(n, ast.Name)}
+        for target in dict.fromkeys(ast.unparse(node) for node in stored):
+            name = target.rpartition(".")[2]
+            local = next(new_names(name, 1, used))
+            self.of_self[local] = target
+        local_of = {target: local for local, target in self.of_self.items()}
+        first = {ast.unparse(n): position(n) for n in reversed(stored)}
+        for node in (n for s in moved for n in ast.walk(s)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in local_of:
+                target = ast.unparse(node)
+                if isinstance(node.ctx, ast.Load) and position(node) < first[target]:
+                    raise NotMovable(f"{target} goes from one round to the next")
+                self.edits.append(Replace(node, local_of[target]))
+        for statement in moved:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.If | ast.For) and any(s in stored for s in ast.walk(node)):
+                    raise NotMovable(f"line {node.lineno} keeps a value in some rounds only")
+
+    def _flags(self, moved: list[ast.stmt], counters: set[str]) -> list[tuple[ast.If, ast.expr]]:
+        """Conditions on the number of the round: they come as arguments."""
+        stored = stored_names(moved)
+        found = []
+        for node in (n for s in moved for n in ast.walk(s)):
+            if isinstance(node, ast.If) and counters & set(loaded_names(node.test)):
+                if stored & set(loaded_names(node.test)):
+                    raise NotMovable(f"the condition in line {node.lineno} is part of the step")
+                found.append((node, node.test))
+        return found
+
+    def _is_loaded(self, name: str, moved: list[ast.stmt], but: set[ast.AST]) -> bool:
+        return any(
+            isinstance(n, ast.Name) and n.id == name and n not in but
+            for s in moved
+            for n in ast.walk(s)
+        )
+
+    def _varies(
+        self, name: str, around: ast.stmt, loop: ast.stmt | None, moved: list[ast.stmt]
+    ) -> bool:
+        """Whether a name may mean something else at the next call: then it is an argument."""
+        if loop is not None:
+            return name in stored_names([around])
+        bindings = self.code.names.scopes[around].bindings.get(name, ())
+        if not bindings or all(isinstance(b.value, ast.Constant) for b in bindings):
+            return False
+        return not _is_fixture(self.code, name, moved)
+
+    def _check_parameters(
+        self,
+        parameters: list[str],
+        assigned: set[str],
+        moved: list[ast.stmt],
+        call: ast.stmt,
+        loop: ast.stmt | None,
+        around: ast.stmt,
+    ) -> None:
+        names, why = self.code.names, self.region.why
+        counters = counter_names(names, loop, around)
+        graphs = with_graph(self.code, around, moved)
+        known = surely_known(names, call)
+        for name in parameters:
+            if name in counters:
+                raise NotMovable(f"it uses {name}, which counts: a program for each value")
+            if name not in known:
+                raise NotMovable(f"{name} may have no value in front of it")
+            if name in graphs and not only_detached(name, moved):
+                raise NotMovable(
+                    why or f"{name} is computed outside of it (line {graphs[name]}), and its "
+                    "gradient would be lost"
+                )  # fmt: skip
+        for name in self._carried(parameters, assigned, call, loop):
+            if not self._is_detached_first(name, moved):
+                raise NotMovable(f"{name} goes from one round to the next")
+
+    def _carried(
+        self, parameters: list[str], assigned: set[str], call: ast.stmt, loop: ast.stmt | None
+    ) -> list[str]:
+        """What a step hands to itself in the next round."""
+        if loop is None:
+            return []
+        fresh = stored_names(in_front(self.code.names, call, loop))
+        return [name for name in parameters if name in assigned - fresh]
+
+    def _is_detached_first(self, name: str, moved: list[ast.stmt]) -> bool:
+        """`states = detach(states)` in front of all else that uses the states."""
+        uses = [n for n in in_order(moved) if isinstance(n, ast.Name) and n.id == name]
+        first = next((n for n in uses if isinstance(n.ctx, ast.Load)), None)
+        statement = self.code.names.statement(first) if first is not None else None
+        if not isinstance(statement, ast.Assign) or name not in stored_names([statement]):
+            return False
+        block = self.code.names.parents[statement]
+        if any(
+            position(n) < position(statement) or block not in self.code.names.ancestors(n)
+            for n in uses
+        ):
+            return False
+        parts: list[ast.AST] = [statement.value]
+        for call in ast.walk(statement.value):
+            if isinstance(call, ast.Call):
+                definition = self.code.flow.called_definition(call)
+                parts += [definition] if isinstance(definition, ast.FunctionDef) else []
+        return any(
+            isinstance(n, ast.Attribute) and n.attr in ("detach", "data")
+            for part in parts
+            for n in ast.walk(part)
+        )
+
+    def _check_backward(self, moved: list[ast.stmt], assigned: set[str]) -> None:
+        """What backward() is called on has to be made here, with all that leads to it."""
+        made, kept = assigned, set(self.of_self.values())
+        if not any(map(self.code.has_graph, moved)):
+            line = next(position(n)[0] for s in moved for n in ast.walk(s) if is_backward(n))
+            raise NotMovable(f"what backward() is called on (line {line}) is made elsewhere")
+        for node in (n for s in moved for n in ast.walk(s)):
+            if not is_backward(node):
+                continue
+            assert isinstance(node, ast.Attribute)
+            inside = {ast.unparse(n) for n in ast.walk(node.value) if isinstance(n, ast.Attribute)}
+            calls = any(
+                isinstance(n, ast.Call) and is_model(self.code.flow, n.func)
+                for n in ast.walk(node.value)
+            )
+            if not calls and not made & set(loaded_names(node.value)) and not kept & inside:
+                raise NotMovable(
+                    self.region.why
+                    or f"what backward() is called on (line {node.lineno}) is made elsewhere"
+                )
+
+    def _check_changes(self, moved: list[ast.stmt], surely: set[str]) -> None:
+        for statement in moved:
+            for name in self.code.changed(statement):
+                if name not in surely:
+                    raise NotMovable(f"line {statement.lineno} keeps a value in {name}")
+
+    def _split(self, moved: list[ast.stmt]) -> list[str]:
+        found = []
+        for statement in (s for s in self.region.of(Role.SPLITS) if s in moved):
+            assert isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+            tensor = read_expression(statement)
+            assert tensor is not None
+            self.edits.append(Replace(statement.value, "{tensor}", {"tensor": tensor}))
+            found.append(statement.targets[0].id)
+        return found
+
+    def _results(
+        self,
+        moved: list[ast.stmt],
+        surely: set[str],
+        parameters: list[str],
+        carried: list[str],
+        call: ast.stmt,
+        loop: ast.stmt | None,
+        splits: list[str],
+    ) -> list[str]:
+        names = self.code.names
+        order = dict.fromkeys(
+            n.id if isinstance(n, ast.Name) else ast.unparse(n)
+            for n in in_order(moved)
+            if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
+        )
+        local_of = {target: local for local, target in self.of_self.items()}
+        found = []
+        for name in order:
+            if name in local_of:
+                found.append(local_of[name])
+                continue
+            later = reads_later(names, name, call, loop, moved)
+            if name in splits or later or name in carried:
+                if name not in surely and name not in parameters:
+                    raise NotMovable(f"{name} has a value in some rounds only")
+                self._check_graph(name, later, moved)
+                found.append(name)
+        return found
+
+    def _check_graph(self, name: str, later: list[ast.Name], moved: list[ast.stmt]) -> None:
+        """A result has no graph: another backward pass through it would lose gradients."""
+        names = self.code.names
+        inside = {id(n) for s in moved for n in ast.walk(s)}
+        scope = names.scope_of(moved[0])
+        others = [
+            n for n in names.order
+            if (is_backward(n) or names.qualified(n) == "torch.autograd.grad")
+            and id(n) not in inside and names.scope_of(n) is scope
+        ]  # fmt: skip
+        if not others:
+            return
+        seen: set[ast.Name] = set()
+        uses = later[:]
+        while uses:
+            use = uses.pop()
+            statement = names.statement(use)
+            if use in seen or statement is None or is_harmless(names, use) or reads(statement):
+                continue
+            seen.add(use)
+            trained = any(n in others for n in ast.walk(statement))
+            if trained or keeps(statement):
+                raise NotMovable(f"{name} is used again (line {use.lineno}), with its gradient")
+            for made in stored_names([statement]):
+                loop = loop_of(names, statement)
+                uses += reads_later(names, made, statement, loop, [statement])
+
+    def _receiver(self, moved: list[ast.stmt]) -> str:
+        calls = [call for s in moved for call in step_calls(self.code, s)]
+        last = max(calls, key=position)
+        if len({owner_name(call.func) for call in calls}) > 1:
+            return ""
+        owner = last.args[0] if last.args else getattr(last.func, "value", None)
+        return (dotted(owner) or "").rpartition(".")[2] if owner is not None else ""
+
+
+def _is_fixture(code: Computation, name: str, moved: Sequence[ast.stmt]) -> bool:
+    """True for a parameter that holds a model, an optimizer, a loss or settings."""
+    for node in (n for s in moved for n in ast.walk(s)):
+        if isinstance(node, ast.Name) and node.id == name:
+            parent = code.names.parents.get(node)
+            if code.flow.kind(node) & TRAINERS or code.names.owner_class(node) is not None:
+                return True
+            if isinstance(parent, ast.Call) and parent.func is node:
+                return True
+            if isinstance(parent, ast.Attribute) and parent.attr in _OF_FIXTURES:
+                return True
+    return bool(_SETTINGS.search(name))
+
+
+_OF_FIXTURES = ("zero_grad", "step", "parameters", "named_parameters", "unscale_", "train", "eval")
+
+
+_SETTINGS = re.compile(r"^(?:args?|opts?|cfgs?|conf(?:ig)?|hparams?|hps?|settings|flags)$", re.I)

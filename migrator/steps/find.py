@@ -1,0 +1,80 @@
+"""Finds the step that ends with an optimizer's step."""
+
+from __future__ import annotations
+
+import ast
+
+from migrator.steps.blocks import following, loop_of, runs_repeatedly
+from migrator.steps.builder import Builder
+from migrator.steps.computation import Computation
+from migrator.steps.region import Region, Role, region_of, step_calls, trains
+from migrator.steps.step import NotMovable, Step
+from migrator.steps.values import loaded_names, stored_names
+from migrator.training import is_scaler
+
+
+def find_step(code: Computation, call: ast.Call) -> Step:
+    """The step that ends with the optimizer's step `call`.
+
+    Raises:
+        NotMovable: with what is in the way.
+    """
+    names = code.names
+    assert isinstance(call.func, ast.Attribute)
+    at = names.statement(call)
+    assert at is not None
+    if not isinstance(at, ast.Expr):
+        raise NotMovable("the optimizer's step is part of an expression")
+    if call.args and not is_scaler(code.flow, call.func.value):
+        raise NotMovable("the optimizer's step has a closure")
+    loop = loop_of(names, at)
+    while isinstance(loop, ast.For) and stored_names([loop.target]) & set(loaded_names(call.func)):
+        loop = loop_of(names, loop)  # for optimizer in optimizers: optimizer.step()
+    if loop is None and not runs_repeatedly(names, at):
+        raise NotMovable("it runs once")
+    region = region_of(code, at)
+    while not any(map(trains, region.statements)):
+        parent = names.parents.get(at)
+        if region.why or not isinstance(parent, ast.If | ast.With | ast.For) or parent is loop:
+            raise NotMovable(region.why or "there is no backward pass in front of it")
+        obstacle = code.obstacle(parent)
+        if obstacle:
+            raise NotMovable(obstacle)
+        at, region = parent, region_of(code, parent)
+    below = _moved_with(code, at)
+    if below is not None:
+        raise NotMovable(f"it moves with the step in line {below}")
+    return _nearest(code, region)
+
+
+def _nearest(code: Computation, region: Region) -> Step:
+    """The shortest run of statements that is complete in itself."""
+    stops = [
+        start
+        for start in range(len(region.statements) - 1, -1, -1)
+        if start == 0 or region.roles[start - 1] in (Role.STEPS, Role.BRINGS)
+    ]
+    reason: NotMovable | None = None
+    for start in stops:
+        part = region.below(start)
+        if any(map(trains, part.of(Role.MOVES, Role.STEPS))):
+            try:
+                return Builder(code, part).step()
+            except NotMovable as why:
+                reason = why
+    raise reason or NotMovable(region.why or "there is no backward pass in front of it")
+
+
+def _moved_with(code: Computation, at: ast.stmt) -> int | None:
+    """The line of a later step in the same block that can only move together with this one."""
+    for later in following(code.names, at):
+        for call in step_calls(code, later)[:1]:
+            with_this = region_of(code, later)
+            if at in with_this.statements and not code.obstacle(later):
+                try:
+                    found = _nearest(code, with_this)
+                except NotMovable:
+                    continue
+                if at in found.statements:
+                    return call.lineno
+    return None

@@ -1,0 +1,98 @@
+"""Values with a graph: what must not be cut off from its gradient."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from migrator.names import Names
+from migrator.steps.computation import Computation
+from migrator.steps.region import WAITING_FUNCTIONS
+from migrator.steps.values import loaded_names, stored_names
+from migrator.training import reads
+
+_DETACHING = ("detach", "data", "item", "numpy", "cpu", "tolist", "shape", "size", "dtype",
+              "device", "ndim", "dim", "numel", "detach_")  # fmt: skip
+
+
+def with_graph(code: Computation, around: ast.stmt, moved: Sequence[ast.stmt]) -> dict[str, int]:
+    """Names that get a value outside of a step which has a graph, and in which line.
+
+    What is no more than a guess here, the runtime sees: it compiles no call with such an argument.
+    """
+    inside = {id(node) for statement in moved for node in ast.walk(statement)}
+    found: dict[str, int] = {}
+    target: ast.AST
+    while True:
+        before = len(found)
+        for node in ast.walk(around):
+            if id(node) in inside:
+                continue
+            match node:
+                case ast.For(target=target, iter=value):
+                    graph = bool(found.keys() & set(loaded_names(value)))
+                case ast.Assign(value=ast.expr() as value) | ast.AugAssign(value=value):
+                    made = code.has_graph(value) or found.keys() & set(_kept_graph(value))
+                    target, graph = node, bool(made) and not reads(node)
+                case _:
+                    continue
+            if graph:
+                line = getattr(node, "lineno", around.lineno)
+                found.update((name, line) for name in stored_names([target]) if name not in found)
+        if len(found) == before:
+            return found
+
+
+def _kept_graph(value: ast.expr) -> list[str]:
+    """Names in an expression of data, without those that are detached there."""
+    if any(isinstance(n, ast.Attribute) and n.attr in _DETACHING for n in ast.walk(value)):
+        return []
+    return loaded_names(value)
+
+
+def only_detached(name: str, moved: Sequence[ast.stmt]) -> bool:
+    """True where a step uses a name as `name.detach()`, `name.data` or for its shape alone."""
+    loads = [
+        n for s in moved for n in ast.walk(s)
+        if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+    ]  # fmt: skip
+    fine = [
+        n.value for s in moved for n in ast.walk(s)
+        if isinstance(n, ast.Attribute) and n.attr in _DETACHING
+    ]  # fmt: skip
+    return all(load in fine for load in loads)
+
+
+def is_harmless(names: Names, use: ast.Name) -> bool:
+    """True where a value is read, detached or compared, so that no gradient goes through it."""
+    parent = names.parents.get(use)
+    if isinstance(parent, ast.Attribute) and parent.attr in _DETACHING:
+        return True
+    for above in names.ancestors(use):
+        if isinstance(above, ast.Compare | ast.FormattedValue):
+            return True
+        if isinstance(above, ast.Call):
+            function = above.func
+            if isinstance(function, ast.Name) and function.id in WAITING_FUNCTIONS:
+                return True
+            if isinstance(function, ast.Attribute) and function.attr in ("item", "format"):
+                return True
+        if isinstance(above, ast.Attribute) and above.attr in ("item", "detach", "data", "cpu"):
+            return True
+        if isinstance(above, ast.With) and any(
+            "no_grad" in ast.unparse(item.context_expr) for item in above.items
+        ):
+            return True
+        if isinstance(above, ast.For | ast.While | ast.FunctionDef):
+            return False
+    return False
+
+
+def keeps(statement: ast.stmt) -> bool:
+    """`losses.append(loss)` and `return loss`: what becomes of it can not be seen."""
+    match statement:
+        case ast.Return():
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append" | "extend"))):
+            return True
+    return False

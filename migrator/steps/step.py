@@ -1,0 +1,30 @@
+"""What a step is: the statements that move, and how they are called."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from migrator.edits import Edit
+
+
+class NotMovable(Exception):
+    """Why the statements stay where they are."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What moves into a function, and how the function is called in its place."""
+
+    statements: Sequence[ast.stmt]
+    call: ast.stmt  # the one of them that the call takes the place of
+    anchor: ast.stmt  # what the function stands in front of
+    parameters: Sequence[str]
+    arguments: Sequence[str]
+    results: Sequence[str]
+    targets: Sequence[str]
+    behind: Sequence[str]  # lines behind the call
+    edits: Sequence[Edit]  # of the statements that move
+    receiver: str  # whose step() it ends with, "" for several
+    function: ast.FunctionDef | None = None  # it is the whole body of one: that is compiled

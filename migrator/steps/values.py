@@ -1,0 +1,201 @@
+"""Names of a run of statements: which it needs, which it gives a value, where that is read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+
+from migrator.names import Names
+from migrator.steps.blocks import block_of
+
+
+def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
+    return {
+        node.id
+        for top in nodes
+        for node in ast.walk(top)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+
+
+def written_names(statements: Iterable[ast.stmt]) -> set[str]:
+    """Names that statements store, or whose values they change in place."""
+    found = stored_names(statements)
+    for node in (n for s in statements for n in ast.walk(s)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=method, value=ast.Name(id=name))):
+                if method.endswith("_") and not method.endswith("__"):
+                    found.add(name)
+    return found
+
+
+def loaded_names(top: ast.AST) -> list[str]:
+    """Names that are read, also those that are written by `+=`, but not those of own loops."""
+    own: set[str] = set()
+    for node in ast.walk(top):
+        if isinstance(node, ast.For | ast.comprehension):
+            own |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+    found = []
+    for node in in_order([top]):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in own:
+            found.append(node.id)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            found.append(node.target.id)
+    return found
+
+
+def position(node: ast.AST) -> tuple[int, int]:
+    return node.lineno, node.col_offset  # type: ignore[attr-defined]
+
+
+def in_order(nodes: Iterable[ast.AST]) -> list[ast.expr | ast.stmt]:
+    """The nodes in the order in which they are written."""
+    found = [
+        node for top in nodes for node in ast.walk(top) if isinstance(node, ast.expr | ast.stmt)
+    ]
+    return sorted(found, key=position)
+
+
+def new_names(name: str, count: int, taken: set[str]) -> Iterator[str]:
+    candidates = (f"{name}_{n}" if n > 1 else name for n in range(1, 1000))
+    free = (candidate for candidate in candidates if candidate not in taken)
+    return (next(free) for _ in range(count))
+
+
+def needed_names(statements: Iterable[ast.stmt], known: set[str]) -> tuple[list[str], set[str]]:
+    """Names that are read before they surely have a value; and those that have one at the end."""
+    needed: dict[str, None] = {}
+    known = set(known)
+
+    def read(*nodes: ast.AST | None) -> None:
+        for node in nodes:
+            if node is not None:
+                needed.update(dict.fromkeys(n for n in loaded_names(node) if n not in known))
+
+    for statement in statements:
+        match statement:
+            case ast.With(items=items, body=body):
+                for item in items:
+                    read(item.context_expr)
+                    known |= stored_names([item])
+                inner, known = needed_names(body, known)
+                needed.update(dict.fromkeys(inner))
+            case ast.If(test=test, body=body, orelse=orelse):
+                read(test)
+                one, after_one = needed_names(body, known)
+                other, after_other = needed_names(orelse, known)
+                needed.update(dict.fromkeys([*one, *other]))
+                known = after_one & after_other
+            case ast.For(target=target, iter=source, body=body, orelse=orelse):
+                read(source)
+                inner, _ = needed_names([*body, *orelse], known | stored_names([target]))
+                needed.update(dict.fromkeys(inner))
+            case _:
+                read(statement)
+                known |= stored_names([statement])
+    return list(needed), known
+
+
+def surely_known(names: Names, at: ast.stmt) -> set[str]:
+    """Names that have a value in front of a statement, whatever happened."""
+    known: set[str] = set()
+    statement: ast.stmt = at
+    while True:
+        parent = names.parents.get(statement)
+        block = block_of(names, statement)
+        known |= needed_names(block[: block.index(statement)], set())[1]
+        for other in block[: block.index(statement)]:
+            if isinstance(other, ast.Try):
+                known |= _after_try(other)
+            elif isinstance(other, ast.FunctionDef | ast.ClassDef):
+                known.add(other.name)
+        match parent:
+            case ast.For(target=target):
+                known |= stored_names([target])
+            case ast.With(items=items):
+                known |= stored_names(items)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return known | set(names.scopes[parent].bindings) & {
+                    a.arg for a in ast.walk(parent.args) if isinstance(a, ast.arg)
+                }
+        if not isinstance(parent, ast.stmt):
+            return known
+        statement = parent
+
+
+def _after_try(statement: ast.Try) -> set[str]:
+    """What has a value behind a `try`, however it ended."""
+    _, after = needed_names([*statement.body, *statement.orelse], set())
+    for handler in statement.handlers:
+        last = handler.body[-1]
+        if not isinstance(last, ast.Raise | ast.Return | ast.Continue | ast.Break):
+            after &= needed_names(handler.body, set())[1]
+    return after | needed_names(statement.finalbody, set())[1]
+
+
+def in_front(names: Names, call: ast.stmt, loop: ast.stmt) -> list[ast.AST]:
+    """What gives names a new value in each round before the step."""
+    found: list[ast.AST] = []
+    statement: ast.AST = call
+    while statement is not loop:
+        block = block_of(names, statement)  # type: ignore[arg-type]
+        found += block[: block.index(statement)]  # type: ignore[arg-type]
+        statement = names.parents[statement]
+        if isinstance(statement, ast.For):
+            found.append(statement.target)
+    return found
+
+
+def _is_new(names: Names, use: ast.Name, loop: ast.stmt) -> bool:
+    """True where a name surely got a new value in the same round."""
+    statement: ast.AST = names.statement(use) or use
+    while statement is not loop:
+        block = block_of(names, statement)  # type: ignore[arg-type]
+        if use.id in needed_names(block[: block.index(statement)], set())[1]:  # type: ignore[arg-type]
+            return True
+        statement = names.parents[statement]
+    return False
+
+
+def reads_later(
+    names: Names, name: str, call: ast.stmt, loop: ast.stmt | None, moved: Sequence[ast.stmt]
+) -> list[ast.Name]:
+    """Where a value of the step is read outside of it, before another takes its place."""
+    last = max(node.end_lineno or 0 for node in moved)
+    inside = {id(node) for statement in moved for node in ast.walk(statement)}
+    scope = names.scope_of(call)
+    reads = [n for n in names.uses(name, scope) if id(n) not in inside]
+    first = position(call)
+    later = [n for n in reads if position(n) > first]
+    targets = stored_names([loop.target]) if isinstance(loop, ast.For) else set()
+    ahead = [
+        n
+        for n in reads
+        if loop is not None
+        and loop in names.ancestors(n)
+        and position(n) <= first
+        and name not in targets
+        and not _is_new(names, n, loop)
+    ]  # in the next round
+    if ahead:
+        return ahead + later
+    for store in names.by_id.get(name, ()):
+        if isinstance(store.ctx, ast.Store) and names.scope_of(store) is scope:
+            if id(store) not in inside and position(store) > (last, 0):
+                later = [use for use in later if not _hides(names, store, use, call)]
+    return later
+
+
+def _hides(names: Names, store: ast.Name, use: ast.Name, call: ast.stmt) -> bool:
+    """True where a use sees what `store` wrote, whatever a step in front of it made."""
+    statement = names.statement(store)
+    if not isinstance(statement, ast.Assign) or position(use) <= position(statement):
+        return False
+    if use in ast.walk(statement):
+        return False
+    block = block_of(names, statement)
+    at = next((s for s in block if call is s or call in ast.walk(s)), None)
+    if at is None:  # in a branch: only for what follows in it
+        return any(use in ast.walk(s) for s in block)
+    between = block[block.index(at) + 1 : block.index(statement)]
+    return not any(isinstance(n, ast.Break | ast.Continue) for s in between for n in ast.walk(s))
