@@ -94,18 +94,24 @@ def changed_faults(text: str, after: bytes, diagnostics: tuple[Diagnostic, ...])
         return faults
     touched = touched_lines(text, diagnostics)
     old_lines, new_lines = text.split("\n"), new.split("\n")
-    kept = Counter(line.strip() for line in new_lines)  # also where they have moved to
+    kept = Counter(map(_as_moved, new_lines))  # also where they have moved to
     matcher = difflib.SequenceMatcher(None, old_lines, new_lines, autojunk=False)
     for tag, start, end, _, _ in matcher.get_opcodes():
         if tag in ("replace", "delete"):
             lines = [
-                old_lines[n - 1].strip() for n in range(start + 1, end + 1) if n not in touched
+                _as_moved(old_lines[n - 1]) for n in range(start + 1, end + 1) if n not in touched
             ]
             faults["stray"] += len([line for line in lines if line and not kept[line]])
     lost = Counter(comments(text)) - Counter(comments(new))
     deleted = Counter(c for n, c in comment_lines(text) if n in touched)
     faults["comments"] += (lost - deleted).total()
     return faults
+
+
+def _as_moved(line: str) -> str:
+    """A line without what it may lose or get when it moves into a compiled step."""
+    line = re.sub(r"\.item\(\)|\bself\.", "", line.strip())
+    return re.sub(r"^if .*% .*:$|^if update\w*:$", "if …:", line)
 
 
 def touched_lines(text: str, diagnostics: tuple[Diagnostic, ...]) -> set[int]:
