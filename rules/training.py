@@ -7,7 +7,7 @@ import re
 from migrator.edits import Decorate, Hoist, Insert
 from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.steps import Computation, NotMovable, Step, find_step
+from migrator.steps import Computation, NotMovable, Settled, Step, find_step
 from migrator.training import end_of_round, end_of_step, following
 
 STEP = Rule(
@@ -154,8 +154,14 @@ def compiled(ctx: Context, found: Construct) -> Decision:
         return Keep("the step is compiled")
     try:
         step = find_step(Computation(ctx.names, ctx.flow, ctx.project), call)
+    except Settled as why:
+        return Keep(str(why))
     except NotMovable as why:
-        return Keep(f"runs operator by operator: {why}")
+        return Keep(
+            f"runs operator by operator: {why}",
+            advice=f"this step is not compiled, and slow: {why}; take that out of what lies "
+            f"between forward pass and step(), or write it as a function with @{word.code}",
+        )
     if step.function is not None:
         return Rewrite([Decorate(step.function, word.code)], word.requires)
     block = getattr(ctx.parent(step.anchor), "body", [])

@@ -21,6 +21,7 @@ from helpers import (
 
 from migrator import migrate_source
 from migrator.config import Config
+from migrator.diagnostics import Severity
 
 # ---- selection -----------------------------------------------------------------------------------
 
@@ -1132,3 +1133,40 @@ def test_a_trainer() -> None:
                 return loss.item()
         """,
     )
+
+
+def test_a_closure_is_compiled_as_it_stands() -> None:
+    exact(
+        """\
+        import torch
+        opt = torch.optim.LBFGS(net.cuda().parameters())
+        for x, y in data:
+            def closure():
+                opt.zero_grad()
+                loss = criterion(net(x), y)
+                loss.backward()
+                return loss
+            opt.step(closure)
+        """,
+        """\
+        import torch
+        import tpu_runtime
+        opt = torch.optim.LBFGS(net.to("jax").parameters())
+        for x, y in data:
+            @tpu_runtime.train_step
+            def closure():
+                opt.zero_grad()
+                loss = criterion(net(x), y)
+                loss.backward()
+                return loss
+            opt.step(closure)
+        """,
+    )
+
+
+def test_a_step_that_stays_slow_is_said_so() -> None:
+    source = "import torch\nfor x in data:\n    h = net(x.cuda())\n    report(h)\n"
+    source += "    loss = h.sum()\n    loss.backward()\n    opt.step()\n"
+    advice = [d for d in run(source, "torchax").diagnostics if d.severity is Severity.ADVICE]
+    assert [d.code for d in advice] == ["TRN005"]
+    assert "line 4 calls report()" in advice[0].message

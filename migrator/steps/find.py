@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from migrator.names import Binding
 from migrator.steps.blocks import following, loop_of, runs_repeatedly
 from migrator.steps.builder import Builder
 from migrator.steps.computation import Computation
 from migrator.steps.region import Region, Role, region_of, step_calls, trains
-from migrator.steps.step import NotMovable, Step
+from migrator.steps.step import NotMovable, Settled, Step
 from migrator.steps.values import loaded_names, stored_names
 from migrator.training import is_scaler
 
@@ -26,12 +27,12 @@ def find_step(code: Computation, call: ast.Call) -> Step:
     if not isinstance(at, ast.Expr):
         raise NotMovable("the optimizer's step is part of an expression")
     if call.args and not is_scaler(code.flow, call.func.value):
-        raise NotMovable("the optimizer's step has a closure")
+        return _closure(code, call.args[0])
     loop = loop_of(names, at)
     while isinstance(loop, ast.For) and stored_names([loop.target]) & set(loaded_names(call.func)):
         loop = loop_of(names, loop)  # for optimizer in optimizers: optimizer.step()
     if loop is None and not runs_repeatedly(names, at):
-        raise NotMovable("it runs once")
+        raise Settled("it runs once")
     region = region_of(code, at)
     while not any(map(trains, region.statements)):
         parent = names.parents.get(at)
@@ -43,8 +44,23 @@ def find_step(code: Computation, call: ast.Call) -> Step:
         at, region = parent, region_of(code, parent)
     below = _moved_with(code, at)
     if below is not None:
-        raise NotMovable(f"it moves with the step in line {below}")
+        raise Settled(f"it moves with the step in line {below}")
     return _nearest(code, region)
+
+
+def _closure(code: Computation, argument: ast.expr) -> Step:
+    """The function that an optimizer calls in its step: forward and backward pass are compiled."""
+    bindings = code.names.lookup(argument) if isinstance(argument, ast.Name) else []
+    match bindings:
+        case [Binding(node=ast.FunctionDef(decorator_list=[]) as closure)]:
+            body = [s for s in closure.body if not isinstance(s, ast.Return)]
+            obstacle = next(filter(None, map(code.obstacle, body)), "")
+            changed = [name for s in body for name in code.changed(s)]
+            if obstacle or changed:
+                raise NotMovable(obstacle or f"its closure keeps a value in {changed[0]}")
+            if any(map(trains, body)) and isinstance(closure.body[-1], ast.Return):
+                return Step(body, body[0], closure, [], [], [], [], [], [], "", closure)
+    raise NotMovable("the optimizer's step has a closure that is not known")
 
 
 def _nearest(code: Computation, region: Region) -> Step:

@@ -13,6 +13,10 @@ class NotMovable(Exception):
     """Why the statements stay where they are."""
 
 
+class Settled(NotMovable):
+    """There is nothing to do for this one."""
+
+
 @dataclass(frozen=True)
 class Step:
     """What moves into a function, and how the function is called in its place."""
