@@ -92,7 +92,8 @@ def end_of_step(names: Names, call: ast.Call) -> ast.stmt:
 _NO_GRADIENTS = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad",
                  "torch.autograd.inference_mode", "torch.set_grad_enabled")  # fmt: skip
 _MODEL_NAME = re.compile(
-    r"^(?:self|net\w*|\w*_net|unet|\w*model\w*|ema|gpt|vae|clip|transformer"
+    r"^(?:self|net\w*|\w*_net|unet|\w*model\w*|ema|gpt|vae|clip|transformer|vgg\w*|resnet\w*|bert"
+    r"|critic|actor|policy|student|teacher|backbone|classifier|denoiser|\w*_?extractor"
     r"|(?:net)?(?:[gd]|generator|discriminator|encoder|decoder)(?:_?\w{1,3})?)$", re.I
 )  # fmt: skip
 READING_METHODS = frozenset({"item", "cpu", "numpy", "tolist"})
@@ -122,6 +123,8 @@ def _trains(loop: ast.AST) -> bool:
 def is_model(flow: Flow, function: ast.expr) -> bool:
     if not isinstance(function, ast.Name | ast.Attribute):
         return False
+    if (flow.names.qualified(function) or "").startswith("torch."):
+        return False  # torch.Generator
     name = (dotted(function) or "").rpartition(".")[2]
     return bool(flow.kind(function) & Kind.MODULE) or _MODEL_NAME.match(name) is not None
 

@@ -10,6 +10,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,40 +59,42 @@ def classes(count: int, size: int, step: int) -> Tensor:
     return torch.randint(count, (size,), generator=seeded(2000 + step))
 
 
+Batch = Callable[[int], tuple[Any, ...]]  # of a step
+
+
 def fit(
-    model: nn.Module, optimizer: Optimizer, loss_of: Callable[[nn.Module, int], Tensor]
+    model: nn.Module, optimizer: Optimizer, batch_of: Batch, loss_of: Callable[..., Tensor]
 ) -> Trained:
-    """The usual loop; `loss_of(model, step)` is the loss of a batch."""
+    """The usual loop; `loss_of(model, *batch)` is the loss of a batch."""
     model = model.to(device)
     opt = optimizer(model.parameters())
     losses = []
-    for step in range(STEPS):
+    for number in range(STEPS):
+        batch = [x.to(device) if isinstance(x, Tensor) else x for x in batch_of(number)]
         if isinstance(opt, torch.optim.LBFGS):
 
-            def closure(step: int = step) -> Tensor:
+            def closure(batch: list[Any] = batch) -> Tensor:
                 opt.zero_grad()
-                loss = loss_of(model, step)
+                loss = loss_of(model, *batch)
                 loss.backward()
                 return loss
 
             loss = opt.step(closure)
         else:
             opt.zero_grad()
-            loss = loss_of(model, step)
+            loss = loss_of(model, *batch)
             loss.backward()
             opt.step()
         losses.append(loss.item())
     return losses, [model]
 
 
-def classify(
-    model: nn.Module, shape: tuple[int, ...], count: int = 5
-) -> Callable[[nn.Module, int], Tensor]:
-    def loss_of(net: nn.Module, step: int) -> Tensor:
-        x, y = normal(16, *shape, step=step).to(device), classes(count, 16, step).to(device)
-        return F.cross_entropy(net(x), y)
+def labelled(*shape: int, count: int = 5) -> Batch:
+    return lambda step: (normal(16, *shape, step=step), classes(count, 16, step))
 
-    return loss_of
+
+def classify(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(net(x), y)
 
 
 # ---- the programs --------------------------------------------------------------------------------
@@ -101,7 +104,7 @@ def mlp(optimizer: Optimizer) -> Trained:
     model = nn.Sequential(
         nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 5)
     )
-    return fit(model, optimizer, classify(model, (12,)))
+    return fit(model, optimizer, labelled(12), classify)
 
 
 def cnn(optimizer: Optimizer) -> Trained:
@@ -111,7 +114,7 @@ def cnn(optimizer: Optimizer) -> Trained:
         nn.ReLU(inplace=True),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5),
     )  # fmt: skip
-    return fit(model, optimizer, classify(model, (3, 16, 16)))
+    return fit(model, optimizer, labelled(3, 16, 16), classify)
 
 
 class UNet(nn.Module):
@@ -138,15 +141,14 @@ class UNet(nn.Module):
 
 
 def unet(optimizer: Optimizer) -> Trained:
-    def loss_of(net: nn.Module, step: int) -> Tensor:
-        x = normal(4, 1, 16, 16, step=step).to(device)
+    def loss_of(net: nn.Module, x: Tensor) -> Tensor:
         mask = (x > 0.5).to(x.dtype)
         logits = net(x)
         overlap = (torch.sigmoid(logits) * mask).sum()
         dice = 1 - (2 * overlap + 1) / (torch.sigmoid(logits).sum() + mask.sum() + 1)
         return F.binary_cross_entropy_with_logits(logits, mask) + dice
 
-    return fit(UNet(), optimizer, loss_of)
+    return fit(UNet(), optimizer, lambda step: (normal(4, 1, 16, 16, step=step),), loss_of)
 
 
 class Recurrent(nn.Module):
@@ -161,17 +163,16 @@ class Recurrent(nn.Module):
         return self.out(output[:, -1])
 
 
-def over_tokens(net: nn.Module, step: int) -> Tensor:
-    tokens = classes(11, 16 * 9, step).view(16, 9).to(device)
-    return F.cross_entropy(net(tokens), classes(5, 16, step + 50).to(device))
+def sentences(step: int) -> tuple[Tensor, Tensor]:
+    return classes(11, 16 * 9, step).view(16, 9), classes(5, 16, step + 50)
 
 
 def lstm(optimizer: Optimizer) -> Trained:
-    return fit(Recurrent(nn.LSTM, 2, False), optimizer, over_tokens)
+    return fit(Recurrent(nn.LSTM, 2, False), optimizer, sentences, classify)
 
 
 def gru(optimizer: Optimizer) -> Trained:
-    return fit(Recurrent(nn.GRU, 1, True), optimizer, over_tokens)
+    return fit(Recurrent(nn.GRU, 1, True), optimizer, sentences, classify)
 
 
 class Encoder(nn.Module):
@@ -189,7 +190,7 @@ class Encoder(nn.Module):
 
 
 def encoder(optimizer: Optimizer) -> Trained:
-    return fit(Encoder(), optimizer, over_tokens)
+    return fit(Encoder(), optimizer, sentences, classify)
 
 
 class Block(nn.Module):
@@ -228,11 +229,10 @@ class GPT(nn.Module):
 
 
 def gpt(optimizer: Optimizer) -> Trained:
-    def loss_of(net: nn.Module, step: int) -> Tensor:
-        tokens = classes(13, 8 * 11, step).view(8, 11).to(device)
+    def loss_of(net: nn.Module, tokens: Tensor) -> Tensor:
         return F.cross_entropy(net(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
-    return fit(GPT(), optimizer, loss_of)
+    return fit(GPT(), optimizer, lambda step: (classes(13, 88, step).view(8, 11),), loss_of)
 
 
 class ViT(nn.Module):
@@ -252,7 +252,7 @@ class ViT(nn.Module):
 
 def vit(optimizer: Optimizer) -> Trained:
     model = ViT()
-    return fit(model, optimizer, classify(model, (3, 16, 16)))
+    return fit(model, optimizer, labelled(3, 16, 16), classify)
 
 
 class VAE(nn.Module):
@@ -267,13 +267,15 @@ class VAE(nn.Module):
 
 
 def vae(optimizer: Optimizer) -> Trained:
-    def loss_of(net: nn.Module, step: int) -> Tensor:
-        x = torch.sigmoid(normal(16, 20, step=step)).to(device)
-        logits, mean, log_variance = net(x, normal(16, 4, step=step + 90).to(device))
+    def batch_of(step: int) -> tuple[Tensor, Tensor]:
+        return torch.sigmoid(normal(16, 20, step=step)), normal(16, 4, step=step + 90)
+
+    def loss_of(net: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
+        logits, mean, log_variance = net(x, noise)
         divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
         return F.binary_cross_entropy_with_logits(logits, x, reduction="sum") / 16 + divergence / 16
 
-    return fit(VAE(), optimizer, loss_of)
+    return fit(VAE(), optimizer, batch_of, loss_of)
 
 
 def adversaries() -> tuple[nn.Module, nn.Module]:
@@ -289,8 +291,9 @@ def gan(optimizer: Optimizer) -> Trained:
     for step in range(STEPS):
         real = torch.tanh(normal(16, 10, step=step)).to(device)
         ones, zeros = torch.ones(16, 1, device=device), torch.zeros(16, 1, device=device)
+        noise = normal(16, 6, step=step + 40).to(device)
         opt_g.zero_grad()
-        fake = generator(normal(16, 6, step=step + 40).to(device))
+        fake = generator(noise)
         g_loss = F.binary_cross_entropy_with_logits(critic(fake), ones)
         g_loss.backward()
         opt_g.step()
@@ -310,9 +313,9 @@ def wgan_gp(optimizer: Optimizer) -> Trained:
     for step in range(STEPS):
         real = torch.tanh(normal(16, 10, step=step)).to(device)
         noise = normal(16, 6, step=step + 40).to(device)
+        share = torch.rand(16, 1, generator=seeded(step)).to(real.dtype).to(device)
         fake = generator(noise)
         opt_d.zero_grad()
-        share = torch.rand(16, 1, generator=seeded(step)).to(real.dtype).to(device)
         between = (share * real + (1 - share) * fake.detach()).requires_grad_(True)
         scores = critic(between)
         (slope,) = torch.autograd.grad(
@@ -351,38 +354,37 @@ def ddpm(optimizer: Optimizer) -> Trained:
     betas = torch.linspace(1e-4, 0.02, 50, dtype=torch.get_default_dtype())
     kept = torch.cumprod(1 - betas, 0).to(device)
 
-    def loss_of(net: nn.Module, step: int) -> Tensor:
-        x, noise = (
-            normal(8, 1, 8, 8, step=step).to(device),
-            normal(8, 1, 8, 8, step=step + 60).to(device),
-        )
-        t = classes(50, 8, step).to(device)
+    def batch_of(step: int) -> tuple[Tensor, Tensor, Tensor]:
+        x, noise = normal(8, 1, 8, 8, step=step), normal(8, 1, 8, 8, step=step + 60)
+        return x, noise, classes(50, 8, step)
+
+    def loss_of(net: nn.Module, x: Tensor, noise: Tensor, t: Tensor) -> Tensor:
         share = kept[t].view(-1, 1, 1, 1)
         return F.mse_loss(net(share.sqrt() * x + (1 - share).sqrt() * noise, t), noise)
 
-    return fit(Denoiser(), optimizer, loss_of)
+    return fit(Denoiser(), optimizer, batch_of, loss_of)
 
 
 def mshnet(optimizer: Optimizer) -> Trained:
     criterion = SLSIoULoss(warm_epoch=5)
     down = nn.MaxPool2d(2, 2)
 
-    def loss_of(net: nn.Module, step: int) -> Tensor:
+    def batch_of(step: int) -> tuple[Tensor, Tensor, int]:
         mask = torch.zeros(2, 1, 32, 32, dtype=torch.get_default_dtype())
         mask[0, 0, 4 + step : 8 + step, 9:13] = 1
         mask[1, 0, 20:22, 5 : 8 + step] = 1
-        image = (normal(2, 3, 32, 32, step=step) * 0.3 + mask * 2).to(device)
-        label = mask.to(device)
-        warm = step >= 5
-        masks, output = net(image, warm)
-        loss = criterion(output, label, step)
+        return normal(2, 3, 32, 32, step=step) * 0.3 + mask * 2, mask, step
+
+    def loss_of(net: nn.Module, image: Tensor, label: Tensor, epoch: int) -> Tensor:
+        masks, output = net(image, epoch >= 5)
+        loss = criterion(output, label, epoch)
         for scale, prediction in enumerate(masks):
             if scale > 0:
                 label = down(label)
-            loss = loss + criterion(prediction, label, step)
+            loss = loss + criterion(prediction, label, epoch)
         return loss / (len(masks) + 1)
 
-    return fit(MSHNet(width=4, blocks=1), optimizer, loss_of)
+    return fit(MSHNet(width=4, blocks=1), optimizer, batch_of, loss_of)
 
 
 class Contrastive(nn.Module):
@@ -399,37 +401,40 @@ class Contrastive(nn.Module):
 
 
 def contrastive(optimizer: Optimizer) -> Trained:
-    def loss_of(net: nn.Module, step: int) -> Tensor:
-        logits = net(
-            normal(16, 12, step=step).to(device), normal(16, 10, step=step + 30).to(device)
-        )
+    def batch_of(step: int) -> tuple[Tensor, Tensor]:
+        return normal(16, 12, step=step), normal(16, 10, step=step + 30)
+
+    def loss_of(net: nn.Module, images: Tensor, texts: Tensor) -> Tensor:
+        logits = net(images, texts)
         labels = torch.arange(16, device=logits.device)
         return (F.cross_entropy(logits, labels) + F.cross_entropy(logits.t(), labels)) / 2
 
-    return fit(Contrastive(), optimizer, loss_of)
+    return fit(Contrastive(), optimizer, batch_of, loss_of)
 
 
 def reinforce(optimizer: Optimizer) -> Trained:
-    def loss_of(net: nn.Module, step: int) -> Tensor:
-        states = normal(20, 6, step=step).to(device)
-        actions, rewards = classes(4, 20, step).to(device), normal(20, step=step + 20)
+    def batch_of(step: int) -> tuple[Tensor, Tensor, Tensor]:
+        states, rewards = normal(20, 6, step=step), normal(20, step=step + 20)
         returns, total = [], 0.0
         for reward in reversed(rewards.tolist()):
             total = reward + 0.9 * total
             returns.insert(0, total)
-        gains = torch.tensor(returns, dtype=states.dtype).to(device)
-        gains = (gains - gains.mean()) / (gains.std() + 1e-6)
+        gains = torch.tensor(returns, dtype=states.dtype)
+        return states, classes(4, 20, step), (gains - gains.mean()) / (gains.std() + 1e-6)
+
+    def loss_of(net: nn.Module, states: Tensor, actions: Tensor, gains: Tensor) -> Tensor:
         log_probability = torch.distributions.Categorical(logits=net(states)).log_prob(actions)
         return -(log_probability * gains).sum()
 
     model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
-    return fit(model, optimizer, loss_of)
+    return fit(model, optimizer, batch_of, loss_of)
 
 
 def metric_learning(optimizer: Optimizer) -> Trained:
-    def loss_of(net: nn.Module, step: int) -> Tensor:
-        anchors, others = (normal(16, 12, step=step + k).to(device) for k in (0, 70))
-        labels = classes(4, 16, step).to(device)
+    def batch_of(step: int) -> tuple[Tensor, Tensor, Tensor]:
+        return normal(16, 12, step=step), normal(16, 12, step=step + 70), classes(4, 16, step)
+
+    def loss_of(net: nn.Module, anchors: Tensor, others: Tensor, labels: Tensor) -> Tensor:
         embedded = F.normalize(net(anchors + 0.3 * others), dim=1)
         distances = torch.cdist(embedded, embedded)
         same = labels[:, None] == labels[None, :]
@@ -440,7 +445,7 @@ def metric_learning(optimizer: Optimizer) -> Trained:
     model = nn.Sequential(
         nn.Linear(12, 24, bias=False), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 6)
     )
-    return fit(model, optimizer, loss_of)
+    return fit(model, optimizer, batch_of, loss_of)
 
 
 PROGRAMS: dict[str, Callable[[Optimizer], Trained]] = {

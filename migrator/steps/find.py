@@ -24,10 +24,10 @@ def find_step(code: Computation, call: ast.Call) -> Step:
     assert isinstance(call.func, ast.Attribute)
     at = names.statement(call)
     assert at is not None
-    if not isinstance(at, ast.Expr):
-        raise NotMovable("the optimizer's step is part of an expression")
     if call.args and not is_scaler(code.flow, call.func.value):
         return _closure(code, call.args[0])
+    if not isinstance(at, ast.Expr):
+        raise NotMovable("the optimizer's step is part of an expression")
     loop = loop_of(names, at)
     while isinstance(loop, ast.For) and stored_names([loop.target]) & set(loaded_names(call.func)):
         loop = loop_of(names, loop)  # for optimizer in optimizers: optimizer.step()
