@@ -28,7 +28,10 @@ from migrator.run import migrate_paths
 HERE = Path(__file__).resolve().parent
 MSHNET = HERE.parent / "reference_apps" / "mshnet"
 BACK_ENDS = {"torchax": {"JAX_PLATFORMS": "cpu"}, "torch_xla": {"PJRT_DEVICE": "CPU"}}
-DTYPES = {"torchax": ("float32",), "torch_xla": ("float32", "float64")}
+COMPILING = ("torchax",)  # targets that run a step as it is, too
+DTYPES = {
+    "torchax": ("float32",), "torchax eager": ("float32",), "torch_xla": ("float32", "float64"),
+}  # fmt: skip
 EVERYWHERE = ("sgd", "adamw")
 NAMES = (
     "mlp", "cnn", "unet", "lstm", "gru", "encoder", "gpt", "vit", "vae", "gan", "wgan_gp", "ddpm",
@@ -53,6 +56,9 @@ whose true gradient is 0 (biases of keys in attention; found as those that SGD i
 where they were) hold rounding noise that Adam and its like blow up to full steps, in the original
 too; they are compared by their effect, which is in the losses. (So would be a bias in front of
 BatchNorm; these programs have none there. `tests/verify/test_target_mshnet.py` shows what it does.)
+
+*torchax* is with compiled steps, *torchax eager* the same programs operator by operator
+(`TPU_RUNTIME_EAGER=1`).
 
 Muon rounds to bfloat16 five times within a step, by design, so its parameters agree to bfloat16.
 """
@@ -197,6 +203,13 @@ def main() -> None:
                 python, top / target, args.only, DTYPES[target], REPORTED.get(target, ()),
                 **BACK_ENDS[target],
             )  # fmt: skip
+            if target in COMPILING:
+                eager = f"{target} eager"
+                shutil.copytree(top / target, top / eager, ignore=lambda *_: {"results"})
+                results[eager] = run(
+                    python, top / eager, args.only, DTYPES[eager],
+                    **BACK_ENDS[target], TPU_RUNTIME_EAGER="1",
+                )  # fmt: skip
         text = report(args.only, results)
     print(text)
     if args.write:

@@ -71,7 +71,6 @@ def portable(target: Target) -> Target:
         autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
         autocast_arguments=(),
         step_boundary=Word(f"{RUNTIME}.sync()", (RUNTIME,)) if boundary else None,
-        train_step=None,
         calls={},
         renames={
             name: Word(f"{RUNTIME}.{name.rpartition('.')[2]}", (RUNTIME,))

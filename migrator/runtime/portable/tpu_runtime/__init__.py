@@ -12,7 +12,7 @@ from . import choice
 from .amp import GradScaler, autocast
 from .choice import UseTpu, accelerator_type, device, device_type, is_available, is_cuda
 from .files import decode_image, load, read_image, save
-from .functions import cast, compile, set_matmul_precision
+from .functions import cast, compile, set_matmul_precision, train_step
 
 __all__ = [
     "GradScaler",
@@ -32,6 +32,7 @@ __all__ = [
     "set_matmul_precision",
     "setup",
     "sync",
+    "train_step",
 ]
 
 # Functions of torch.cuda that return nothing, and have nothing to do without a GPU.

@@ -1,5 +1,7 @@
 """Functions of torch that go to the GPU, or to the TPU's runtime."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +14,24 @@ def compile(model: Any = None, **kwargs: Any) -> Any:
     if choice.chosen() != "tpu":
         return torch.compile(model, **kwargs)
     return model if model is not None else lambda function: function
+
+
+def train_step(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A step that is compiled as a whole on a TPU; elsewhere it runs as it is written.
+
+    Which it is is known when it is called, not where it is defined.
+    """
+
+    @functools.cache
+    def chosen() -> Callable[..., Any]:
+        compiles = getattr(choice.tpu(), "train_step", None) if choice.chosen() == "tpu" else None
+        return compiles(function) if compiles is not None else function
+
+    @functools.wraps(function)
+    def step(*args: Any, **kwargs: Any) -> Any:
+        return chosen()(*args, **kwargs)
+
+    return step
 
 
 def set_matmul_precision(precision: str) -> None:
