@@ -96,6 +96,7 @@ class Hoist:
     results: Sequence[str]
     targets: Sequence[str]  # what the results are called outside
     behind: Sequence[str]  # lines behind the call
+    lifted: Sequence[ast.stmt]  # what does not move with the block around it: it comes behind, too
     blanks: int  # lines above the function
 
 

@@ -145,20 +145,20 @@ class ProjectFacts:
                 kinds |= there.kind(binding.qualname, depth + 1)
         return kinds
 
-    def function(
+    def definition(
         self, qualname: str, depth: int = 0
-    ) -> tuple[FileFacts, ProjectFacts, ast.FunctionDef] | None:
-        """The function of the project that an imported name is, with the facts of its file."""
+    ) -> tuple[FileFacts, ProjectFacts, ast.FunctionDef | ast.ClassDef] | None:
+        """The function or class of the project that an imported name is, with its file's facts."""
         found = self._definition(qualname)
         if found is None or depth > 4:
             return None
         facts, name, path = found
         there = ProjectFacts(path, self.root, self.reader, self.cache)
         match facts.names.top.bindings.get(name):
-            case [Binding(node=ast.FunctionDef() as function)]:
-                return facts, there, function
+            case [Binding(node=ast.FunctionDef() | ast.ClassDef() as found_there)]:
+                return facts, there, found_there
             case [Binding(kind="import", qualname=str(origin))]:
-                return there.function(origin, depth + 1)
+                return there.definition(origin, depth + 1)
         return None
 
     def _definition(self, qualname: str) -> tuple[FileFacts, str, Path] | None:

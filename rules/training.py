@@ -170,7 +170,8 @@ def compiled(ctx: Context, found: Construct) -> Decision:
         blanks = 2
     hoist = Hoist(
         step.call, step.statements, step.anchor, word.code, _name(ctx, found, step),
-        step.parameters, step.arguments, step.results, step.targets, step.behind, blanks,
+        step.parameters, step.arguments, step.results, step.targets, step.behind, step.lifted,
+        blanks,
     )  # fmt: skip
     return Rewrite([hoist, *step.edits], word.requires)
 

@@ -1170,3 +1170,65 @@ def test_a_step_that_stays_slow_is_said_so() -> None:
     advice = [d for d in run(source, "torchax").diagnostics if d.severity is Severity.ADVICE]
     assert [d.code for d in advice] == ["TRN005"]
     assert "line 4 calls report()" in advice[0].message
+
+
+def test_an_agent_of_the_project_and_what_is_read_inside_of_a_block() -> None:
+    exact(
+        """\
+        import numpy as np
+        import torch
+        class Agent(torch.nn.Module):
+            def get_action_and_value(self, x):
+                probs = torch.distributions.Categorical(logits=self.actor(x))
+                return probs.log_prob(probs.sample()), probs.entropy(), self.critic(x)
+        agent = Agent().to("cuda")
+        for start in range(0, size, batch):
+            end = start + batch
+            rows = order[start:end]
+            chance, entropy, value = agent.get_action_and_value(states[rows])
+            ratio = chance.exp()
+            with torch.no_grad():
+                far = (ratio - 1).abs()
+                clipped += [far.mean().item()]  # how often
+            loss = -(gains[rows] * ratio).mean() - 0.1 * entropy.mean() + value.square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+        """\
+        import numpy as np
+        import torch
+        import tpu_runtime
+        class Agent(torch.nn.Module):
+            def get_action_and_value(self, x):
+                probs = torch.distributions.Categorical(logits=self.actor(x))
+                return probs.log_prob(probs.sample()), probs.entropy(), self.critic(x)
+        agent = Agent().to("jax")
+
+
+        @tpu_runtime.train_step
+        def step(rows):
+            chance, entropy, value = agent.get_action_and_value(states[rows])
+            ratio = chance.exp()
+            with torch.no_grad():
+                far = (ratio - 1).abs()
+            loss = -(gains[rows] * ratio).mean() - 0.1 * entropy.mean() + value.square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return far
+
+
+        for start in range(0, size, batch):
+            end = start + batch
+            rows = order[start:end]
+            far = step(rows)
+            clipped += [far.mean().item()]  # how often
+        """,
+    )
+
+
+def test_a_weight_is_read_before_it_changes() -> None:
+    body = "w = net.fc.weight\nloss = criterion(net(x), y)\nprint(w.norm().item())\n"
+    body += "loss.backward()\nopt.step()"
+    assert "train_step" not in migrated(in_loop(body), "torchax")

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from migrator.edits import Edit, Replace
 from migrator.names import dotted
@@ -49,7 +50,10 @@ class Builder:
         names = self.code.names
         self.of_self: dict[str, str] = {}
         function = self._whole_function()
-        moved, call = self._cut()
+        statements, call = self._cut()
+        lifted = [self.region.lifted[s] for s in statements if s in self.region.lifted]
+        moved = [self.region.lifted[s].rest if s in self.region.lifted else s for s in statements]
+        behind = [part for found in lifted for part in found.reads]
         loop, around = loops_of(names, call)
         assert around is not None
         anchor = around if loop is not None else call
@@ -65,13 +69,13 @@ class Builder:
         self._check_changes(moved, surely)
         splits = self._split(moved)
         carried = self._carried(parameters, assigned, call, loop)
-        results = self._results(moved, surely, [*parameters], carried, call, loop, splits)
+        results = self._results(moved, behind, surely, parameters, carried, call, loop, splits)
         taken = set(parameters) | assigned | set(needed)
         names_of_flags = list(new_names("update", len(flags), taken))
         for name, (_, test) in zip(names_of_flags, flags, strict=True):
             self.edits.append(Replace(test, name))
         return Step(
-            statements=moved,
+            statements=statements,
             call=call,
             anchor=anchor,
             parameters=[*parameters, *names_of_flags],
@@ -82,6 +86,7 @@ class Builder:
             results=results,
             targets=[self.of_self.get(name, name) for name in results],
             behind=[f"{name} = {name}.item()" for name in splits],
+            lifted=behind,
             edits=self.edits,
             receiver=self._receiver(moved),
             function=function,
@@ -116,7 +121,7 @@ class Builder:
         moves = self.region.of(Role.MOVES, Role.STEPS, Role.SPLITS)
         kept = moves[:]
         for statement in moves:
-            if self.code.is_move(statement) or statement in self.region.of(Role.SPLITS):
+            if self._stays_in_front(statement):
                 kept.remove(statement)
             elif not zeroes(statement):  # gradients set to zero have nothing to do with the data
                 break
@@ -130,6 +135,18 @@ class Builder:
         call = next((s for s in behind if not zeroes(s)), behind[0])
         self._check_order(kept, order)
         return kept, call
+
+    def _stays_in_front(self, statement: ast.stmt) -> bool:
+        """Data on its way to the step, what the number of the round says of it, a last read."""
+        if self.code.is_move(statement) or statement in self.region.of(Role.SPLITS):
+            return True
+        loop, around = loops_of(self.code.names, statement)
+        counters = counter_names(self.code.names, loop, around) if around is not None else set()
+        return (
+            isinstance(statement, ast.Assign)
+            and self.code.is_data(statement.value)
+            and bool(counters & set(loaded_names(statement.value)))
+        )
 
     def _check_order(self, moved: list[ast.stmt], order: list[ast.stmt]) -> None:
         """What is drawn in front depends on nothing that moves, and nothing above uses it."""
@@ -306,6 +323,7 @@ class Builder:
     def _results(
         self,
         moved: list[ast.stmt],
+        behind: list[ast.stmt],
         surely: set[str],
         parameters: list[str],
         carried: list[str],
@@ -326,18 +344,21 @@ class Builder:
                 found.append(local_of[name])
                 continue
             later = reads_later(names, name, call, loop, moved)
+            later += [n for s in behind for n in ast.walk(s) if _is_load(n, name)]
             if name in splits or later or name in carried:
                 if name not in surely and name not in parameters:
                     raise NotMovable(f"{name} has a value in some rounds only")
-                self._check_graph(name, later, moved)
+                self._check_graph(name, later, moved, call)
                 found.append(name)
         return found
 
-    def _check_graph(self, name: str, later: list[ast.Name], moved: list[ast.stmt]) -> None:
+    def _check_graph(
+        self, name: str, later: list[ast.Name], moved: list[ast.stmt], call: ast.stmt
+    ) -> None:
         """A result has no graph: another backward pass through it would lose gradients."""
         names = self.code.names
         inside = {id(n) for s in moved for n in ast.walk(s)}
-        scope = names.scope_of(moved[0])
+        scope = names.scope_of(call)
         others = [
             n for n in names.order
             if (is_backward(n) or names.qualified(n) == "torch.autograd.grad")
@@ -387,3 +408,7 @@ _OF_FIXTURES = ("zero_grad", "step", "parameters", "named_parameters", "unscale_
 
 
 _SETTINGS = re.compile(r"^(?:args?|opts?|cfgs?|conf(?:ig)?|hparams?|hps?|settings|flags)$", re.I)
+
+
+def _is_load(node: ast.AST, name: str) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)

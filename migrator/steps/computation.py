@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow, Kind
-from migrator.names import Names, dotted
+from migrator.names import Binding, Names, dotted
 from migrator.training import (
     READING_FUNCTIONS,
     READING_METHODS,
@@ -34,6 +34,7 @@ _LOSS_NAME = re.compile(r"criter|loss|objective|^(?:mse|bce|ce|l1|kl)", re.I)
 _VERB = re.compile(
     r"(?:save|load|log|print|update|plot|write|dump|eval|test|train|get|set|make|build|create|run)_"
 )
+_SAME_OBJECT = ("to", "cuda", "cpu", "float", "double", "half", "eval", "train")
 _PURE = frozenset({
     "len", "range", "enumerate", "zip", "list", "tuple", "sum", "reversed", "min", "max",
     "isinstance", "getattr", "hasattr", "abs", "dict", "super", "round", "sorted", "set", "slice",
@@ -167,6 +168,8 @@ class Computation:
                 return ""
             if name in _METHODS and not self._is_module(function.value):
                 return ""
+            if self._is_torchs(function.value):
+                return ""
             if name in _CHANGING and isinstance(function.value, ast.Name):
                 return "" if name != "update" else "updates a meter"
         return f"calls {name or 'a function'}(), which may do more than compute"
@@ -183,18 +186,73 @@ class Computation:
             bindings = self.names.lookup(function)
             if len(bindings) == 1 and isinstance(bindings[0].value, ast.IfExp):
                 return self._definitions(bindings[0].value)
-        qualname = self.names.qualified(function)
-        if self.project is None or local is not None:
+        if local is not None:
             return []
+        found = self._imported(function)
+        if found is not None and isinstance(found[1], ast.FunctionDef):
+            return [(found[0], found[1])]
+        if isinstance(function, ast.Attribute):
+            owner = self._class_of(function.value)
+            method = owner[0]._method(owner[1], function.attr) if owner is not None else None
+            return [method] if method is not None else []
+        return []
+
+    def _imported(
+        self, name: ast.expr
+    ) -> tuple[Computation, ast.FunctionDef | ast.ClassDef] | None:
+        """What a name is that another file of the project defines, and that file."""
+        qualname = self.names.qualified(name)
         candidates = [qualname] if qualname else []
-        if isinstance(function, ast.Name) and not self.names.lookup(function):
-            candidates += [f"{module}.{function.id}" for module in self.names.star_imports]
-        for candidate in candidates:
-            found = self.project.function(candidate)
+        if isinstance(name, ast.Name) and not self.names.lookup(name):
+            candidates += [f"{module}.{name.id}" for module in self.names.star_imports]
+        for candidate in candidates if self.project is not None else ():
+            assert self.project is not None
+            found = self.project.definition(candidate)
             if found is not None:
                 facts, there, definition = found
-                return [(Computation(facts.names, facts.flow, there), definition)]
+                return Computation(facts.names, facts.flow, there), definition
+        return None
+
+    def _class_of(self, node: ast.expr) -> tuple[Computation, ast.ClassDef] | None:
+        """The class of the project whose object a variable holds: `agent = Agent(envs).to(dev)`."""
+        values = [b.value or b.annotation for b in self._bindings(node)]
+        if len(values) != 1:
+            return None
+        value = values[0]
+        while isinstance(value, ast.Call):
+            chained = isinstance(value.func, ast.Attribute) and value.func.attr in _SAME_OBJECT
+            value = value.func.value if chained else value.func  # type: ignore[attr-defined]
+        if not isinstance(value, ast.Name | ast.Attribute):
+            return None
+        local = self.flow.called_definition(ast.Call(value, [], []))
+        if isinstance(local, ast.ClassDef):
+            return self, local
+        found = self._imported(value)
+        return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
+
+    def _bindings(self, node: ast.expr) -> Sequence[Binding]:
+        if isinstance(node, ast.Name):
+            return self.names.lookup(node)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            owner = self.names.owner_class(node.value)
+            values = self.names.class_attributes[owner].get(node.attr, ()) if owner else ()
+            return [Binding("assign", node, value) for value in values]
         return []
+
+    def _method(
+        self, owner: ast.ClassDef, name: str, depth: int = 0
+    ) -> tuple[Computation, ast.FunctionDef] | None:
+        for statement in owner.body:
+            if isinstance(statement, ast.FunctionDef) and statement.name == name:
+                return self, statement
+        for base in owner.bases if depth < 8 else ():
+            local = self.flow.called_definition(ast.Call(base, [], []))
+            found = (self, local) if isinstance(local, ast.ClassDef) else self._imported(base)
+            if found is not None and isinstance(found[1], ast.ClassDef):
+                method = found[0]._method(found[1], name, depth + 1)
+                if method is not None:
+                    return method
+        return None
 
     def _body_obstacle(self, function: ast.FunctionDef, seen: frozenset[ast.AST]) -> str:
         """The same for a function that a step calls; what it makes itself it may change."""
@@ -277,6 +335,21 @@ class Computation:
                         return True
         return False
 
+    def is_weight(self, name: ast.Name) -> bool:
+        """True for `w = model.weight`: what is read of it changes with the step."""
+        return any(
+            binding.value is not None
+            and not isinstance(binding.value, ast.Name)
+            and self.is_data(binding.value)
+            and any(
+                isinstance(part, ast.Attribute)
+                and is_model(self.flow, part.value)
+                and not (isinstance(part.value, ast.Name) and self.names.owner_class(part.value))
+                for part in ast.walk(binding.value)
+            )
+            for binding in self.names.lookup(name)
+        )
+
     def is_move(self, statement: ast.stmt) -> bool:
         """`x, y = x.to(device), y.to(device)`: brings data to the device, and does nothing else."""
         if isinstance(statement, ast.If):  # if cuda: x = x.cuda()
@@ -286,6 +359,15 @@ class Computation:
             and all(isinstance(t, ast.Name | ast.Tuple) for t in statement.targets)
             and self.is_data(statement.value)
             and not isinstance(statement.value, _COMPUTED)
+        )
+
+    def _is_torchs(self, node: ast.expr) -> bool:
+        """True for an object of torch's, as a distribution is."""
+        values = [binding.value for binding in self._bindings(node)]
+        return bool(values) and all(
+            isinstance(value, ast.Call)
+            and (self.names.qualified(value.func) or "").startswith("torch.distributions.")
+            for value in values
         )
 
     def _is_module(self, node: ast.expr) -> bool:

@@ -59,7 +59,7 @@ def _closure(code: Computation, argument: ast.expr) -> Step:
             if obstacle or changed:
                 raise NotMovable(obstacle or f"its closure keeps a value in {changed[0]}")
             if any(map(trains, body)) and isinstance(closure.body[-1], ast.Return):
-                return Step(body, body[0], closure, [], [], [], [], [], [], "", closure)
+                return Step(body, body[0], closure, [], [], [], [], [], [], [], "", closure)
     raise NotMovable("the optimizer's step has a closure that is not known")
 
 

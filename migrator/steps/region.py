@@ -23,6 +23,14 @@ class Role(Enum):
     BRINGS = auto()  # data that the CPU draws: comes in front
 
 
+@dataclass(frozen=True)
+class Lifted:
+    """A `with` without the statements of it that read."""
+
+    rest: ast.With
+    reads: Sequence[ast.stmt]
+
+
 @dataclass
 class Region:
     """The statements between two obstacles, from the top."""
@@ -30,12 +38,13 @@ class Region:
     statements: Sequence[ast.stmt]
     roles: Sequence[Role]
     why: str  # what is in the way above
+    lifted: dict[ast.stmt, Lifted]  # what is read inside of a `with` comes behind, too
 
     def of(self, *roles: Role) -> list[ast.stmt]:
         return [s for s, r in zip(self.statements, self.roles, strict=True) if r in roles]
 
     def below(self, start: int) -> Region:
-        return Region(self.statements[start:], self.roles[start:], self.why)
+        return Region(self.statements[start:], self.roles[start:], self.why, self.lifted)
 
 
 def region_of(code: Computation, at: ast.stmt) -> Region:
@@ -51,13 +60,40 @@ def region_of(code: Computation, at: ast.stmt) -> Region:
         last += 1
     statements = list(block[block.index(at) : last + 1])
     roles = [Role.STEPS, *(Role.MOVES for _ in statements[1:])]
+    lifted: dict[ast.stmt, Lifted] = {}
     for statement in reversed(block[: block.index(at)]):
         role, why = _role(code, statement, statements, roles)
+        if role is None and (without := _lift(code, statement, statements, roles)) is not None:
+            role, lifted[statement] = Role.MOVES, without
         if role is None:
-            return Region(statements, roles, why)
+            return Region(statements, roles, why, lifted)
         statements.insert(0, statement)
         roles.insert(0, role)
-    return Region(statements, roles, "")
+    return Region(statements, roles, "", lifted)
+
+
+def _lift(
+    code: Computation, statement: ast.stmt, below: list[ast.stmt], roles: list[Role]
+) -> Lifted | None:
+    """`with torch.no_grad(): seen += [ratio.mean().item()]` among computation."""
+    if not isinstance(statement, ast.With) or Role.READS in roles:
+        return None
+    inner: list[ast.stmt] = []
+    inner_roles: list[Role] = []
+    for part in reversed(statement.body):
+        role, _ = _role(code, part, [*inner, *below], [*inner_roles, *roles])
+        if role is Role.READS and not isinstance(part, ast.AugAssign):
+            return None
+        if role not in (Role.READS, Role.MOVES):
+            return None
+        inner.insert(0, part)
+        inner_roles.insert(0, role)
+    kept = [s for s, role in zip(inner, inner_roles, strict=True) if role is Role.MOVES]
+    found = [s for s, role in zip(inner, inner_roles, strict=True) if role is Role.READS]
+    if not kept or not found:
+        return None
+    rest = ast.copy_location(ast.With(statement.items, kept), statement)
+    return Lifted(rest, found) if not code.obstacle(rest) else None
 
 
 def _role(
@@ -69,7 +105,10 @@ def _role(
     stored, loaded = stored_names([statement]), set(loaded_names(statement))
     moving = [s for s, r in zip(below, roles, strict=True) if r not in (Role.READS, Role.BRINGS)]
     used_below = {name for s in moving for name in loaded_names(s)}
-    if _can_wait(code, statement) and not stored & (used_below | stored_names(moving)):
+    looks = _can_wait(code, statement) and not any(
+        code.is_weight(name) for name in _names(statement)
+    )
+    if looks and not stored & (used_below | stored_names(moving)):
         if not loaded & written_names(moving) and Role.BRINGS not in roles:
             return Role.READS, ""
     if not why:
@@ -94,6 +133,7 @@ _WAITING_METHODS = frozenset({
 })  # fmt: skip
 
 
+_LIBRARIES = ("math.", "numpy.", "time.")
 WAITING_FUNCTIONS = frozenset({"print", "float", "int", "bool", "str", "format"})
 
 
@@ -121,7 +161,7 @@ def _can_wait(code: Computation, statement: ast.stmt) -> bool:
                     return False
                 if not reading and dotted(function) not in WAITING_FUNCTIONS:
                     library = code.names.qualified(function) or ""
-                    if code.call_obstacle(node) and not library.startswith(("math.", "numpy.")):
+                    if code.call_obstacle(node) and not library.startswith(_LIBRARIES):
                         return False
             case ast.NamedExpr() | ast.Await() | ast.Yield() | ast.Lambda():
                 return False
@@ -129,6 +169,10 @@ def _can_wait(code: Computation, statement: ast.stmt) -> bool:
 
 
 TRAINERS = Kind.MODULE | Kind.OPTIMIZER | Kind.SCALER | Kind.SCHEDULER
+
+
+def _names(statement: ast.stmt) -> list[ast.Name]:
+    return [n for n in ast.walk(statement) if isinstance(n, ast.Name)]
 
 
 def _is_trained(code: Computation, node: ast.Name | ast.Attribute) -> bool:

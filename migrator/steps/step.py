@@ -29,6 +29,7 @@ class Step:
     results: Sequence[str]
     targets: Sequence[str]
     behind: Sequence[str]  # lines behind the call
+    lifted: Sequence[ast.stmt]  # parts of the statements that do not move: they come behind, too
     edits: Sequence[Edit]  # of the statements that move
     receiver: str  # whose step() it ends with, "" for several
     function: ast.FunctionDef | None = None  # it is the whole body of one: that is compiled

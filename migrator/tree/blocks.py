@@ -127,11 +127,20 @@ def insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.Flatten
 
 def call_of(edit: Hoist, moved: Sequence[Any]) -> list[Any]:
     """The call that stands where the statements of a function stood, and the lines behind it."""
-    call = f"{edit.name}({', '.join(edit.arguments)})"
-    text = f"{', '.join(edit.targets)} = {call}" if edit.targets else call
+    to = f"{', '.join(edit.targets)} = " if edit.targets else ""
+    text = _wrapped(f"{to}{edit.name}", edit.arguments)
     blanks = blank_above(moved)
     lines = [cst.parse_statement(line) for line in (text, *edit.behind)]
     return [lines[0].with_changes(leading_lines=blanks), *lines[1:]]
+
+
+def _wrapped(head: str, items: Sequence[str], tail: str = "") -> str:
+    """`head(items)`, on more lines where one would be too long."""
+    line = f"{head}({', '.join(items)}){tail}"
+    return line if len(line) <= _LONG else f"{head}(\n    {', '.join(items)}\n){tail}"
+
+
+_LONG = 84  # with the indentation that usual loops have
 
 
 def blank_above(moved: Sequence[Any]) -> list[cst.EmptyLine]:
@@ -150,8 +159,8 @@ def with_functions(functions: Sequence[tuple[Hoist, list[Any]]], statement: Any)
     parts = list(statement) if isinstance(statement, cst.FlattenSentinel) else [statement]
     made: list[Any] = []
     for edit, body in functions:
-        header = f"@{edit.decorator}\ndef {edit.name}({', '.join(edit.parameters)}):\n    pass\n"
-        function: Any = cst.parse_statement(header)
+        header = _wrapped(f"def {edit.name}", edit.parameters, ":")
+        function: Any = cst.parse_statement(f"@{edit.decorator}\n{header}\n    pass\n")
         if edit.results:
             body = [*body, cst.parse_statement(f"return {', '.join(edit.results)}")]
         block = settle(cst.IndentedBlock(body=body))

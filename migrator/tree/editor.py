@@ -68,6 +68,7 @@ class _Editor(cst.CSTTransformer):
         self.orphans: list[list[cst.EmptyLine]] = []  # comments of replaced code, by statement
         self.removed: set[int] = set()
         self.bodies: dict[Hoist, list[Any]] = {}  # statements that move, edited
+        self.lifted: dict[Hoist, list[Any]] = {}  # statements that come behind the call, edited
         self.calls: dict[Hoist, Any] = {}  # the calls that stand in their place
         self.made: set[Edit] = set()
 
@@ -90,6 +91,10 @@ class _Editor(cst.CSTTransformer):
             result = self._statement(original, result, self.orphans.pop())
             inserts = self.places.inserts.get(id(original))
             result = insert(inserts, original, result) if inserts else result
+            lifted = self.places.lifted.get(id(original))
+            if lifted is not None:
+                self.lifted.setdefault(lifted, []).append(result)
+                return left_over([])
             moving = self.places.hoisted.get(id(original))
             if moving is not None:
                 result = self._moved(moving, original, result)
@@ -105,7 +110,7 @@ class _Editor(cst.CSTTransformer):
             inserts = self.places.inserts.get(0, [])
             return result.with_changes(body=[s for e in inserts for s in statements(e.lines)])
         if isinstance(original, cst.IndentedBlock | cst.Module):
-            return settle(self._with_own_functions(original, result))
+            return settle(self._around_calls(result))
         if isinstance(original, cst.SimpleStatementSuite):
             body = self._remaining(original, result)
             return result.with_changes(body=body or [cst.Pass()])
@@ -196,13 +201,18 @@ class _Editor(cst.CSTTransformer):
         self.calls[edit] = made[0]
         return cst.FlattenSentinel(made)
 
-    def _with_own_functions(self, original: Any, block: Any) -> Any:
-        """Functions that stand directly in front of their call: their bodies are complete now."""
+    def _around_calls(self, block: Any) -> Any:
+        """What stands with a call in its block: its function, if that is there, and what is read.
+
+        All of it is known now, at the end of the block.
+        """
         body = list(block.body)
-        for edit in [e for e in self.calls if e.anchor is e.node]:
-            call = self.calls[edit]
-            if call in body:
-                at = body.index(call)
+        for edit, call in self.calls.items():
+            if call not in body:
+                continue
+            at = body.index(call)
+            body[at + 1 + len(edit.behind) : at + 1 + len(edit.behind)] = self.lifted.get(edit, [])
+            if edit.anchor is edit.node:
                 body[at : at + 1] = list(with_functions([(edit, self.bodies[edit])], call))
         return block.with_changes(body=body) if len(body) > len(block.body) else block
 

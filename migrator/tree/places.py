@@ -113,6 +113,7 @@ class Places:
         self.edits: dict[int, Edit] = {}
         self.inserts: dict[int, list[Insert]] = {}  # by id of the top-level LibCST statement
         self.hoisted: dict[int, Hoist] = {}  # by id of each line that moves
+        self.lifted: dict[int, Hoist] = {}  # by id of each line that comes behind the call
         self.call_of: dict[Hoist, cst.CSTNode] = {}  # the line that its call takes the place of
         self.functions: dict[int, list[Hoist]] = {}  # by id of the line that they stand above
         self.wanted: list[int] = []  # offsets that the pass must reach
@@ -167,15 +168,18 @@ class Places:
 
     def _add_hoist(self, edit: Hoist) -> bool:
         lines = [self._line(statement) for statement in edit.statements]
+        lifted = [self._line(statement) for statement in edit.lifted]
         anchor = self._line(edit.anchor)
         if len({id(line) for line in lines}) < len(lines):
             return False
-        if any(isinstance(x, cst.SimpleStatementLine) and len(x.body) > 1 for x in lines):
+        simple = [x for x in (*lines, *lifted) if isinstance(x, cst.SimpleStatementLine)]
+        if any(len(line.body) > 1 for line in simple):
             return False
         self.functions.setdefault(id(anchor), []).append(edit)
         self.hoisted.update((id(line), edit) for line in lines)
         self.call_of[edit] = self._line(edit.node)
-        for line in (*lines, anchor):
+        self.lifted.update((id(line), edit) for line in lifted)
+        for line in (*lines, *lifted, anchor):
             start = self.span_of[id(line)][0]
             self.wanted.insert(bisect_left(self.wanted, start), start)
         return True
