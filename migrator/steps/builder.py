@@ -24,7 +24,6 @@ from migrator.steps.region import (
 )
 from migrator.steps.step import NotMovable, Step
 from migrator.steps.values import (
-    in_front,
     in_order,
     loaded_names,
     needed_names,
@@ -68,7 +67,7 @@ class Builder:
         self._check_backward(moved, assigned)
         self._check_changes(moved, surely)
         splits = self._split(moved)
-        carried = self._carried(parameters, assigned, call, loop)
+        carried = self._carried(parameters, assigned, moved, call, loop)
         results = self._results(moved, behind, surely, parameters, carried, call, loop, splits)
         taken = set(parameters) | assigned | set(needed)
         names_of_flags = list(new_names("update", len(flags), taken))
@@ -133,6 +132,11 @@ class Builder:
         if not behind:
             raise NotMovable(self.region.why or "it has no computation of its own")
         call = next((s for s in behind if not zeroes(s)), behind[0])
+        for read in self.region.of(Role.READS):
+            above = [s for s in kept if order.index(s) < order.index(read)]
+            if order.index(read) < order.index(call):
+                if set(loaded_names(read)) & written_names(above):
+                    raise NotMovable(self.code.obstacle(read) or "a value is read on the way")
         self._check_order(kept, order)
         return kept, call
 
@@ -235,7 +239,7 @@ class Builder:
         names, why = self.code.names, self.region.why
         counters = counter_names(names, loop, around)
         graphs = with_graph(self.code, around, moved)
-        known = surely_known(names, call)
+        known = surely_known(names, call, moved)
         for name in parameters:
             if name in counters:
                 raise NotMovable(f"it uses {name}, which counts: a program for each value")
@@ -246,17 +250,22 @@ class Builder:
                     why or f"{name} is computed outside of it (line {graphs[name]}), and its "
                     "gradient would be lost"
                 )  # fmt: skip
-        for name in self._carried(parameters, assigned, call, loop):
+        for name in self._carried(parameters, assigned, moved, call, loop):
             if not self._is_detached_first(name, moved):
                 raise NotMovable(f"{name} goes from one round to the next")
 
     def _carried(
-        self, parameters: list[str], assigned: set[str], call: ast.stmt, loop: ast.stmt | None
+        self,
+        parameters: list[str],
+        assigned: set[str],
+        moved: list[ast.stmt],
+        call: ast.stmt,
+        loop: ast.stmt | None,
     ) -> list[str]:
         """What a step hands to itself in the next round."""
         if loop is None:
             return []
-        fresh = stored_names(in_front(self.code.names, call, loop))
+        fresh = surely_known(self.code.names, call, moved, within=loop)
         return [name for name in parameters if name in assigned - fresh]
 
     def _is_detached_first(self, name: str, moved: list[ast.stmt]) -> bool:

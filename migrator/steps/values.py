@@ -96,15 +96,21 @@ def needed_names(statements: Iterable[ast.stmt], known: set[str]) -> tuple[list[
     return list(needed), known
 
 
-def surely_known(names: Names, at: ast.stmt) -> set[str]:
-    """Names that have a value in front of a statement, whatever happened."""
+def surely_known(
+    names: Names, at: ast.stmt, moved: Sequence[ast.stmt] = (), within: ast.stmt | None = None
+) -> set[str]:
+    """Names that have a value in front of a statement, whatever happened; `moved` are not there.
+
+    With `within`, a loop: those that got it in the same round.
+    """
     known: set[str] = set()
     statement: ast.stmt = at
     while True:
         parent = names.parents.get(statement)
         block = block_of(names, statement)
-        known |= needed_names(block[: block.index(statement)], set())[1]
-        for other in block[: block.index(statement)]:
+        before = [s for s in block[: block.index(statement)] if s not in moved]
+        known |= needed_names(before, set())[1]
+        for other in before:
             if isinstance(other, ast.Try):
                 known |= _after_try(other)
             elif isinstance(other, ast.FunctionDef | ast.ClassDef):
@@ -118,7 +124,7 @@ def surely_known(names: Names, at: ast.stmt) -> set[str]:
                 return known | set(names.scopes[parent].bindings) & {
                     a.arg for a in ast.walk(parent.args) if isinstance(a, ast.arg)
                 }
-        if not isinstance(parent, ast.stmt):
+        if not isinstance(parent, ast.stmt) or parent is within:
             return known
         statement = parent
 
@@ -133,30 +139,6 @@ def _after_try(statement: ast.Try) -> set[str]:
     return after | needed_names(statement.finalbody, set())[1]
 
 
-def in_front(names: Names, call: ast.stmt, loop: ast.stmt) -> list[ast.AST]:
-    """What gives names a new value in each round before the step."""
-    found: list[ast.AST] = []
-    statement: ast.AST = call
-    while statement is not loop:
-        block = block_of(names, statement)  # type: ignore[arg-type]
-        found += block[: block.index(statement)]  # type: ignore[arg-type]
-        statement = names.parents[statement]
-        if isinstance(statement, ast.For):
-            found.append(statement.target)
-    return found
-
-
-def _is_new(names: Names, use: ast.Name, loop: ast.stmt) -> bool:
-    """True where a name surely got a new value in the same round."""
-    statement: ast.AST = names.statement(use) or use
-    while statement is not loop:
-        block = block_of(names, statement)  # type: ignore[arg-type]
-        if use.id in needed_names(block[: block.index(statement)], set())[1]:  # type: ignore[arg-type]
-            return True
-        statement = names.parents[statement]
-    return False
-
-
 def reads_later(
     names: Names, name: str, call: ast.stmt, loop: ast.stmt | None, moved: Sequence[ast.stmt]
 ) -> list[ast.Name]:
@@ -164,7 +146,7 @@ def reads_later(
     last = max(node.end_lineno or 0 for node in moved)
     inside = {id(node) for statement in moved for node in ast.walk(statement)}
     scope = names.scope_of(call)
-    reads = [n for n in names.uses(name, scope) if id(n) not in inside]
+    reads = [n for n in [*names.uses(name, scope), *_added_to(names, name)] if id(n) not in inside]
     first = position(call)
     later = [n for n in reads if position(n) > first]
     targets = stored_names([loop.target]) if isinstance(loop, ast.For) else set()
@@ -175,7 +157,7 @@ def reads_later(
         and loop in names.ancestors(n)
         and position(n) <= first
         and name not in targets
-        and not _is_new(names, n, loop)
+        and name not in surely_known(names, names.statement(n) or call, moved, loop)
     ]  # in the next round
     if ahead:
         return ahead + later
@@ -184,6 +166,13 @@ def reads_later(
             if id(store) not in inside and position(store) > (last, 0):
                 later = [use for use in later if not _hides(names, store, use, call)]
     return later
+
+
+def _added_to(names: Names, name: str) -> list[ast.Name]:
+    """Where `+=` reads a name."""
+    stores = names.by_id.get(name, ())
+    return [n for n in stores if isinstance(names.parents.get(n), ast.AugAssign)
+            and isinstance(n.ctx, ast.Store)]  # fmt: skip
 
 
 def _hides(names: Names, store: ast.Name, use: ast.Name, call: ast.stmt) -> bool:
