@@ -1,15 +1,15 @@
 """Run a migrated app on its target and compare its numbers with those of the original.
 
-from migrator.verify import verify_app
+from migrator.verify import verify_app, verify_script
 """
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["VerifyResult", "verify_app"]
+__all__ = ["VerifyResult", "verify_app", "verify_script"]
 
 if TYPE_CHECKING:
     from .result import VerifyResult
-    from .verification import verify_app
+    from .verification import verify_app, verify_script
 
 
 def __getattr__(name: str) -> Any:

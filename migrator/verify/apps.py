@@ -25,7 +25,7 @@ class App:
     folder: Path
     entry: str
     args: list[str]
-    outputs: Path
+    outputs: Path | None  # None: nothing to compare with
     times: Path | None
     tolerances: dict[str, Tolerance]  # by output, for one target
     timeout: float  # seconds, where the user names none

@@ -9,6 +9,8 @@ import click
 
 from migrator.targets import targets
 
+from .tpu import TOPOLOGIES
+
 if TYPE_CHECKING:
     from .result import VerifyResult
 
@@ -16,7 +18,8 @@ _WIDTH = 140  # of what goes to a file or a pipe: the table folds below
 
 
 @click.command("verify")
-@click.argument("app", required=False)
+@click.argument("app", required=False, metavar="[APP|SCRIPT.py]")
+@click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]")
 @click.option("--all", "all_apps", is_flag=True, help="Verify every app of the checkout.")
 @click.option(
     "--target",
@@ -25,6 +28,11 @@ _WIDTH = 140  # of what goes to a file or a pipe: the table folds below
     default="torchax",
     show_default=True,
     help="What to run on; all: one after the other.",
+)
+@click.option(
+    "--compile-for",
+    type=click.Choice(list(TOPOLOGIES)),
+    help="Also compile the programs by the real TPU compiler: memory, FLOPs, collectives.",
 )
 @click.option("--diff", is_flag=True, help="Show the edits that the migration makes.")
 @click.option("--portable", is_flag=True, help="Migrate with --portable.")
@@ -49,8 +57,10 @@ _WIDTH = 140  # of what goes to a file or a pipe: the table folds below
 )
 def verify_command(
     app: str | None,
+    arguments: tuple[str, ...],
     all_apps: bool,
     chosen: str,
+    compile_for: str | None,
     diff: bool,
     portable: bool,
     python: Path | None,
@@ -61,39 +71,52 @@ def verify_command(
 ) -> None:
     """Migrate APP, run it on its target and compare its numbers with its golden.
 
-    APP is the name of a folder of reference_apps. Exit code 0: everything passed and something was
-    compared; 1: numbers differ or the script failed; 2: wrong usage or no environment.
+    APP is the name of a folder of reference_apps. With --compile-for, a script of yours will do,
+    too: it is migrated and run (a migrated copy of the current folder, some minutes at most), and
+    the programs that it compiles are compiled for the TPU; no numbers are compared. Exit code 0:
+    everything passed; 1: numbers differ, the script failed, or a program does not compile for the
+    TPU; 2: wrong usage or no environment.
     """
     from rich.console import Console
 
-    from . import verify_app
+    from . import verify_app, verify_script
     from .apps import app_names
     from .errors import VerifyError
     from .table import show
 
     if bool(app) == all_apps:
         raise click.UsageError("name one APP, or give --all")
+    is_script = app is not None and app.endswith(".py")
+    if is_script and not compile_for:
+        raise click.UsageError("a script has no golden to compare with: give --compile-for, too")
+    if arguments and not is_script:
+        raise click.UsageError(f"arguments ({arguments[0]} …) go with a SCRIPT.py, not with an app")
+    if compile_for and chosen != "torchax":
+        raise click.UsageError("--compile-for needs --target torchax")
     console = Console(stderr=as_json)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(stderr=as_json, width=_WIDTH)
     try:
-        names = app_names() if all_apps else [str(app)]
+        names = app_names() if all_apps else [str(app)]  # or one script
     except VerifyError as error:
         raise click.UsageError(str(error)) from error
     results: list[VerifyResult] = []
     on = list(targets()) if chosen == "all" else [chosen]
     for name, target in product(names, on):
-        result = verify_app(
-            name,
-            target,
-            diff=diff,
-            portable=portable,
-            python=python,
-            install=install,
-            timeout=timeout,
-            keep=keep,
-            console=console,
-        )
+        how = {
+            "diff": diff,
+            "portable": portable,
+            "python": python,
+            "install": install,
+            "timeout": timeout,
+            "keep": keep,
+            "console": console,
+            "compile_for": compile_for,
+        }
+        if is_script:
+            result = verify_script(Path(name), arguments, target, **how)
+        else:
+            result = verify_app(name, target, **how)
         results.append(result)
         if not as_json:
             show(result, console if result.error is None else Console(stderr=True))

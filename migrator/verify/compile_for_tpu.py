@@ -1,9 +1,9 @@
 """Compiles dumped StableHLO programs by the real TPU compiler, for a TPU that is not there.
 
 Runs inside torchax's interpreter (needs jax and libtpu), so it is self-contained. Arguments: a
-time budget in seconds, then the programs. Prints one JSON line: ``compiled`` (how many),
-``offenders`` (products of the TPU programs below the highest precision), ``error``. Nothing runs
-on a TPU.
+topology, a time budget in seconds, then the programs, which are compiled for one device each.
+Prints one JSON line: ``programs`` (what is known of each that was tried, in order) and ``error``
+(why not all were). Nothing runs on a TPU.
 """
 
 import json
@@ -11,47 +11,66 @@ import os
 import re
 import sys
 import threading
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-TOPOLOGY = "v6e:2x4"
 _PRODUCT = re.compile(r"= (\S+) (dot|convolution)\(.*")
+# An asynchronous one is counted by its start.
+_COLLECTIVE = re.compile(
+    r"= .*\b(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?\("
+)
 
 
 def main() -> None:
     os.environ.update(TPU_SKIP_MDS_QUERY="1", JAX_PLATFORMS="cpu", TPU_LOG_DIR="disabled")
-    answer: dict[str, Any] = {"compiled": 0, "offenders": [], "error": None}
+    topology, seconds, *names = sys.argv[1:]
+    answer: dict[str, Any] = {"programs": [], "error": None}
 
     def give_up() -> None:
         print("\n" + json.dumps({**answer, "error": "the time budget was spent"}), flush=True)
         os._exit(0)  # the compiler can take minutes for one program, and cannot be interrupted
 
-    budget = threading.Timer(float(sys.argv[1]), give_up)
+    budget = threading.Timer(float(seconds), give_up)
     budget.daemon = True
     budget.start()
     try:
-        for name in sys.argv[2:]:
-            answer["offenders"] += _below_highest(_compile(Path(name)), Path(name).name)
-            answer["compiled"] += 1
-    except Exception as error:  # jax's internals: whatever they raise is said, never swallowed
-        first = (str(error).strip().splitlines() or [""])[0]
-        answer["error"] = f"{type(error).__name__}: {first[:200]}"
+        device = import_module("jax.experimental.topologies").get_topology_desc(topology, "tpu")
+        for name in names:
+            answer["programs"].append(_facts(Path(name), device.devices[0]))
+    except Exception as error:  # no libtpu, another jax: whatever is raised is said
+        answer["error"] = _first_line(error)
     budget.cancel()
     print("\n" + json.dumps(answer))
 
 
-def _compile(program: Path) -> str:
-    """The optimised TPU program's text."""
+def _first_line(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first[:300]}"
+
+
+def _facts(program: Path, device: Any) -> dict[str, Any]:
+    """What the compiler says of one program; ``error`` where it refuses it."""
+    start = time.monotonic()
+    facts: dict[str, Any] = {"file": program.name, "error": None}
+    try:
+        compiled = _compile(program, device)
+        facts |= _memory(compiled) | _cost(compiled) | _seen(compiled)
+    except Exception as error:  # mostly what does not fit into the memory of a TPU
+        facts["error"] = _first_line(error)
+    return {**facts, "seconds": time.monotonic() - start}
+
+
+def _compile(program: Path, device: Any) -> Any:
+    """The program's executable for ``device``."""
     # By name, since most of it is jax's own (hence the pinned version), and has no types.
     numpy = import_module("numpy")
     compiler = import_module("jax._src.compiler")
     mlir = import_module("jax._src.interpreters.mlir")
     ir = import_module("jax._src.lib.mlir").ir
-    topologies = import_module("jax.experimental.topologies")
     device_list = import_module("jaxlib._jax").DeviceList
 
-    device = topologies.get_topology_desc(TOPOLOGY, "tpu").devices[0]
     with mlir.make_ir_context():
         module = ir.Module.parse(program.read_text(encoding="utf-8"))
         options = compiler.get_compile_options(
@@ -60,16 +79,36 @@ def _compile(program: Path) -> str:
             device_assignment=numpy.array([[device.id]]),
             backend=device.client,
         )
-        compiled = device.client.compile(module, device_list((device,)), options)
-    return str(compiled.hlo_modules()[0].to_string())
+        return device.client.compile(module, device_list((device,)), options)
 
 
-def _below_highest(text: str, name: str) -> list[str]:
-    return [
-        f"{found[2]} to {found[1].partition('{')[0]} in {name} compiled for {TOPOLOGY}"
+def _memory(compiled: Any) -> dict[str, int]:
+    """Bytes; ``in_place`` are those of the outputs that lie where arguments were."""
+    stats = compiled.get_compiled_memory_stats()
+    parts = {
+        "arguments": stats.argument_size_in_bytes,
+        "outputs": stats.output_size_in_bytes,
+        "temporaries": stats.temp_size_in_bytes,
+        "code": stats.generated_code_size_in_bytes,
+    }
+    in_place = stats.alias_size_in_bytes
+    return {**parts, "in_place": in_place, "hbm": sum(parts.values()) - in_place}
+
+
+def _cost(compiled: Any) -> dict[str, float]:
+    cost = compiled.cost_analysis()
+    return {"flops": cost.get("flops", 0.0), "accessed": cost.get("bytes accessed", 0.0)}
+
+
+def _seen(compiled: Any) -> dict[str, Any]:
+    """What the optimised program's text shows: products below the highest, collectives."""
+    text = "\n".join(str(module.to_string()) for module in compiled.hlo_modules())
+    below = [
+        f"{found[2]} to {found[1].partition('{')[0]}"
         for found in _PRODUCT.finditer(text)
         if "operand_precision={highest,highest}" not in found[0]
     ]
+    return {"below": below, "collectives": len(_COLLECTIVE.findall(text))}
 
 
 if __name__ == "__main__":

@@ -8,12 +8,9 @@ optimisations (XLA_FLAGS). "Product" means dot or convolution here.
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from .errors import VerifyError
 
 _STABLEHLO = re.compile(r'"?stablehlo\.(dot_general|dot|convolution)\b"?')
 _STABLEHLO_TYPES = re.compile(r":\s*\(tensor<(.+?)>, tensor<(.+?)>\) -> tensor<(.+?)>")
@@ -134,38 +131,3 @@ def _in_hlo(text: str, name: str) -> Iterator[Product]:
         float32 = any(dtype in _HLO_FLOAT32 for dtype in dtypes)
         highest = "operand_precision={highest,highest}" in rest
         yield Product(name, operation, result.partition("{")[0], float32, highest)
-
-
-def compilable(dump_dir: Path) -> list[Path]:
-    """torchax programs whose products are all float32, one of each text, the smallest first.
-
-    With other dtypes in one program, the compiled text could not be judged.
-    """
-    unique: dict[str, Path] = {}
-    for program in sorted(dump_dir.glob("**/*_compile.mlir")):
-        products = products_of(program)
-        if products and all(product.is_float32 for product in products):
-            text = program.read_text(encoding="utf-8", errors="replace")
-            unique.setdefault(re.sub(r"loc\(.*?\)|#loc.*", "", text), program)
-    return sorted(unique.values(), key=lambda program: program.stat().st_size)
-
-
-def compile_for_tpu(
-    report: PrecisionReport, programs: list[Path], ask: Callable[[list[Path]], dict[str, Any]]
-) -> PrecisionReport:
-    """``report`` with what the TPU compiler made of ``programs``, asked through ``ask``.
-
-    A compiler that is not there is a note; a product it was left to lower is an offender.
-    """
-    try:
-        answer = ask(programs)
-    except VerifyError as error:
-        return replace(report, note=f"not compiled for a TPU: {error}")
-    return replace(
-        report,
-        offenders=[*report.offenders, *answer["offenders"]],
-        compiled_for="a TPU v6e" if answer["compiled"] else None,
-        compiled=answer["compiled"],
-        compilable=len(programs),
-        note=f"TPU compiler: {answer['error']}" if answer["error"] else None,
-    )

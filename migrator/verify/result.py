@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from .precision import PrecisionReport
+from .tpu import TpuReport
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,10 @@ class VerifyResult:
     problems: list[str] = field(default_factory=list)
     outputs: list[OutputResult] = field(default_factory=list)
     times: list[StepTime] = field(default_factory=list)
-    golden_device: str | None = None
+    golden_device: str | None = None  # None: a script without a golden
     seconds: float | None = None  # the whole run of the migrated script
     precision: PrecisionReport | None = None
+    tpu: TpuReport | None = None  # programs compiled for a TPU, where that was asked for
     compiled: str | None = None  # programs and steps, as the runtime counted them
     log_tail: str | None = None  # of a script that failed
     kept: Path | None = None
@@ -89,13 +91,14 @@ class VerifyResult:
         return (
             self.error is None
             and not self.problems
-            and self.compared > 0
+            and (self.compared > 0 or self.golden_device is None)
             and all(output.passed for output in self.outputs)
         )
 
     @property
     def exit_code(self) -> int:
-        """0 all passed and something was compared; 1 not so; 2 nothing could be verified."""
+        """0 all passed, and something was compared if there is a golden; 1 not so; 2 nothing
+        could be verified."""
         if self.error is not None:
             return 2
         return 0 if self.passed else 1

@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .result import OutputResult, VerifyResult
+from .tpu import HBM, Compiled, TpuReport, mib, precision_of
 
 
 def show(result: VerifyResult, console: Console) -> None:
@@ -25,6 +26,8 @@ def show(result: VerifyResult, console: Console) -> None:
         style = "" if result.precision.passed else "red"
         for line in result.precision.lines():
             console.print(Text(line, style=style), soft_wrap=True)
+    if result.tpu is not None:
+        _show_tpu(result.tpu, console)
     if result.compiled is not None:
         console.print(Text(result.compiled), soft_wrap=True)
     if result.log_tail:
@@ -36,9 +39,44 @@ def show(result: VerifyResult, console: Console) -> None:
     console.print(Text(verdict(result), style=style), soft_wrap=True)
 
 
+def _show_tpu(report: TpuReport, console: Console) -> None:
+    console.print(Text(report.label), soft_wrap=True)
+    steps = [step for step in report.steps if not step.error]
+    if steps:
+        console.print(_tpu_steps(steps))
+    for line in report.lines():
+        console.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def _tpu_steps(steps: list[Compiled]) -> Table:
+    caption = (
+        "HBM in MiB: arguments + outputs - outputs in place of arguments + temporary + code; "
+        f"a chip has {HBM // 2**20:,}"
+    )
+    table = Table(caption=caption, caption_justify="left")
+    table.add_column("step", overflow="fold", min_width=8)
+    parts = ("arguments", "outputs", "in place", "temporary", "code")
+    for heading in ("HBM", *parts, "GFLOP", "GB accessed", "collectives"):
+        table.add_column(heading, justify="right")
+    table.add_column("float32 products", no_wrap=True)
+    for step in steps:
+        sizes = (step.hbm, step.arguments, step.outputs, step.in_place, step.temporaries, step.code)
+        table.add_row(
+            escape(step.name),
+            *map(mib, sizes),
+            f"{step.flops / 1e9:,.3g}",
+            f"{step.accessed / 1e9:,.3g}",
+            str(step.collectives),
+            precision_of([step]),
+        )
+    return table
+
+
 def verdict(result: VerifyResult) -> str:
     """One line that says no more than what was done."""
     what = f"{result.app} on the {result.device}"
+    if result.passed and result.golden_device is None:
+        return f"DONE: {what}: it was run and compiled; no numbers were compared"
     if result.passed:
         return f"PASS: {what}: {_agree(result.compared)} with the golden"
     failed = sum(not output.passed for output in result.outputs)

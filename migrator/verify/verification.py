@@ -1,16 +1,19 @@
-"""Migrates an app, runs it on its target, compares its numbers with the golden."""
+"""Migrates an app, runs it on its target, compares its numbers with the golden.
+
+A script without a golden is migrated and run, and its programs are compiled for a TPU.
+"""
 
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import environments, interpreters, precision
+from . import environments, interpreters, precision, tpu
 from .apps import App, Golden, find_app, load_golden, read_steps, source_digest
 from .device import Device, device_for
 from .errors import VerifyError
@@ -27,41 +30,95 @@ Migration = Callable[[Path, str, Path], list[str]]
 
 _COMPARE_SECONDS = 600.0
 _COMPILE_SECONDS = 60.0  # budget for compiling dumped programs for a TPU that is not there
+_COMPILE_ALL_SECONDS = 900.0  # the same, where the user asks for it by --compile-for
+_SCRIPT_SECONDS = 600.0  # for a script of anybody's, which may train for days
+_COPIED_BYTES = 2 * 2**30  # the largest folder of a script that is copied
 
 
-def verify_app(
-    name: str,
-    target: str,
-    *,
-    python: Path | None = None,
-    install: bool = False,
-    timeout: float | None = None,
-    keep: Path | None = None,
-    console: "Console | None" = None,
-    diff: bool = False,
-    portable: bool = False,
-    migrate: Migration | None = None,
-) -> VerifyResult:
-    """Verify the app ``name`` of the checkout on ``target``; never raises VerifyError.
+@dataclass(frozen=True)
+class Options:
+    """How to verify.
 
     ``python``: the interpreter to use, else one is found, and made where ``install`` says so (or
-    the user, asked on a terminal). ``timeout``: seconds for the migrated script, else
-    those of app.toml. ``keep``: a folder
-    in which all that was made is kept. ``console`` shows progress, questions and what the migration
-    did; with ``diff`` all of its edits. ``portable``: migrate with --portable, and have the program
-    choose the target.
+    the user, asked on a terminal). ``timeout``: seconds for the migrated script, else the app's
+    own. ``keep``: a folder in which all that was made is kept. ``console`` shows progress,
+    questions and what the migration did; with ``diff`` all of its edits. ``portable``: migrate with
+    --portable, and have the program choose the target. ``compile_for``: compile all programs with
+    products for this TPU, too. ``migrate``: another migration than tpu-migrate's.
     """
+
+    python: Path | None = None
+    install: bool = False
+    timeout: float | None = None
+    keep: Path | None = None
+    console: "Console | None" = None
+    diff: bool = False
+    portable: bool = False
+    compile_for: str | None = None
+    migrate: Migration | None = None
+
+
+def verify_app(name: str, target: str, **how: Any) -> VerifyResult:
+    """Verify the app ``name`` of the checkout on ``target``; never raises VerifyError.
+
+    ``how``: see Options.
+    """
+    options = Options(**how)
     try:
         app = find_app(name, target)
-        golden = load_golden(app)
-        interpreter = _interpreter(target, python, install, console, name)
-        with _workplace(keep, f"{app.name}-{target}") as folder:
-            work = _Work(app, golden, interpreter, folder, console)
-            migration = migrate or partial(_migrate, console=console, diff=diff, portable=portable)
-            result = work.verify(timeout or app.timeout, migration)
-            return replace(result, kept=folder if keep else None)
+        return _verify(app, load_golden(app), target, options)
     except VerifyError as error:
-        return VerifyResult(app=name, target=target, error=str(error), python=python)
+        return VerifyResult(app=name, target=target, error=str(error), python=options.python)
+
+
+def verify_script(script: Path, args: Sequence[str], target: str, **how: Any) -> VerifyResult:
+    """Migrate and run the script of somebody, and compile its programs for a TPU.
+
+    It runs in a migrated copy of the current folder, or of its own where it lies elsewhere; stopped
+    after some minutes, since its steps are compiled at the beginning. Never raises VerifyError.
+    """
+    options = Options(**how)
+    try:
+        app = _as_app(script, args, options.keep)
+        return _verify(app, None, target, options)
+    except VerifyError as error:
+        return VerifyResult(str(script), target, error=str(error), python=options.python)
+
+
+def _as_app(script: Path, args: Sequence[str], keep: Path | None) -> App:
+    file = script.absolute()
+    if not file.is_file():
+        raise VerifyError("no such file")
+    folder = Path.cwd() if Path.cwd() in file.parents else file.parent
+    if keep is not None and folder in (keep.absolute(), *keep.absolute().parents):
+        raise VerifyError(f"--keep {keep} lies inside the folder that is copied: choose another")
+    size = 0
+    for path in folder.rglob("*"):
+        size += path.lstat().st_size if ".git" not in path.parts else 0
+        if size > _COPIED_BYTES:
+            raise VerifyError(
+                f"{folder} is copied to be migrated, and holds more than "
+                f"{_COPIED_BYTES // 2**30} GiB: start from a smaller folder"
+            )
+    return App(
+        name=script.stem,
+        folder=folder,
+        entry=str(file.relative_to(folder)),
+        args=list(args),
+        outputs=None,
+        times=None,
+        tolerances={},
+        timeout=_SCRIPT_SECONDS,
+        precision="the script's own",
+    )
+
+
+def _verify(app: App, golden: Golden | None, target: str, options: Options) -> VerifyResult:
+    interpreter = _interpreter(target, options.python, options.install, options.console, app.name)
+    with _workplace(options.keep, f"{app.name}-{target}") as folder:
+        work = _Work(app, golden, interpreter, folder, options)
+        result = work.verify(options.timeout or app.timeout)
+        return replace(result, kept=folder if options.keep else None)
 
 
 def _migrate(
@@ -140,25 +197,23 @@ class _Work:
     def __init__(
         self,
         app: App,
-        golden: Golden,
+        golden: Golden | None,
         interpreter: Interpreter,
         folder: Path,
-        console: "Console | None",
+        options: Options,
     ) -> None:
         self.app = app
         self.golden = golden
         self.interpreter = interpreter
         self.folder = folder
-        self.console = console
+        self.options = options
+        self.console = options.console
         self.copy = folder / "migrated"
         self.programs = folder / "programs"
         self.report = folder / "report.json"
 
-    def verify(self, timeout: float, migrate: Migration) -> VerifyResult:
-        with _status(self.console, f"migrating {self.app.name}"):
-            errors = migrate(self.app.folder, self.interpreter.target, self.copy)
-        if errors:
-            raise VerifyError("\n".join([f"{self.app.name} could not be migrated:", *errors]))
+    def verify(self, timeout: float) -> VerifyResult:
+        self._migrate()
         device = device_for(self.interpreter.target)
         done = self._run(device, timeout)
         result = VerifyResult(
@@ -168,17 +223,29 @@ class _Work:
             python=self.interpreter.python,
             versions=self.interpreter.versions,
             notes=[*self.interpreter.notes, *self._stale()],
-            golden_device=self.golden.device,
+            golden_device=self.golden.device if self.golden else None,
             seconds=done.seconds,
         )
+        if self.golden is None:
+            return self._judge_script(result, done)
         if failure := done.failure():
             return replace(
                 result, problems=[f"the migrated script {failure}"], log_tail=done.tail()
             )
-        return self._judge(result, device, done)
+        return self._judge(result, device, done, self.golden)
+
+    def _migrate(self) -> None:
+        how = self.options
+        migrate = how.migrate or partial(
+            _migrate, console=self.console, diff=how.diff, portable=how.portable
+        )
+        with _status(self.console, f"migrating {self.app.name}"):
+            errors = migrate(self.app.folder, self.interpreter.target, self.copy)
+        if errors:
+            raise VerifyError("\n".join([f"{self.app.name} could not be migrated:", *errors]))
 
     def _stale(self) -> list[str]:
-        if self.golden.source in (None, source_digest(self.app.folder)):
+        if not self.golden or self.golden.source in (None, source_digest(self.app.folder)):
             return []
         return ["the app has changed since its golden was captured: python golden/capture.py"]
 
@@ -211,11 +278,12 @@ class _Work:
                 on_progress=progress,
             )
 
-    def _judge(self, result: VerifyResult, device: Device, done: Run) -> VerifyResult:
-        outputs, problems = self._compare()
-        report = None
+    def _judge(
+        self, result: VerifyResult, device: Device, done: Run, golden: Golden
+    ) -> VerifyResult:
+        outputs, problems = self._compare(golden)
+        report, found = self._programs()
         if self.app.precision == "highest":
-            report = self._precision()
             if report.offenders:
                 problems.append("float32 is not kept: products below the highest precision")
             elif not report.programs and not device.is_tpu:
@@ -223,14 +291,36 @@ class _Work:
         return replace(
             result,
             outputs=outputs,
-            problems=problems,
-            times=self._times(),
-            precision=report,
+            problems=[*problems, *(found.problems() if found else [])],
+            times=self._times(golden),
+            precision=report if self.app.precision == "highest" else None,
+            tpu=found,
             compiled=self._compiled(),
             log_tail=None if outputs else done.tail(),
         )
 
-    def _compare(self) -> tuple[list[OutputResult], list[str]]:
+    def _judge_script(self, result: VerifyResult, done: Run) -> VerifyResult:
+        """What a script without a golden compiled, also where it was stopped or failed."""
+        report, found = self._programs()
+        failure, problems, notes = done.failure(), [], [*result.notes]
+        if failure and done.returncode is None:
+            notes.append(f"the migrated script was {failure}; what it compiled until then is shown")
+        elif failure:
+            problems.append(f"the migrated script {failure}")
+        if not report.programs:
+            problems.append(f"no program was compiled: the script did not use {result.target}")
+        return replace(
+            result,
+            notes=notes,
+            problems=[*problems, *(found.problems() if found else [])],
+            precision=report,
+            tpu=found,
+            compiled=self._compiled(),
+            log_tail=done.tail() if problems else None,
+        )
+
+    def _compare(self, golden: Golden) -> tuple[list[OutputResult], list[str]]:
+        assert self.app.outputs is not None
         outputs = self.copy / self.app.outputs
         if not outputs.is_file():
             return [], [f"the migrated script wrote no {self.app.outputs}"]
@@ -239,7 +329,7 @@ class _Work:
         spec.write_text(
             json.dumps(
                 {
-                    "golden": str(self.golden.outputs),
+                    "golden": str(golden.outputs),
                     "outputs": str(outputs),
                     "tolerances": tolerances,
                 }
@@ -267,29 +357,38 @@ class _Work:
         except (OSError, ValueError, KeyError):
             return None
 
-    def _precision(self) -> precision.PrecisionReport:
-        report = precision.check(self.programs)
-        programs = precision.compilable(self.programs)
-        if not programs or report.offenders:
-            return report
-        return precision.compile_for_tpu(report, programs, self._ask_compiler)
+    def _programs(self) -> tuple[precision.PrecisionReport, tpu.TpuReport | None]:
+        """The dumped programs: read, and compiled for a TPU; a report of that if it was wanted."""
+        report, wish = precision.check(self.programs), self.options.compile_for
+        programs = tpu.programs_of(self.programs)
+        if wish is None:  # a look at the precision, which what was not asked for fails already
+            programs = [program for program in programs if program.is_float32]
+            if not programs or report.offenders or self.app.precision != "highest":
+                return report, None
+        programs.sort(key=lambda program: wish is not None and not program.is_step)  # steps first
+        compiler = partial(self._ask_compiler, wish or tpu.DEFAULT)
+        found = tpu.compile_programs(programs, wish or tpu.DEFAULT, compiler)
+        return tpu.judge(report, found), found if wish else None
 
-    def _ask_compiler(self, programs: list[Path]) -> dict[str, Any]:
-        with _status(self.console, "compiling for a TPU that is not here"):
+    def _ask_compiler(self, compile_for: str, programs: list[Path]) -> dict[str, Any]:
+        seconds = _COMPILE_ALL_SECONDS if self.options.compile_for else _COMPILE_SECONDS
+        with _status(
+            self.console, f"compiling {len(programs)} programs for a TPU that is not here"
+        ):
             return ask(
                 self.interpreter.python,
                 "compile_for_tpu.py",
-                [str(_COMPILE_SECONDS), *map(str, programs)],
-                timeout=2 * _COMPILE_SECONDS,
+                [tpu.TOPOLOGIES[compile_for], str(seconds), *map(str, programs)],
+                timeout=2 * seconds,
                 cwd=self.folder,
             )
 
-    def _times(self) -> list[StepTime]:
+    def _times(self, golden: Golden) -> list[StepTime]:
         steps = read_steps(self.copy / self.app.times) if self.app.times else {}
         times = []
-        for name in {**steps, **self.golden.steps}:
+        for name in {**steps, **golden.steps}:
             first, later = steps.get(name, (None, None))
-            golden_first, golden_later = self.golden.steps.get(name, (None, None))
+            golden_first, golden_later = golden.steps.get(name, (None, None))
             times.append(StepTime(name, first, later, golden_first, golden_later))
         return times
 

@@ -4,14 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from migrator.verify.errors import VerifyError
-from migrator.verify.precision import (
-    PrecisionReport,
-    check,
-    collect,
-    compilable,
-    compile_for_tpu,
-)
+from migrator.verify.precision import PrecisionReport, check, collect
 
 # Lines as jax 0.10.2 and torch_xla 2.9.0 dump them.
 DOT = (
@@ -105,30 +98,3 @@ def test_settings_for_a_run(tmp_path: Path) -> None:
     env = collect({"XLA_FLAGS": "--a=1"}, tmp_path / "d", "torch_xla")
     assert env["XLA_FLAGS"].startswith("--a=1 --xla_dump_to=")
     assert collect({"A": "1"}, tmp_path / "d", "torchax")["JAX_DUMP_IR_TO"] == str(tmp_path / "d")
-
-
-def test_programs_to_compile_are_unique_and_float32(tmp_path: Path) -> None:
-    for number, dtype in enumerate(["f32", "f32", "bf16"]):
-        line = DOT.format("HIGHEST", dtype).replace("#l", f"#loc{number}")
-        (tmp_path / f"jax_ir000{number}_jit_f_compile.mlir").write_text(line)
-    (tmp_path / "jax_ir0007_jit_add_compile.mlir").write_text("stablehlo.add")
-    assert [path.name for path in compilable(tmp_path)] == ["jax_ir0000_jit_f_compile.mlir"]
-
-
-def test_what_the_tpu_compiler_lowered_is_an_offender(tmp_path: Path) -> None:
-    report = stablehlo(tmp_path, DOT.format("HIGHEST", "f32"))
-    answer = {"compiled": 1, "offenders": ["dot to f32[8,8]"], "error": None}
-    worse = compile_for_tpu(report, [tmp_path], lambda programs: answer)
-    assert not worse.passed
-    assert "1 of 1 programs with such products compiled for, not run on, a TPU v6e" in (
-        "\n".join(worse.lines())
-    )
-
-
-def test_a_tpu_compiler_that_is_not_there_is_said(tmp_path: Path) -> None:
-    def absent(programs: list[Path]) -> dict[str, object]:
-        raise VerifyError("no libtpu")
-
-    report = compile_for_tpu(stablehlo(tmp_path, DOT.format("HIGHEST", "f32")), [], absent)
-    assert report.passed
-    assert report.lines()[-1].strip() == "not compiled for a TPU: no libtpu"

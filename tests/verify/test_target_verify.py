@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from migrator.verify import verify_app
+from migrator.verify import verify_app, verify_script
 from migrator.verify.result import VerifyResult
 
 from .support import APP_TOML, GOLDEN, Checkout, copy_as_migration, writing
@@ -102,3 +102,42 @@ def test_a_damaged_result_fails_and_is_named(checkout: Checkout) -> None:
     result = verify()
     assert result.exit_code == 1
     assert any("cut short" in problem for problem in result.problems)
+
+
+TRAIN = """\
+import sys
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+criterion = nn.CrossEntropyLoss()
+for i in range(int(sys.argv[1])):
+    x, y = torch.randn(4, 3, 8, 8).cuda(), torch.randint(5, (4,)).cuda()
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+
+
+@pytest.mark.skipif(TARGET != "torchax" or sys.platform != "linux", reason="needs libtpu")
+def test_a_users_script_is_migrated_run_and_compiled_for_a_tpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(TRAIN)
+    python = Path(sys.executable)
+    result = verify_script(Path("train.py"), ["3"], TARGET, python=python, compile_for="v6e-8")
+    assert result.exit_code == 0, result
+    assert result.tpu is not None and result.tpu.note is None
+    (step,) = result.tpu.steps
+    # convolution and linear layer, each with two gradients; the images need none
+    assert (step.products, step.below, step.lowered, step.collectives) == (5, [], [], 0)
+    parts = step.arguments + step.outputs - step.in_place + step.temporaries + step.code
+    assert step.hbm == parts and step.in_place > 0
+    assert step.flops > 2 * 4 * 36 * 8 * 27  # the first convolution alone
+    assert step.accessed > step.arguments
+    assert all(other.error is None for other in result.tpu.others)

@@ -142,6 +142,80 @@ class TestRuns:
         assert found.exit_code == (1 if answer else 2)
 
 
+@posix
+class TestScripts:
+    """Anybody's script: no app, no golden."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        project = tmp_path / "project"
+        (project / "tools").mkdir(parents=True)
+        (project / "data.txt").write_text("of the user")
+        monkeypatch.chdir(project)
+        return project
+
+    def script(self, folder: Path, text: str) -> str:
+        (folder / "tools" / "train.py").write_text(text, encoding="utf-8")
+        return str(Path("tools") / "train.py")
+
+    def test_it_runs_in_a_copy_of_the_current_folder_with_its_arguments(
+        self, folder: Path, python: Path, tmp_path: Path
+    ) -> None:
+        text = "import sys; open('data.txt', 'a').write(' ' + sys.argv[2])"
+        script = self.script(folder, text)
+        options = ("--compile-for", "v6e-1", "--python", python, "--keep", tmp_path / "kept")
+        done = command(script, *options, "--", "--epochs", 3)
+        assert done.exit_code == 1
+        assert "no program was compiled: the script did not use torchax" in done.output
+        assert (folder / "data.txt").read_text() == "of the user"
+        copy = tmp_path / "kept" / "train-torchax" / "migrated"
+        assert (copy / "data.txt").read_text() == "of the user 3"
+
+    def test_one_that_trains_for_days_is_stopped_and_that_is_no_failure(
+        self, folder: Path, python: Path
+    ) -> None:
+        script = self.script(folder, "import time; time.sleep(60)")
+        options = ("--compile-for", "v6e-1", "--python", python, "--timeout", 0.5)
+        done = command(script, *options)
+        assert "note: the migrated script was stopped after" in done.output
+        assert "the migrated script failed" not in done.output
+
+    def test_one_that_fails_is_shown_with_its_log(self, folder: Path, python: Path) -> None:
+        script = self.script(folder, "1 / 0")
+        done = command(script, "--compile-for", "v6e-1", "--python", python)
+        assert done.exit_code == 1
+        assert "the migrated script failed with exit code 1" in done.output
+        assert "ZeroDivisionError" in done.output
+
+    def test_a_folder_that_is_too_large_is_not_copied(
+        self, folder: Path, python: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(verification, "_COPIED_BYTES", 3)
+        script = self.script(folder, "")
+        done = command(script, "--compile-for", "v6e-1", "--python", python)
+        assert done.exit_code == 2 and "start from a smaller folder" in done.output
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("tools/train.py",), "give --compile-for, too"),
+            (("tools/none.py", "--compile-for", "v6e-1"), "no such file"),
+            (("tools/train.py", "--compile-for", "v9z"), "'v9z' is not one of 'v6e-1', "),
+            (("tiny", "--compile-for", "v6e-1", "--target", "torch_xla"), "--target torchax"),
+            (("tiny", "--", "--epochs", "3"), "go with a SCRIPT.py"),
+            (("tools/train.py", "--compile-for", "v6e-1", "--keep", "here"), "choose another"),
+        ],
+    )
+    def test_wrong_usage_is_one_line(
+        self, folder: Path, arguments: tuple[str, ...], message: str
+    ) -> None:
+        self.script(folder, "")
+        done = command(*arguments)
+        assert done.exit_code == 2
+        (line,) = [line for line in done.output.splitlines() if message in line]
+        assert len(line) < 140
+
+
 class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 

@@ -1,0 +1,213 @@
+"""What the real TPU compiler makes of a run's programs, for a TPU that is not here.
+
+A compiled training step is known by what it donates: its outputs take the place of its arguments.
+Operators, which torchax hands to the compiler one by one, never do that.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from .errors import VerifyError
+from .precision import PrecisionReport, Product, products_of
+
+CHIP = "TPU v6e"
+HBM = 32 * 2**30  # bytes of one v6e; its compiler keeps 0.76 GiB of them for itself
+TOPOLOGIES = {"v6e-1": "v6e:1x1", "v6e-4": "v6e:2x2", "v6e-8": "v6e:2x4"}  # by --compile-for
+DEFAULT = "v6e-8"
+
+# Compiles programs inside the target's interpreter; returns what compile_for_tpu.py prints.
+Compiler = Callable[[list[Path]], dict[str, Any]]
+
+_DONATED = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
+_MODULE = re.compile(r"^module @(?:jit_)?(\S+)", re.MULTILINE)
+_PLACES = re.compile(r"loc\(.*?\)|#loc.*")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A dumped StableHLO program."""
+
+    path: Path
+    name: str
+    is_step: bool
+    products: list[Product]
+
+    @property
+    def exact(self) -> list[Product]:
+        """Its float32 products."""
+        return [product for product in self.products if product.is_float32]
+
+    @property
+    def is_float32(self) -> bool:
+        """It has products, and all are float32: the compiled ones can be judged by their text."""
+        return 0 < len(self.exact) == len(self.products)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One program as compiled for a TPU; sizes are in bytes."""
+
+    name: str
+    file: str
+    is_step: bool
+    products: int
+    below: list[str]  # products that ask for less than the highest precision
+    lowered: list[str]  # products that the compiler took below it by itself
+    seconds: float  # of compiling
+    error: str | None = None
+    hbm: int = 0  # in all
+    arguments: int = 0
+    outputs: int = 0
+    in_place: int = 0  # of the outputs: where arguments were
+    temporaries: int = 0
+    code: int = 0
+    flops: float = 0.0
+    accessed: float = 0.0
+    collectives: int = 0
+
+
+@dataclass(frozen=True)
+class TpuReport:
+    """Programs that were compiled for, not run on, a TPU."""
+
+    compile_for: str
+    wanted: int  # programs
+    exact: int  # those of them with float32 products
+    compiled: list[Compiled] = field(default_factory=list)  # also those that were refused
+    note: str | None = None  # why not all were tried
+
+    @property
+    def steps(self) -> list[Compiled]:
+        """The compiled training steps, the largest first."""
+        return sorted((c for c in self.compiled if c.is_step), key=lambda c: -c.hbm)
+
+    @property
+    def others(self) -> list[Compiled]:
+        return [c for c in self.compiled if not c.is_step]
+
+    def problems(self) -> list[str]:
+        """What a user who asked for it has to hear."""
+        refused = [f"{c.name} does not compile for a {CHIP}: {c.error}" for c in self._refused]
+        if self.wanted and len(self._refused) == len(self.compiled):
+            return refused or [f"nothing was compiled for a {CHIP}: {self.note}"]
+        return refused
+
+    @property
+    def _refused(self) -> list[Compiled]:
+        return [c for c in self.compiled if c.error]
+
+    @property
+    def label(self) -> str:
+        devices = self.compile_for.partition("-")[2]
+        one = "" if devices == "1" else f": single-device programs, for one device of {devices}"
+        return f"Compiled for, not run on, a {CHIP} ({self.compile_for}{one})"
+
+    def lines(self) -> list[str]:
+        """What to print beside the table of the steps, a line each."""
+        lines = []
+        if not any(c.is_step for c in self.compiled):
+            lines.append("no compiled training step among the programs of this run")
+        if done := [c for c in self.others if not c.error]:
+            largest = max(done, key=lambda c: c.hbm)
+            lines.append(
+                f"{len(done)} other programs with dots or convolutions (single operators): "
+                f"largest {largest.name}, {mib(largest.hbm)} MiB of HBM; "
+                f"{sum(c.collectives for c in done)} collectives; {precision_of(done)}"
+            )
+        lines += [f"not compiled: {c.name} ({c.file}): {c.error}" for c in self._refused]
+        if self.note:
+            left = self.wanted - len(self.compiled)
+            lines.append(f"{left} of {self.wanted} programs not compiled: {self.note}")
+        return lines
+
+
+def mib(size: float) -> str:
+    return f"{size / 2**20:,.1f}"
+
+
+def precision_of(programs: Sequence[Compiled]) -> str:
+    """Of the float32 products of ``programs``, in words."""
+    products = sum(c.products for c in programs)
+    below = sum(len(c.below) + len(c.lowered) for c in programs)
+    if not products:
+        return "no float32 product"
+    return f"{below} of {products} below HIGHEST" if below else f"{products}, all HIGHEST"
+
+
+def programs_of(dump_dir: Path) -> list[Program]:
+    """torchax programs that are steps or have products, one of each text, the smallest first."""
+    unique: dict[str, Program] = {}
+    for path in sorted(dump_dir.glob("**/*_compile.mlir")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        program = _read(path, text)
+        if program.is_step or program.products:
+            unique.setdefault(_PLACES.sub("", text), program)
+    return sorted(_numbered(unique.values()), key=lambda p: p.path.stat().st_size)
+
+
+def _read(path: Path, text: str) -> Program:
+    module = _MODULE.search(text)
+    name = module[1] if module else path.name
+    return Program(path, name, _DONATED.search(text) is not None, products_of(path))
+
+
+def _numbered(programs: Iterable[Program]) -> Iterator[Program]:
+    """Further programs of one step (of other shapes, say) get a number: step, step (2)."""
+    seen: Counter[str] = Counter()
+    for program in programs:
+        seen[program.name] += program.is_step
+        number = f" ({seen[program.name]})" if seen[program.name] > 1 and program.is_step else ""
+        yield replace(program, name=program.name + number)
+
+
+def compile_programs(programs: list[Program], compile_for: str, compiler: Compiler) -> TpuReport:
+    """What the TPU compiler makes of ``programs``. One that is not there is a note."""
+    report = TpuReport(compile_for, len(programs), sum(bool(p.exact) for p in programs))
+    if not programs:
+        return report
+    try:
+        answer = compiler([program.path for program in programs])
+    except VerifyError as error:
+        return replace(report, note=str(error))
+    # One that was cut off by the time limit leaves out the rest.
+    compiled = [_compiled(p, facts) for p, facts in zip(programs, answer["programs"], strict=False)]
+    return replace(report, compiled=compiled, note=answer["error"])
+
+
+def _compiled(program: Program, facts: dict[str, Any]) -> Compiled:
+    below = [str(product) for product in program.exact if not product.is_highest]
+    lowered = [
+        f"{product} in {program.path.name} compiled for a {CHIP}"
+        for product in facts.pop("below", [])
+        if program.is_float32 and not below
+    ]
+    return Compiled(
+        name=program.name,
+        is_step=program.is_step,
+        products=len(program.exact),
+        below=below,
+        lowered=lowered,
+        **facts,
+    )
+
+
+def judge(report: PrecisionReport, found: TpuReport) -> PrecisionReport:
+    """``report`` with what the TPU compiler made of the float32 products.
+
+    A compiler that is not there is a note; a product that it was left to lower is an offender.
+    """
+    exact = [c for c in found.compiled if c.products and not c.error]
+    errors = [c.error for c in found.compiled if c.error]
+    why = found.note or next(iter(errors), None)
+    return replace(
+        report,
+        offenders=[*report.offenders, *(product for c in exact for product in c.lowered)],
+        compiled_for=f"a {CHIP}" if exact else None,
+        compiled=len(exact),
+        compilable=found.exact,
+        note=f"TPU compiler: {why}" if why else None,
+    )
