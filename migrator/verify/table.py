@@ -41,7 +41,7 @@ def show(result: VerifyResult, console: Console) -> None:
 
 def _show_tpu(report: TpuReport, console: Console) -> None:
     console.print(Text(report.label), soft_wrap=True)
-    steps = [step for step in report.steps if not step.error]
+    steps = [step for step in report.compiled_steps if not step.error]
     if steps:
         console.print(_tpu_steps(steps))
     for line in report.lines():

@@ -4,6 +4,8 @@ A compiled training step is known by what it donates: its outputs take the place
 Operators, which torchax hands to the compiler one by one, never do that.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,23 +79,33 @@ class TpuReport:
     compile_for: str
     wanted: int  # programs
     exact: int  # those of them with float32 products
+    steps: int  # those of them that are steps
     compiled: list[Compiled] = field(default_factory=list)  # also those that were refused
     note: str | None = None  # why not all were tried
 
     @property
-    def steps(self) -> list[Compiled]:
-        """The compiled training steps, the largest first."""
+    def compiled_steps(self) -> list[Compiled]:
+        """The largest first."""
         return sorted((c for c in self.compiled if c.is_step), key=lambda c: -c.hbm)
 
-    @property
-    def others(self) -> list[Compiled]:
-        return [c for c in self.compiled if not c.is_step]
+    def joined(self, other: TpuReport) -> TpuReport:
+        """This one and ``other``, of further programs for the same TPU."""
+        return TpuReport(
+            self.compile_for,
+            self.wanted + other.wanted,
+            self.exact + other.exact,
+            self.steps + other.steps,
+            [*self.compiled, *other.compiled],
+            self.note or other.note,
+        )
 
     def problems(self) -> list[str]:
         """What a user who asked for it has to hear."""
         refused = [f"{c.name} does not compile for a {CHIP}: {c.error}" for c in self._refused]
-        if self.wanted and len(self._refused) == len(self.compiled):
-            return refused or [f"nothing was compiled for a {CHIP}: {self.note}"]
+        left = self.steps - len(self.compiled_steps)
+        if left or (self.wanted and not self.compiled):
+            what = f"{left} of {self.steps} steps" if left else "the programs"
+            return [*refused, f"{what} were not compiled for a {CHIP}: {self.note}"]
         return refused
 
     @property
@@ -109,9 +121,9 @@ class TpuReport:
     def lines(self) -> list[str]:
         """What to print beside the table of the steps, a line each."""
         lines = []
-        if not any(c.is_step for c in self.compiled):
+        if not self.steps:
             lines.append("no compiled training step among the programs of this run")
-        if done := [c for c in self.others if not c.error]:
+        if done := [c for c in self.compiled if not c.is_step and not c.error]:
             largest = max(done, key=lambda c: c.hbm)
             lines.append(
                 f"{len(done)} other programs with dots or convolutions (single operators): "
@@ -166,7 +178,8 @@ def _numbered(programs: Iterable[Program]) -> Iterator[Program]:
 
 def compile_programs(programs: list[Program], compile_for: str, compiler: Compiler) -> TpuReport:
     """What the TPU compiler makes of ``programs``. One that is not there is a note."""
-    report = TpuReport(compile_for, len(programs), sum(bool(p.exact) for p in programs))
+    exact, steps = sum(bool(p.exact) for p in programs), sum(p.is_step for p in programs)
+    report = TpuReport(compile_for, len(programs), exact, steps)
     if not programs:
         return report
     try:

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 Migration = Callable[[Path, str, Path], list[str]]
 
 _COMPARE_SECONDS = 600.0
-_COMPILE_SECONDS = 60.0  # budget for compiling dumped programs for a TPU that is not there
-_COMPILE_ALL_SECONDS = 900.0  # the same, where the user asks for it by --compile-for
+# Budgets for compiling dumped programs for a TPU that is not there. A large step takes a minute,
+# and some single operators take more: those are compiled as far as the time goes.
+_COMPILE_SECONDS = 60.0
+_STEPS_SECONDS = 1800.0
 _SCRIPT_SECONDS = 600.0  # for a script of anybody's, which may train for days
 _COPIED_BYTES = 2 * 2**30  # the largest folder of a script that is copied
 
@@ -361,27 +363,32 @@ class _Work:
         """The dumped programs: read, and compiled for a TPU; a report of that if it was wanted."""
         report, wish = precision.check(self.programs), self.options.compile_for
         programs = tpu.programs_of(self.programs)
-        if wish is None:  # a look at the precision, which what was not asked for fails already
-            programs = [program for program in programs if program.is_float32]
-            if not programs or report.offenders or self.app.precision != "highest":
-                return report, None
-        programs.sort(key=lambda program: wish is not None and not program.is_step)  # steps first
-        compiler = partial(self._ask_compiler, wish or tpu.DEFAULT)
-        found = tpu.compile_programs(programs, wish or tpu.DEFAULT, compiler)
-        return tpu.judge(report, found), found if wish else None
+        if wish is not None:
+            steps = [program for program in programs if program.is_step]
+            others = [program for program in programs if not program.is_step]
+            found = self._compile(steps, wish, _STEPS_SECONDS)
+            found = found.joined(self._compile(others, wish, _COMPILE_SECONDS))
+            return tpu.judge(report, found), found
+        programs = [program for program in programs if program.is_float32]
+        if not programs or report.offenders or self.app.precision != "highest":
+            return report, None
+        return tpu.judge(report, self._compile(programs, tpu.DEFAULT, _COMPILE_SECONDS)), None
 
-    def _ask_compiler(self, compile_for: str, programs: list[Path]) -> dict[str, Any]:
-        seconds = _COMPILE_ALL_SECONDS if self.options.compile_for else _COMPILE_SECONDS
-        with _status(
-            self.console, f"compiling {len(programs)} programs for a TPU that is not here"
-        ):
-            return ask(
-                self.interpreter.python,
-                "compile_for_tpu.py",
-                [tpu.TOPOLOGIES[compile_for], str(seconds), *map(str, programs)],
-                timeout=2 * seconds,
-                cwd=self.folder,
-            )
+    def _compile(
+        self, programs: list[tpu.Program], compile_for: str, seconds: float
+    ) -> tpu.TpuReport:
+        def compiler(paths: list[Path]) -> dict[str, Any]:
+            text = f"compiling {len(paths)} programs for a TPU that is not here"
+            with _status(self.console, text):
+                return ask(
+                    self.interpreter.python,
+                    "compile_for_tpu.py",
+                    [tpu.TOPOLOGIES[compile_for], str(seconds), *map(str, paths)],
+                    timeout=2 * seconds,
+                    cwd=self.folder,
+                )
+
+        return tpu.compile_programs(programs, compile_for, compiler)
 
     def _times(self, golden: Golden) -> list[StepTime]:
         steps = read_steps(self.copy / self.app.times) if self.app.times else {}

@@ -137,7 +137,7 @@ def test_a_compiler_that_is_not_there_is_a_problem_only_where_it_was_asked_for(
 
     operator(tmp_path, 0)
     report = compile_programs(programs_of(tmp_path), "v6e-1", absent)
-    assert report.problems() == ["nothing was compiled for a TPU v6e: no libtpu"]
+    assert report.problems() == ["the programs were not compiled for a TPU v6e: no libtpu"]
     judged = judge(check(tmp_path), report)
     assert judged.passed
     assert judged.lines()[-1].strip() == "TPU compiler: no libtpu"
@@ -147,11 +147,24 @@ def test_what_the_time_did_not_do_for_is_said(tmp_path: Path) -> None:
     def slow(paths: list[Path]) -> dict[str, Any]:
         return {**compiler()(paths[:1]), "error": "the time budget was spent"}
 
-    step(tmp_path, 0)
-    operator(tmp_path, 1)
-    report = compile_programs(programs_of(tmp_path), "v6e-1", slow)
+    operator(tmp_path, 0)
+    operator(tmp_path, 1, dtype="bf16")
+    step(tmp_path, 2)
+    *operators, one = programs_of(tmp_path)
+    report = compile_programs([one], "v6e-1", compiler())
+    report = report.joined(compile_programs(operators, "v6e-1", slow))
     assert report.problems() == []
-    assert report.lines()[-1] == "1 of 2 programs not compiled: the time budget was spent"
+    assert report.lines()[-1] == "1 of 3 programs not compiled: the time budget was spent"
+
+
+def test_a_step_that_the_time_did_not_do_for_is_a_problem(tmp_path: Path) -> None:
+    def slow(paths: list[Path]) -> dict[str, Any]:
+        return {"programs": [], "error": "the time budget was spent"}
+
+    step(tmp_path, 0)
+    assert compile_programs(programs_of(tmp_path), "v6e-1", slow).problems() == [
+        "1 of 1 steps were not compiled for a TPU v6e: the time budget was spent"
+    ]
 
 
 @pytest.mark.parametrize("products", [0, 1])
