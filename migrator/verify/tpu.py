@@ -100,8 +100,10 @@ class TpuReport:
         )
 
     def problems(self) -> list[str]:
-        """What a user who asked for it has to hear."""
-        refused = [f"{c.name} does not compile for a {CHIP}: {c.error}" for c in self._refused]
+        """What a user who asked for it has to hear. An operator may have another form on a TPU."""
+        refused = [
+            f"{c.name} does not compile for a {CHIP}: {c.error}" for c in self._refused if c.is_step
+        ]
         left = self.steps - len(self.compiled_steps)
         if left or (self.wanted and not self.compiled):
             what = f"{left} of {self.steps} steps" if left else "the programs"

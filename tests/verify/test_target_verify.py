@@ -129,6 +129,7 @@ def test_a_users_script_is_migrated_run_and_compiled_for_a_tpu(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(TRAIN)
+    Path("other.py").write_text("print 'of Python 2, and none of its business'\n")
     python = Path(sys.executable)
     result = verify_script(Path("train.py"), ["3"], TARGET, python=python, compile_for="v6e-8")
     assert result.exit_code == 0, result

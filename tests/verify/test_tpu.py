@@ -121,11 +121,16 @@ def test_products_of_mixed_programs_are_not_judged_by_their_compiled_text(tmp_pa
     assert judge(check(tmp_path), report).offenders == []
 
 
-def test_a_program_that_a_tpu_refuses_is_a_problem(tmp_path: Path) -> None:
+def test_a_step_that_a_tpu_refuses_is_a_problem_and_an_operator_is_named(tmp_path: Path) -> None:
     step(tmp_path, 0)
+    operator(tmp_path, 1)
     report = compiled(tmp_path, error="JaxRuntimeError: Ran out of memory on HBM")
     assert report.problems() == [
         "step does not compile for a TPU v6e: JaxRuntimeError: Ran out of memory on HBM"
+    ]
+    assert [line.split(" (")[0] for line in report.lines()] == [
+        "not compiled: matmul",
+        "not compiled: step",
     ]
 
 
