@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -98,6 +98,7 @@ class Hoist:
     behind: Sequence[str]  # lines behind the call
     lifted: Sequence[ast.stmt]  # what does not move with the block around it: it comes behind, too
     blanks: int  # lines above the function
+    conditions: Mapping[ast.stmt, str]  # names under which single statements stand in it
 
 
 @dataclass(frozen=True, eq=False)

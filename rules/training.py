@@ -171,7 +171,7 @@ def compiled(ctx: Context, found: Construct) -> Decision:
     hoist = Hoist(
         step.call, step.statements, step.anchor, word.code, _name(ctx, found, step),
         step.parameters, step.arguments, step.results, step.targets, step.behind, step.lifted,
-        blanks,
+        blanks, step.conditions,
     )  # fmt: skip
     return Rewrite([hoist, *step.edits], word.requires)
 

@@ -1232,3 +1232,45 @@ def test_a_weight_is_read_before_it_changes() -> None:
     body = "w = net.fc.weight\nloss = criterion(net(x), y)\nprint(w.norm().item())\n"
     body += "loss.backward()\nopt.step()"
     assert "train_step" not in migrated(in_loop(body), "torchax")
+
+
+def test_accumulation_with_more_behind_the_step() -> None:
+    exact(
+        """\
+        import torch
+        def train(args, model, loader, optimizer, scheduler):
+            for i, batch in enumerate(loader):
+                batch = tuple(t.cuda() for t in batch)
+                loss = model(*batch)[0] / args.n
+                loss.backward()
+                total += loss.item()
+                if (i + 1) % args.n == 0:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                    scheduler.step()  # the rate
+                    model.zero_grad()
+                    done += 1
+        """,
+        """\
+        import torch
+        import tpu_runtime
+        def train(args, model, loader, optimizer, scheduler):
+            @tpu_runtime.train_step
+            def step(batch, update):
+                loss = model(*batch)[0] / args.n
+                loss.backward()
+                if update:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                return loss
+
+            for i, batch in enumerate(loader):
+                batch = tuple(t.to("jax") for t in batch)
+                loss = step(batch, update=(i + 1) % args.n == 0)
+                total += loss.item()
+                if (i + 1) % args.n == 0:
+                    scheduler.step()  # the rate
+                    model.zero_grad()
+                    done += 1
+        """,
+    )

@@ -50,9 +50,9 @@ class Builder:
         self.of_self: dict[str, str] = {}
         function = self._whole_function()
         statements, call = self._cut()
-        lifted = [self.region.lifted[s] for s in statements if s in self.region.lifted]
-        moved = [self.region.lifted[s].rest if s in self.region.lifted else s for s in statements]
-        behind = [part for found in lifted for part in found.reads]
+        split = self.region.split
+        moved = [split[s].rest if s in split else s for s in statements]
+        behind = [part for s in statements if s in split for part in split[s].reads]
         loop, around = loops_of(names, call)
         assert around is not None
         anchor = around if loop is not None else call
@@ -71,10 +71,22 @@ class Builder:
         results = self._results(moved, behind, surely, parameters, carried, call, loop, splits)
         taken = set(parameters) | assigned | set(needed)
         names_of_flags = list(new_names("update", len(flags), taken))
-        for name, (_, test) in zip(names_of_flags, flags, strict=True):
-            self.edits.append(Replace(test, name))
+        conditions: dict[ast.stmt, str] = {}
+        for name, (block, test) in zip(names_of_flags, flags, strict=True):
+            if block in moved and block not in statements:  # it moves in part
+                conditions |= dict.fromkeys(block.body, name)
+            else:
+                self.edits.append(Replace(test, name))
+        for s in statements:
+            if isinstance(s, ast.If) and s in split and not conditions.keys() & set(s.body):
+                raise NotMovable(f"what line {s.lineno} asks for is not known in front")
         return Step(
-            statements=statements,
+            statements=[
+                part
+                for s in statements
+                for part in (split[s].rest.body if isinstance(s, ast.If) and s in split else [s])
+            ],
+            conditions=conditions,
             call=call,
             anchor=anchor,
             parameters=[*parameters, *names_of_flags],
@@ -132,6 +144,8 @@ class Builder:
         if not behind:
             raise NotMovable(self.region.why or "it has no computation of its own")
         call = next((s for s in behind if not zeroes(s)), behind[0])
+        if isinstance(call, ast.If) and call in self.region.split:
+            raise NotMovable(self.region.why or self.code.obstacle(call))
         for read in self.region.of(Role.READS):
             above = [s for s in kept if order.index(s) < order.index(read)]
             if order.index(read) < order.index(call):

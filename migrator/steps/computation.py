@@ -66,7 +66,8 @@ _CHANGING = frozenset({"append", "extend", "insert", "setdefault", "update", "po
 _DATA = frozenset({
     "to", "cuda", "float", "half", "bfloat16", "double", "long", "view", "reshape", "squeeze",
     "unsqueeze", "transpose", "permute", "t", "contiguous", "size", "flatten", "type", "detach",
-    "clone", "requires_grad_", "pop", "get", "fill_", "int", "bool", "numpy", "cpu",
+    "clone", "requires_grad_", "pop", "get", "fill_", "int", "bool", "numpy", "cpu", "items",
+    "values", "keys",
 })  # fmt: skip
 _CREATION = re.compile(
     r"torch\.(?:tensor|as_tensor|from_numpy|zeros|ones|full|empty|eye|arange|linspace|stack|cat"
@@ -299,7 +300,11 @@ class Computation:
                 return True
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 return all(self.is_data(item) for item in items)
-            case ast.ListComp(elt=item, generators=[ast.comprehension(iter=source)]):
+            case (
+                ast.ListComp(elt=item, generators=[ast.comprehension(iter=source)])
+                | ast.GeneratorExp(elt=item, generators=[ast.comprehension(iter=source)])
+                | ast.DictComp(value=item, generators=[ast.comprehension(iter=source)])
+            ):
                 return self.is_data(item) and self.is_data(source)
             case ast.Subscript(value=value) | ast.Starred(value=value):
                 return self.is_data(value)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 
 from migrator.names import Binding
-from migrator.steps.blocks import following, loop_of, runs_repeatedly
+from migrator.steps.blocks import loop_of, runs_repeatedly
 from migrator.steps.builder import Builder
 from migrator.steps.computation import Computation
-from migrator.steps.region import Region, Role, region_of, step_calls, trains
+from migrator.steps.region import Region, Role, Split, region_of, step_calls, trains
 from migrator.steps.step import NotMovable, Settled, Step
-from migrator.steps.values import loaded_names, stored_names
+from migrator.steps.values import loaded_names, position, stored_names
 from migrator.training import is_scaler
 
 
@@ -20,6 +20,14 @@ def find_step(code: Computation, call: ast.Call) -> Step:
     Raises:
         NotMovable: with what is in the way.
     """
+    later = _moved_with(code, call)
+    if later is not None:
+        raise Settled(f"it moves with the step in line {later}")
+    return _complete(code, call)
+
+
+def _complete(code: Computation, call: ast.Call) -> Step:
+    """The statements that have to move with a call, whatever other steps there are."""
     names = code.names
     assert isinstance(call.func, ast.Attribute)
     at = names.statement(call)
@@ -38,14 +46,19 @@ def find_step(code: Computation, call: ast.Call) -> Step:
         parent = names.parents.get(at)
         if region.why or not isinstance(parent, ast.If | ast.With | ast.For) or parent is loop:
             raise NotMovable(region.why or "there is no backward pass in front of it")
-        obstacle = code.obstacle(parent)
-        if obstacle:
-            raise NotMovable(obstacle)
-        at, region = parent, region_of(code, parent)
-    below = _moved_with(code, at)
-    if below is not None:
-        raise Settled(f"it moves with the step in line {below}")
+        split = None
+        if code.obstacle(parent):
+            split = _split(code, parent, region)
+        at, region = parent, region_of(code, parent, split)
     return _nearest(code, region)
+
+
+def _split(code: Computation, block: ast.If | ast.With | ast.For, region: Region) -> Split:
+    """`if (i + 1) % n == 0:` of which the beginning moves, and the rest stays."""
+    moving = region.of(Role.MOVES, Role.STEPS)
+    if not isinstance(block, ast.If) or block.orelse or moving != block.body[: len(moving)]:
+        raise NotMovable(code.obstacle(block))
+    return Split(ast.copy_location(ast.If(block.test, moving, []), block), [])
 
 
 def _closure(code: Computation, argument: ast.expr) -> Step:
@@ -59,7 +72,7 @@ def _closure(code: Computation, argument: ast.expr) -> Step:
             if obstacle or changed:
                 raise NotMovable(obstacle or f"its closure keeps a value in {changed[0]}")
             if any(map(trains, body)) and isinstance(closure.body[-1], ast.Return):
-                return Step(body, body[0], closure, [], [], [], [], [], [], [], "", closure)
+                return Step(body, body[0], closure, [], [], [], [], [], [], [], {}, "", closure)
     raise NotMovable("the optimizer's step has a closure that is not known")
 
 
@@ -81,16 +94,15 @@ def _nearest(code: Computation, region: Region) -> Step:
     raise reason or NotMovable(region.why or "there is no backward pass in front of it")
 
 
-def _moved_with(code: Computation, at: ast.stmt) -> int | None:
-    """The line of a later step in the same block that can only move together with this one."""
-    for later in following(code.names, at):
-        for call in step_calls(code, later)[:1]:
-            with_this = region_of(code, later)
-            if at in with_this.statements and not code.obstacle(later):
-                try:
-                    found = _nearest(code, with_this)
-                except NotMovable:
-                    continue
-                if at in found.statements:
-                    return call.lineno
+def _moved_with(code: Computation, call: ast.Call) -> int | None:
+    """The line of a later step that takes this one with it."""
+    at = code.names.statement(call)
+    later = [c for c in step_calls(code, code.names.tree) if position(c) > position(call)]
+    for other in later:
+        try:
+            found = _complete(code, other)
+        except NotMovable:
+            continue
+        if any(at is part for statement in found.statements for part in ast.walk(statement)):
+            return other.lineno
     return None

@@ -24,11 +24,11 @@ class Role(Enum):
 
 
 @dataclass(frozen=True)
-class Lifted:
-    """A `with` without the statements of it that read."""
+class Split:
+    """A block of which a part moves."""
 
-    rest: ast.With
-    reads: Sequence[ast.stmt]
+    rest: ast.With | ast.If  # what moves
+    reads: Sequence[ast.stmt]  # of a `with`: come behind
 
 
 @dataclass
@@ -38,43 +38,43 @@ class Region:
     statements: Sequence[ast.stmt]
     roles: Sequence[Role]
     why: str  # what is in the way above
-    lifted: dict[ast.stmt, Lifted]  # what is read inside of a `with` comes behind, too
+    split: dict[ast.stmt, Split]  # blocks that move in part
 
     def of(self, *roles: Role) -> list[ast.stmt]:
         return [s for s, r in zip(self.statements, self.roles, strict=True) if r in roles]
 
     def below(self, start: int) -> Region:
-        return Region(self.statements[start:], self.roles[start:], self.why, self.lifted)
+        return Region(self.statements[start:], self.roles[start:], self.why, self.split)
 
 
-def region_of(code: Computation, at: ast.stmt) -> Region:
-    """All statements around `at` that may move or may be passed by."""
+def region_of(code: Computation, at: ast.stmt, at_split: Split | None = None) -> Region:
+    """All statements around `at`, which may move in part, that may move or may be passed by."""
     block = block_of(code.names, at)
     last = block.index(at)
     receivers = {owner_name(call.func) for call in step_calls(code, at)}
     loop, around = loops_of(code.names, at)
     counters = counter_names(code.names, loop, around) if around is not None else set()
-    while last + 1 < len(block) and _belongs(code, block[last + 1], receivers):
+    while not at_split and last + 1 < len(block) and _belongs(code, block[last + 1], receivers):
         if counters & set(loaded_names(block[last + 1])):
             break
         last += 1
     statements = list(block[block.index(at) : last + 1])
     roles = [Role.STEPS, *(Role.MOVES for _ in statements[1:])]
-    lifted: dict[ast.stmt, Lifted] = {}
+    split = {at: at_split} if at_split is not None else {}
     for statement in reversed(block[: block.index(at)]):
         role, why = _role(code, statement, statements, roles)
         if role is None and (without := _lift(code, statement, statements, roles)) is not None:
-            role, lifted[statement] = Role.MOVES, without
+            role, split[statement] = Role.MOVES, without
         if role is None:
-            return Region(statements, roles, why, lifted)
+            return Region(statements, roles, why, split)
         statements.insert(0, statement)
         roles.insert(0, role)
-    return Region(statements, roles, "", lifted)
+    return Region(statements, roles, "", split)
 
 
 def _lift(
     code: Computation, statement: ast.stmt, below: list[ast.stmt], roles: list[Role]
-) -> Lifted | None:
+) -> Split | None:
     """`with torch.no_grad(): seen += [ratio.mean().item()]` among computation."""
     if not isinstance(statement, ast.With) or Role.READS in roles:
         return None
@@ -93,7 +93,7 @@ def _lift(
     if not kept or not found:
         return None
     rest = ast.copy_location(ast.With(statement.items, kept), statement)
-    return Lifted(rest, found) if not code.obstacle(rest) else None
+    return Split(rest, found) if not code.obstacle(rest) else None
 
 
 def _role(
@@ -218,7 +218,7 @@ def trains(statement: ast.stmt) -> bool:
     return any(map(is_backward, ast.walk(statement)))
 
 
-def step_calls(code: Computation, statement: ast.stmt) -> list[ast.Call]:
+def step_calls(code: Computation, statement: ast.AST) -> list[ast.Call]:
     return [
         node
         for node in ast.walk(statement)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from migrator.edits import Edit
@@ -31,5 +31,6 @@ class Step:
     behind: Sequence[str]  # lines behind the call
     lifted: Sequence[ast.stmt]  # parts of the statements that do not move: they come behind, too
     edits: Sequence[Edit]  # of the statements that move
+    conditions: Mapping[ast.stmt, str]  # those of a block that stays, and under what they move
     receiver: str  # whose step() it ends with, "" for several
     function: ast.FunctionDef | None = None  # it is the whole body of one: that is compiled

@@ -134,6 +134,18 @@ def call_of(edit: Hoist, moved: Sequence[Any]) -> list[Any]:
     return [lines[0].with_changes(leading_lines=blanks), *lines[1:]]
 
 
+def under(condition: str | None, body: list[Any], parts: Sequence[Any]) -> None:
+    """Add statements to a body, in an `if` where they have a condition."""
+    last = body[-1] if body else None
+    if condition is None:
+        body.extend(parts)
+    elif isinstance(last, cst.If) and cst.Name(condition).deep_equals(last.test):
+        block = last.body.with_changes(body=[*last.body.body, *parts])
+        body[-1] = last.with_changes(body=block)
+    else:
+        body.append(cst.If(cst.Name(condition), cst.IndentedBlock(list(parts))))
+
+
 def _wrapped(head: str, items: Sequence[str], tail: str = "") -> str:
     """`head(items)`, on more lines where one would be too long."""
     line = f"{head}({', '.join(items)}){tail}"

@@ -33,6 +33,7 @@ from migrator.tree.blocks import (
     own_line_comments,
     settle,
     statements,
+    under,
     with_functions,
 )
 from migrator.tree.expressions import bracketed, drop_names, edit_call, fill
@@ -194,7 +195,8 @@ class _Editor(cst.CSTTransformer):
     def _moved(self, edit: Hoist, original: Any, result: Any) -> Any:
         """Keep a statement for its function; one of them leaves the call in its place."""
         parts = list(result) if isinstance(result, cst.FlattenSentinel) else [result]
-        self.bodies.setdefault(edit, []).extend(parts)
+        condition = self.places.conditions.get(id(original))
+        under(condition, self.bodies.setdefault(edit, []), parts)
         if original is not self.places.call_of[edit]:
             return left_over([] if edit in self.calls else blank_above(parts))
         made = call_of(edit, parts)

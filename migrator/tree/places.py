@@ -114,6 +114,7 @@ class Places:
         self.inserts: dict[int, list[Insert]] = {}  # by id of the top-level LibCST statement
         self.hoisted: dict[int, Hoist] = {}  # by id of each line that moves
         self.lifted: dict[int, Hoist] = {}  # by id of each line that comes behind the call
+        self.conditions: dict[int, str] = {}  # by id of a line: under which it moves
         self.call_of: dict[Hoist, cst.CSTNode] = {}  # the line that its call takes the place of
         self.functions: dict[int, list[Hoist]] = {}  # by id of the line that they stand above
         self.wanted: list[int] = []  # offsets that the pass must reach
@@ -178,6 +179,7 @@ class Places:
         self.functions.setdefault(id(anchor), []).append(edit)
         self.hoisted.update((id(line), edit) for line in lines)
         self.call_of[edit] = self._line(edit.node)
+        self.conditions |= {id(self._line(s)): name for s, name in edit.conditions.items()}
         self.lifted.update((id(line), edit) for line in lifted)
         for line in (*lines, *lifted, anchor):
             start = self.span_of[id(line)][0]

@@ -47,6 +47,7 @@ def penalty(t):
 model, other, ema = Net().cuda(), Net().cuda(), Net().cuda()
 criterion = nn.MSELoss()
 opt_a = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.ExponentialLR(opt_a, 0.9)
 opt_b = torch.optim.Adam(other.parameters(), lr=0.05)
 data = [(torch.randn(5, 3), torch.randn(5, 2)) for _ in range(4)]
 cpu = torch.Generator()  # dropout draws on the device, from another one
@@ -112,6 +113,12 @@ LINES = [
     "opt_a.step()",
     "opt_b.step()",
     "if i % 2 == 0:\n            opt_a.step()\n            opt_a.zero_grad()",
+    "if i % 2 == 0:\n            opt_a.step()\n            count += 1\n"
+    "            print(loss.item())",
+    "if (i + 1) % 2 == 0:\n            nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n"
+    "            opt_a.step()\n            scheduler.step()\n            model.zero_grad()",
+    "if k > 0.4:\n            opt_a.step()\n            count += 1",
+    "scheduler.step()",
     "if epoch > 0:\n            loss = loss * 2",
     "nn.utils.clip_grad_norm_(model.parameters(), 0.5)",
     "total += loss.item()",
