@@ -4,6 +4,7 @@ Each function runs on both devices, and gives the same numbers.
 """
 
 import copy
+import gc
 import os
 from collections.abc import Callable
 
@@ -274,3 +275,31 @@ def test_autocast_trains() -> None:
         losses.append(loss.item())
     # bfloat16 keeps 8 bits: some 4e-3 for each product.
     assert abs(losses[0] - losses[1]) < 1e-2
+
+
+def test_a_graph_without_backward_is_freed() -> None:
+    """`exp` keeps its result for the gradient; an alias of it held it for ever."""
+    layer = nn.Linear(4, 3).to("jax")
+    x = torch.randn(2, 4).to("jax")
+
+    def alive() -> int:
+        gc.collect()
+        return sum(issubclass(type(item), torch.Tensor) for item in gc.get_objects())
+
+    def forward() -> None:
+        for function in (torch.exp, torch.tanh, torch.relu, torch.sigmoid):
+            function(layer(x)).detach()
+
+    forward()
+    before = alive()
+    forward()
+    assert alive() == before
+
+
+def test_a_write_to_what_was_detached_is_noticed() -> None:
+    x = torch.ones(3).to("jax").requires_grad_()
+    y = x.exp()
+    y.detach().mul_(2)
+    assert torch.equal(y.detach().cpu(), 2 * torch.ones(3).exp())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()

@@ -6,6 +6,7 @@ Here all of them are linked to their base. JAX arrays never change, so a base ho
 after a write, and an alias that finds another array there computes its own value anew.
 """
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ class Link:
     write: Callable[[Array, Array], Array]  # parent's array, alias's array -> parent's new array
     seen: Array  # the parent's array that the alias's present one was computed from
     counted: bool = True  # whether autograd hears of a write, and can tell that it came too late
+    origin: "weakref.ref[Tensor] | None" = None  # whose alias it is, where that is not its parent
 
 
 def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write: Any) -> Tensor:
@@ -83,6 +85,9 @@ def _set_elem(self: Tensor, value: Array) -> None:
             )
         value = jnp.broadcast_to(value, old.shape).astype(old.dtype)
         _write(link.parent, link.write(link.parent._elem, value), counted=link.counted)
+        origin = link.origin and link.origin()
+        if link.counted and origin is not None:
+            count_write(origin)
         link.seen = link.parent._elem
     state["_elem"] = value
 
@@ -137,10 +142,26 @@ def _overwrite(base: Array, value: Array) -> Array:
 
 def same(tensor: Tensor) -> Tensor:
     """An alias of the whole tensor, cut off from autograd: what `detach` and `.data` give."""
-    layout, link = layout_of(tensor), tensor.__dict__.get("_link")
-    if link is not None and link.replay is _identity:
-        tensor = link.parent
-    return alias(tensor, tensor._elem, layout, _identity, _overwrite)
+    layout, value = layout_of(tensor), tensor._elem
+    _cut_off(tensor)
+    link = tensor.__dict__.get("_link")
+    if link is None:
+        return alias(tensor, value, layout, _identity, _overwrite)
+    result = alias(link.parent, value, layout, link.replay, link.write)
+    result.__dict__["_link"].origin = weakref.ref(tensor)
+    return result
+
+
+def _cut_off(tensor: Tensor) -> None:
+    """Give a tensor that has a graph a base without one, for its aliases to hold.
+
+    The graph may hold them, as `exp` keeps its result for the gradient: that is a circle, which is
+    never freed.
+    """
+    with torch._C.DisableTorchFunction():
+        if tensor.__dict__.get("_link") is None and tensor.grad_fn is not None:
+            base = Tensor(tensor._elem, tensor._env)
+            tensor.__dict__["_link"] = Link(base, _identity, _overwrite, base._elem)
 
 
 def data(tensor: Tensor) -> Tensor:
@@ -155,6 +176,8 @@ def link(
 ) -> Any:
     """Make the result of the ATen view operator ``func`` share its values with ``args[0]``."""
     parent = args[0]
+    if func is torch.ops.aten.detach.default and isinstance(parent, Tensor):
+        return same(parent)
     layout = layout_of(parent)
     try:
         shapes = native(func, (layout, *args[1:]), kwargs)
