@@ -1,0 +1,483 @@
+"""What a program depends on in Python, beside the arguments of the call.
+
+Watching whose code runs tells the variables that it names: those around its functions, the
+attributes of the objects that its methods belong to, and of the modules that take part. Numbers and
+objects that stay the same are guarded: a program fits as long as they are what they were. Tensors
+that stand in a variable or an attribute come in by their place, as arguments do.
+"""
+
+import gc
+import io
+import os
+import sys
+import sysconfig
+import weakref
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any
+
+import jax
+import numpy
+import torch
+import torchax
+from torch.optim import Optimizer
+from torchax.tensor import Tensor
+
+from .calls import is_device_tensor
+from .structures import MISSING, SIMPLE, Held, Structure, is_value
+
+_OURS = (
+    *(str(Path(str(m.__file__)).parent) + os.sep for m in (torch, torchax, jax, numpy)),
+    str(Path(__file__).parent) + os.sep,
+    "<frozen",
+)
+_PACKAGES = ("torch", "torchax", "jax", "jaxlib", "numpy", __name__.partition(".")[0])
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
+_CODE = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type)
+_NO_OWNERS = (*SIMPLE, *_CODE, torch.Tensor, Optimizer)
+_INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_DEPTH = 3
+
+
+def is_library(filename: str) -> bool:
+    """Whether code of this file is torch's, JAX's or Python's own."""
+    if filename.startswith(_OURS):
+        return True
+    return filename.startswith(_STANDARD) and "-packages" not in filename
+
+
+class Scope(dict[str, Any]):
+    """The variables that a function takes from the functions around it, and its defaults."""
+
+    def __init__(self, function: FunctionType) -> None:
+        super().__init__()
+        self.refresh(function)
+
+    def refresh(self, function: FunctionType | None = None) -> None:
+        """Their values now; ``function`` is a new one of the same code."""
+        self.function = function or self.function
+        self.clear()
+        names = self.function.__code__.co_freevars
+        for name, cell in zip(names, self.function.__closure__ or (), strict=True):
+            try:
+                self[name] = cell.cell_contents
+            except ValueError:  # no value yet
+                self[name] = MISSING
+        for number, value in enumerate(self.function.__defaults__ or ()):
+            self[f"default {number}"] = value
+        for name, value in (self.function.__kwdefaults__ or {}).items():
+            self[f"default {name}"] = value
+
+    def put(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        cells = self.function.__closure__ or ()
+        cell = cells[self.function.__code__.co_freevars.index(name)]
+        if value is MISSING:
+            del cell.cell_contents
+        else:
+            cell.cell_contents = value
+
+
+def put(holder: Any, name: Any, value: Any) -> None:
+    """Set a variable, an attribute (of ``vars``) or an item."""
+    if isinstance(holder, Scope):
+        holder.put(name, value)
+    elif value is MISSING:
+        holder.pop(name, None)
+    else:
+        holder[name] = value
+
+
+class Watch:
+    """A profiler: whose code runs. With ``forbid``, printing raises what that makes."""
+
+    def __init__(self) -> None:
+        self.codes: dict[CodeType, dict[str, Any]] = {}
+        self.owners: dict[int, weakref.ref[Any]] = {}
+        self.printed = False
+        self.forbid: Callable[[], Exception] | None = None
+        self._known: dict[CodeType, str | bool] = {}  # the name of `self`; False for a library
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            code = frame.f_code
+            first = self._known.get(code)
+            if first is None:
+                first = self._note(code, frame)
+            if first:
+                self._note_owner(frame.f_locals.get(first))  # type: ignore[arg-type]
+        elif event == "c_call" and self.forbid is not None and _prints(argument, frame):
+            self.printed = True
+            raise self.forbid()
+
+    def _note(self, code: CodeType, frame: FrameType) -> str | bool:
+        first: str | bool = False
+        # The code of a dataclass has no file.
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if not is_library(code.co_filename) and package not in _PACKAGES:
+            self.codes[code] = frame.f_globals
+            first = "self" if code.co_varnames[:1] == ("self",) else ""
+        self._known[code] = first
+        return first
+
+    def _note_owner(self, owner: Any) -> None:
+        if id(owner) in self.owners or isinstance(owner, _NO_OWNERS):
+            return
+        if isinstance(getattr(owner, "__dict__", None), dict):
+            try:
+                self.owners[id(owner)] = weakref.ref(owner)
+            except TypeError:  # what it holds is not known, and no program reads its tensors
+                return
+
+    def note(self, method: MethodType) -> None:
+        """A method that is not called by Python code."""
+        self.codes[method.__func__.__code__] = method.__func__.__globals__
+        self._note_owner(method.__self__)
+
+    def living(self) -> list[Any]:
+        """The objects whose methods ran, without those that are gone."""
+        found = [(key, reference()) for key, reference in self.owners.items()]
+        self.owners = {key: self.owners[key] for key, owner in found if owner is not None}
+        return [owner for _, owner in found if owner is not None]
+
+    def functions(self) -> list[FunctionType]:
+        """Those with variables from around them that were made before."""
+        made_inside = {c for code in self.codes for c in code.co_consts if isinstance(c, CodeType)}
+        codes = [code for code in self.codes if code.co_freevars and code not in made_inside]
+        if not codes:
+            return []
+        holders = gc.get_referrers(*codes)
+        return [f for f in holders if isinstance(f, FunctionType) and f.__code__ in self.codes]
+
+
+def _prints(function: Any, frame: FrameType) -> bool:
+    if function is print:
+        return True
+    if getattr(function, "__name__", "") != "write":
+        return False
+    to_file = isinstance(getattr(function, "__self__", None), io.TextIOBase)
+    return to_file and frame.f_globals.get("__name__") != "warnings"
+
+
+class Guards:
+    """The surroundings of a program: what must be as it is now, and where its tensors stand."""
+
+    def __init__(
+        self,
+        scopes: list[Scope],
+        watch: Watch,
+        modules: Iterable[torch.nn.Module],
+        optimizers: Iterable[Optimizer],
+        replaced: set[tuple[int, Any]],
+        by_identity: set[int],
+        arguments: Structure | None = None,
+    ) -> None:
+        self.scopes, self._replaced, self._by_identity = scopes, replaced, by_identity
+        self.values: list[tuple[Any, Any, Any]] = []  # holder, name, what must be there
+        self.labels: list[str] = []
+        self.sizes: list[tuple[Any, list[Any]]] = []  # names that a holder must have
+        self.places: list[tuple[Any, Any, Any, str]] = []  # holder, name, key of its structure
+        self.fixed: dict[int, torch.Tensor] = {}  # tensors that are found where they were
+        self.on_cpu: list[torch.Tensor] = []  # the same, on the CPU
+        self.holders: dict[int, tuple[Any, list[Any] | None, str]] = {}  # what a step may change
+        self._done: set[tuple[int, Any]] = set()
+        self._inside: set[int] = set()  # holders that come anew with a structure
+        codes = list(watch.codes) + [scope.function.__code__ for scope in scopes]
+        self.names = frozenset(name for code in codes for name in code.co_names)
+        for scope in scopes:
+            self._hold(scope, "", [n for n in scope if not n.startswith("default ")])
+            self._add_all(scope, scope, "")
+        for code, variables in watch.codes.items():
+            self._add_globals(code, variables)
+        for scope in scopes:
+            self._add_globals(scope.function.__code__, scope.function.__globals__)
+        for module in modules:
+            self._add_module(module)
+        if arguments is not None:
+            self._add_inside(arguments)
+        for owner in watch.living():
+            if not isinstance(owner, torch.nn.Module) and id(vars(owner)) not in self._inside:
+                self._add_owner(owner)
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+            self._fix([*group["params"], group["lr"]])
+            if isinstance(group["lr"], torch.Tensor) and not is_device_tensor(group["lr"]):
+                self.on_cpu.append(group["lr"])
+
+    # ---- what is guarded ------------------------------------------------------------------------
+
+    def _add_globals(self, code: CodeType, variables: dict[str, Any]) -> None:
+        names = [name for name in code.co_names if name in variables]
+        self._hold(variables, "", names)
+        self._add_all(variables, names, "")
+
+    def _add_module(self, module: torch.nn.Module) -> None:
+        held, label = vars(module), f"{type(module).__name__}."
+        names = [name for name in held if name not in _INTERNAL]
+        self._hold(held, label)
+        self._add_all(held, names, label)
+        self.sizes.append((held, list(held)))
+        for hooks in _HOOKS:
+            self.sizes.append((held[hooks], list(held[hooks])))
+        for kind in ("_parameters", "_buffers", "_modules"):
+            self._hold(held[kind], label)
+            self.sizes.append((held[kind], list(held[kind])))
+            for name, value in held[kind].items():
+                if value is not None and (id(held[kind]), name) in self._replaced:
+                    self._add(held[kind], name, label)
+                else:
+                    self._value(held[kind], name, value, label)
+                    self._fix([value])
+
+    def _add_owner(self, owner: Any) -> None:
+        held, label = vars(owner), f"{type(owner).__name__}."
+        self._hold(held, label)
+        self.sizes.append((held, list(held)))
+        self._add_all(held, [name for name in held if name in self.names], label)
+        self._add_class(type(owner))
+
+    def _add_class(self, kind: type) -> None:
+        for base in kind.__mro__:
+            if base.__module__ in ("builtins", "abc") or base.__module__.startswith("torch."):
+                continue
+            for name, value in vars(base).items():
+                if name in self.names and is_value(value):
+                    self._value(vars(base), name, value, f"{base.__name__}.")
+
+    def _add_all(self, holder: Any, names: Iterable[Any], label: str, depth: int = _DEPTH) -> None:
+        for name in names:
+            self._add(holder, name, label, depth)
+
+    def _add(self, holder: Any, name: Any, label: str, depth: int = _DEPTH) -> None:
+        if (id(holder), name) in self._done:
+            return
+        self._done.add((id(holder), name))
+        value = holder[name]
+        if isinstance(value, (torch.nn.Module, Optimizer)) or is_value(value) or value is MISSING:
+            self._value(holder, name, value, label)
+            self._fix_all([value])
+        elif isinstance(value, _CODE):
+            self._value(holder, name, value, label)
+            self._look_into_code(value, depth)
+        elif type(value) is list and all(map(is_value, value)):
+            self._hold(value, f"{label}{name}.")
+            self._value(holder, name, list(value), label)
+        elif self._is_kept_on_cpu(holder, name, value):
+            self.on_cpu.append(value)
+            self._value(holder, name, value, label)
+        elif isinstance(value, (torch.Tensor, list, dict, tuple)):
+            self._add_structure(holder, name, value, label)
+        elif not self._add_structure(holder, name, value, label, only_with_tensors=True):
+            self._value(holder, name, value, label)
+            if depth and isinstance(getattr(value, "__dict__", None), dict):
+                held, inner = vars(value), f"{label}{name}."
+                names = [n for n in held if n in self.names]
+                self._hold(held, inner, names)
+                self._add_all(held, names, inner, depth - 1)
+                self._add_class(type(value))
+
+    def _is_kept_on_cpu(self, holder: Any, name: Any, value: Any) -> bool:
+        """A CPU tensor may serve as numbers; it is no input until another one takes its place."""
+        return (
+            isinstance(value, torch.Tensor)
+            and not is_device_tensor(value)
+            and (id(holder), name) not in self._replaced
+        )
+
+    def _look_into_code(self, value: Any, depth: int) -> None:
+        if isinstance(value, FunctionType):
+            self._fix(value.__defaults__ or ())
+        elif isinstance(value, ModuleType):
+            package, file = value.__name__.partition(".")[0], getattr(value, "__file__", None)
+            ours = package in _PACKAGES or package in sys.stdlib_module_names - {"__main__"}
+            if depth and not ours and not is_library(file or ""):
+                names = [name for name in vars(value) if name in self.names]
+                self._hold(vars(value), f"{value.__name__}.", names)
+                self._add_all(vars(value), names, f"{value.__name__}.", depth - 1)
+        elif isinstance(value, type):
+            self._add_class(value)
+
+    def _add_structure(
+        self, holder: Any, name: Any, value: Any, label: str, *, only_with_tensors: bool = False
+    ) -> bool:
+        structure = Structure(value, self.names, self._by_identity)
+        if only_with_tensors and not structure.tensors:
+            return False
+        default = isinstance(holder, Scope) and name.startswith("default ")
+        if default or isinstance(structure.key, Held):
+            self._fix(structure.tensors)
+            self._fix_all(structure.held)
+            self._value(holder, name, value, label)
+            return True
+        self._add_inside(structure)
+        for inner in structure.holders():
+            self._hold(inner, f"{label}{name}.")
+        self.places.append((holder, name, structure.key, f"{label}{name}"))
+        return True
+
+    def _add_inside(self, structure: Structure) -> None:
+        self._fix_all(structure.held)
+        self._inside.update(map(id, structure.holders()))
+
+    def _value(self, holder: Any, name: Any, value: Any, label: str) -> None:
+        self.values.append((holder, name, value))
+        self.labels.append(f"{label}{name}")
+
+    def _fix_all(self, held: Iterable[Any]) -> None:
+        """What belongs to those that stand for themselves, such as a model that is an average."""
+        for value in held:
+            self._fix([value])
+            for module in value.modules() if isinstance(value, torch.nn.Module) else ():
+                for kind in (module._parameters, module._buffers):
+                    for name, tensor in kind.items():
+                        if (id(kind), name) not in self._replaced and id(tensor) not in self.fixed:
+                            self._value(kind, name, tensor, f"{type(module).__name__}.")
+                            self._fix([tensor])
+
+    def _fix(self, tensors: Iterable[Any]) -> None:
+        for tensor in tensors:
+            if not isinstance(tensor, torch.Tensor) or id(tensor) in self.fixed:
+                continue
+            self.fixed[id(tensor)] = tensor
+            if isinstance(tensor, Tensor):
+                # `p.data = x` and `model.half()` exchange all that a tensor consists of.
+                link = tensor.__dict__.setdefault("_link", None)
+                self._value(tensor.__dict__, "_link", link, "a parameter's ")
+                if link is not None:
+                    self._fix([link.parent])
+
+    def _hold(self, holder: Any, label: str, names: list[Any] | None = None) -> None:
+        known = self.holders.get(id(holder))
+        if known is not None and known[1] is not None and names is not None:
+            known[1].extend(names)
+        elif known is None or known[1] is not None:
+            self.holders[id(holder)] = holder, names, label
+
+    # ---- at every call --------------------------------------------------------------------------
+
+    def changed(self) -> str:
+        """The name of what is not as it was, "" where all is."""
+        place = -1
+        try:
+            for place, (holder, name, expected) in enumerate(self.values):
+                value = holder[name]
+                if value is not expected and not _equal(value, expected):
+                    if isinstance(value, torch.Tensor):
+                        self._replaced.add((id(holder), name))
+                    return self.labels[place]
+        except (KeyError, IndexError):
+            return self.labels[place]
+        for holder, names in self.sizes:
+            if len(holder) != len(names) or [*holder] != names:
+                return "an attribute or a hook that is new or gone"
+        return ""
+
+    def structures(self) -> list[Structure] | str:
+        """What stands at the places, or the name of one where something else stands."""
+        found = []
+        for holder, name, key, label in self.places:
+            try:
+                structure = Structure(holder[name], self.names, self._by_identity)
+            except (KeyError, IndexError):
+                return label
+            if structure.key != key:
+                return label
+            found.append(structure)
+        return found
+
+    def signature(self) -> tuple[Any, ...]:
+        """The present values, for counting how often they were there."""
+        values = [holder.get(name) for holder, name, _ in self.values if hasattr(holder, "get")]
+        inputs = [Structure(h[n], self.names).key for h, n, *_ in self.places if n in h]
+        return tuple(v if is_value(v) else Held(v) for v in values), tuple(inputs)
+
+    # ---- while it is traced ---------------------------------------------------------------------
+
+    def snapshot(self) -> "Snapshot":
+        return Snapshot(self.holders.values())
+
+
+def _equal(value: Any, expected: Any) -> bool:
+    if type(value) is not type(expected):
+        return False
+    if isinstance(value, FunctionType):  # made anew by the same code
+        return value.__code__ is expected.__code__ and not value.__closure__
+    if isinstance(value, list):
+        return len(value) == len(expected) and all(
+            is_value(v) and _equal(v, e) for v, e in zip(value, expected, strict=True)
+        )
+    return is_value(value) and value == expected and repr(value) == repr(expected)
+
+
+class Snapshot:
+    """What the holders hold now, to see what a step changes in them, and to undo it."""
+
+    def __init__(self, holders: Iterable[tuple[Any, list[Any] | None, str]]) -> None:
+        self._before: list[tuple[Any, Any, str]] = []
+        for holder, names, label in holders:
+            if isinstance(holder, Scope):
+                holder.refresh()
+            if isinstance(holder, list):
+                self._before.append((holder, list(holder), label))
+            elif names is None:
+                self._before.append((holder, dict(holder), label))
+            else:
+                some = {name: holder.get(name, MISSING) for name in names}
+                self._before.append((holder, some, label))
+        self._all = {id(holder) for holder, names, _ in holders if names is None}
+
+    def changes(self) -> list[tuple[Any, Any, Any, Any, str]]:
+        """What is another object now: holder, name, value before, value now, label."""
+        found = []
+        for holder, before, label in self._before:
+            if isinstance(holder, Scope):
+                holder.refresh()
+            if isinstance(holder, list):
+                if len(holder) != len(before):
+                    found.append((holder, len(before), MISSING, holder, label + "append"))
+                before = dict(enumerate(before))
+                now: dict[Any, Any] = dict(enumerate(holder))
+                names = [name for name in before if name in now]
+            elif id(holder) in self._all:
+                now, names = holder, [*before, *(name for name in holder if name not in before)]
+            else:
+                now, names = holder, list(before)
+            for name in names:
+                old, new = before.get(name, MISSING), now.get(name, MISSING)
+                if old is not new and not (is_value(old) and _equal(new, old)):
+                    found.append((holder, name, old, new, f"{label}{name}"))
+        return found
+
+    def restore(self) -> None:
+        for holder, before, _ in self._before:
+            if isinstance(holder, list):
+                holder[:] = before
+                continue
+            for name in [n for n in holder if n not in before] if id(holder) in self._all else ():
+                put(holder, name, MISSING)
+            for name, value in before.items():
+                if holder.get(name, MISSING) is not value:
+                    put(holder, name, value)
+
+
+def leaked(tracer: Any) -> list[Tensor]:
+    """Device tensors of the trace of ``tracer``, which has ended, that somebody keeps."""
+    gc.collect()
+
+    def is_traced(tensor: Tensor) -> bool:
+        array = tensor.__dict__.get("_elem")
+        return isinstance(array, jax.core.Tracer) and array._trace is tracer._trace
+
+    tensors = [t for t in gc.get_objects() if issubclass(type(t), Tensor) and is_traced(t)]
+    # An alias gets its own values again from its base.
+    aliases = [t._elem for t in tensors if t.__dict__.get("_link") is not None]
+    del aliases
+    return [t for t in tensors if is_traced(t)]

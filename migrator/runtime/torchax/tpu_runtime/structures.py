@@ -1,0 +1,187 @@
+"""Python values taken apart: the tensors in them, and a key of everything between the tensors.
+
+Two values with equal keys run the same program, on their own tensors. So lists, tuples, dicts and
+plain objects that hold tensors are compared by what is in them, and may be new ones at every call.
+Any other object stands for itself.
+"""
+
+import argparse
+import collections
+import sys
+import types
+from collections.abc import Callable, Container, Iterator
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .calls import is_device_tensor
+
+SIMPLE = (
+    bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
+)  # fmt: skip
+_LONG = 1024  # a longer list is known by its identity alone
+_DEPTH = 3  # of objects in objects
+_PLAIN = (argparse.Namespace, types.SimpleNamespace, collections.UserDict)
+_LIBRARIES = frozenset({*sys.stdlib_module_names, "jax", "jaxlib", "torch", "torchax"})
+
+
+class Held:
+    """An object as part of a key, by identity. The key keeps it alive, so its id is no other's."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+class _Nothing:
+    """Its instances have the size of an object that has attributes, and nothing else."""
+
+
+MISSING: Any = _Nothing()
+
+
+def is_plain(value: Any) -> bool:
+    """Whether ``value`` is an object of the user's whose attributes are all that it consists of."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    return (
+        kind.__basicsize__ == _Nothing.__basicsize__
+        and kind.__module__.partition(".")[0] not in _LIBRARIES
+        and isinstance(getattr(value, "__dict__", None), dict)
+        and not isinstance(value, (type, torch.nn.Module, torch.optim.Optimizer))
+        and not callable(value)
+    )
+
+
+def is_value(value: Any) -> bool:
+    """Whether equal ones are the same: a value without identity."""
+    if type(value) in (tuple, frozenset):
+        return all(map(is_value, value))
+    return isinstance(value, SIMPLE)
+
+
+def tensor_key(tensor: Any) -> Any:
+    """What must be the same of a tensor that comes by its place."""
+    on_device = is_device_tensor(tensor)
+    shape = tensor.jax().shape if on_device else tuple(tensor.shape)
+    leaf = tensor.requires_grad and tensor.is_leaf
+    return shape, tensor.dtype, on_device, leaf, leaf and tensor.grad is None
+
+
+class Structure:
+    """One value; ``names`` are the attributes that count of objects without tensors.
+
+    To be made under `DisableTorchFunction`: else each attribute of a tensor takes 20 µs.
+    """
+
+    __slots__ = ("held", "key", "parts", "rebuild", "tensors", "value")
+
+    def __init__(
+        self,
+        value: Any,
+        names: Container[str] = (),
+        by_identity: Container[int] = (),
+        depth: int = _DEPTH,
+    ) -> None:
+        self.value = value
+        self.tensors: list[torch.Tensor] = []
+        self.parts: list[tuple[Any, Any, Structure]] = []  # holder, name or index, what is there
+        self.rebuild: Callable[[list[Any]], Any] | None = None  # of what can not be changed
+        self.held: list[Any] = []  # what stands for itself
+        self.key = self._look(value, names, by_identity, depth)
+
+    def _look(
+        self, value: Any, names: Container[str], by_identity: Container[int], depth: int
+    ) -> Any:
+        if isinstance(value, SIMPLE):
+            return type(value), value
+        if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.nn.Parameter) or id(value) in by_identity:
+                return self._hold(value)
+            self.tensors.append(value)
+            return tensor_key(value)
+        kind = type(value)
+        rest = (names, by_identity)
+        if isinstance(value, dict) and len(value) <= _LONG:
+            keys = self._take(value, value.items(), *rest, depth)
+            return (kind, _is_known(kind) or Held(value), tuple(map(_hashable, value)), keys)
+        if isinstance(value, list) and len(value) <= _LONG:
+            return kind, _is_known(kind) or Held(value), self._take(
+                value, enumerate(value), *rest, depth
+            )  # fmt: skip
+        if kind is tuple and len(value) <= _LONG:
+            self.rebuild = tuple
+            return kind, self._take(value, enumerate(value), *rest, depth)
+        if kind in pytree.SUPPORTED_NODES or pytree.is_namedtuple_instance(value):
+            inside, spec = pytree.tree_flatten(value, is_leaf=lambda item: item is not value)
+            self.rebuild = lambda parts: pytree.tree_unflatten(parts, spec)
+            return kind, repr(spec), self._take(value, enumerate(inside), *rest, depth)
+        if depth and is_plain(value):
+            keys = self._take(vars(value), vars(value).items(), *rest, depth - 1)
+            if self.tensors:
+                return kind, tuple(vars(value)), keys
+            named = [key for name, key in zip(vars(value), keys, strict=True) if name in names]
+            return Held(value), tuple(named)
+        return self._hold(value)
+
+    def _hold(self, value: Any) -> Held:
+        self.held.append(value)
+        return Held(value)
+
+    def _take(
+        self, holder: Any, items: Any, names: Container[str], by_identity: Container[int],
+        depth: int,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        for name, item in items:
+            part = Structure(item, names, by_identity, depth)
+            self.parts.append((holder, name, part))
+            self.tensors += part.tensors
+            self.held += part.held
+        return tuple([part.key for _, _, part in self.parts])
+
+    def with_tensors(
+        self, others: dict[int, torch.Tensor], put: Callable[[Any, Any, Any], None]
+    ) -> Any:
+        """The value with other tensors in it; ``put(holder, name, value)`` changes lists, dicts
+        and objects, what else holds tensors is made anew."""
+        if not self.tensors:
+            return self.value
+        if isinstance(self.value, torch.Tensor):
+            return others[id(self.value)]
+        parts = [part.with_tensors(others, put) for _, _, part in self.parts]
+        if self.rebuild is not None:
+            return self.rebuild(parts)
+        for (holder, name, part), value in zip(self.parts, parts, strict=True):
+            if value is not part.value:
+                put(holder, name, value)
+        return self.value
+
+    def holders(self) -> Iterator[Any]:
+        """The lists and dicts in the value, which somebody could change."""
+        if self.parts and self.rebuild is None:
+            yield self.parts[0][0]
+        elif isinstance(self.value, (list, dict)):
+            yield self.value
+        for _, _, part in self.parts:
+            yield from part.holders()
+
+
+def _is_known(kind: type) -> bool:
+    """Whether a list or dict of this class has nothing beside its items."""
+    return (
+        kind in (list, dict, collections.OrderedDict, collections.defaultdict)
+        or kind in pytree.SUPPORTED_NODES
+    )
+
+
+def _hashable(key: Any) -> Any:
+    return key if is_value(key) else Held(key)
