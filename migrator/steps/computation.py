@@ -266,8 +266,9 @@ class Computation:
                 return f"calls {function.name}(), which may do more than compute"
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 return f"calls {function.name}(), which keeps a value"
-            if isinstance(node, ast.Call) and self.call_obstacle(node, seen):
-                return f"calls {function.name}(), which may do more than compute"
+            inner = self.call_obstacle(node, seen) if isinstance(node, ast.Call) else ""
+            if inner and isinstance(node, ast.Call):
+                return f"calls {function.name}(), which {inner} (line {node.lineno} there)"
         for statement in function.body:
             if not own.issuperset(self.changed(statement)):
                 return f"calls {function.name}(), which keeps a value"
