@@ -6,22 +6,15 @@ objects that stay the same are guarded: a program fits as long as they are what 
 that stand in a variable or an attribute come in by their place, as arguments do.
 """
 
+import _lsprof
+import contextlib
 import gc
-import io
 import os
 import sys
 import sysconfig
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import (
-    BuiltinFunctionType,
-    CodeType,
-    FrameType,
-    FunctionType,
-    MethodType,
-    ModuleType,
-)
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import jax
@@ -32,7 +25,7 @@ from torch.optim import Optimizer
 from torchax.tensor import Tensor
 
 from .calls import is_device_tensor
-from .structures import MISSING, SIMPLE, Held, Structure, is_value
+from .structures import MISSING, Held, Structure, is_value
 
 _OURS = (
     *(str(Path(str(m.__file__)).parent) + os.sep for m in (torch, torchax, jax, numpy)),
@@ -42,7 +35,6 @@ _OURS = (
 _PACKAGES = ("torch", "torchax", "jax", "jaxlib", "numpy", __name__.partition(".")[0])
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _CODE = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type)
-_NO_OWNERS = (*SIMPLE, *_CODE, torch.Tensor, Optimizer)
 _INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _DEPTH = 3
@@ -98,74 +90,52 @@ def put(holder: Any, name: Any, value: Any) -> None:
 
 
 class Watch:
-    """A profiler: whose code runs. With ``forbid``, printing raises what that makes."""
+    """Whose code runs, and around which functions there are variables."""
 
     def __init__(self) -> None:
-        self.codes: dict[CodeType, dict[str, Any]] = {}
-        self.owners: dict[int, weakref.ref[Any]] = {}
-        self.printed = False
-        self.forbid: Callable[[], Exception] | None = None
-        self._known: dict[CodeType, str | bool] = {}  # the name of `self`; False for a library
+        self.codes: dict[CodeType, dict[str, Any]] = {}  # the user's, with their global variables
+        self.functions: list[FunctionType] = []  # with variables of functions around them
+        self.owner: Any = None  # of a method
+        self._seen: set[CodeType] = set()
 
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call":
-            code = frame.f_code
-            first = self._known.get(code)
-            if first is None:
-                first = self._note(code, frame)
-            if first:
-                self._note_owner(frame.f_locals.get(first))  # type: ignore[arg-type]
-        elif event == "c_call" and self.forbid is not None and _prints(argument, frame):
-            self.printed = True
-            raise self.forbid()
-
-    def _note(self, code: CodeType, frame: FrameType) -> str | bool:
-        first: str | bool = False
-        # The code of a dataclass has no file.
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if not is_library(code.co_filename) and package not in _PACKAGES:
-            self.codes[code] = frame.f_globals
-            first = "self" if code.co_varnames[:1] == ("self",) else ""
-        self._known[code] = first
-        return first
-
-    def _note_owner(self, owner: Any) -> None:
-        if id(owner) in self.owners or isinstance(owner, _NO_OWNERS):
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Note what runs. The profiler is that of Python in C: one in Python takes ten times as
+        long. Where one is at work already, what the code names must do."""
+        if sys.getprofile() is not None:
+            yield
             return
-        if isinstance(getattr(owner, "__dict__", None), dict):
-            try:
-                self.owners[id(owner)] = weakref.ref(owner)
-            except TypeError:  # what it holds is not known, and no program reads its tensors
-                return
+        profiler = _lsprof.Profiler(builtins=False, subcalls=False)
+        profiler.enable()
+        try:
+            yield
+        finally:
+            profiler.disable()
+            ran = {e.code for e in profiler.getstats() if isinstance(e.code, CodeType)}
+            self._learn({code for code in ran - self._seen if not is_library(code.co_filename)})
+            self._seen |= ran
 
-    def note(self, method: MethodType) -> None:
-        """A method that is not called by Python code."""
-        self.codes[method.__func__.__code__] = method.__func__.__globals__
-        self._note_owner(method.__self__)
-
-    def living(self) -> list[Any]:
-        """The objects whose methods ran, without those that are gone."""
-        found = [(key, reference()) for key, reference in self.owners.items()]
-        self.owners = {key: self.owners[key] for key, owner in found if owner is not None}
-        return [owner for _, owner in found if owner is not None]
-
-    def functions(self) -> list[FunctionType]:
-        """Those with variables from around them that were made before."""
-        made_inside = {c for code in self.codes for c in code.co_consts if isinstance(c, CodeType)}
-        codes = [code for code in self.codes if code.co_freevars and code not in made_inside]
+    def _learn(self, codes: set[CodeType]) -> None:
         if not codes:
-            return []
-        holders = gc.get_referrers(*codes)
-        return [f for f in holders if isinstance(f, FunctionType) and f.__code__ in self.codes]
+            return
+        functions = [f for f in gc.get_referrers(*codes) if isinstance(f, FunctionType)]
+        # Those that others of them make are made anew at every call.
+        inner = {c for code in codes for c in code.co_consts if isinstance(c, CodeType)}
+        for function in functions:
+            package = function.__globals__.get("__name__", "").partition(".")[0]
+            if package in _PACKAGES:  # the code of a dataclass has no file
+                continue
+            for code in _with_inner(function.__code__):
+                self.codes[code] = function.__globals__
+            if function.__closure__ and function.__code__ not in inner:
+                self.functions.append(function)
 
 
-def _prints(function: Any, frame: FrameType) -> bool:
-    if function is print:
-        return True
-    if getattr(function, "__name__", "") != "write":
-        return False
-    to_file = isinstance(getattr(function, "__self__", None), io.TextIOBase)
-    return to_file and frame.f_globals.get("__name__") != "warnings"
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
 
 
 class Guards:
@@ -190,7 +160,6 @@ class Guards:
         self.on_cpu: list[torch.Tensor] = []  # the same, on the CPU
         self.holders: dict[int, tuple[Any, list[Any] | None, str]] = {}  # what a step may change
         self._done: set[tuple[int, Any]] = set()
-        self._inside: set[int] = set()  # holders that come anew with a structure
         codes = list(watch.codes) + [scope.function.__code__ for scope in scopes]
         self.names = frozenset(name for code in codes for name in code.co_names)
         for scope in scopes:
@@ -203,10 +172,10 @@ class Guards:
         for module in modules:
             self._add_module(module)
         if arguments is not None:
-            self._add_inside(arguments)
-        for owner in watch.living():
-            if not isinstance(owner, torch.nn.Module) and id(vars(owner)) not in self._inside:
-                self._add_owner(owner)
+            self._fix_all(arguments.held)
+        owner = getattr(watch.owner, "__dict__", None)
+        if owner is not None and not isinstance(watch.owner, torch.nn.Module):
+            self._add_owner(watch.owner)
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             self._fix([*group["params"], group["lr"]])
             if isinstance(group["lr"], torch.Tensor) and not is_device_tensor(group["lr"]):
@@ -227,6 +196,7 @@ class Guards:
         self.sizes.append((held, list(held)))
         for hooks in _HOOKS:
             self.sizes.append((held[hooks], list(held[hooks])))
+            self._add_all(held[hooks], list(held[hooks]), f"{label}{hooks}.")
         for kind in ("_parameters", "_buffers", "_modules"):
             self._hold(held[kind], label)
             self.sizes.append((held[kind], list(held[kind])))
@@ -281,6 +251,7 @@ class Guards:
                 held, inner = vars(value), f"{label}{name}."
                 names = [n for n in held if n in self.names]
                 self._hold(held, inner, names)
+                self.sizes.append((held, list(held)))
                 self._add_all(held, names, inner, depth - 1)
                 self._add_class(type(value))
 
@@ -295,6 +266,9 @@ class Guards:
     def _look_into_code(self, value: Any, depth: int) -> None:
         if isinstance(value, FunctionType):
             self._fix(value.__defaults__ or ())
+        elif isinstance(value, MethodType):
+            if depth and isinstance(getattr(value.__self__, "__dict__", None), dict):
+                self._add({"of a method": value.__self__}, "of a method", "", depth - 1)
         elif isinstance(value, ModuleType):
             package, file = value.__name__.partition(".")[0], getattr(value, "__file__", None)
             ours = package in _PACKAGES or package in sys.stdlib_module_names - {"__main__"}
@@ -317,15 +291,11 @@ class Guards:
             self._fix_all(structure.held)
             self._value(holder, name, value, label)
             return True
-        self._add_inside(structure)
+        self._fix_all(structure.held)
         for inner in structure.holders():
             self._hold(inner, f"{label}{name}.")
         self.places.append((holder, name, structure.key, f"{label}{name}"))
         return True
-
-    def _add_inside(self, structure: Structure) -> None:
-        self._fix_all(structure.held)
-        self._inside.update(map(id, structure.holders()))
 
     def _value(self, holder: Any, name: Any, value: Any, label: str) -> None:
         self.values.append((holder, name, value))

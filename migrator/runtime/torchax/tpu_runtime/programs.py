@@ -33,6 +33,7 @@ from . import rates, views
 from .calls import is_device_tensor
 from .device import DEVICE_TYPE
 from .guards import Guards, Scope, Snapshot, Watch, leaked, put
+from .silence import silent
 from .structures import MISSING, SIMPLE, Held, Structure, is_plain, is_value
 
 Array = Any
@@ -117,7 +118,7 @@ class Memory:
     def guards(self, arguments: Structure | None = None) -> Guards:
         """Those of the present."""
         known = {scope.function.__code__ for scope in self.scopes}
-        new = [f for f in self.watch.functions() if f.__code__ not in known]
+        new = [f for f in self.watch.functions if f.__code__ not in known]
         self.scopes += map(Scope, new)
         for scope in self.scopes:
             scope.refresh()
@@ -133,23 +134,12 @@ class Memory:
         """Go on with the same function, perhaps made anew: other variables around its code."""
         self.function = function
         if isinstance(function, MethodType):
-            self.watch.note(function)
-            function = function.__func__
+            self.watch.owner, function = function.__self__, function.__func__
         if isinstance(function, FunctionType):
             if self.scopes:
                 self.scopes[0].function = function
             else:
                 self.scopes.append(Scope(function))
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Note whose code runs."""
-        before = sys.getprofile()
-        sys.setprofile(self.watch)
-        try:
-            yield
-        finally:
-            sys.setprofile(before)
 
 
 class Call:
@@ -423,6 +413,7 @@ class Trace:
     ) -> None:
         self.memory, self.env, self.call = memory, env, call
         self.trainers = memory.trainers
+        self.is_first = before is None
         with _natively():
             self.guards = memory.guards(call.structure)
             structures = self.guards.structures()
@@ -461,10 +452,8 @@ class Trace:
             self.on_cpu: list[torch.Tensor] = []
             self.leaves: list[Any] = requiring
             return
-        # Leaves that the step made itself hold tracers now.
-        found = {i: leaf for i, leaf in before.found.items() if not _is_traced(leaf)}
         kept = {id(leaf): leaf for leaf in before.leaves if not isinstance(leaf, int)}
-        leaves = [leaf for i, leaf in (kept | found).items() if i not in inputs]
+        leaves = [leaf for i, leaf in (kept | before.found).items() if i not in inputs]
         owned = [leaf.grad for leaf in leaves if leaf.grad is not None]
         gradients = {id(g) for g in owned} | {_root(g) for g in owned}  # come with their leaves
         self.leaves = [*leaves, *requiring]
@@ -492,9 +481,7 @@ class Trace:
             return False
         if any(_place(tensor) not in self.used for tensor in self.on_cpu):
             return False
-        if {id(self._of(x)) for x in self.leaves} < {
-            i for i, leaf in self.found.items() if not _is_traced(leaf)
-        }:
+        if not set(self.found) <= {id(self._of(x)) for x in self.leaves}:
             return False
         if not _same(before.constants(self.used), self.constants(self.used)):
             raise NotCompilable("it draws random numbers on the CPU; draw them outside")
@@ -578,12 +565,13 @@ class Trace:
                 f"it can not be traced ({type(error).__name__}: {first})"
             ) from error
         finally:
-            self.found = {i: leaf for i, leaf in self.found.items() if not _is_traced(leaf)}
+            # The others were made in the trace, and hold tracers.
+            self.found = {i: leaf for i, leaf in self.found.items() if i in self.guards.fixed}
         if self.makes_state:
             raise FirstTime
         if self.flips:
             raise NotCompilable("it changes requires_grad of a parameter")
-        kept = leaked(self._tracer)
+        kept = leaked(self._tracer) if self.is_first else []
         if kept:
             shapes = ", ".join(sorted({str(tuple(t.shape)) for t in kept})[:3])
             raise NotCompilable(f"it keeps a tensor that it computed (of shape {shapes})")
@@ -611,10 +599,8 @@ class Trace:
             args, kwargs = self._substitute(wrappers)
             snapshot = self._snapshot()
             try:
-                with self._watched(moved, wrappers), self._profiled(), _compiling():
+                with self._watched(moved, wrappers), self._listening(), _compiling():
                     result = self.memory.function(*args, **kwargs)
-                if self.memory.watch.printed:
-                    raise NotCompilable(_PRINTS)
                 with self._watched(moved, wrappers), _natively():
                     self._wrappers = wrappers
                     self.result = Template(result, self)
@@ -625,6 +611,15 @@ class Trace:
                 raise NotCompilable("it changes the learning rate; do that outside")
             with _natively():
                 return self._outputs([*written, *read], arrays, wrappers)
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Whose code runs is known after the first trace; printing is refused in every one."""
+        watching = self.memory.watch.running() if self.is_first else contextlib.nullcontext()
+        with watching, silent() as printed:
+            yield
+        if printed:
+            raise NotCompilable(printed[0])
 
     def _wrap(self, arrays: list[Array]) -> list[Tensor]:
         """Tensors of their own for what is given: nothing of the trace is left in the caller's."""
@@ -697,6 +692,7 @@ class Trace:
         now = [tensor.__dict__["_elem"] for tensor in self.state]
         pairs = zip(self.state, state, now, strict=True)
         self.changed = {id(tensor) for tensor, before, after in pairs if before is not after}
+        self.changed |= {id(t) for t, a in self._first_values if t.__dict__["_elem"] is not a}
         given = [wrapper.__dict__["_elem"] for wrapper in wrappers]
         self.written = [i for i, array in enumerate(arrays) if given[i] is not array]
         among_leaves = {x for x in self.leaves if isinstance(x, int)}
@@ -708,16 +704,6 @@ class Trace:
         new_gradients = [leaves[i].grad.jax() for i in self.learning]
         new, inputs = now[: self.n_written], [given[i] for i in self.written]
         return new, inputs, new_gradients, self.env.prng_key, self._results
-
-    @contextlib.contextmanager
-    def _profiled(self) -> Iterator[None]:
-        watch = self.memory.watch
-        watch.forbid, watch.printed = (lambda: NotCompilable(_PRINTS)), False
-        try:
-            with self.memory.watched():
-                yield
-        finally:
-            watch.forbid = None
 
     @contextlib.contextmanager
     def _watched(self, inputs: list[Array], wrappers: list[Tensor]) -> Iterator[None]:
@@ -801,9 +787,6 @@ class Trace:
             self._results = []
 
 
-_PRINTS = "it prints or writes to a file"
-
-
 @contextlib.contextmanager
 def _random_state_kept() -> Iterator[None]:
     """Undo, and refuse, numbers that Python, numpy or torch on the CPU draw in a trace."""
@@ -847,10 +830,6 @@ def _compiling() -> Iterator[None]:
         end()
         for handle in handles:
             handle.remove()
-
-
-def _is_traced(tensor: Any) -> bool:
-    return isinstance(tensor._elem, jax.core.Tracer)  # an alias gets its own values again
 
 
 def _place(tensor: torch.Tensor) -> Any:

@@ -138,7 +138,7 @@ class Compiled:
         memory, sight = self.memory, self._sight(call)
         views.watchers.append(watcher)
         try:
-            with memory.trainers.observed(), memory.watched():
+            with memory.trainers.observed(), memory.watch.running():
                 result = memory.function(*args, **kwargs)
         finally:
             views.watchers.remove(watcher)
@@ -262,7 +262,8 @@ def _find(function: Callable[..., Any]) -> Compiled:
     name, code = getattr(function, "__name__", "step"), getattr(function, "__code__", None)
     if not isinstance(function, FunctionType) or code is None:
         return Compiled(function, name)
-    owners = [v for v in Scope(function).values() if isinstance(v, (torch.nn.Module, Optimizer))]
+    around = [*Scope(function).values(), *map(function.__globals__.get, code.co_names)]
+    owners = [value for value in around if isinstance(value, (torch.nn.Module, Optimizer))]
     known, compiled = _found.get(code, ([], None))
     if compiled is None or list(map(id, known)) != list(map(id, owners)):
         compiled = Compiled(function, name)

@@ -1,0 +1,60 @@
+"""Noticing that a function prints: what it prints while it is traced, it prints at each call."""
+
+import builtins
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+_LIBRARIES = ("jax", "torch", "torchax")
+
+
+class Printed(Exception):
+    """Ends a trace."""
+
+
+class _Stream:
+    """Standard output or error, on which nothing is written but warnings."""
+
+    def __init__(self, stream: Any, printed: list[str]) -> None:
+        self._stream, self._printed = stream, printed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> Any:
+        if sys._getframe(1).f_globals.get("__name__") == "warnings":
+            return self._stream.write(text)
+        self._printed.append("it prints")
+        raise Printed
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[list[str]]:
+    """Raise Printed where something is printed or logged; the list says so where it was caught."""
+    printed: list[str] = []
+    handle, show = logging.Logger.callHandlers, builtins.print
+    out, err = sys.stdout, sys.stderr
+
+    def refuse_record(self: logging.Logger, record: logging.LogRecord) -> None:
+        if record.name.startswith(_LIBRARIES):
+            return handle(self, record)
+        printed.append("it prints to a log")
+        raise Printed
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        printed.append("it prints")
+        raise Printed
+
+    logging.Logger.callHandlers = refuse_record  # type: ignore[method-assign]
+    builtins.print = refuse
+    sys.stdout, sys.stderr = _Stream(out, printed), _Stream(err, printed)
+    try:
+        yield printed
+    except Printed:
+        pass
+    finally:
+        logging.Logger.callHandlers = handle  # type: ignore[method-assign]
+        builtins.print = show
+        sys.stdout, sys.stderr = out, err
