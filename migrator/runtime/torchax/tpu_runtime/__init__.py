@@ -17,6 +17,7 @@ from . import (  # noqa: E402
     cache,
     derived,
     fallback,
+    forward,
     generators,
     gradients,
     indexing,
@@ -152,7 +153,7 @@ def setup(precision: str | bool = "highest") -> None:
     for concern in (
         modes, views, indexing, derived, tensors, modules, generators, resize, amp, seeds,
         gradients, backwards, pooling, buffers, attention, operators, linalg,
-        fallback, optimizers,
+        fallback, optimizers, forward,
     ):  # fmt: skip
         concern.install(env)
     if not env.enabled:

@@ -414,6 +414,7 @@ class Trace:
         self.memory, self.env, self.call = memory, env, call
         self.trainers = memory.trainers
         self.is_first = before is None
+        self.training = torch.is_grad_enabled()
         with _natively():
             self.guards = memory.guards(call.structure)
             structures = self.guards.structures()
@@ -450,10 +451,12 @@ class Trace:
             self.state: list[Any] = []
             self.n_written = 0
             self.on_cpu: list[torch.Tensor] = []
-            self.leaves: list[Any] = requiring
+            self.leaves: list[Any] = requiring if self.training else []
             return
         kept = {id(leaf): leaf for leaf in before.leaves if not isinstance(leaf, int)}
         leaves = [leaf for i, leaf in (kept | before.found).items() if i not in inputs]
+        if not self.training:
+            leaves, requiring = [], []
         owned = [leaf.grad for leaf in leaves if leaf.grad is not None]
         gradients = {id(g) for g in owned} | {_root(g) for g in owned}  # come with their leaves
         self.leaves = [*leaves, *requiring]
@@ -481,7 +484,7 @@ class Trace:
             return False
         if any(_place(tensor) not in self.used for tensor in self.on_cpu):
             return False
-        if not set(self.found) <= {id(self._of(x)) for x in self.leaves}:
+        if self.training and not set(self.found) <= {id(self._of(x)) for x in self.leaves}:
             return False
         if not _same(before.constants(self.used), self.constants(self.used)):
             raise NotCompilable("it draws random numbers on the CPU; draw them outside")
@@ -508,7 +511,7 @@ class Trace:
             sharing = _sharing(self.structures)
             if shared or (sharing and self.written and sharing[0] != sharing[1]):
                 raise NotCompilable("it is given a tensor and a view of it")
-            if torch.is_grad_enabled() and any(
+            if self.training and any(
                 self.inputs[i].requires_grad and not self.inputs[i].is_leaf for i in self.read
             ):
                 raise NotCompilable("it is given a tensor with a graph from outside")
@@ -523,14 +526,13 @@ class Trace:
             for name, value in inner.items()
             if id(value) in numbers
         ]
-        training = torch.is_grad_enabled()
         with _natively():
             return Program(
                 self.memory, compiled, self.call.key, self.guards, _sharing(self.structures),
                 self.state, self.n_written, slots, self.on_cpu,
                 [(t, t._version) for t in self.guards.on_cpu if _place(t) not in self.used],
                 [(p, p.requires_grad, p.grad is None) for p in self.trainers.parameters()]
-                if training else [],
+                if self.training else [],
                 settings(self.trainers), self.leaves, self.with_gradient, self.learning,
                 sorted(self.read), self.written, self.stores, self.result,
             )  # fmt: skip
@@ -569,6 +571,8 @@ class Trace:
             self.found = {i: leaf for i, leaf in self.found.items() if i in self.guards.fixed}
         if self.makes_state:
             raise FirstTime
+        if self.trains and not self.training:
+            raise NotCompilable("it computes gradients")
         if self.flips:
             raise NotCompilable("it changes requires_grad of a parameter")
         kept = leaked(self._tracer) if self.is_first else []
@@ -615,8 +619,7 @@ class Trace:
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
         """Whose code runs is known after the first trace; printing is refused in every one."""
-        watching = self.memory.watch.running() if self.is_first else contextlib.nullcontext()
-        with watching, silent() as printed:
+        with self.memory.watch.running(self.is_first), silent() as printed:
             yield
         if printed:
             raise NotCompilable(printed[0])
@@ -762,6 +765,7 @@ class Trace:
         finally:
             with _natively():
                 self.flips = any(p.requires_grad != required for p, _, required in gradients)
+                self.trains = any(p.grad is not gradient for p, gradient, _ in gradients)
                 for parameter, gradient, required in gradients:
                     parameter.grad = gradient
                     if parameter.requires_grad != required:

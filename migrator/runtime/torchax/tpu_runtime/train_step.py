@@ -136,16 +136,18 @@ class Compiled:
             on_device.add(True)
 
         memory, sight = self.memory, self._sight(call)
+        is_new = self.sets < UNUSED  # later ones hardly bring other code
         views.watchers.append(watcher)
         try:
-            with memory.trainers.observed(), memory.watch.running():
+            with memory.trainers.observed(), memory.watch.running(is_new):
                 result = memory.function(*args, **kwargs)
         finally:
             views.watchers.remove(watcher)
         if on_device:  # else a program was told to run on the CPU
             self._count(call, misfit)
             with _natively():
-                memory.guards()  # now that more of its code is known
+                if is_new:
+                    memory.guards()  # now that more of its code is known
                 after = Call(memory, env, args, kwargs)
             self._seen |= {sight: None, self._sight(after): None}
             while len(self._seen) > 8 * MOST:
@@ -171,7 +173,7 @@ class Compiled:
             return
         changing = misfit or self._differing_argument(call)
         named = f" ({changing})" if changing else ""
-        _warn(
+        warn(
             f"{self.name}() has run with {MANY} sets of shapes or Python values: what changes at "
             f"every call{named} compiles anew each time; pass it as a tensor"
         )
@@ -192,10 +194,10 @@ class Compiled:
 
     def _give_up(self, why: str) -> None:
         self.why_eager = why
-        _warn(f"{self.name}() runs operator by operator, which is slow: {why}")
+        warn(f"{self.name}() runs operator by operator, which is slow: {why}")
 
 
-def _warn(message: str) -> None:
+def warn(message: str) -> None:
     """A warning at the line of the program that called the function."""
     level = 1
     while sys._getframe(level).f_code.co_filename.startswith(_HERE):
