@@ -135,7 +135,9 @@ class TpuReport:
         lines += [f"not compiled: {c.name} ({c.file}): {c.error}" for c in self._refused]
         if self.note:
             left = self.wanted - len(self.compiled)
-            lines.append(f"{left} of {self.wanted} programs not compiled: {self.note}")
+            steps = self.steps - len(self.compiled_steps)
+            what = f"{left} of {self.wanted} programs not compiled ({steps} of them steps)"
+            lines.append(f"{what}: {self.note}")
         return lines
 
 

@@ -159,7 +159,9 @@ def test_what_the_time_did_not_do_for_is_said(tmp_path: Path) -> None:
     report = compile_programs([one], "v6e-1", compiler())
     report = report.joined(compile_programs(operators, "v6e-1", slow))
     assert report.problems() == []
-    assert report.lines()[-1] == "1 of 3 programs not compiled: the time budget was spent"
+    assert report.lines()[-1] == (
+        "1 of 3 programs not compiled (0 of them steps): the time budget was spent"
+    )
 
 
 def test_a_step_that_the_time_did_not_do_for_is_a_problem(tmp_path: Path) -> None:
