@@ -457,3 +457,83 @@ def test_a_function_that_is_made_anew_keeps_its_programs() -> None:
         return step
 
     assert [train(epoch).compilations for epoch in range(3)] == [1, 1, 1]
+
+
+# ---- numbers that change -------------------------------------------------------------------------
+
+
+def test_a_number_that_is_compared_chooses_between_two_programs() -> None:
+    def program(device: str, compile_: Compile) -> tuple[list[float], nn.Module]:
+        model = mlp().to(device)
+        optimizer = optim.SGD(model.parameters(), 0.1)
+
+        @compile_
+        def step(x: Tensor, y: Tensor, epoch: int) -> Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            if epoch > 5 or epoch == 0:
+                loss = loss * 2
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        losses = []
+        for number in range(20):
+            x, y = batch(number, 8, 6).to(device), labels(number).to(device)
+            losses.append(step(x, y, number // 2).item())
+        return losses, model
+
+    assert compare(program).compilations <= 3
+
+
+def test_a_number_that_is_computed_with_is_a_tensor() -> None:
+    def program(device: str, compile_: Compile) -> tuple[list[float], nn.Module]:
+        model = mlp().to(device)
+        optimizer = optim.Adam(model.parameters(), 0.01)
+        weight, losses = 0.5, []
+
+        @compile_
+        def step(x: Tensor, y: Tensor, weight: float) -> Tensor:
+            optimizer.zero_grad()
+            out = model(x)
+            loss = weight * F.cross_entropy(out, y) + out.square().mean() / (1 + weight)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        for number in range(12):
+            x, y = batch(number, 8, 6).to(device), labels(number).to(device)
+            losses.append(step(x, y, weight).item())
+            weight = 0.9 * weight + 0.1 * losses[-1]
+        return losses, model
+
+    assert compare(program).compilations == 1
+
+
+def test_numbers_that_decide_or_count_go_by_their_values() -> None:
+    def program(device: str, compile_: Compile) -> tuple[list[float], nn.Module]:
+        model = mlp().to(device)
+        optimizer = optim.SGD(model.parameters(), 0.1)
+
+        @compile_
+        def step(x: Tensor, y: Tensor, weight: float, repeat: int) -> tuple[Tensor, float]:
+            optimizer.zero_grad()
+            out = model(x)
+            for _ in range(repeat):
+                out = out + model(x)
+            loss = F.cross_entropy(out, y) * (2 if weight > 0.5 else 1)
+            loss.backward()
+            optimizer.step()
+            return loss, weight / 2
+
+        losses: list[float] = []
+        for number in range(9):
+            x, y = batch(number, 8, 6).to(device), labels(number).to(device)
+            loss, half = step(x, y, 0.2 * (number % 4), number % 2)
+            assert isinstance(half, float)
+            losses += [loss.item(), half]
+        return losses, model
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compare(program)

@@ -11,7 +11,7 @@ import contextlib
 import copy
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any
@@ -33,6 +33,7 @@ from . import rates, views
 from .calls import is_device_tensor
 from .device import DEVICE_TYPE
 from .guards import Guards, Scope, Snapshot, Watch, leaked, put
+from .numbers import Comparison, Number
 from .silence import silent
 from .structures import MISSING, SIMPLE, Held, Structure, is_plain, is_value
 
@@ -145,7 +146,15 @@ class Memory:
 class Call:
     """The arguments of one call."""
 
-    def __init__(self, memory: Memory, env: Environment, args: Any, kwargs: Any) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        env: Environment,
+        args: Any,
+        kwargs: Any,
+        numbers: Sequence[Number] = (),
+    ) -> None:
+        self.numbers = numbers  # that stand for integers which change
         self._mode = (
             env.param.autocast_dtype, torch.is_grad_enabled(), torch.get_default_dtype(),
             jax.config.jax_default_matmul_precision,
@@ -193,6 +202,8 @@ class Template:
     def _kind(self, leaf: Any, trace: "Trace") -> Any:
         if isinstance(leaf, torch.Tensor):
             return trace.outgoing(leaf)
+        if type(leaf) is Number:
+            raise NotCompilable("it returns a number that it is given")
         if isinstance(leaf, (*SIMPLE, type, torch.nn.Module)):
             return "constant", leaf
         if is_plain(leaf):
@@ -201,6 +212,11 @@ class Template:
             vars(shell).clear()
             return "object", (shell, inside)
         raise NotCompilable(f"it returns a {type(leaf).__name__}")
+
+    @property
+    def tensors(self) -> list[bool]:
+        """Which parts are tensors."""
+        return [kind in ("array", "old") for kind, _ in self.kinds]
 
     def build(self, env: Environment, new: Iterator[Array], old: list[torch.Tensor]) -> Any:
         leaves = []
@@ -241,6 +257,7 @@ class Program:
     written: list[int]  # inputs
     stores: list[tuple[Any, Any, Template]]  # what it puts where
     result: Template
+    comparisons: list[list[Comparison]]  # of the integers that change
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -252,6 +269,9 @@ class Program:
 
     def misfit(self, call: Call) -> "list[Structure] | str":
         """What stands at the program's places, or the name of what is not as it was."""
+        for number, comparisons in zip(call.numbers, self.comparisons, strict=True):
+            if not number.fits(comparisons):
+                return "how a number compares"
         for scope in self.memory.scopes:
             scope.refresh()
         changed = self.guards.changed()
@@ -535,6 +555,7 @@ class Trace:
                 if self.training else [],
                 settings(self.trainers), self.leaves, self.with_gradient, self.learning,
                 sorted(self.read), self.written, self.stores, self.result,
+                [number.taken() for number in self.call.numbers],
             )  # fmt: skip
 
     # ---- one run --------------------------------------------------------------------------------
@@ -544,6 +565,8 @@ class Trace:
         with _natively():
             arrays = [arrays_of(env, tensor) for tensor in self.inputs]
             gradients = [self._of(self.leaves[i]).grad.jax() for i in self.with_gradient]
+        for number in self.call.numbers:
+            number.taken()
         jitted = jax.jit(self._pure, donate_argnums=0)
         try:
             with self.trainers.observed(known=True), _random_state_kept():

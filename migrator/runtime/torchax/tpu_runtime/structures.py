@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .calls import is_device_tensor
+from .numbers import Number
 
 SIMPLE = (
     bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
@@ -102,6 +103,8 @@ class Structure:
     def _look(
         self, value: Any, names: Container[str], by_identity: Container[int], depth: int
     ) -> Any:
+        if type(value) is Number:
+            return Number
         if isinstance(value, SIMPLE):
             return type(value), value
         if isinstance(value, torch.Tensor):

@@ -37,10 +37,12 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import torch
 import torchax
 from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
 from torchax.tensor import Environment, Tensor
 
 from . import views
 from .guards import Scope
+from .numbers import Varying
 from .programs import Call, FirstTime, Memory, NotCompilable, Program, compile_program
 
 P = ParamSpec("P")
@@ -67,6 +69,8 @@ class Compiled:
         self.sets = 0  # of shapes and Python values that have come
         self.programs: OrderedDict[Program, None] = OrderedDict()  # the last used one is the last
         self._by_key: dict[Any, list[Program]] = {}
+        self._varying = Varying()
+        self._tensors: list[bool] = []  # which parts of a result are tensors
         self._seen: OrderedDict[Any, None] = OrderedDict()  # keys of calls that ran as they are
 
     def __call__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -84,8 +88,9 @@ class Compiled:
         self.memory.use(function)
         env = torchax.default_env()
         misfit = ""
+        self._varying.note(args, kwargs)
         with _natively():
-            call = Call(self.memory, env, args, kwargs)
+            call = Call(self.memory, env, *self._varying.stand_ins(env, args, kwargs))
             for program in self._by_key.get(call.key, ()):
                 found = program.misfit(call)
                 if not isinstance(found, str):
@@ -105,8 +110,12 @@ class Compiled:
         except FirstTime:
             return self._first(env, call, args, kwargs, misfit)
         except NotCompilable as why:
+            if self._varying.give_up():
+                return self._call(self.memory.function, args, kwargs)
             self._give_up(str(why))
             return self.memory.function(*args, **kwargs)
+        if program.result.tensors != self._tensors and self._varying.give_up():
+            return self._call(self.memory.function, args, kwargs)
         if sight not in self._seen:
             self._count(call, misfit)
         self._keep(program)
@@ -143,6 +152,7 @@ class Compiled:
                 result = memory.function(*args, **kwargs)
         finally:
             views.watchers.remove(watcher)
+        self._tensors = [isinstance(x, torch.Tensor) for x in pytree.tree_leaves(result)]
         if on_device:  # else a program was told to run on the CPU
             self._count(call, misfit)
             with _natively():

@@ -1,0 +1,115 @@
+"""Python numbers that change from call to call: the number of an epoch, a weight that is adapted.
+
+A float among the arguments becomes a tensor of one element. An integer may be compared
+(``if epoch > warm_up``): what comes out of the comparisons chooses the program, not the number.
+Where code asks for more, each value has a program of its own.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import jax.numpy as jnp
+import torch
+from torchax.tensor import Environment, Tensor
+
+Comparison = tuple[Callable[[Any, Any], Any], Any, Any]  # with what, and the result
+
+
+class Used(Exception):
+    """More is asked of a number than how it compares."""
+
+
+def _comparing(how: Callable[[Any, Any], Any]) -> Any:
+    def compare(self: "Number", other: Any) -> Any:
+        if type(other) is Number:
+            raise Used
+        if isinstance(other, torch.Tensor):
+            raise Used
+        result = how(self._value, other)
+        self._log.append((how, other, result))
+        return result
+
+    return compare
+
+
+def _refuse(*_: Any) -> NoReturn:
+    raise Used
+
+
+class Number:
+    """An integer of which nothing is known but how it compares."""
+
+    __slots__ = ("_log", "_value")
+
+    def __init__(self, value: int) -> None:
+        self._value = value
+        self._log: list[Comparison] = []
+
+    @property
+    def __class__(self) -> Any:  # isinstance(epoch, int)
+        return int
+
+    def fits(self, comparisons: list[Comparison]) -> bool:
+        """Whether another number compared as this one does."""
+        return all(how(self._value, other) == result for how, other, result in comparisons)
+
+    def taken(self) -> list[Comparison]:
+        """The comparisons since the last time."""
+        log, self._log = self._log, []
+        return log
+
+    __lt__, __le__ = _comparing(operator.lt), _comparing(operator.le)
+    __gt__, __ge__ = _comparing(operator.gt), _comparing(operator.ge)
+    __eq__, __ne__ = _comparing(operator.eq), _comparing(operator.ne)
+    __hash__ = __bool__ = __index__ = __int__ = __float__ = __complex__ = _refuse  # type: ignore
+    __str__ = __repr__ = __format__ = __reduce__ = __reduce_ex__ = _refuse  # type: ignore
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
+    __divmod__ = __rdivmod__ = __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = _refuse
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _refuse
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __round__ = __trunc__ = _refuse
+    __floor__ = __ceil__ = __matmul__ = __rmatmul__ = _refuse
+    __getattr__ = _refuse
+
+
+class Varying:
+    """Which arguments of a function are numbers that change."""
+
+    def __init__(self) -> None:
+        self._last: dict[Any, Any] = {}
+        self._found: set[Any] = set()
+        self._by_value: set[Any] = set()
+
+    def note(self, args: Any, kwargs: Any) -> None:
+        """Look for numbers that are others than at the call before."""
+        for place, value in (*enumerate(args), *kwargs.items()):
+            if type(value) in (int, float) and place not in self._by_value:
+                if self._last.setdefault(place, value) != value:
+                    self._found.add(place)
+                self._last[place] = value
+
+    def stand_ins(self, env: Environment, args: Any, kwargs: Any) -> tuple[Any, Any, list[Number]]:
+        """The arguments with tensors and ``Number`` for those that change."""
+        numbers: list[Number] = []
+        if not self._found:
+            return args, kwargs, numbers
+
+        def stand_in(place: Any, value: Any) -> Any:
+            if place not in self._found:
+                return value
+            if type(value) is float:
+                return Tensor(jnp.asarray(value), env)  # weak, as a Python number is
+            if type(value) is int:
+                numbers.append(Number(value))
+                return numbers[-1]
+            return value
+
+        given = tuple(stand_in(i, value) for i, value in enumerate(args))
+        return given, {name: stand_in(name, value) for name, value in kwargs.items()}, numbers
+
+    def give_up(self) -> bool:
+        """Go by their values; False where there are none."""
+        found, self._found = self._found, set()
+        self._by_value |= found
+        return bool(found)
