@@ -2,9 +2,13 @@
 
 import copy
 import dataclasses
+import json
 import os
 import pickle
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -300,3 +304,45 @@ def test_a_result_may_be_used_and_written_later() -> None:
     results[3].mul_(0)
     for found, wanted in zip(results[:3], expected, strict=False):
         agree(found, wanted)
+
+
+PROGRAM = """
+import torch, tpu_runtime
+from torch import nn
+tpu_runtime.setup()
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).to("jax")
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+@tpu_runtime.train_step
+def step(x):
+    optimizer.zero_grad()
+    loss = model(x).mean() * scale
+    loss.backward()
+    optimizer.step()
+    return loss
+
+@tpu_runtime.train_step
+def reads(x):
+    return x * x.sum().item()
+
+x = torch.ones(2, 4).to("jax")
+for scale in (1.0, 1.0, 1.0, 2.0):
+    step(x), reads(x)
+with torch.no_grad():
+    for _ in range(5):
+        model(x)
+"""
+
+
+def test_the_report_names_steps_and_modules(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    env = {**os.environ, "TPU_RUNTIME_REPORT": str(file)}
+    folder = Path(tpu.__file__).parents[1]
+    subprocess.run([sys.executable, "-c", PROGRAM], cwd=folder, env=env, check=True)
+    figures = json.loads(file.read_text())
+    found = {kept["name"]: kept for kept in figures["functions"]}
+    step, reads = found["step() (<string>:8)"], found["reads() (<string>:16)"]
+    assert (step["calls"], step["programs"], step["again"]) == (4, 2, 1)
+    assert not reads["programs"] and "reads a value" in reads["why_eager"]
+    assert found["Sequential without gradients"]["programs"] == 1
+    assert "step() (<string>:8): 4 calls, 2 programs" in figures["text"]

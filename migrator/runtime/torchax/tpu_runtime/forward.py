@@ -35,8 +35,11 @@ class Forward(Compiled):
     def __reduce__(self) -> Any:
         return type(None), ()
 
+    def _place(self) -> str:
+        return f"{self.name} without gradients"
+
     def _give_up(self, why: str) -> None:
-        self.why_eager = why
+        self.why_eager = self.record.why_eager = why
         if self._class not in _told:
             _told.add(self._class)
             warn(f"{self.name} runs operator by operator without gradients, too: {why}")

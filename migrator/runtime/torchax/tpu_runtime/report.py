@@ -1,13 +1,15 @@
-"""What JAX did in this run: how many programs it compiled, and for how long.
+"""What JAX did in this run: how many programs it compiled, and for how long; and what became of
+each training step and each class of modules.
 
-With TPU_RUNTIME_REPORT=1 a line goes to standard error when the program ends; any other value is
-the name of a JSON file to write.
+With TPU_RUNTIME_REPORT=1 it goes to standard error when the program ends; any other value is the
+name of a JSON file to write.
 """
 
 import atexit
 import json
 import os
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,39 @@ import jax
 VARIABLE = "TPU_RUNTIME_REPORT"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _figures: dict[str, Any] = {"programs": 0, "seconds": 0.0}
+
+
+@dataclass
+class Record:
+    """What became of a step, or of the forward passes of a class."""
+
+    name: str
+    calls: int = 0
+    programs: int = 0
+    again: int = 0  # of these, for shapes and arguments that had a program: something else changed
+    why_eager: str = ""
+
+    def __str__(self) -> str:
+        parts = [_counted(self.calls, "call")]
+        if self.programs:
+            parts.append(_counted(self.programs, "program"))
+        if self.again:
+            parts.append(f"{self.again} for the same arguments as another")
+        if self.why_eager:
+            parts.append(f"operator by operator: {self.why_eager}")
+        return f"{self.name}: {', '.join(parts)}"
+
+
+_records: dict[str, Record] = {}
+
+
+def record(name: str) -> Record:
+    """The record of that name."""
+    return _records.setdefault(name, Record(name))
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def install() -> None:
@@ -33,18 +68,23 @@ def _count(event: str, seconds: float, **_: Any) -> None:
 
 
 def collect() -> dict[str, Any]:
-    """The figures so far: ``programs`` compiled (or read from the cache) in ``seconds``."""
-    return {**_figures, "seconds": round(_figures["seconds"], 1)}
+    """The figures so far: ``programs`` compiled (or read from the cache) in ``seconds``, and the
+    ``functions`` that were compiled, or were not."""
+    functions = [asdict(kept) for kept in _records.values()]
+    return {**_figures, "seconds": round(_figures["seconds"], 1), "functions": functions}
 
 
-def describe(figures: dict[str, Any]) -> str:
-    """The figures in a line."""
-    return f"{figures['programs']} programs compiled in {figures['seconds']} s"
+def describe(figures: dict[str, Any]) -> list[str]:
+    """The figures in lines."""
+    total = f"{figures['programs']} programs compiled in {figures['seconds']} s"
+    return [total, *(str(Record(**kept)) for kept in figures["functions"])]
 
 
 def _write(where: str) -> None:
     figures = collect()
+    lines = describe(figures)
     if where == "1":
-        print(f"tpu_runtime: {describe(figures)}", file=sys.stderr)
+        print("\n".join(f"tpu_runtime: {line}" for line in lines), file=sys.stderr)
     else:
-        Path(where).write_text(json.dumps(figures | {"text": describe(figures)}), encoding="utf-8")
+        figures["text"] = "; ".join(lines)
+        Path(where).write_text(json.dumps(figures), encoding="utf-8")

@@ -40,7 +40,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 from torchax.tensor import Environment, Tensor
 
-from . import views
+from . import report, views
 from .guards import Scope
 from .numbers import Varying
 from .programs import Call, FirstTime, Memory, NotCompilable, Program, compile_program
@@ -65,7 +65,7 @@ class Compiled:
         self.memory = Memory(function)
         self.why_eager = ""
         self.compilations = 0
-        self.calls = 0
+        self.record = report.record(self._place())
         self.sets = 0  # of shapes and Python values that have come
         self.programs: OrderedDict[Program, None] = OrderedDict()  # the last used one is the last
         self._by_key: dict[Any, list[Program]] = {}
@@ -75,8 +75,10 @@ class Compiled:
 
     def __call__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call ``function``, which is the one of the beginning or that one made anew."""
-        self.calls += 1
-        if self.why_eager or is_inside():
+        if is_inside():
+            return function(*args, **kwargs)
+        self.record.calls += 1
+        if self.why_eager:
             return function(*args, **kwargs)
         _inside.running = True
         try:
@@ -166,6 +168,8 @@ class Compiled:
 
     def _keep(self, program: Program) -> None:
         self.compilations += 1
+        self.record.programs += 1
+        self.record.again += program.key in self._by_key
         self.programs[program] = None
         self._by_key.setdefault(program.key, []).insert(0, program)
         if len(self.programs) > MOST:
@@ -202,8 +206,14 @@ class Compiled:
         named = zip(now[1][2], before[1][3], now[1][3], strict=False)
         return next((name for name, old, new in named if old != new), "")
 
+    def _place(self) -> str:
+        """The name in the report."""
+        code = getattr(self.memory.function, "__code__", None)
+        where = f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
+        return f"{self.name}(){where}"
+
     def _give_up(self, why: str) -> None:
-        self.why_eager = why
+        self.why_eager = self.record.why_eager = why
         warn(f"{self.name}() runs operator by operator, which is slow: {why}")
 
 
