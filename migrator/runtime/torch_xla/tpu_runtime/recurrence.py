@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_xla.experimental import scan as scanning
 
+from .derivatives import once
 from .device import DEVICE_TYPE
 
 SHORT = 2  # steps, for which a loop is not worth it
@@ -119,29 +120,8 @@ def _looped(kind: str, unrolled: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """The loop's backward is not recorded, so a second derivative would be lost: it raises.
-
-    So does cuDNN's. (torch's `once_differentiable` looks at the incoming gradients only.)
-    """
-
-    def checked(ctx: Any, *gradients: Any) -> Any:
-        results = backward(ctx, *gradients)
-        if not torch.is_grad_enabled():
-            return results
-        places = [i for i, result in enumerate(results) if isinstance(result, Tensor)]
-        error = torch._C._functions.DelayedError(
-            b"the gradient of a recurrent module can not be differentiated again", len(places)
-        )
-        marked = error(*(results[i].detach().requires_grad_() for i in places))
-        replaced = dict(zip(places, marked, strict=True))
-        return tuple(replaced.get(i, result) for i, result in enumerate(results))
-
-    return checked
-
-
 def install() -> None:
     """Replace the functions that the modules call."""
     for kind in _CELLS:
         setattr(torch._VF, kind, _looped(kind, getattr(torch._VF, kind)))
-    scanning.Scan.backward = staticmethod(_once(scanning.Scan.backward))
+    scanning.Scan.backward = staticmethod(once(scanning.Scan.backward))

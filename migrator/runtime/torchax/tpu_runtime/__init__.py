@@ -27,6 +27,7 @@ from . import (  # noqa: E402
     operators,
     optimizers,
     pooling,
+    recurrence,
     report,
     resize,
     seeds,
@@ -153,7 +154,7 @@ def setup(precision: str | bool = "highest") -> None:
     for concern in (
         modes, views, indexing, derived, tensors, modules, generators, resize, amp, seeds,
         gradients, backwards, pooling, buffers, attention, operators, linalg,
-        fallback, optimizers, forward,
+        fallback, optimizers, recurrence, forward,
     ):  # fmt: skip
         concern.install(env)
     if not env.enabled:
