@@ -35,7 +35,7 @@ def test_outputs_states_and_gradients(kind: Any, how: dict[str, Any]) -> None:
     x = torch.randn(6, 4, 5)
 
     def everything(module: nn.Module, device: str) -> list[Tensor]:
-        given = x.to(device).requires_grad_(True)
+        given = x.clone().to(device).requires_grad_(True)
         output, last = module(given)
         states = last if isinstance(last, tuple) else (last,)
         loss: Any = output.square().sum() + sum(state.sin().sum() for state in states)

@@ -55,6 +55,7 @@ def compare(program: Callable[[str, Compile], tuple[list[float], nn.Module]]) ->
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", "Explicitly requested dtype int64")
         losses, model = program("jax", compile_)
     expected, reference = program("cpu", lambda function: function)
     agree(losses, expected)
@@ -537,3 +538,39 @@ def test_numbers_that_decide_or_count_go_by_their_values() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compare(program)
+
+
+def test_tied_weights_and_tensors_that_are_made_on_the_device() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.head = nn.Embedding(7, 6), nn.Linear(6, 7, bias=False)
+            self.head.weight = self.tokens.weight
+            self.places = nn.Embedding(9, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            places = torch.arange(x.size(1), device=x.device)
+            return self.head(self.tokens(x) + self.places(places))  # type: ignore[no-any-return]
+
+    def program(device: str, compile_: Compile) -> tuple[list[float], nn.Module]:
+        torch.manual_seed(0)
+        model = Tied().to(device)
+        assert model.head.weight is model.tokens.weight
+        optimizer = optim.AdamW(model.parameters(), 0.01)
+
+        @compile_
+        def step(x: Tensor) -> Tensor:
+            loss = F.cross_entropy(model(x).flatten(0, 1), x.flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        losses = []
+        for number in range(5):
+            x = torch.randint(7, (4, 9), generator=torch.Generator().manual_seed(number))
+            losses.append(step(x.to(device)).item())
+        return losses, model
+
+    step = compare(program)
+    assert step.compilations == 1 and not step.why_eager

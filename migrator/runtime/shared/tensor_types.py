@@ -13,7 +13,7 @@ class _TensorType(type):
     dtype: torch.dtype
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """A tensor of these sizes (values undefined), or of the values of a list, array or tensor.
+        """A tensor of these sizes (of zeros), or of the values of a list, array or tensor.
 
         Raises TypeError for a tensor of another dtype.
         """
@@ -22,6 +22,8 @@ class _TensorType(type):
                 raise TypeError(f"expected {cls.dtype} (got {args[0].dtype})")
             return args[0].to(DEVICE_TYPE)
         kwargs.pop("device", None)
+        if all(isinstance(size, int) for size in args) and not kwargs:
+            return torch.zeros(*args, dtype=cls.dtype).to(DEVICE_TYPE)  # what lies there may not fit
         made: torch.Tensor = getattr(torch, cls.__name__)(*args, **kwargs)
         return made.to(DEVICE_TYPE)
 

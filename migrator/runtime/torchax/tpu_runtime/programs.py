@@ -471,6 +471,7 @@ class Trace:
             self.state: list[Any] = []
             self.n_written = 0
             self.on_cpu: list[torch.Tensor] = []
+            self.moved_before: dict[Any, torch.Tensor] = {}
             self.leaves: list[Any] = requiring if self.training else []
             return
         kept = {id(leaf): leaf for leaf in before.leaves if not isinstance(leaf, int)}
@@ -485,10 +486,10 @@ class Trace:
         self.state = sorted(state, key=lambda t: id(t) not in before.changed)
         self.n_written = sum(id(t) in before.changed for t in state)
         # A CPU tensor that comes again is older than the step, and may change: an input, too.
-        self.on_cpu = list(before.moved.values()) if not before.on_cpu else [
-            t for t in (*before.on_cpu, *before.moved.values())
-            if _place(t) in before.used or _place(t) in before.moved
-        ]  # fmt: skip
+        # (Those of the trace before are kept, so that no new one can lie at the same place.)
+        self.moved_before = before.moved
+        self.on_cpu = [t for t in before.on_cpu if _place(t) in before.used]
+        self.on_cpu += [t for place, t in before.moved.items() if place in before.moved_before]
 
     def _of(self, leaf: Any) -> Any:
         return self.inputs[leaf] if isinstance(leaf, int) else leaf
@@ -501,6 +502,8 @@ class Trace:
         if known != (now.names, len(now.values), [place[3] for place in now.places]):
             return False
         if self.unknown or self.changed != {id(t) for t in self.state[: self.n_written]}:
+            return False
+        if self.moved.keys() & self.moved_before.keys():
             return False
         if any(_place(tensor) not in self.used for tensor in self.on_cpu):
             return False
