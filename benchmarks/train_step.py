@@ -1,4 +1,5 @@
-"""Milliseconds of a training step on torchax: compiled, operator by operator, and on CPU torch.
+"""Milliseconds of a training step on torchax: compiled, operator by operator, and on CPU torch;
+and of what a compiled step costs beside its program.
 
 JAX_PLATFORMS=cpu python benchmarks/train_step.py   # in the environment of torchax
 """
@@ -41,6 +42,46 @@ def transformer() -> tuple[nn.Module, tuple[int, ...]]:
     return nn.Sequential(nn.TransformerEncoder(layer, 2), head), (8, 16, 32)
 
 
+def deep() -> tuple[nn.Module, tuple[int, ...]]:
+    """Many small parameters: 302, with 906 tensors of AdamW's state."""
+    layers = [nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)) for _ in range(75)]
+    return nn.Sequential(*layers, nn.Linear(8, 5)), (4, 8)
+
+
+def overhead(model: nn.Module, shape: tuple[int, ...]) -> tuple[float, float, int]:
+    """A call of the step and of its program alone, and the tensors that go through it."""
+    model = model.to("jax")
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    @tpu_runtime.train_step
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x, y = torch.randn(shape).to("jax"), torch.randint(5, shape[:1]).to("jax")
+    for _ in range(3):
+        step(x, y)
+    (program,) = step._program.programs
+    compiled, inside, whole = program.compiled, [], []
+
+    def timed(*arguments: Any) -> Any:
+        began = time.perf_counter()
+        result = compiled(*arguments)
+        inside.append(1000 * (time.perf_counter() - began))
+        return result
+
+    program.compiled = timed
+    for _ in range(STEPS):
+        began = time.perf_counter()
+        loss = step(x, y)
+        whole.append(1000 * (time.perf_counter() - began))
+        loss.item()
+    return statistics.median(whole), statistics.median(inside), len(program.state)
+
+
 def milliseconds(
     model: nn.Module, shape: tuple[int, ...], device: str, wrap: Callable[[Any], Any]
 ) -> tuple[float, float]:
@@ -80,6 +121,9 @@ def main() -> None:
             first, later = milliseconds(model, shape, device, wrap)
             cells.append(f"{name} {later:.1f} ({first:.0f})")
         print(f"{make.__name__:12}", " | ".join(cells), flush=True)
+    for make in (mlp, deep):
+        whole, inside, tensors = overhead(*make())
+        print(f"{make.__name__:12} {whole:.2f} a call, {inside:.2f} its program, {tensors} tensors")
 
 
 if __name__ == "__main__":

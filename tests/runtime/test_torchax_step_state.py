@@ -4,6 +4,7 @@ Nothing that changes between two calls may be baked into a program, and nothing 
 may be lost: each test fails where one of them is.
 """
 
+import collections
 import copy
 import logging
 import os
@@ -426,7 +427,7 @@ def test_the_state_of_an_optimizer_that_is_loaded() -> None:
             results.append(step(batch(number, 5, 4).to(device)))
         return results
 
-    on_both(program)
+    assert on_both(program).compilations == 1
 
 
 def test_a_model_that_changes_its_type_between_two_steps() -> None:
@@ -664,6 +665,84 @@ def test_values_of_helpers_are_not_baked() -> None:
                 agree(step(x), expected(x))
     assert not step.why_eager
     assert step.compilations >= len(changes) - 3
+
+
+def test_values_in_objects_and_containers_of_other_kinds() -> None:
+    class Slots:
+        __slots__ = ("gain",)
+
+        def __init__(self) -> None:
+            self.gain = 1.0
+
+    def make(factor: list[float]) -> Callable[[Tensor], Tensor]:
+        return lambda x: x * factor[0]
+
+    slots, given, loss = Slots(), Slots(), Loss()
+    array, chosen, queue = np.ones(3), {1}, collections.deque([1.0])
+    shared: Any = [1.0]
+    holder = types.SimpleNamespace(scale=make(shared))
+
+    def plain(x: Tensor, other: Slots, criterion: Loss) -> Tensor:
+        y = holder.scale(x) * slots.gain * other.gain * float(array[0]) * queue[0]
+        return criterion(y) * (2 if 2 in chosen else 1)
+
+    step = tpu.train_step(plain)
+    x = on_device(0, 5, 4)
+    changes: list[Callable[[], Any]] = [
+        lambda: None,
+        lambda: setattr(slots, "gain", 2.0),
+        lambda: setattr(given, "gain", 3.0),
+        lambda: setattr(loss.options, "weight", 4.0),
+        lambda: array.fill(5.0),
+        lambda: chosen.add(2),
+        lambda: queue.append(0.0) or queue.popleft() or queue.append(7.0) or queue.popleft(),
+        lambda: shared.__setitem__(0, 2.0),
+        lambda: setattr(holder, "scale", make(shared)),
+        lambda: shared.__setitem__(0, 3.0),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for change in changes:
+            change()
+            for _ in range(3):
+                agree(step(x, given, loss), plain(x, given, loss))
+    assert not step.why_eager
+
+
+def test_what_is_put_into_a_fresh_dict_is_in_that_dict() -> None:
+    model = linear()
+    data: dict[str, Any] = {}
+
+    @tpu.train_step
+    def step() -> Tensor:
+        data["out"] = model(data["x"])
+        return data["out"].sum()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(8):
+            if number > 3:
+                data = {}
+            data["x"] = on_device(number, 5, 4)
+            agree(step(), model(data["x"]).sum())
+            agree(data["out"], model(data["x"]))
+
+
+def test_a_graph_that_comes_later() -> None:
+    first, second = linear(), nn.Linear(3, 2).to("jax")
+
+    @tpu.train_step
+    def step(hidden: Tensor) -> Tensor:
+        loss = second(hidden).square().mean()
+        loss.backward()
+        return loss
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(6):
+            hidden = first(on_device(number, 5, 4))
+            step(hidden if number > 3 else hidden.detach())
+            assert (first.weight.grad is not None) == (number > 3)
 
 
 # ---- a step without an optimizer -----------------------------------------------------------------

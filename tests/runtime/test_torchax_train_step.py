@@ -15,6 +15,7 @@ if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
     pytest.skip("needs the torchax environment", allow_module_level=True)
 
 import jax
+import numpy as np
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
@@ -574,3 +575,23 @@ def test_tied_weights_and_tensors_that_are_made_on_the_device() -> None:
 
     step = compare(program)
     assert step.compilations == 1 and not step.why_eager
+
+
+def test_rows_that_an_array_of_numpy_chooses() -> None:
+    def program(device: str, compile_: Compile) -> tuple[list[float], nn.Module]:
+        model = mlp().to(device)
+        optimizer = optim.SGD(model.parameters(), 0.1)
+        states, targets = batch(1, 32, 6).to(device), labels(2, 32).to(device)
+        order = np.random.RandomState(0).permutation(32)
+
+        @compile_
+        def step(rows: np.ndarray[Any, Any]) -> Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(states[rows]), targets[rows])
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return [step(order[k : k + 4]).item() for k in range(0, 32, 4)], model
+
+    assert compare(program).compilations == 1

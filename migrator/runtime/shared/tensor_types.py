@@ -22,8 +22,8 @@ class _TensorType(type):
                 raise TypeError(f"expected {cls.dtype} (got {args[0].dtype})")
             return args[0].to(DEVICE_TYPE)
         kwargs.pop("device", None)
-        if all(isinstance(size, int) for size in args) and not kwargs:
-            return torch.zeros(*args, dtype=cls.dtype).to(DEVICE_TYPE)  # what lies there may not fit
+        if args and all(isinstance(size, int) for size in args) and not kwargs:
+            return torch.zeros(*args, dtype=cls.dtype, device=DEVICE_TYPE)
         made: torch.Tensor = getattr(torch, cls.__name__)(*args, **kwargs)
         return made.to(DEVICE_TYPE)
 

@@ -7,7 +7,9 @@ that stand in a variable or an attribute come in by their place, as arguments do
 """
 
 import _lsprof
+import collections
 import contextlib
+import copy
 import gc
 import os
 import sys
@@ -25,7 +27,7 @@ from torch.optim import Optimizer
 from torchax.tensor import Tensor
 
 from .calls import is_device_tensor
-from .structures import MISSING, Held, Structure, is_value
+from .structures import MISSING, Held, Structure, is_ours, is_value
 
 _OURS = (
     *(str(Path(str(m.__file__)).parent) + os.sep for m in (torch, torchax, jax, numpy)),
@@ -37,6 +39,8 @@ _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _CODE = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type)
 _INTERNAL = frozenset({*vars(torch.nn.Module()), "_tpu_runtime_forward"}) - {"training"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_CONTENTS = (list, set, collections.deque)
+_LARGE = 1 << 16  # elements of an array of numpy, from which on it stands for itself
 _DEPTH = 3
 
 
@@ -159,12 +163,12 @@ class Guards:
         self.fixed: dict[int, torch.Tensor] = {}  # tensors that are found where they were
         self.on_cpu: list[torch.Tensor] = []  # the same, on the CPU
         self.holders: dict[int, tuple[Any, list[Any] | None, str]] = {}  # what a step may change
+        self.inner: dict[int, tuple[Any, Any, Any] | None] = {}  # holders in what may come anew
         self._done: set[tuple[int, Any]] = set()
         codes = list(watch.codes) + [scope.function.__code__ for scope in scopes]
         self.names = frozenset(name for code in codes for name in code.co_names)
-        for scope in scopes:
-            self._hold(scope, "", [n for n in scope if not n.startswith("default ")])
-            self._add_all(scope, scope, "")
+        for scope in list(scopes):
+            self._add_scope(scope.function, _DEPTH)
         for code, variables in watch.codes.items():
             self._add_globals(code, variables)
         for scope in scopes:
@@ -231,15 +235,18 @@ class Guards:
             return
         self._done.add((id(holder), name))
         value = holder[name]
-        if isinstance(value, (torch.nn.Module, Optimizer)) or is_value(value) or value is MISSING:
+        if isinstance(value, (torch.nn.Module, Optimizer)) or is_value(value) or is_ours(value):
             self._value(holder, name, value, label)
             self._fix_all([value])
         elif isinstance(value, _CODE):
             self._value(holder, name, value, label)
             self._look_into_code(value, depth)
-        elif type(value) is list and all(map(is_value, value)):
-            self._hold(value, f"{label}{name}.")
-            self._value(holder, name, list(value), label)
+        elif type(value) in _CONTENTS and all(map(is_value, value)):
+            if type(value) is list:
+                self._hold(value, f"{label}{name}.")
+            self._value(holder, name, copy.copy(value), label)
+        elif isinstance(value, numpy.ndarray) and value.size <= _LARGE:
+            self._value(holder, name, value.copy(), label)
         elif self._is_kept_on_cpu(holder, name, value):
             self.on_cpu.append(value)
             self._value(holder, name, value, label)
@@ -255,6 +262,14 @@ class Guards:
                 self._add_all(held, names, inner, depth - 1)
                 self._add_class(type(value))
 
+    def _add_scope(self, function: FunctionType, depth: int) -> None:
+        scope = next((scope for scope in self.scopes if scope.function is function), None)
+        if scope is None:
+            scope = Scope(function)
+            self.scopes.append(scope)
+        self._hold(scope, "", [n for n in scope if not n.startswith("default ")])
+        self._add_all(scope, scope, "", depth)
+
     def _is_kept_on_cpu(self, holder: Any, name: Any, value: Any) -> bool:
         """A CPU tensor may serve as numbers; it is no input until another one takes its place."""
         return (
@@ -265,6 +280,8 @@ class Guards:
 
     def _look_into_code(self, value: Any, depth: int) -> None:
         if isinstance(value, FunctionType):
+            if depth and value.__closure__ and not is_library(value.__code__.co_filename):
+                self._add_scope(value, depth - 1)
             self._fix(value.__defaults__ or ())
         elif isinstance(value, MethodType):
             if depth and isinstance(getattr(value.__self__, "__dict__", None), dict):
@@ -283,7 +300,7 @@ class Guards:
         self, holder: Any, name: Any, value: Any, label: str, *, only_with_tensors: bool = False
     ) -> bool:
         structure = Structure(value, self.names, self._by_identity)
-        if only_with_tensors and not structure.tensors:
+        if only_with_tensors and not structure.tensors and not structure.has_slots():
             return False
         default = isinstance(holder, Scope) and name.startswith("default ")
         if default or isinstance(structure.key, Held):
@@ -294,6 +311,9 @@ class Guards:
         self._fix_all(structure.held)
         for inner in structure.holders():
             self._hold(inner, f"{label}{name}.")
+            if id(inner) not in self.inner:
+                direct = inner is value or inner is getattr(value, "__dict__", None)
+                self.inner[id(inner)] = (holder, name, value) if direct else None
         self.places.append((holder, name, structure.key, f"{label}{name}"))
         return True
 
@@ -330,6 +350,13 @@ class Guards:
             known[1].extend(names)
         elif known is None or known[1] is not None:
             self.holders[id(holder)] = holder, names, label
+
+    def keep_holder(self, holder: Any) -> bool:
+        """Guard the identity of what a step puts something into; False where that can not be."""
+        outer = self.inner.get(id(holder), ())
+        if outer:
+            self._value(*outer, "")
+        return outer is not None
 
     # ---- at every call --------------------------------------------------------------------------
 
@@ -380,7 +407,11 @@ def _equal(value: Any, expected: Any) -> bool:
         return False
     if isinstance(value, FunctionType):  # made anew by the same code
         return value.__code__ is expected.__code__ and not value.__closure__
-    if isinstance(value, list):
+    if isinstance(value, set):
+        return bool(value == expected)
+    if isinstance(value, numpy.ndarray):
+        return value.dtype == expected.dtype and numpy.array_equal(value, expected)
+    if type(value) in _CONTENTS:
         return len(value) == len(expected) and all(
             is_value(v) and _equal(v, e) for v, e in zip(value, expected, strict=True)
         )

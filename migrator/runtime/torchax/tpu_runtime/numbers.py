@@ -2,7 +2,8 @@
 
 A float among the arguments becomes a tensor of one element. An integer may be compared
 (``if epoch > warm_up``): what comes out of the comparisons chooses the program, not the number.
-Where code asks for more, each value has a program of its own.
+Where code asks for more, each value has a program of its own. Arrays of integers, with which
+tensors are indexed, become tensors, too.
 """
 
 import operator
@@ -10,10 +11,14 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import jax.numpy as jnp
+import numpy as np
 import torch
 from torchax.tensor import Environment, Tensor
 
 Comparison = tuple[Callable[[Any, Any], Any], Any, Any]  # with what, and the result
+
+
+_INDICES = (np.int64, np.int32, np.bool_)
 
 
 class Used(Exception):
@@ -84,7 +89,11 @@ class Varying:
     def note(self, args: Any, kwargs: Any) -> None:
         """Look for numbers that are others than at the call before."""
         for place, value in (*enumerate(args), *kwargs.items()):
-            if type(value) in (int, float) and place not in self._by_value:
+            if place in self._by_value:
+                continue
+            if type(value) is np.ndarray and value.dtype in _INDICES:
+                self._found.add(place)
+            if type(value) in (int, float):
                 if self._last.setdefault(place, value) != value:
                     self._found.add(place)
                 self._last[place] = value
@@ -103,6 +112,8 @@ class Varying:
             if type(value) is int:
                 numbers.append(Number(value))
                 return numbers[-1]
+            if type(value) is np.ndarray:
+                return torch.from_numpy(value)
             return value
 
         given = tuple(stand_in(i, value) for i, value in enumerate(args))

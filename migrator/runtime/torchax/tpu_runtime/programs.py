@@ -36,6 +36,7 @@ from .guards import Guards, Scope, Snapshot, Watch, leaked, put
 from .numbers import Comparison, Number
 from .silence import silent
 from .structures import MISSING, SIMPLE, Held, Structure, is_plain, is_value
+from .tensors import check_range
 
 Array = Any
 Function = Callable[..., Any]
@@ -118,9 +119,9 @@ class Memory:
 
     def guards(self, arguments: Structure | None = None) -> Guards:
         """Those of the present."""
-        known = {scope.function.__code__ for scope in self.scopes}
-        new = [f for f in self.watch.functions if f.__code__ not in known]
-        self.scopes += map(Scope, new)
+        known = {id(scope.function) for scope in self.scopes}
+        self.scopes += [Scope(f) for f in self.watch.functions if id(f) not in known]
+        self.watch.functions.clear()
         for scope in self.scopes:
             scope.refresh()
         self.owned = self.trainers.owned(self.replaced)
@@ -245,7 +246,7 @@ class Program:
     sharing: Any
     state: list[Any]  # tensors that stay the same objects, the written ones first
     n_written: int
-    slots: list[tuple[dict[str, Any], str, int]]  # an optimizer's state: its place in `state`
+    slots: list[tuple[Optimizer, Any, str, int]]  # parameter, name: where it is in `state`
     on_cpu: list[torch.Tensor]  # tensors that it moves to the device
     versions: list[tuple[torch.Tensor, int]]  # CPU tensors that are part of it
     flags: list[tuple[torch.Tensor, bool, bool]]  # requires_grad, no gradient
@@ -261,11 +262,10 @@ class Program:
     calls: int = 0
 
     def __post_init__(self) -> None:
-        self._ids = {id(t) for t in self.state}
         arrays = [t.__dict__["_elem"] for t in self.state]
         self._forms = [(a.shape, a.dtype) for a in arrays]
-        optimizers = self.memory.trainers.optimizers.values()
-        self._states = [(o, list(o.state.values())) for o in optimizers]
+        self._ids = {id(t) for t in self.state}
+        self._look_up_states()
 
     def misfit(self, call: Call) -> "list[Structure] | str":
         """What stands at the program's places, or the name of what is not as it was."""
@@ -294,8 +294,11 @@ class Program:
         structures.append(call.structure)
         if _sharing(structures) != self.sharing:
             return "which of the tensors are views of each other"
-        if any(_root(t) in self._ids for s in structures for t in s.tensors):
+        inputs = _unique(structures)
+        if any(_root(tensor) in self._ids for tensor in inputs):
             return "which of the tensors belong to the model"
+        if self.flags and any(_has_graph(inputs[number]) for number in self.read):
+            return "a tensor with a graph from outside"
         return structures
 
     def _find_states(self) -> bool:
@@ -303,18 +306,29 @@ class Program:
         for optimizer, known in self._states:
             if len(optimizer.state) != len(known) or not all(
                 a is b for a, b in zip(optimizer.state.values(), known, strict=True)
-            ):
-                return False  # it was loaded
+            ):  # it was loaded
+                _step_counts_on_device(optimizer)
+                self._look_up_states()
+                break
         try:
-            for inner, name, number in self.slots:
+            for inner, name, number in self._places:
                 tensor = inner[name]
                 if tensor is not self.state[number]:
                     if not _alike(tensor, self.state[number]):
                         return False
+                    self._ids ^= {id(tensor), id(self.state[number])}
                     self.state[number] = tensor
         except KeyError:
             return False
         return True
+
+    def _look_up_states(self) -> None:
+        optimizers = self.memory.trainers.optimizers.values()
+        self._states = [(o, list(o.state.values())) for o in optimizers]
+        self._places = [
+            (optimizer.state.get(parameter, {}), name, number)
+            for optimizer, parameter, name, number in self.slots
+        ]
 
     def run(self, env: Environment, structures: list[Structure]) -> Any:
         self.calls += 1
@@ -370,7 +384,10 @@ def set_gradient(env: Environment, leaf: torch.Tensor, array: Array) -> None:
 
 
 def arrays_of(env: Environment, tensor: Any) -> Array:
-    return tensor.jax() if is_device_tensor(tensor) else env.t2j_copy(tensor.detach())
+    if is_device_tensor(tensor):
+        return tensor.jax()
+    check_range(tensor)
+    return env.t2j_copy(tensor.detach())
 
 
 def write(env: Environment, tensor: Any, array: Array) -> None:
@@ -381,6 +398,10 @@ def write(env: Environment, tensor: Any, array: Array) -> None:
             torch._C._increment_version((tensor,))
         else:
             tensor.copy_(env.j2t_copy(array))
+
+
+def _has_graph(tensor: torch.Tensor) -> bool:
+    return tensor.requires_grad and not tensor.is_leaf
 
 
 def _alike(tensor: Any, other: Any) -> bool:
@@ -395,7 +416,10 @@ def _alike(tensor: Any, other: Any) -> bool:
 def settings(trainers: Trainers) -> list[Any]:
     """The settings of the optimizers that are part of the program: all but the learning rates."""
     return [
-        (len(group["params"]), [(k, _setting(v)) for k, v in group.items() if k not in _VARIABLE])
+        (
+            list(map(id, group["params"])),
+            [(k, _setting(v)) for k, v in group.items() if k not in _VARIABLE],
+        )
         for group in trainers.groups()
     ] + [Held(g["lr"]) for g in trainers.groups() if isinstance(g["lr"], torch.Tensor)]
 
@@ -534,18 +558,16 @@ class Trace:
             sharing = _sharing(self.structures)
             if shared or (sharing and self.written and sharing[0] != sharing[1]):
                 raise NotCompilable("it is given a tensor and a view of it")
-            if self.training and any(
-                self.inputs[i].requires_grad and not self.inputs[i].is_leaf for i in self.read
-            ):
+            if self.training and any(_has_graph(self.inputs[i]) for i in self.read):
                 raise NotCompilable("it is given a tensor with a graph from outside")
 
     def program(self, traced: Any) -> Program:
         compiled = traced.lower().compile()
         numbers = {id(t): i for i, t in enumerate(self.state)}
         slots = [
-            (inner, name, numbers[id(value)])
+            (optimizer, parameter, name, numbers[id(value)])
             for optimizer in self.trainers.optimizers.values()
-            for inner in optimizer.state.values()
+            for parameter, inner in optimizer.state.items()
             for name, value in inner.items()
             if id(value) in numbers
         ]
@@ -700,6 +722,8 @@ class Trace:
             counts = isinstance(new, (int, float, complex)) and not isinstance(new, bool)
             if counts or isinstance(new, (list, dict)):
                 raise NotCompilable(f"it counts or remembers in Python ({label})")
+            if not self.guards.keep_holder(holder):
+                raise NotCompilable(f"it puts something into {label}")
             stores.append((holder, name, Template(new, self)))
         return stores
 

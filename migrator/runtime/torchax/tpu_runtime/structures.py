@@ -24,7 +24,8 @@ SIMPLE = (
 _LONG = 1024  # a longer list is known by its identity alone
 _DEPTH = 3  # of objects in objects
 _PLAIN = (argparse.Namespace, types.SimpleNamespace, collections.UserDict)
-_LIBRARIES = frozenset({*sys.stdlib_module_names, "jax", "jaxlib", "torch", "torchax"})
+_OURS = __name__.partition(".")[0]
+_LIBRARIES = frozenset({*sys.stdlib_module_names, "jax", "jaxlib", "torch", "torchax", _OURS})
 
 
 class Held:
@@ -59,8 +60,12 @@ def is_plain(value: Any) -> bool:
         and kind.__module__.partition(".")[0] not in _LIBRARIES
         and isinstance(getattr(value, "__dict__", None), dict)
         and not isinstance(value, (type, torch.nn.Module, torch.optim.Optimizer))
-        and not callable(value)
     )
+
+
+def is_ours(value: Any) -> bool:
+    """Whether it is an object of this package, such as another step."""
+    return type(value).__module__.partition(".")[0] == _OURS
 
 
 def is_value(value: Any) -> bool:
@@ -134,6 +139,9 @@ class Structure:
                 return kind, tuple(vars(value)), keys
             named = [key for name, key in zip(vars(value), keys, strict=True) if name in names]
             return Held(value), tuple(named)
+        slots = [n for n in _slots(kind) if n in names and is_value(getattr(value, n, None))]
+        if slots:
+            return self._hold(value), tuple((n, getattr(value, n, None)) for n in slots)
         return self._hold(value)
 
     def _hold(self, value: Any) -> Held:
@@ -168,6 +176,10 @@ class Structure:
                 put(holder, name, value)
         return self.value
 
+    def has_slots(self) -> bool:
+        """Whether it is an object with attributes that count, and no dict of them."""
+        return bool(self.held) and self.value is self.held[0] and not isinstance(self.key, Held)
+
     def holders(self) -> Iterator[Any]:
         """The lists and dicts in the value, which somebody could change."""
         if self.parts and self.rebuild is None:
@@ -176,6 +188,13 @@ class Structure:
             yield self.value
         for _, _, part in self.parts:
             yield from part.holders()
+
+
+def _slots(kind: type) -> Iterator[str]:
+    if kind.__module__.partition(".")[0] not in _LIBRARIES:
+        for base in kind.__mro__:
+            slots = vars(base).get("__slots__", ())
+            yield from (slots,) if isinstance(slots, str) else slots
 
 
 def _is_known(kind: type) -> bool:

@@ -41,7 +41,7 @@ def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any
         if not names_device(device):
             return native(function, tuple(_on_cpu(a) for a in args), kwargs)
         converted = tensor if dtype is None else native(tensor.to, (dtype,), {})
-        _check_range(converted)
+        check_range(converted)
         return to_other_device(env, converted)
     if isinstance(tensor, View):
         tensor = tensor.torch()
@@ -56,7 +56,7 @@ def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any
     return tensor.clone() if copied else tensor
 
 
-def _check_range(tensor: torch.Tensor) -> None:
+def check_range(tensor: torch.Tensor) -> None:
     """Refuse integers that JAX, with its 64-bit types off, would cut to 32 bits in silence."""
     if tensor.dtype != torch.int64 or tensor.numel() == 0 or jax.config.read("jax_enable_x64"):
         return

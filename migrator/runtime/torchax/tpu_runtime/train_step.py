@@ -120,12 +120,13 @@ class Compiled:
             return self._call(self.memory.function, args, kwargs)
         if sight not in self._seen:
             self._count(call, misfit)
-        self._keep(program)
         with _natively():
             found = program.misfit(call)
-            if isinstance(found, str):
-                raise RuntimeError(f"{self.name}() was compiled, and now {found} is another")
-            return program.run(env, found)
+            if not isinstance(found, str):
+                self._keep(program)
+                return program.run(env, found)
+        self._give_up(f"it changes {found} in a way that is not followed")
+        return self.memory.function(*args, **kwargs)
 
     # ---- which calls are compiled ---------------------------------------------------------------
 

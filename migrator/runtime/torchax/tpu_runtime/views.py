@@ -32,9 +32,7 @@ class Link:
     write: Callable[[Array, Array], Array]  # parent's array, alias's array -> parent's new array
     seen: Array  # the parent's array that the alias's present one was computed from
     counted: bool = True  # whether autograd hears of a write, and can tell that it came too late
-    # Whose alias it is, where that is not its parent. Weak where a graph may hold the alias; a
-    # parameter must have no weak reference, or it could not be moved.
-    origin: "weakref.ref[Tensor] | Tensor | None" = None
+    origin: "weakref.ref[Tensor] | None" = None  # whose alias it is, where that is not its parent
 
 
 def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write: Any) -> Tensor:
@@ -87,7 +85,7 @@ def _set_elem(self: Tensor, value: Array) -> None:
             )
         value = jnp.broadcast_to(value, old.shape).astype(old.dtype)
         _write(link.parent, link.write(link.parent._elem, value), counted=link.counted)
-        origin = link.origin() if isinstance(link.origin, weakref.ref) else link.origin
+        origin = link.origin and link.origin()
         if link.counted and origin is not None:
             count_write(origin)
         link.seen = link.parent._elem
@@ -150,8 +148,9 @@ def same(tensor: Tensor) -> Tensor:
     if link is None:
         return alias(tensor, value, layout, _identity, _overwrite)
     result = alias(link.parent, value, layout, link.replay, link.write)
-    origin = tensor if tensor.grad_fn is None else weakref.ref(tensor)
-    result.__dict__["_link"].origin = origin
+    with torch._C.DisableTorchFunction():
+        if not tensor.is_leaf:  # a module's parameters can not be moved while one refers to them
+            result.__dict__["_link"].origin = weakref.ref(tensor)
     return result
 
 
