@@ -595,3 +595,44 @@ def test_rows_that_an_array_of_numpy_chooses() -> None:
         return [step(order[k : k + 4]).item() for k in range(0, 32, 4)], model
 
     assert compare(program).compilations == 1
+
+
+def test_a_value_with_a_graph_that_is_detached_first() -> None:
+    def program(device: str, compile_: Compile) -> tuple[list[float], nn.Module]:
+        generator, critic = mlp().to(device), nn.Linear(5, 1).to(device)
+        optimizer = optim.RMSprop(critic.parameters(), 0.01, momentum=0.9, foreach=True)
+
+        @compile_
+        def step(fake: Tensor) -> Tensor:
+            loss = critic(fake.detach()).square().mean() + critic(fake.detach() + 1).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        losses = [step(generator(batch(number, 8, 6).to(device))).item() for number in range(STEPS)]
+        return losses, critic
+
+    assert compare(program).compilations == 1
+
+
+def test_a_graph_that_goes_on_into_a_step_keeps_its_gradient() -> None:
+    def program(device: str) -> tuple[list[float], str]:
+        encoder, head = mlp().to(device), nn.Linear(5, 1).to(device)
+        optimizer = optim.SGD([*encoder.parameters(), *head.parameters()], 0.1)
+
+        def step(features: Tensor) -> Tensor:
+            loss = head(features).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run: Any = tpu.train_step(step) if device == "jax" else step
+        losses = [run(encoder(batch(1, 8, 6).to(device))).item() for _ in range(STEPS)]
+        return losses, getattr(run, "why_eager", "")
+
+    with pytest.warns(UserWarning, match="runs operator by operator"):
+        found, why = program("jax")
+    assert "with a graph" in why
+    agree(found, program("cpu")[0])

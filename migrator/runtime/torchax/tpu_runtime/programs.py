@@ -259,6 +259,7 @@ class Program:
     stores: list[tuple[Any, Any, Template]]  # what it puts where
     result: Template
     comparisons: list[list[Comparison]]  # of the integers that change
+    detached: set[int]  # inputs that may have a graph: no gradient goes through them
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -297,8 +298,8 @@ class Program:
         inputs = _unique(structures)
         if any(_root(tensor) in self._ids for tensor in inputs):
             return "which of the tensors belong to the model"
-        if self.flags and any(_has_graph(inputs[number]) for number in self.read):
-            return "a tensor with a graph from outside"
+        if self.flags and any(_has_graph(inputs[i]) for i in self.read if i not in self.detached):
+            return "a tensor with a graph"
         return structures
 
     def _find_states(self) -> bool:
@@ -368,6 +369,10 @@ class Program:
         return result
 
 
+def _has_graph(tensor: torch.Tensor) -> bool:
+    return tensor.requires_grad and not tensor.is_leaf
+
+
 def set_gradient(env: Environment, leaf: torch.Tensor, array: Array) -> None:
     """Into the gradient's tensor where nobody else has it: a new one takes 3 µs."""
     gradient = leaf.grad
@@ -398,10 +403,6 @@ def write(env: Environment, tensor: Any, array: Array) -> None:
             torch._C._increment_version((tensor,))
         else:
             tensor.copy_(env.j2t_copy(array))
-
-
-def _has_graph(tensor: torch.Tensor) -> bool:
-    return tensor.requires_grad and not tensor.is_leaf
 
 
 def _alike(tensor: Any, other: Any) -> bool:
@@ -558,8 +559,6 @@ class Trace:
             sharing = _sharing(self.structures)
             if shared or (sharing and self.written and sharing[0] != sharing[1]):
                 raise NotCompilable("it is given a tensor and a view of it")
-            if self.training and any(_has_graph(self.inputs[i]) for i in self.read):
-                raise NotCompilable("it is given a tensor with a graph from outside")
 
     def program(self, traced: Any) -> Program:
         compiled = traced.lower().compile()
@@ -581,6 +580,7 @@ class Trace:
                 settings(self.trainers), self.leaves, self.with_gradient, self.learning,
                 sorted(self.read), self.written, self.stores, self.result,
                 [number.taken() for number in self.call.numbers],
+                {i for i, t in enumerate(self.inputs) if _has_graph(t)},
             )  # fmt: skip
 
     # ---- one run --------------------------------------------------------------------------------
@@ -675,7 +675,7 @@ class Trace:
     def _wrap(self, arrays: list[Array]) -> list[Tensor]:
         """Tensors of their own for what is given: nothing of the trace is left in the caller's."""
         return [
-            Tensor(array, self.env, bool(tensor.requires_grad and tensor.is_leaf))
+            Tensor(array, self.env, tensor.requires_grad and (self.training or tensor.is_leaf))
             for array, tensor in zip(arrays, self.inputs, strict=True)
         ]
 
@@ -688,6 +688,8 @@ class Trace:
         for group, number in zip(groups, numbers, strict=True):
             if number is not None:
                 group["lr"] = Tensor(number, self.env)
+            if group.get("foreach"):  # takes no tensor for a rate; here it is no faster
+                group["foreach"] = False
         return self._rates()
 
     def _rates(self) -> list[Any]:
@@ -751,7 +753,7 @@ class Trace:
         among_leaves = {x for x in self.leaves if isinstance(x, int)}
         for i, wrapper in enumerate(wrappers):
             if i not in among_leaves and wrapper.grad is not None:
-                raise NotCompilable("it computes the gradient of a tensor that is given")
+                raise NotCompilable("it is given a tensor with a graph, and asks for its gradient")
         leaves = [self._leaf(i, wrappers) for i in range(len(self.leaves))]
         self.learning = [i for i, leaf in enumerate(leaves) if leaf.grad is not None]
         new_gradients = [leaves[i].grad.jax() for i in self.learning]
