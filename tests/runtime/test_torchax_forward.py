@@ -294,6 +294,9 @@ def test_what_is_not_for_it_is_left_alone() -> None:
     for _ in range(3):
         model(x)
     assert not hasattr(vars(copy.deepcopy(model)).get("_tpu_runtime_forward"), "programs")
+    shallow = copy.copy(model)
+    shallow._modules = dict(model._modules) | {"5": nn.Identity()}
+    assert shallow(x).shape == (2, 4)
     assert isinstance(pickle.loads(pickle.dumps(model)), nn.Sequential)
 
 

@@ -6,6 +6,7 @@ may be lost: each test fails where one of them is.
 
 import collections
 import copy
+import cProfile
 import logging
 import os
 import sys
@@ -743,6 +744,16 @@ def test_a_graph_that_comes_later() -> None:
             hidden = first(on_device(number, 5, 4))
             step(hidden if number > 3 else hidden.detach())
             assert (first.weight.grad is not None) == (number > 3)
+
+
+def test_under_a_profiler_what_a_step_depends_on_is_not_known() -> None:
+    @tpu.train_step
+    def step(x: Tensor) -> Tensor:
+        return x * 2
+
+    with pytest.warns(UserWarning, match="a profiler is at work"), cProfile.Profile():
+        for _ in range(3):
+            agree(step(torch.ones(3).to("jax")), torch.ones(3) * 2)
 
 
 # ---- a step without an optimizer -----------------------------------------------------------------

@@ -62,7 +62,7 @@ def _compiling(stock: Callable[..., Any]) -> Callable[..., Any]:
         if not trace_state_clean():  # a jax.jit of the user's
             return stock(self, *args, **kwargs)
         forward = self.__dict__.get(NAME)
-        if forward is None:
+        if forward is None or forward.memory.function.__self__ is not self:  # copy.copy
             forward = self.__dict__[NAME] = Forward(self, stock)
         return forward(forward.memory.function, args, kwargs)
 

@@ -100,24 +100,22 @@ class Watch:
         self.codes: dict[CodeType, dict[str, Any]] = {}  # the user's, with their global variables
         self.functions: list[FunctionType] = []  # with variables of functions around them
         self.owner: Any = None  # of a method
+        self.is_blind = False  # as a profiler of the user's is at work
         self._seen: set[CodeType] = set()
 
     @contextlib.contextmanager
     def running(self, watching: bool = True) -> Iterator[None]:
-        """Note what runs. The profiler is that of Python in C: one in Python takes ten times as
-        long. Where one is at work already, what the code names must do."""
-        if not watching or sys.getprofile() is not None:
-            yield
-            return
+        """Note what runs, by Python's profiler in C: one in Python takes ten times as long."""
         profiler = _lsprof.Profiler(builtins=False, subcalls=False)
-        profiler.enable()
+        self.is_blind = watching and not _enable(profiler)
         try:
             yield
         finally:
-            profiler.disable()
-            ran = {e.code for e in profiler.getstats() if isinstance(e.code, CodeType)}
-            self._learn({code for code in ran - self._seen if not is_library(code.co_filename)})
-            self._seen |= ran
+            if watching and not self.is_blind:
+                profiler.disable()
+                ran = {e.code for e in profiler.getstats() if isinstance(e.code, CodeType)}
+                self._learn({code for code in ran - self._seen if not is_library(code.co_filename)})
+                self._seen |= ran
 
     def _learn(self, codes: set[CodeType]) -> None:
         if not codes:
@@ -133,6 +131,16 @@ class Watch:
                 self.codes[code] = function.__globals__
             if function.__closure__ and function.__code__ not in inner:
                 self.functions.append(function)
+
+
+def _enable(profiler: Any) -> bool:
+    if sys.getprofile() is not None:
+        return False
+    try:
+        profiler.enable()
+    except ValueError:  # from Python 3.12 on
+        return False
+    return True
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:

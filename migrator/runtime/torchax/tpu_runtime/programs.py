@@ -669,6 +669,8 @@ class Trace:
         """Whose code runs is known after the first trace; printing is refused in every one."""
         with self.memory.watch.running(self.is_first), silent() as printed:
             yield
+        if self.memory.watch.is_blind:
+            raise NotCompilable("a profiler is at work, and what it depends on can not be watched")
         if printed:
             raise NotCompilable(printed[0])
 

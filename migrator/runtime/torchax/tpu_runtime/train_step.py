@@ -12,15 +12,13 @@ device works for microseconds. ``train_step`` runs the step as it is written (fo
         optimizer.step()
         return loss
 
-Nothing is baked in. Every device tensor that the step reads is found while it is traced, and
-becomes an input: parameters, buffers, optimizer state, an EMA, a mask. What the step writes comes
-out and is put in place; gradients, random numbers and learning rates too. The other Python values
-that it depends on (arguments, train or eval, requires_grad, the optimizers' settings) choose the
-program.
+Nothing is baked in: programs.py says what goes in and out, guards.py what chooses the program. The
+first call runs operator by operator, as does one in which an optimizer makes new state; the second
+one compiles. What can not be compiled (a value is read, a tensor is kept, numbers are drawn on the
+CPU, something is printed) is said once, and goes on operator by operator. So does what has been
+another shape or number at every call, until it comes again.
 
-The first call runs operator by operator, as does one in which an optimizer makes new state; the
-second one compiles. What can not be compiled (a value is read, numbers are drawn on the CPU, Python
-numbers change) is said once, and goes on operator by operator.
+A method is a step of its object; the optimizer may be outside, as with LBFGS.
 """
 
 import functools
