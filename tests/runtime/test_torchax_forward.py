@@ -103,6 +103,29 @@ def test_dropout_draws_what_it_would_draw() -> None:
     assert compilations(model) == 1
 
 
+def test_a_step_and_an_evaluation_keep_their_programs() -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)).to("jax")
+    optimizer = optim.SGD(model.parameters(), 0.1)
+
+    @tpu.train_step
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for epoch in range(3):
+        model.train()
+        with torch.enable_grad():
+            for number in range(3):
+                step(batch(number, 8, 6).to("jax"))
+        model.eval()
+        for number in range(3):
+            model(batch(number, 8, 6).to("jax"))
+        assert (step.compilations, compilations(model)) == (1, 1), epoch
+
+
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()

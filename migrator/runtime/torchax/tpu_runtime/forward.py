@@ -16,9 +16,9 @@ from jax._src.core import trace_state_clean
 from torchax.tensor import Environment
 
 from .calls import holds_device_tensor, patch
+from .guards import FORWARD
 from .train_step import VARIABLE, Compiled, is_inside, warn
 
-NAME = "_tpu_runtime_forward"  # the attribute of a module: what is known goes with it
 _told: set[type] = set()
 
 
@@ -61,9 +61,9 @@ def _compiling(stock: Callable[..., Any]) -> Callable[..., Any]:
             return stock(self, *args, **kwargs)
         if not trace_state_clean():  # a jax.jit of the user's
             return stock(self, *args, **kwargs)
-        forward = self.__dict__.get(NAME)
+        forward = self.__dict__.get(FORWARD)
         if forward is None or forward.memory.function.__self__ is not self:  # copy.copy
-            forward = self.__dict__[NAME] = Forward(self, stock)
+            forward = self.__dict__[FORWARD] = Forward(self, stock)
         return forward(forward.memory.function, args, kwargs)
 
     return __call__

@@ -37,7 +37,8 @@ _OURS = (
 _PACKAGES = ("torch", "torchax", "jax", "jaxlib", "numpy", __name__.partition(".")[0])
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _CODE = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type)
-_INTERNAL = frozenset({*vars(torch.nn.Module()), "_tpu_runtime_forward"}) - {"training"}
+FORWARD = "_tpu_runtime_forward"  # the attribute of a module where forward.py keeps what it knows
+_INTERNAL = frozenset({*vars(torch.nn.Module()), FORWARD}) - {"training"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _CONTENTS = (list, set, collections.deque)
 _LARGE = 1 << 16  # elements of an array of numpy, from which on it stands for itself
@@ -205,7 +206,7 @@ class Guards:
         names = [name for name in held if name not in _INTERNAL]
         self._hold(held, label)
         self._add_all(held, names, label)
-        self.sizes.append((held, list(held)))
+        self.sizes.append((held, _names(held)))
         for hooks in _HOOKS:
             self.sizes.append((held[hooks], list(held[hooks])))
             self._add_all(held[hooks], list(held[hooks]), f"{label}{hooks}.")
@@ -381,7 +382,7 @@ class Guards:
         except (KeyError, IndexError):
             return self.labels[place]
         for holder, names in self.sizes:
-            if len(holder) != len(names) or [*holder] != names:
+            if [*holder] != names and _names(holder) != names:
                 return "an attribute or a hook that is new or gone"
         return ""
 
@@ -408,6 +409,10 @@ class Guards:
 
     def snapshot(self) -> "Snapshot":
         return Snapshot(self.holders.values())
+
+
+def _names(holder: Any) -> list[Any]:
+    return [name for name in holder if name != FORWARD]
 
 
 def _equal(value: Any, expected: Any) -> bool:
