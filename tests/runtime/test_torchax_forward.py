@@ -192,7 +192,7 @@ def test_results_of_all_kinds() -> None:
         agree(data.hidden[1], here(x, "data").hidden[1])
         for scale in (0.5, 2.0, float(number)):
             agree(there(given, scale=scale)["y"], here(x, scale=scale)["y"])
-    assert compilations(there) == 6
+    assert compilations(there) == 5  # any scale is a tensor
 
 
 def test_generation() -> None:

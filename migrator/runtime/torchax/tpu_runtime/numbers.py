@@ -86,6 +86,10 @@ class Varying:
         self._found: set[Any] = set()
         self._by_value: set[Any] = set()
 
+    @property
+    def are_there(self) -> bool:
+        return bool(self._found)
+
     def note(self, args: Any, kwargs: Any) -> None:
         """Look for numbers that are others than at the call before."""
         for place, value in (*enumerate(args), *kwargs.items()):

@@ -68,8 +68,8 @@ class Compiled:
         self.programs: OrderedDict[Program, None] = OrderedDict()  # the last used one is the last
         self._by_key: dict[Any, list[Program]] = {}
         self._varying = Varying()
-        self._tensors: list[bool] = []  # which parts of a result are tensors
-        self._seen: OrderedDict[Any, None] = OrderedDict()  # keys of calls that ran as they are
+        # Keys of calls that ran as they are, and which parts of their results are tensors.
+        self._seen: OrderedDict[Any, list[bool]] = OrderedDict()
 
     def __call__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call ``function``, which is the one of the beginning or that one made anew."""
@@ -114,7 +114,7 @@ class Compiled:
                 return self._call(self.memory.function, args, kwargs)
             self._give_up(str(why))
             return self.memory.function(*args, **kwargs)
-        if program.result.tensors != self._tensors and self._varying.give_up():
+        if program.result.tensors != self._seen.get(sight) and self._varying.give_up():
             return self._call(self.memory.function, args, kwargs)
         if sight not in self._seen:
             self._count(call, misfit)
@@ -131,7 +131,9 @@ class Compiled:
     def _has_to_wait(self) -> bool:
         """Whether what is new runs as it is, and is compiled when it comes again."""
         unused = sum(program.calls < 2 for program in self.programs)
-        return self.patient or not self.compilations or unused >= UNUSED
+        if self.patient or self._varying.are_there:  # their results are compared
+            return True
+        return not self.compilations or unused >= UNUSED
 
     def _sight(self, call: Call) -> Any:
         newest = next(reversed(self.programs), None)
@@ -153,14 +155,14 @@ class Compiled:
                 result = memory.function(*args, **kwargs)
         finally:
             views.watchers.remove(watcher)
-        self._tensors = [isinstance(x, torch.Tensor) for x in pytree.tree_leaves(result)]
+        tensors = [isinstance(x, torch.Tensor) for x in pytree.tree_leaves(result)]
         if on_device:  # else a program was told to run on the CPU
             self._count(call, misfit)
             with _natively():
                 if is_new:
                     memory.guards()  # now that more of its code is known
                 after = Call(memory, env, args, kwargs)
-            self._seen |= {sight: None, self._sight(after): None}
+            self._seen |= {sight: tensors, self._sight(after): tensors}
             while len(self._seen) > 8 * MOST:
                 self._seen.popitem(last=False)
         return result
