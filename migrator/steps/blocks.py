@@ -51,7 +51,7 @@ def loops_of(names: Names, at: ast.stmt) -> tuple[ast.stmt | None, ast.stmt | No
     return loop, _outermost(names, loop) if loop is not None else names.function(at)
 
 
-_COUNTER = re.compile(
+COUNTER = re.compile(
     r"^(?:i|j|it|iters?|iteration|step|steps|epoch|ep|n_?iter|batch_?(?:idx|i|id|index)|global_?step"
     r"|(?:cur|current)_?(?:iter|epoch|step)|idx)$", re.I
 )  # fmt: skip
@@ -63,7 +63,7 @@ def counter_names(names: Names, loop: ast.stmt | None, around: ast.AST) -> set[s
     match loop:
         case None:
             bindings = names.scopes[around].bindings
-            found |= {n for n in bindings if _COUNTER.match(n)}
+            found |= {n for n in bindings if COUNTER.match(n)}
         case ast.For(target=ast.Tuple(elts=[ast.Name(id=name), *_]), iter=ast.Call() as source):
             if "enumerate" in ast.unparse(source):
                 found.add(name)

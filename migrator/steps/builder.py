@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 from migrator.edits import Edit, Replace
 from migrator.names import dotted
-from migrator.steps.blocks import counter_names, loop_of, loops_of
+from migrator.steps.blocks import COUNTER, counter_names, loop_of, loops_of
 from migrator.steps.computation import Computation
 from migrator.steps.graphs import is_harmless, keeps, only_detached, with_graph
 from migrator.steps.region import (
@@ -235,7 +235,10 @@ class Builder:
     ) -> bool:
         """Whether a name may mean something else at the next call: then it is an argument."""
         if loop is not None:
-            return name in stored_names([around])
+            function = self.code.names.function(around)
+            given = self.code.names.scopes[function].bindings if function is not None else {}
+            counts = any(b.kind == "param" for b in given.get(name, ())) and COUNTER.match(name)
+            return name in stored_names([around]) or bool(counts)  # def train(epoch)
         bindings = self.code.names.scopes[around].bindings.get(name, ())
         if not bindings or all(isinstance(b.value, ast.Constant) for b in bindings):
             return False
