@@ -334,6 +334,15 @@ class Names:
             at = self.parents.get(at)
         return at
 
+    def block(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements among which one stands, empty where it is in no such list."""
+        parent = self.parents.get(statement)
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(parent, name, None)
+            if isinstance(block, list) and statement in block:
+                return block
+        return []
+
     def function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
         for ancestor in self.ancestors(node):
             if isinstance(ancestor, ast.FunctionDef | ast.AsyncFunctionDef):

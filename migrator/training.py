@@ -56,6 +56,11 @@ def is_backward(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "backward"
 
 
+def trains(node: ast.AST) -> bool:
+    """True for code with a backward pass."""
+    return any(map(is_backward, ast.walk(node)))
+
+
 def _zeroes_gradients(names: Names, receiver: ast.expr) -> bool:
     """True where `zero_grad` or `param_groups` of the same object is used, too."""
     text = ast.dump(receiver)
@@ -112,12 +117,8 @@ def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast
             if loop is not None and not _runs_over_models(loop, node):
                 found.setdefault(loop)
     for loop in found:
-        if isinstance(loop, ast.For | ast.While) and not _trains(loop):
+        if isinstance(loop, ast.For | ast.While) and not trains(loop):
             yield loop
-
-
-def _trains(loop: ast.AST) -> bool:
-    return any(map(is_backward, ast.walk(loop)))
 
 
 def is_model(flow: Flow, function: ast.expr) -> bool:
@@ -190,11 +191,11 @@ def end_of_round(names: Names, flow: Flow, loop: ast.For | ast.While) -> ast.stm
 
 
 def _last_model_call(flow: Flow, block: list[ast.stmt]) -> ast.stmt:
-    return next((s for s in reversed(block) if _calls_model(flow, s)), block[0])
+    return next((s for s in reversed(block) if calls_model(flow, s)), block[0])
 
 
-def _calls_model(flow: Flow, statement: ast.stmt) -> bool:
-    return any(isinstance(n, ast.Call) and is_model(flow, n.func) for n in ast.walk(statement))
+def calls_model(flow: Flow, node: ast.AST) -> bool:
+    return any(isinstance(n, ast.Call) and is_model(flow, n.func) for n in ast.walk(node))
 
 
 def reads(statement: ast.stmt) -> bool:
@@ -211,12 +212,8 @@ def reads(statement: ast.stmt) -> bool:
 
 def following(names: Names, statement: ast.stmt) -> list[ast.stmt]:
     """The statements behind one, in its block."""
-    parent = names.parents.get(statement)
-    for field in ("body", "orelse", "finalbody"):
-        block = getattr(parent, field, [])
-        if isinstance(block, list) and statement in block:
-            return block[block.index(statement) + 1 :]
-    return []
+    block = names.block(statement)
+    return block[block.index(statement) + 1 :] if block else []
 
 
 def _is_step(statement: ast.stmt) -> bool:

@@ -169,9 +169,10 @@ def compiled(ctx: Context, found: Construct) -> Decision:
     if isinstance(ctx.parent(step.anchor), ast.Module):
         blanks = 2
     hoist = Hoist(
-        step.call, step.statements, step.anchor, word.code, _name(ctx, found, step),
-        step.parameters, step.arguments, step.results, step.targets, step.behind, step.lifted,
-        blanks, step.conditions,
+        node=step.call, statements=step.statements, anchor=step.anchor, decorator=word.code,
+        name=_name(ctx, found, step), parameters=step.parameters, arguments=step.arguments,
+        results=step.results, targets=step.targets, behind=step.behind, lifted=step.lifted,
+        blanks=blanks, conditions=step.conditions,
     )  # fmt: skip
     return Rewrite([hoist, *step.edits], word.requires)
 

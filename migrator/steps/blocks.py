@@ -10,18 +10,10 @@ from migrator.steps.step import NotMovable
 
 
 def block_of(names: Names, statement: ast.stmt) -> list[ast.stmt]:
-    parent = names.parents.get(statement, names.tree)
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, None)
-        if isinstance(block, list) and statement in block:
-            return block
-    raise NotMovable("the optimizer's step is not in a block of statements")
-
-
-def following(names: Names, statement: ast.stmt) -> list[ast.stmt]:
-    """The statements behind one, in its block."""
-    block = block_of(names, statement)
-    return block[block.index(statement) + 1 :]
+    block = names.block(statement)
+    if not block:
+        raise NotMovable("the optimizer's step is not in a block of statements")
+    return block
 
 
 def loop_of(names: Names, at: ast.AST) -> ast.stmt | None:

@@ -34,7 +34,7 @@ from migrator.steps.values import (
     surely_known,
     written_names,
 )
-from migrator.training import is_backward, is_model, reads
+from migrator.training import calls_model, is_backward, reads
 
 
 @dataclass
@@ -44,31 +44,36 @@ class Builder:
     code: Computation
     region: Region
     edits: list[Edit] = field(default_factory=list)
+    of_self: dict[str, str] = field(default_factory=dict)  # variables that stand for attributes
+
+    def __post_init__(self) -> None:
+        names = self.code.names
+        self.loop, around = loops_of(names, self.region.statements[0])
+        assert around is not None
+        self.around = around  # the outermost loop, or the function
+        self.counters = counter_names(names, self.loop, around)
 
     def step(self) -> Step:
-        names = self.code.names
-        self.of_self: dict[str, str] = {}
         function = self._whole_function()
         statements, call = self._cut()
         split = self.region.split
         moved = [split[s].rest if s in split else s for s in statements]
         behind = [part for s in statements if s in split for part in split[s].reads]
-        loop, around = loops_of(names, call)
-        assert around is not None
-        anchor = around if loop is not None else call
+        anchor = self.around if self.loop is not None else call
         self._attributes(moved)
         needed, surely = needed_names(moved, set())
         assigned = stored_names(moved)
-        flags = self._flags(moved, counter_names(names, loop, around))
+        flags = self._flags(moved)
         in_flags = {n for _, test in flags for n in ast.walk(test)}
-        needed = [n for n in needed if self._is_loaded(n, moved, in_flags)]
-        parameters = [n for n in needed if self._varies(n, around, loop, moved)]
-        self._check_parameters(parameters, assigned, moved, call, loop, around)
+        needed = [n for n in needed if _is_used(n, moved, in_flags)]
+        parameters = [n for n in needed if self._varies(n, moved)]
+        self._check_parameters(parameters, moved, call)
+        carried = self._carried(parameters, assigned, moved, call)
         self._check_backward(moved, assigned)
         self._check_changes(moved, surely)
         splits = self._split(moved)
-        carried = self._carried(parameters, assigned, moved, call, loop)
-        results = self._results(moved, behind, surely, parameters, carried, call, loop, splits)
+        wanted = {*splits, *carried}
+        results = self._results(moved, behind, surely | set(parameters), wanted, call)
         taken = set(parameters) | assigned | set(needed)
         names_of_flags = list(new_names("update", len(flags), taken))
         conditions: dict[ast.stmt, str] = {}
@@ -158,12 +163,10 @@ class Builder:
         """Data on its way to the step, what the number of the round says of it, a last read."""
         if self.code.is_move(statement) or statement in self.region.of(Role.SPLITS):
             return True
-        loop, around = loops_of(self.code.names, statement)
-        counters = counter_names(self.code.names, loop, around) if around is not None else set()
         return (
             isinstance(statement, ast.Assign)
             and self.code.is_data(statement.value)
-            and bool(counters & set(loaded_names(statement.value)))
+            and bool(self.counters & set(loaded_names(statement.value)))
         )
 
     def _check_order(self, moved: list[ast.stmt], order: list[ast.stmt]) -> None:
@@ -212,53 +215,37 @@ class Builder:
                 if isinstance(node, ast.If | ast.For) and any(s in stored for s in ast.walk(node)):
                     raise NotMovable(f"line {node.lineno} keeps a value in some rounds only")
 
-    def _flags(self, moved: list[ast.stmt], counters: set[str]) -> list[tuple[ast.If, ast.expr]]:
+    def _flags(self, moved: list[ast.stmt]) -> list[tuple[ast.If, ast.expr]]:
         """Conditions on the number of the round: they come as arguments."""
         stored = stored_names(moved)
         found = []
         for node in (n for s in moved for n in ast.walk(s)):
-            if isinstance(node, ast.If) and counters & set(loaded_names(node.test)):
+            if isinstance(node, ast.If) and self.counters & set(loaded_names(node.test)):
                 if stored & set(loaded_names(node.test)):
                     raise NotMovable(f"the condition in line {node.lineno} is part of the step")
                 found.append((node, node.test))
         return found
 
-    def _is_loaded(self, name: str, moved: list[ast.stmt], but: set[ast.AST]) -> bool:
-        return any(
-            isinstance(n, ast.Name) and n.id == name and n not in but
-            for s in moved
-            for n in ast.walk(s)
-        )
-
-    def _varies(
-        self, name: str, around: ast.stmt, loop: ast.stmt | None, moved: list[ast.stmt]
-    ) -> bool:
+    def _varies(self, name: str, moved: list[ast.stmt]) -> bool:
         """Whether a name may mean something else at the next call: then it is an argument."""
-        if loop is not None:
-            function = self.code.names.function(around)
+        if self.loop is not None:
+            function = self.code.names.function(self.around)
             given = self.code.names.scopes[function].bindings if function is not None else {}
             counts = any(b.kind == "param" for b in given.get(name, ())) and COUNTER.match(name)
-            return name in stored_names([around]) or bool(counts)  # def train(epoch)
-        bindings = self.code.names.scopes[around].bindings.get(name, ())
+            return name in stored_names([self.around]) or bool(counts)  # def train(epoch)
+        bindings = self.code.names.scopes[self.around].bindings.get(name, ())
         if not bindings or all(isinstance(b.value, ast.Constant) for b in bindings):
             return False
         return not _is_fixture(self.code, name, moved)
 
     def _check_parameters(
-        self,
-        parameters: list[str],
-        assigned: set[str],
-        moved: list[ast.stmt],
-        call: ast.stmt,
-        loop: ast.stmt | None,
-        around: ast.stmt,
+        self, parameters: list[str], moved: list[ast.stmt], call: ast.stmt
     ) -> None:
-        names, why = self.code.names, self.region.why
-        counters = counter_names(names, loop, around)
-        graphs = with_graph(self.code, around, moved)
-        known = surely_known(names, call, moved)
+        why = self.region.why
+        graphs = with_graph(self.code, self.around, moved)
+        known = surely_known(self.code.names, call, moved)
         for name in parameters:
-            if name in counters:
+            if name in self.counters:
                 raise NotMovable(f"it uses {name}, which counts: a program for each value")
             if name not in known:
                 raise NotMovable(f"{name} may have no value in front of it")
@@ -267,23 +254,19 @@ class Builder:
                     why or f"{name} is computed outside of it (line {graphs[name]}), and its "
                     "gradient would be lost"
                 )  # fmt: skip
-        for name in self._carried(parameters, assigned, moved, call, loop):
-            if not self._is_detached_first(name, moved):
-                raise NotMovable(f"{name} goes from one round to the next")
 
     def _carried(
-        self,
-        parameters: list[str],
-        assigned: set[str],
-        moved: list[ast.stmt],
-        call: ast.stmt,
-        loop: ast.stmt | None,
+        self, parameters: list[str], assigned: set[str], moved: list[ast.stmt], call: ast.stmt
     ) -> list[str]:
         """What a step hands to itself in the next round."""
-        if loop is None:
+        if self.loop is None:
             return []
-        fresh = surely_known(self.code.names, call, moved, within=loop)
-        return [name for name in parameters if name in assigned - fresh]
+        fresh = surely_known(self.code.names, call, moved, within=self.loop)
+        carried = [name for name in parameters if name in assigned - fresh]
+        for name in carried:
+            if not self._is_detached_first(name, moved):
+                raise NotMovable(f"{name} goes from one round to the next")
+        return carried
 
     def _is_detached_first(self, name: str, moved: list[ast.stmt]) -> bool:
         """`states = detach(states)` in front of all else that uses the states."""
@@ -320,10 +303,7 @@ class Builder:
                 continue
             assert isinstance(node, ast.Attribute)
             inside = {ast.unparse(n) for n in ast.walk(node.value) if isinstance(n, ast.Attribute)}
-            calls = any(
-                isinstance(n, ast.Call) and is_model(self.code.flow, n.func)
-                for n in ast.walk(node.value)
-            )
+            calls = calls_model(self.code.flow, node.value)
             if not calls and not made & set(loaded_names(node.value)) and not kept & inside:
                 raise NotMovable(
                     self.region.why
@@ -351,13 +331,10 @@ class Builder:
         moved: list[ast.stmt],
         behind: list[ast.stmt],
         surely: set[str],
-        parameters: list[str],
-        carried: list[str],
+        wanted: set[str],
         call: ast.stmt,
-        loop: ast.stmt | None,
-        splits: list[str],
     ) -> list[str]:
-        names = self.code.names
+        """What comes out: what is `wanted`, kept in an object, or read outside of the step."""
         order = dict.fromkeys(
             n.id if isinstance(n, ast.Name) else ast.unparse(n)
             for n in in_order(moved)
@@ -369,10 +346,10 @@ class Builder:
             if name in local_of:
                 found.append(local_of[name])
                 continue
-            later = reads_later(names, name, call, loop, moved)
+            later = reads_later(self.code.names, name, call, self.loop, moved)
             later += [n for s in behind for n in ast.walk(s) if _is_load(n, name)]
-            if name in splits or later or name in carried:
-                if name not in surely and name not in parameters:
+            if later or name in wanted:
+                if name not in surely:
                     raise NotMovable(f"{name} has a value in some rounds only")
                 self._check_graph(name, later, moved, call)
                 found.append(name)
@@ -434,6 +411,14 @@ _OF_FIXTURES = ("zero_grad", "step", "parameters", "named_parameters", "unscale_
 
 
 _SETTINGS = re.compile(r"^(?:args?|opts?|cfgs?|conf(?:ig)?|hparams?|hps?|settings|flags)$", re.I)
+
+
+def _is_used(name: str, moved: Sequence[ast.stmt], but: set[ast.AST]) -> bool:
+    return any(
+        isinstance(n, ast.Name) and n.id == name and n not in but
+        for s in moved
+        for n in ast.walk(s)
+    )
 
 
 def _is_load(node: ast.AST, name: str) -> TypeGuard[ast.Name]:

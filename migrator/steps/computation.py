@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow, Kind
 from migrator.names import Binding, Names, dotted
+from migrator.steps.values import stored_names
 from migrator.training import (
     READING_FUNCTIONS,
     READING_METHODS,
@@ -100,7 +101,7 @@ class Computation:
             if isinstance(node, _FORBIDDEN):
                 return f"{line} is more than computation"
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                if self.of_self(node) is None:
+                if not self._is_of_self(node):
                     return f"{line} keeps a value in an object"
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
                 if not isinstance(node.value, ast.Name):
@@ -121,11 +122,10 @@ class Computation:
                     if method in _CHANGING and not is_scaler(self.flow, owner):
                         yield name
 
-    def of_self(self, node: ast.Attribute) -> str | None:
-        """The name of `self.name`, None for another attribute."""
-        if isinstance(node.value, ast.Name) and self.names.owner_class(node.value) is not None:
-            return node.attr
-        return None
+    def _is_of_self(self, node: ast.Attribute) -> bool:
+        """True for `self.name`."""
+        owner = node.value
+        return isinstance(owner, ast.Name) and self.names.owner_class(owner) is not None
 
     def calls_own_methods(self, statement: ast.stmt) -> bool:
         """True where a method of the same object is called, which may look at its attributes."""
@@ -202,12 +202,13 @@ class Computation:
         self, name: ast.expr
     ) -> tuple[Computation, ast.FunctionDef | ast.ClassDef] | None:
         """What a name is that another file of the project defines, and that file."""
+        if self.project is None:
+            return None
         qualname = self.names.qualified(name)
         candidates = [qualname] if qualname else []
         if isinstance(name, ast.Name) and not self.names.lookup(name):
             candidates += [f"{module}.{name.id}" for module in self.names.star_imports]
-        for candidate in candidates if self.project is not None else ():
-            assert self.project is not None
+        for candidate in candidates:
             found = self.project.definition(candidate)
             if found is not None:
                 facts, there, definition = found
@@ -260,7 +261,7 @@ class Computation:
         if function in seen:
             return ""  # calls itself
         seen |= {function}
-        own = _stored_names(function)
+        own = stored_names([function])
         for node in ast.walk(function):
             if isinstance(node, _FORBIDDEN) and not isinstance(node, _ALLOWED_INSIDE):
                 return f"calls {function.name}(), which may do more than compute"
@@ -397,11 +398,3 @@ class Computation:
 
 def _names_device(call: ast.Call) -> bool:
     return any(keyword.arg == "device" for keyword in call.keywords)
-
-
-def _stored_names(function: ast.FunctionDef) -> set[str]:
-    return {
-        node.id
-        for node in ast.walk(function)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }

@@ -8,10 +8,10 @@ from migrator.names import Binding
 from migrator.steps.blocks import loop_of, runs_repeatedly
 from migrator.steps.builder import Builder
 from migrator.steps.computation import Computation
-from migrator.steps.region import Region, Role, Split, region_of, step_calls, trains
+from migrator.steps.region import Region, Role, Split, region_of, step_calls
 from migrator.steps.step import NotMovable, Settled, Step
 from migrator.steps.values import loaded_names, position, stored_names
-from migrator.training import is_scaler
+from migrator.training import is_scaler, trains
 
 
 def find_step(code: Computation, call: ast.Call) -> Step:
@@ -72,7 +72,7 @@ def _closure(code: Computation, argument: ast.expr) -> Step:
             if obstacle or changed:
                 raise NotMovable(obstacle or f"its closure keeps a value in {changed[0]}")
             if any(map(trains, body)) and isinstance(closure.body[-1], ast.Return):
-                return Step(body, body[0], closure, [], [], [], [], [], [], [], {}, "", closure)
+                return Step(body, call=body[0], anchor=closure, function=closure)
     raise NotMovable("the optimizer's step has a closure that is not known")
 
 

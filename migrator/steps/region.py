@@ -9,10 +9,10 @@ from enum import Enum, auto
 
 from migrator.flow import Kind
 from migrator.names import dotted
-from migrator.steps.blocks import block_of, counter_names, following, loops_of
+from migrator.steps.blocks import block_of, counter_names, loops_of
 from migrator.steps.computation import Computation
 from migrator.steps.values import loaded_names, stored_names, written_names
-from migrator.training import is_backward, is_model, is_optimizer_step, is_scaler
+from migrator.training import following, is_model, is_optimizer_step, is_scaler
 
 
 class Role(Enum):
@@ -113,16 +113,15 @@ def _role(
             return Role.READS, ""
     if not why:
         return Role.MOVES, ""
-    if read_expression(statement) is not None and not stored & used_below:
-        assert isinstance(statement, ast.Assign)
-        tensor = read_expression(statement)
-        assert tensor is not None
+    if not isinstance(statement, ast.Assign):
+        return None, why
+    tensor = read_expression(statement)
+    if tensor is not None and not stored & used_below:
         alone = ast.copy_location(ast.Assign(statement.targets, tensor), statement)
         if not code.obstacle(alone):
             return Role.SPLITS, ""
-    if isinstance(statement, ast.Assign) and code.is_data(statement.value):
-        if all(isinstance(t, ast.Name) for t in statement.targets):
-            return Role.BRINGS, why
+    if code.is_data(statement.value) and all(isinstance(t, ast.Name) for t in statement.targets):
+        return Role.BRINGS, why
     return None, why
 
 
@@ -140,7 +139,8 @@ WAITING_FUNCTIONS = frozenset({"print", "float", "int", "bool", "str", "format"}
 def _can_wait(code: Computation, statement: ast.stmt) -> bool:
     """Prints, meters, totals: they look at values of the step, and change nothing that it uses."""
     if isinstance(statement, ast.If):
-        return not any(_parts(n) for n in ast.walk(statement.test)) and all(
+        acts = (ast.Call, ast.Await, ast.NamedExpr)
+        return not any(isinstance(n, acts) for n in ast.walk(statement.test)) and all(
             _can_wait(code, s) for s in [*statement.body, *statement.orelse]
         )
     if not isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr):
@@ -182,10 +182,6 @@ def _is_trained(code: Computation, node: ast.Name | ast.Attribute) -> bool:
     return bool(code.flow.kind(node) & TRAINERS) or is_model(code.flow, node)
 
 
-def _parts(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call | ast.Await | ast.NamedExpr)
-
-
 def read_expression(statement: ast.stmt) -> ast.expr | None:
     """`out.mean()` of `seen = out.mean().item()`."""
     match statement:
@@ -212,10 +208,6 @@ def _belongs(code: Computation, statement: ast.stmt, receivers: set[str]) -> boo
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="update", value=owner), args=[])):
             return is_scaler(code.flow, owner)
     return False
-
-
-def trains(statement: ast.stmt) -> bool:
-    return any(map(is_backward, ast.walk(statement)))
 
 
 def step_calls(code: Computation, statement: ast.AST) -> list[ast.Call]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from migrator.edits import Edit
 
@@ -24,13 +24,14 @@ class Step:
     statements: Sequence[ast.stmt]
     call: ast.stmt  # the one of them that the call takes the place of
     anchor: ast.stmt  # what the function stands in front of
-    parameters: Sequence[str]
-    arguments: Sequence[str]
-    results: Sequence[str]
-    targets: Sequence[str]
-    behind: Sequence[str]  # lines behind the call
-    lifted: Sequence[ast.stmt]  # parts of the statements that do not move: they come behind, too
-    edits: Sequence[Edit]  # of the statements that move
-    conditions: Mapping[ast.stmt, str]  # those of a block that stays, and under what they move
-    receiver: str  # whose step() it ends with, "" for several
+    parameters: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+    results: Sequence[str] = ()
+    targets: Sequence[str] = ()
+    behind: Sequence[str] = ()  # lines behind the call
+    lifted: Sequence[ast.stmt] = ()  # parts of the statements that do not move: behind, too
+    edits: Sequence[Edit] = ()  # of the statements that move
+    # Statements of a block that stays, and under what they move.
+    conditions: Mapping[ast.stmt, str] = field(default_factory=dict)
+    receiver: str = ""  # whose step() it ends with, "" for several
     function: ast.FunctionDef | None = None  # it is the whole body of one: that is compiled
