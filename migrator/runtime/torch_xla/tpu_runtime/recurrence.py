@@ -7,7 +7,6 @@ up to rounding. Packed sequences, whose steps differ in size, stay unrolled.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +15,7 @@ from torch_xla.experimental import scan as scanning
 
 from .derivatives import once
 from .device import DEVICE_TYPE
+from .layers import layered
 
 SHORT = 2  # steps, for which a loop is not worth it
 # The carry of a step: the states, then the weights (hidden, and what there is of bias, projection).
@@ -87,41 +87,13 @@ def _run(
     return outputs.flip(0) if back else outputs, carry[: len(states)]
 
 
-def _looped(kind: str, unrolled: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(unrolled)
-    def run(*args: Any) -> Any:
-        packed = isinstance(args[1 if kind == "lstm" else 2], Tensor)
-        x = args[0]
-        if packed or x.device.type != DEVICE_TYPE:
-            return unrolled(*args)
-        _, first, weights, bias, layers, dropout, training, bidirectional, batch_first = args
-        x = x.transpose(0, 1) if batch_first else x
-        if x.shape[0] <= SHORT:
-            return unrolled(*args)
-        first = first if kind == "lstm" else (first,)
-        directions = 2 if bidirectional else 1
-        each = len(weights) // (layers * directions)
-        last: list[tuple[Tensor, ...]] = []
-        for layer in range(layers):
-            outputs = []
-            for direction in range(directions):
-                at = layer * directions + direction
-                own = weights[at * each : (at + 1) * each]
-                states = [state[at] for state in first]
-                output, final = _run(kind, x, states, own, bias, back=direction == 1)
-                outputs.append(output)
-                last.append(final)
-            x = torch.cat(outputs, -1)
-            if dropout and training and layer < layers - 1:
-                x = F.dropout(x, dropout)
-        x = x.transpose(0, 1) if batch_first else x
-        return (x, *(torch.stack(states) for states in zip(*last, strict=True)))
-
-    return run
+def _is_ours(x: Tensor) -> bool:
+    return x.device.type == DEVICE_TYPE
 
 
 def install() -> None:
     """Replace the functions that the modules call."""
     for kind in _CELLS:
-        setattr(torch._VF, kind, _looped(kind, getattr(torch._VF, kind)))
+        stock = getattr(torch._VF, kind)
+        setattr(torch._VF, kind, layered(kind, stock, _run, _is_ours, SHORT))
     scanning.Scan.backward = staticmethod(once(scanning.Scan.backward))

@@ -19,6 +19,7 @@ from torchax.tensor import Tensor as DeviceTensor
 
 from .calls import is_device_tensor, patch
 from .derivatives import once
+from .layers import layered
 
 Array = Any
 States = tuple[Array, ...]
@@ -138,38 +139,8 @@ def _run(
     return outputs, tuple(last)
 
 
-def _looped(kind: str, unrolled: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(unrolled)
-    def run(*args: Any) -> Any:
-        packed = isinstance(args[1 if kind == "lstm" else 2], Tensor)
-        x = args[0]
-        if packed or not is_device_tensor(x):
-            return unrolled(*args)
-        _, first, weights, bias, layers, dropout, training, bidirectional, batch_first = args
-        x = x.transpose(0, 1) if batch_first else x
-        first = first if kind == "lstm" else (first,)
-        directions = 2 if bidirectional else 1
-        each = len(weights) // (layers * directions)
-        last: list[tuple[Tensor, ...]] = []
-        for layer in range(layers):
-            outputs = []
-            for direction in range(directions):
-                at = layer * directions + direction
-                own = weights[at * each : (at + 1) * each]
-                states = [state[at] for state in first]
-                output, final = _run(kind, x, states, own, bias, back=direction == 1)
-                outputs.append(output)
-                last.append(final)
-            x = torch.cat(outputs, -1) if directions == 2 else outputs[0]
-            if dropout and training and layer < layers - 1:
-                x = F.dropout(x, dropout)
-        x = x.transpose(0, 1) if batch_first else x
-        return (x, *(torch.stack(states) for states in zip(*last, strict=True)))
-
-    return run
-
-
 def install(env: Environment) -> None:
     """Replace the functions that the modules call."""
     for kind in _CELLS:
-        patch(torch._VF, **{kind: _looped(kind, getattr(torch._VF, kind))})
+        stock = getattr(torch._VF, kind)
+        patch(torch._VF, **{kind: layered(kind, stock, _run, is_device_tensor)})
