@@ -119,7 +119,8 @@ loss.backward() and optimizer.step() that stand together in a loop move, as they
 function in front of it; what they need is passed in, what is used later is returned. It gives the
 same numbers, and finds out by itself what it depends on. Prints, meters and values that are read
 stay in the loop. Where the statements can not be shown to be nothing but computation, they stay,
-too, and run operator by operator.""",
+too; models and optimizers are then compiled each by itself, and what is between runs operator by
+operator.""",
     examples=(
         Example(
             "import torch\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
@@ -158,9 +159,9 @@ def compiled(ctx: Context, found: Construct) -> Decision:
         return Keep(str(why))
     except NotMovable as why:
         return Keep(
-            f"runs operator by operator: {why}",
-            advice=f"this step is not compiled, and slow: {why}; take that out of what lies "
-            f"between forward pass and step(), or write it as a function with @{word.code}",
+            f"not compiled as a whole: {why}",
+            advice=f"this step is not compiled as a whole, which is slower: {why}; take that out "
+            f"of what lies between forward pass and step(), or write a function with @{word.code}",
         )
     if step.function is not None:
         return Rewrite([Decorate(step.function, word.code)], word.requires)

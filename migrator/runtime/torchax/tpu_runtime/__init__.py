@@ -17,7 +17,6 @@ from . import (  # noqa: E402
     cache,
     derived,
     fallback,
-    forward,
     generators,
     gradients,
     indexing,
@@ -26,6 +25,7 @@ from . import (  # noqa: E402
     modules,
     operators,
     optimizers,
+    parts,
     pooling,
     recurrence,
     report,
@@ -154,7 +154,7 @@ def setup(precision: str | bool = "highest") -> None:
     for concern in (
         modes, views, indexing, derived, tensors, modules, generators, resize, amp, seeds,
         gradients, backwards, pooling, buffers, attention, operators, linalg,
-        fallback, optimizers, recurrence, forward,
+        fallback, optimizers, recurrence, parts,
     ):  # fmt: skip
         concern.install(env)
     if not env.enabled:

@@ -37,8 +37,8 @@ _OURS = (
 _PACKAGES = ("torch", "torchax", "jax", "jaxlib", "numpy", __name__.partition(".")[0])
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _CODE = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type)
-FORWARD = "_tpu_runtime_forward"  # the attribute of a module where forward.py keeps what it knows
-_INTERNAL = frozenset({*vars(torch.nn.Module()), FORWARD}) - {"training"}
+KEPT = "_tpu_runtime_parts"  # the attribute where parts.py keeps what it knows of its owner
+_INTERNAL = frozenset({*vars(torch.nn.Module()), KEPT}) - {"training"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _CONTENTS = (list, set, collections.deque)
 _LARGE = 1 << 16  # elements of an array of numpy, from which on it stands for itself
@@ -223,7 +223,7 @@ class Guards:
     def _add_owner(self, owner: Any) -> None:
         held, label = vars(owner), f"{type(owner).__name__}."
         self._hold(held, label)
-        self.sizes.append((held, list(held)))
+        self.sizes.append((held, _names(held)))
         self._add_all(held, [name for name in held if name in self.names], label)
         self._add_class(type(owner))
 
@@ -412,7 +412,7 @@ class Guards:
 
 
 def _names(holder: Any) -> list[Any]:
-    return [name for name in holder if name != FORWARD]
+    return [name for name in holder if name != KEPT]
 
 
 def _equal(value: Any, expected: Any) -> bool:

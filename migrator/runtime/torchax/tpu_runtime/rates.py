@@ -6,6 +6,7 @@ An optimizer computes with them as with numbers: torch asks them for their value
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -16,10 +17,13 @@ from .calls import Function, is_device_tensor, replaces
 
 def of_groups(groups: list[dict[str, Any]]) -> list[Any]:
     """The learning rates as numbers of the program; None for one that is a tensor already."""
-    return [
-        None if isinstance(group["lr"], torch.Tensor) else np.float32(group["lr"])
-        for group in groups
-    ]
+    kind = _precise()
+    return [None if isinstance(g["lr"], torch.Tensor) else kind.type(g["lr"]) for g in groups]
+
+
+def _precise() -> Any:
+    """The dtype of rates: float32, or float64 where JAX has it (JAX_ENABLE_X64)."""
+    return np.dtype(np.float64 if jax.config.jax_enable_x64 else np.float32)
 
 
 def _is_rate(value: object) -> bool:
@@ -53,7 +57,8 @@ def _power(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     exponent, base = args
     if not _is_rate(exponent) or not isinstance(base, float) or not 0 < base < 1:
         return NotImplemented
-    logarithm = exponent.jax().astype(jnp.float32) * jnp.float32(math.log(base))
+    kind = _precise()
+    logarithm = exponent.jax().astype(kind) * kind.type(math.log(base))
     result = Tensor(jnp.exp(logarithm), env)
     result.__dict__["_log"] = logarithm
     return result

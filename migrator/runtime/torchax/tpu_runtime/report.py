@@ -22,7 +22,7 @@ _figures: dict[str, Any] = {"programs": 0, "seconds": 0.0}
 
 @dataclass
 class Record:
-    """What became of a step, or of the forward passes of a class."""
+    """What became of a step, or of the modules or optimizers of a class."""
 
     name: str
     calls: int = 0
@@ -37,7 +37,7 @@ class Record:
         if self.again:
             parts.append(f"{self.again} for the same arguments as another")
         if self.why_eager:
-            parts.append(f"operator by operator: {self.why_eager}")
+            parts.append(f"not compiled as a whole: {self.why_eager}")
         return f"{self.name}: {', '.join(parts)}"
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 import torchax
 import torchax.device_module
+from torchax.tensor import Tensor
 
-from .calls import native, patch
+from .calls import is_device_tensor, native, patch
 
 _initial_seed: int | None = None
 
@@ -45,16 +46,25 @@ def initial_seed() -> int:
 
 
 def get_rng_state(device: Any = None) -> torch.Tensor:
-    """The state of the device's random numbers, a CPU tensor of bytes."""
-    key = torchax.default_env().prng_key
+    """The state of the device's random numbers, a CPU tensor of bytes.
+
+    In a compiled step it is one of the device: `torch.utils.checkpoint` asks for it there.
+    """
+    env = torchax.default_env()
+    key = env.prng_key
     words = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    if isinstance(words, jax.core.Tracer):
+        return Tensor(jax.lax.bitcast_convert_type(words, jnp.uint8).reshape(-1), env)
     state = np.array(words).view(np.uint8)
     return native(torch.from_numpy, (state,), {})  # type: ignore[no-any-return]
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
     """Go back to a state that ``get_rng_state`` gave."""
-    words = jnp.asarray(new_state.cpu().numpy().copy().view(np.uint32))
+    if is_device_tensor(new_state):
+        words = jax.lax.bitcast_convert_type(new_state.jax().reshape(-1, 4), jnp.uint32)
+    else:
+        words = jnp.asarray(new_state.cpu().numpy().copy().view(np.uint32))
     torchax.default_env().param.prng = words
 
 

@@ -15,8 +15,9 @@ device works for microseconds. ``train_step`` runs the step as it is written (fo
 Nothing is baked in: programs.py says what goes in and out, guards.py what chooses the program. The
 first call runs operator by operator, as does one in which an optimizer makes new state; the second
 one compiles. What can not be compiled (a value is read, a tensor is kept, numbers are drawn on the
-CPU, something is printed) is said once, and goes on operator by operator. So does what has been
-another shape or number at every call, until it comes again.
+CPU, something is printed) is said once, and runs as it is written; its models and optimizers are
+then compiled each by itself (parts.py). What has been another shape or number at every call runs
+operator by operator until it comes again.
 
 A method is a step of its object; the optimizer may be outside, as with LBFGS.
 """
@@ -24,7 +25,6 @@ A method is a step of its object; the optimizer may be outside, as with LBFGS.
 import functools
 import os
 import sys
-import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
@@ -41,7 +41,8 @@ from torchax.tensor import Environment, Tensor
 from . import report, views
 from .guards import Scope
 from .numbers import Varying
-from .programs import Call, FirstTime, Memory, NotCompilable, Program, compile_program
+from .programs import Call, FirstTime, Memory, NotCompilable, Program, inside, is_inside
+from .tracing import compile_program
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,15 +53,17 @@ MOST = 32  # programs of one step that are kept
 UNUSED = 3  # programs that ran once only, after which values have to come twice to be compiled
 
 _natively = torch._C.DisableTorchFunction
-_inside = threading.local()  # .running: in a function that is compiled, or its trace
 
 
 class Compiled:
     """A function that runs as one program where it can, as it is where it can not."""
 
-    def __init__(self, function: Callable[..., Any], name: str, *, patient: bool = False) -> None:
+    def __init__(
+        self, function: Callable[..., Any], name: str, *, patient: bool = False,
+        differentiable: bool = False,
+    ) -> None:  # fmt: skip
         self.name, self.patient = name, patient
-        self.memory = Memory(function)
+        self.memory = Memory(function, name, differentiable)
         self.why_eager = ""
         self.compilations = 0
         self.record = report.record(self._place())
@@ -76,13 +79,12 @@ class Compiled:
         if is_inside():
             return function(*args, **kwargs)
         self.record.calls += 1
+        if self.memory.refused and not self.why_eager:
+            self._give_up(self.memory.refused)
         if self.why_eager:
             return function(*args, **kwargs)
-        _inside.running = True
-        try:
+        with inside():
             return self._call(function, args, kwargs)
-        finally:
-            _inside.running = False
 
     def _call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self.memory.use(function)
@@ -95,7 +97,7 @@ class Compiled:
                 found = program.misfit(call)
                 if not isinstance(found, str):
                     self.programs.move_to_end(program)
-                    return program.run(env, found)
+                    return program.run(env, call, found)
                 misfit = misfit or found
         return self._without_program(env, call, args, kwargs, misfit)
 
@@ -122,7 +124,7 @@ class Compiled:
             found = program.misfit(call)
             if not isinstance(found, str):
                 self._keep(program)
-                return program.run(env, found)
+                return program.run(env, call, found)
         self._give_up(f"it changes {found} in a way that is not followed")
         return self.memory.function(*args, **kwargs)
 
@@ -215,7 +217,7 @@ class Compiled:
 
     def _give_up(self, why: str) -> None:
         self.why_eager = self.record.why_eager = why
-        warn(f"{self.name}() runs operator by operator, which is slow: {why}")
+        warn(f"{self.name}() is not compiled as a whole, which is slower: {why}")
 
 
 def warn(message: str) -> None:
@@ -224,11 +226,6 @@ def warn(message: str) -> None:
     while sys._getframe(level).f_code.co_filename.startswith(_HERE):
         level += 1
     warnings.warn(message, stacklevel=level + 1)
-
-
-def is_inside() -> bool:
-    """Whether a function runs that is compiled, or is being traced: all in it is part of it."""
-    return getattr(_inside, "running", False)
 
 
 class TrainStep(Generic[P, R]):
@@ -265,7 +262,7 @@ class TrainStep(Generic[P, R]):
 
     @property
     def why_eager(self) -> str:
-        """Why it runs operator by operator, "" where it does not."""
+        """Why it is not compiled as a whole, "" where it is."""
         return self._program.why_eager
 
     @property

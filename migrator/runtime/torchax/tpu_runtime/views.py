@@ -55,7 +55,7 @@ def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write
     return result  # type: ignore[no-any-return]
 
 
-# Told of every tensor whose values are asked for (by train_step, while it traces).
+# Told of every tensor whose values are asked for or replaced (by train_step, while it traces).
 watchers: list[Callable[[Tensor], None]] = []
 
 
@@ -89,6 +89,9 @@ def _set_elem(self: Tensor, value: Array) -> None:
         if link.counted and origin is not None:
             count_write(origin)
         link.seen = link.parent._elem
+    elif "_elem" in state:
+        for watcher in watchers:
+            watcher(self)
     state["_elem"] = value
 
 
@@ -132,7 +135,7 @@ def _scatter(replay: Callable[[Array], Array]) -> Callable[[Array, Array], Array
     return write
 
 
-def _identity(base: Array) -> Array:
+def identity(base: Array) -> Array:
     return base
 
 
@@ -146,7 +149,7 @@ def same(tensor: Tensor) -> Tensor:
     _cut_off(tensor)
     link = tensor.__dict__.get("_link")
     if link is None:
-        return alias(tensor, value, layout, _identity, _overwrite)
+        return alias(tensor, value, layout, identity, _overwrite)
     result = alias(link.parent, value, layout, link.replay, link.write)
     with torch._C.DisableTorchFunction():
         if not tensor.is_leaf:  # a module's parameters can not be moved while one refers to them
@@ -163,7 +166,7 @@ def _cut_off(tensor: Tensor) -> None:
     with torch._C.DisableTorchFunction():
         if tensor.__dict__.get("_link") is None and tensor.grad_fn is not None:
             base = Tensor(tensor._elem, tensor._env)
-            tensor.__dict__["_link"] = Link(base, _identity, _overwrite, base._elem)
+            tensor.__dict__["_link"] = Link(base, identity, _overwrite, base._elem)
 
 
 def data(tensor: Tensor) -> Tensor:
@@ -289,7 +292,7 @@ def _change_shape(tensor: Any, name: str, args: tuple[int, ...]) -> Any:
         there, back = (lambda a: a.reshape(shape)), (lambda a: a.reshape(old.shape))
     else:
         dims = args or ((0, 1) if old.ndim == 2 else (0, 0))
-        there = back = (lambda a: a.swapaxes(*dims)) if old.ndim else _identity
+        there = back = (lambda a: a.swapaxes(*dims)) if old.ndim else identity
     link, state = tensor.__dict__.get("_link"), tensor.__dict__
     if link is not None:
         replay, write = link.replay, link.write

@@ -1,0 +1,152 @@
+"""Modules and optimizers that are used outside of a compiled step, as programs of their own.
+
+The outermost call of a module on the device runs as it is the first time, and as one program from
+the second time on with the same shapes: by the machinery of train_step, so new weights, another
+mode, statistics, random numbers and hooks are seen. Evaluation, sampling and generation call it
+without gradients; with gradients its backward pass is a second program (differentiation.py). So
+does `optimizer.step()`. What can not be compiled runs as it is, which is said once for each class;
+the modules in it are then tried.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import torch
+from jax._src.core import trace_state_clean
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+from torchax.tensor import Environment
+
+from .calls import holds_device_tensor, patch
+from .guards import KEPT
+from .programs import Call, is_inside
+from .train_step import VARIABLE, Compiled, warn
+
+_told: set[tuple[type, str]] = set()
+
+
+class Part(Compiled):
+    """A method of a module or an optimizer; ``manner`` says how it runs."""
+
+    def __init__(
+        self, owner: Any, call: Callable[..., Any], manner: str, *, differentiable: bool = False
+    ) -> None:
+        self._manner = manner
+        self._kind = type(owner), manner
+        name, function = type(owner).__name__, MethodType(call, owner)
+        super().__init__(function, name, patient=True, differentiable=differentiable)
+
+    def _first(self, env: Environment, call: Call, args: Any, kwargs: Any, misfit: str) -> Any:
+        """Note which of its results have gradients then, to compile a backward pass of those."""
+        result = super()._first(env, call, args, kwargs, misfit)
+        if self.memory.differentiable:
+            tensors = (x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
+            with_graph = {id(x): x for x in tensors if x.grad_fn is not None}
+            for number, tensor in enumerate(with_graph.values()):
+                tensor.register_hook(functools.partial(_note, self.memory.used, number))
+        return result
+
+    def _place(self) -> str:
+        return f"{self.name}{self._manner}"
+
+    def _give_up(self, why: str) -> None:
+        self.why_eager = self.record.why_eager = why
+        if self._kind not in _told:
+            _told.add(self._kind)
+            warn(f"{self._place()} is not compiled as a whole, either: {why}")
+
+
+def _note(used: set[int], number: int, gradient: torch.Tensor) -> None:
+    used.add(number)
+
+
+class Parts(dict[str, Part]):
+    """What is kept in a module or an optimizer; a copy of it has none."""
+
+    def __init__(self, owner: Any) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
+
+
+def _part(owner: Any, call: Callable[..., Any], manner: str, *, differentiable: bool) -> Part:
+    parts = owner.__dict__.get(KEPT)
+    if parts is None or parts.owner is not owner:  # copy.copy
+        parts = owner.__dict__[KEPT] = Parts(owner)
+    if manner not in parts:
+        parts[manner] = Part(owner, call, manner, differentiable=differentiable)
+    return parts[manner]  # type: ignore[no-any-return]
+
+
+def _is_worth_it(module: torch.nn.Module) -> bool:
+    """Not for a single layer of torch, nor for what is compiled by other means."""
+    if isinstance(module, (torch.jit.ScriptModule, torch.nn.DataParallel)):
+        return False
+    layer = type(module).__module__.startswith("torch.nn.") and not module._modules
+    return not layer or isinstance(module, torch.nn.RNNBase)
+
+
+def _is_free() -> bool:
+    """Whether it is no part of a step, of a `jax.jit` of the user's, or of torch.func; and nobody,
+    such as torch.utils.checkpoint, looks at what is kept for the backward pass."""
+    if (
+        is_inside()
+        or os.environ.get(VARIABLE)
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    ):
+        return False
+    is_seen = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+    return not is_seen and bool(trace_state_clean())
+
+
+def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """`Module.__call__`."""
+
+    def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if not _is_free() or not _is_worth_it(self):
+            return stock(self, *args, **kwargs)
+        if not (holds_device_tensor(args) or holds_device_tensor(kwargs)):
+            return stock(self, *args, **kwargs)
+        differentiable = torch.is_grad_enabled()
+        manner = " with gradients" if differentiable else " without gradients"
+        part = _part(self, stock, manner, differentiable=differentiable)
+        return part(part.memory.function, args, kwargs)
+
+    return __call__
+
+
+def _stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """What `Optimizer.__init__` makes of the `step` of its class."""
+
+    def profile_hook_step(function: Callable[..., Any]) -> Callable[..., Any]:
+        hooked = stock(function)
+
+        @functools.wraps(hooked)
+        def step(self: Optimizer, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if closure is not None or args or kwargs:
+                given = args if closure is None else (closure, *args)
+                return hooked(self, *given, **kwargs)
+            parameters = self.param_groups[0]["params"] if self.param_groups else []
+            free = _is_free() and torch.is_grad_enabled()
+            if not free or not holds_device_tensor(parameters):
+                return hooked(self)
+            part = _part(self, hooked, ".step()", differentiable=False)
+            return part(part.memory.function, (), {})
+
+        return step
+
+    return profile_hook_step
+
+
+def install(env: Environment) -> None:
+    """Take over the calls of modules and the steps of optimizers."""
+    patch(torch.nn.Module, __call__=_calling(torch.nn.Module.__call__))
+    patch(Optimizer, profile_hook_step=staticmethod(_stepping(Optimizer.profile_hook_step)))

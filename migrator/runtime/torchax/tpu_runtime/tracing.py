@@ -1,0 +1,670 @@
+"""Finding out by tracing what goes into a function and comes out of it, and compiling it.
+
+Every device tensor that it reads becomes an input: parameters, buffers, an optimizer's state where
+they are found by their owners, arguments and other tensors by their place. What is written comes
+out. It is traced until a trace finds nothing that the one before did not know of; afterwards all is
+as it was.
+"""
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torchax.tensor import Environment, Tensor
+
+from . import rates, views
+from .calls import is_device_tensor
+from .differentiation import Backward, split
+from .guards import Snapshot, leaked, put
+from .programs import (
+    Array,
+    Call,
+    FirstTime,
+    Memory,
+    NotCompilable,
+    Program,
+    Template,
+    arrays_of,
+    has_graph,
+    natively,
+    root,
+    settings,
+    sharing,
+    step_counts_on_device,
+    unique,
+)
+from .silence import silent
+from .structures import MISSING
+
+_TRACES = 6
+
+
+def compile_program(memory: Memory, env: Environment, call: Call) -> Program:
+    """Trace until everything that goes in is known, and compile."""
+    for optimizer in memory.trainers.optimizers.values():
+        step_counts_on_device(optimizer)
+    before = Trace(memory, env, call, None)
+    before.run()
+    for _ in range(_TRACES):
+        trace = Trace(memory, env, call, before)
+        traced = trace.run()
+        if trace.follows(before):
+            trace.check_owners()
+            return trace.program(traced)
+        before = trace
+    raise NotCompilable("it makes new tensors of its own state at every call")
+
+
+class Trace:
+    """One tracing of a function; afterwards all is as it was before."""
+
+    def __init__(
+        self, memory: Memory, env: Environment, call: Call, before: "Trace | None"
+    ) -> None:
+        self.memory, self.env, self.call = memory, env, call
+        self.trainers = memory.trainers
+        self.is_first = before is None
+        self.training = torch.is_grad_enabled()
+        self.differentiable = self.training and memory.differentiable
+        with natively():
+            self.guards = memory.guards(call.structure)
+            structures = self.guards.structures()
+            assert not isinstance(structures, str)
+            call.look(memory, call.structure.value)
+            self.structures = [*structures, call.structure]
+            self.inputs = unique(self.structures)
+            self._learn(before)
+            self.with_gradient = [
+                i for i, leaf in enumerate(self.leaves)
+                if self._of(leaf).grad is not None and not self.differentiable
+            ]  # fmt: skip
+        self.unknown: dict[int, Tensor] = {}
+        self.touched: set[int] = set()  # ids of the tensors that were read or written
+        self.found: dict[int, torch.Tensor] = {}  # leaves whose values were asked for
+        self.moved: dict[Any, torch.Tensor] = {}  # CPU tensors that became part of the program
+        self.values: list[tuple[Any, torch.Tensor]] = []  # their places and values, in order
+        self.used: set[Any] = set()  # places of the CPU tensors that were inputs
+        self.changed: set[int] = set()  # state that was written
+        self.written: list[int] = []
+        self.read: set[int] = set()
+        self.learning: list[int] = []
+        self.staying: set[int] = set()
+        self.stores: list[tuple[Any, Any, Template]] = []
+        self.result: Any = None
+        # Of a module: which of its results have a graph, and the forms of their gradients.
+        self.attached: list[int] = []
+        self.forms: list[tuple[Any, Any]] = []
+        self.forms_before = before.forms if before is not None else []
+        self.backward: Backward | None = None
+        self._results: list[Any] = []
+        self._first_values: list[tuple[Tensor, Array]] = []  # of those that were not known
+        self._undo: list[tuple[Any, Any, Any]] = []
+
+    def _learn(self, before: "Trace | None") -> None:
+        """Take what the trace before has found."""
+        inputs = {id(t): i for i, t in enumerate(self.inputs)}
+        requiring: list[Any] = [
+            i for i, t in enumerate(self.inputs) if t.requires_grad and t.is_leaf
+        ]
+        if before is None:
+            self.state: list[Any] = []
+            self.n_written = 0
+            self.on_cpu: list[torch.Tensor] = []
+            self.moved_before: dict[Any, torch.Tensor] = {}
+            self.leaves: list[Any] = requiring if self.training else []
+            return
+        kept = {id(leaf): leaf for leaf in before.leaves if not isinstance(leaf, int)}
+        leaves = [leaf for i, leaf in (kept | before.found).items() if i not in inputs]
+        if not self.training:
+            leaves, requiring = [], []
+        owned = [leaf.grad for leaf in leaves if leaf.grad is not None]
+        gradients = {id(g) for g in owned} | {root(g) for g in owned}  # come with their leaves
+        self.leaves = [*leaves, *requiring]
+        # What was not met again was made in a trace, from values that were no inputs yet.
+        known = {id(t): t for t in before.state if id(t) in before.touched} | before.unknown
+        state = [t for i, t in known.items() if i not in gradients and i not in inputs]
+        self.state = sorted(state, key=lambda t: id(t) not in before.changed)
+        self.n_written = sum(id(t) in before.changed for t in state)
+        # A CPU tensor that comes again is older than the step, and may change: an input, too.
+        # (Those of the trace before are kept, so that no new one can lie at the same place.)
+        self.moved_before = before.moved
+        self.on_cpu = [t for t in before.on_cpu if _place(t) in before.used]
+        self.on_cpu += [t for place, t in before.moved.items() if place in before.moved_before]
+
+    def _of(self, leaf: Any) -> Any:
+        return self.inputs[leaf] if isinstance(leaf, int) else leaf
+
+    def follows(self, before: "Trace") -> bool:
+        """Whether it found nothing that the trace before did not know of."""
+        guards = self.guards
+        known = (guards.names, len(guards.values), [place[3] for place in guards.places])
+        now = self.memory.guards(self.call.structure)
+        if known != (now.names, len(now.values), [place[3] for place in now.places]):
+            return False
+        if any(id(t) not in self.touched for t in self.state):
+            return False
+        if self.unknown or self.changed != {id(t) for t in self.state[: self.n_written]}:
+            return False
+        if self.moved.keys() & self.moved_before.keys() or self.forms != self.forms_before:
+            return False
+        if any(_place(tensor) not in self.used for tensor in self.on_cpu):
+            return False
+        if self.training and not set(self.found) <= {id(self._of(x)) for x in self.leaves}:
+            return False
+        if not _same(before.constants(self.used), self.constants(self.used)):
+            raise NotCompilable("it draws random numbers on the CPU; draw them outside")
+        return True
+
+    def constants(self, inputs: set[Any]) -> list[torch.Tensor]:
+        """The values that were moved and are none of the inputs."""
+        return [value for place, value in self.values if place not in inputs]
+
+    def check_owners(self) -> None:
+        """Every tensor must be found again where another one may stand at the next call."""
+        states = {
+            id(value)
+            for optimizer in self.trainers.optimizers.values()
+            for state in optimizer.state.values()
+            for value in state.values()
+        }
+        for tensor in self.state:
+            if id(tensor) not in self.guards.fixed and id(tensor) not in states:
+                shape = tuple(tensor.shape)
+                raise NotCompilable(f"it reads a tensor from a place unknown (of shape {shape})")
+        with natively():
+            shared = {root(t) for t in self.inputs} & {id(t) for t in self.state}
+            pattern = sharing(self.structures)
+            if shared or (pattern and self.written and pattern[0] != pattern[1]):
+                raise NotCompilable("it is given a tensor and a view of it")
+
+    def program(self, traced: Any) -> Program:
+        backward = self.backward
+        if backward is not None:
+            forward, later, backward.reads = split(traced, self.forms, len(backward.reached))
+            backward.program = jax.jit(_named(later, f"{self.memory.name}_backward"))
+            traced = self._jitted(forward).trace(*self._given())
+        compiled = traced.lower().compile()
+        numbers = {id(t): i for i, t in enumerate(self.state)}
+        slots = [
+            (optimizer, parameter, name, numbers[id(value)])
+            for optimizer in self.trainers.optimizers.values()
+            for parameter, inner in optimizer.state.items()
+            for name, value in inner.items()
+            if id(value) in numbers
+        ]
+        with natively():
+            return Program(
+                self.memory, compiled, self.call.key, self.guards, sharing(self.structures),
+                self.state, self.n_written, slots, self.on_cpu,
+                [(t, t._version) for t in self.guards.on_cpu if _place(t) not in self.used],
+                [(p, p.requires_grad, None if self.differentiable else p.grad is None)
+                 for p in self.trainers.parameters()] if self.training else [],
+                settings(self.trainers), self.leaves, self.with_gradient, self.learning,
+                self.staying, sorted(self.read), self.written, self.stores, self.result,
+                [number.taken() for number in self.call.numbers],
+                {i for i, t in enumerate(self.inputs) if has_graph(t)}, backward,
+            )  # fmt: skip
+
+    # ---- one run --------------------------------------------------------------------------------
+
+    def _given(self) -> tuple[Any, ...]:
+        """What goes in: written and other state, gradients, random key, rates, CPU tensors, inputs;
+        and the gradients of a module's results."""
+        state, n, env = self.state, self.n_written, self.env
+        with natively():
+            return (
+                [tensor.__dict__["_elem"] for tensor in state[:n]],
+                [tensor.__dict__["_elem"] for tensor in state[n:]],
+                [self._of(self.leaves[i]).grad.jax() for i in self.with_gradient],
+                env.prng_key,
+                rates.of_groups(self.trainers.groups()),
+                [arrays_of(env, tensor) for tensor in self.on_cpu],
+                [arrays_of(env, tensor) for tensor in self.inputs],
+            )
+
+    def _jitted(self, function: Any) -> Any:
+        # What a module has written may be needed again, if its gradient is differentiated.
+        donated = () if self.differentiable else (0,)
+        return jax.jit(_named(function, self.memory.name), donate_argnums=donated)
+
+    def run(self) -> Any:
+        given = self._given()
+        for number in self.call.numbers:
+            number.taken()
+        cotangents = [jax.ShapeDtypeStruct(*form) for form in self.forms_before]
+        later = [cotangents] if cotangents else []
+        try:
+            with self.trainers.observed(known=True), _random_state_kept():
+                traced = self._jitted(self._pure).trace(*given, *later)
+        except (FirstTime, NotCompilable):
+            raise
+        except jax.errors.JAXTypeError as error:
+            first = str(error).partition("\n")[0]
+            raise NotCompilable(f"it reads a value of the device ({first})") from error
+        except Exception as error:  # if it is the program's own, running it will raise it again
+            first = str(error).partition("\n")[0]
+            raise NotCompilable(
+                f"it can not be traced ({type(error).__name__}: {first})"
+            ) from error
+        finally:
+            # The others were made in the trace, and hold tracers.
+            self.found = {i: leaf for i, leaf in self.found.items() if i in self.guards.fixed}
+        if self.makes_state:
+            raise FirstTime
+        if self.trains and (self.differentiable or not self.training):
+            raise NotCompilable("it computes gradients")
+        if self.flips:
+            raise NotCompilable("it changes requires_grad of a parameter")
+        kept = leaked(self._tracer) if self.is_first or cotangents else []
+        if kept:
+            shapes = ", ".join(sorted({str(tuple(t.shape)) for t in kept})[:3])
+            raise NotCompilable(f"it keeps a tensor that it computed (of shape {shapes})")
+        return traced
+
+    def _pure(
+        self,
+        written: list[Array],
+        read: list[Array],
+        gradients: list[Array],
+        key: Array,
+        numbers: list[Any],
+        moved: list[Array],
+        arrays: list[Array],
+        cotangents: Sequence[Array] = (),
+    ) -> Any:
+        env = self.env
+        with self._restored():
+            for tensor, array in zip(self.state, [*written, *read], strict=True):
+                tensor.__dict__["_elem"] = array
+            wrappers = self._wrap(arrays)
+            for number, array in zip(self.with_gradient, gradients, strict=True):
+                self._leaf(number, wrappers).grad = Tensor(array, env)
+            own_rates = self._set_rates(numbers)
+            env.param.prng = self._tracer = key
+            args, kwargs = self._substitute(wrappers)
+            snapshot = self._snapshot()
+            try:
+                with self._watched(moved, wrappers), self._listening(), _compiling():
+                    result = self.memory.function(*args, **kwargs)
+                with self._watched(moved, wrappers), natively():
+                    self._wrappers = wrappers
+                    self.result = Template(result, self.outgoing)
+                    self.stores = self._stores(snapshot)
+                del result
+                of_inputs = []
+                if self.differentiable:
+                    with self._watched(moved, wrappers), self._listening():
+                        of_inputs = self._differentiate(cotangents, wrappers)
+                    if len(snapshot.changes()) != len(self.stores):
+                        raise NotCompilable("it remembers something in a backward pass")
+            finally:
+                snapshot.restore()
+            if any(a is not b for a, b in zip(own_rates, self._rates(), strict=True)):
+                raise NotCompilable("it changes the learning rate; do that outside")
+            with natively():
+                return *self._outputs([*written, *read], gradients, arrays, wrappers), of_inputs
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Whose code runs is known after the first trace; printing is refused in every one."""
+        with self.memory.watch.running(self.is_first), silent() as printed:
+            yield
+        if self.memory.watch.is_blind:
+            raise NotCompilable("a profiler is at work, and what it depends on can not be watched")
+        if printed:
+            raise NotCompilable(printed[0])
+
+    def _wrap(self, arrays: list[Array]) -> list[Tensor]:
+        """Tensors of their own for what is given: nothing of the trace is left in the caller's."""
+        return [
+            Tensor(array, self.env, tensor.requires_grad and (self.training or tensor.is_leaf))
+            for array, tensor in zip(arrays, self.inputs, strict=True)
+        ]
+
+    def _leaf(self, number: int, wrappers: list[Tensor]) -> Any:
+        leaf = self.leaves[number]
+        return wrappers[leaf] if isinstance(leaf, int) else leaf
+
+    def _set_rates(self, numbers: list[Any]) -> list[Any]:
+        groups = self.trainers.groups()
+        for group, number in zip(groups, numbers, strict=True):
+            if number is not None:
+                group["lr"] = Tensor(number, self.env)
+            if group.get("foreach"):  # takes no tensor for a rate; here it is no faster
+                group["foreach"] = False
+        return self._rates()
+
+    def _rates(self) -> list[Any]:
+        return [group["lr"] for group in self.trainers.groups()]
+
+    def _substitute(self, wrappers: list[Tensor]) -> Any:
+        """Put the wrappers where the tensors are; returns the arguments."""
+        others = {id(t): w for t, w in zip(self.inputs, wrappers, strict=True)}
+
+        def exchange(holder: Any, name: Any, value: Any) -> None:
+            self._undo.append((holder, name, holder[name]))
+            put(holder, name, value)
+
+        for (holder, name, *_), structure in zip(self.guards.places, self.structures, strict=False):
+            value = structure.with_tensors(others, exchange)
+            if value is not structure.value:
+                exchange(holder, name, value)
+        return self.call.structure.with_tensors(others, exchange)
+
+    def _snapshot(self) -> Snapshot:
+        inside = [(h, None, "its argument ") for h in self.call.structure.holders()]
+        return Snapshot([*self.guards.holders.values(), *inside])
+
+    def _stores(self, snapshot: Snapshot) -> list[tuple[Any, Any, Template]]:
+        """What was put into variables and attributes."""
+        stores = []
+        for holder, name, old, new, label in snapshot.changes():
+            if isinstance(old, torch.Tensor) and id(old) in self.guards.fixed:
+                self.memory.replaced.add((id(holder), name))
+            if new is MISSING or isinstance(holder, list) or label.startswith("its argument"):
+                raise NotCompilable(f"it changes {label.strip()}")
+            counts = isinstance(new, (int, float, complex)) and not isinstance(new, bool)
+            if counts or isinstance(new, (list, dict)):
+                raise NotCompilable(f"it counts or remembers in Python ({label})")
+            if not self.guards.keep_holder(holder):
+                raise NotCompilable(f"it puts something into {label}")
+            stores.append((holder, name, Template(new, self.outgoing)))
+        return stores
+
+    def outgoing(self, tensor: Any) -> Any:
+        """How a tensor leaves: as one that came in, or as a new array."""
+        old = {id(t): i for i, t in enumerate([*self._wrappers, *self.state])}
+        if id(tensor) in old:
+            return "old", old[id(tensor)]
+        if not is_device_tensor(tensor):
+            if id(tensor) in {id(t) for t in self.guards.on_cpu}:
+                return "constant", tensor
+            raise NotCompilable("it makes a tensor of the CPU")
+        base = root(tensor)
+        if base in old:
+            raise NotCompilable("it returns a view of a tensor that is there before")
+        for number, other in enumerate(self._results):
+            if other is tensor:
+                return "new", number
+            if root(other) == base:
+                if _is_whole(other) and _is_whole(tensor) and not tensor.requires_grad:
+                    return "alias", number
+                if _overlap(other, tensor):
+                    raise NotCompilable("it returns tensors that share memory")
+        self._results.append(tensor)
+        return "new", len(self._results) - 1
+
+    def _differentiate(self, cotangents: Sequence[Array], wrappers: list[Tensor]) -> list[Array]:
+        """The gradients of what a module's results depend on, from those of its results."""
+        with natively():
+            self._check_graphs(wrappers)
+            results = [self._results[i] for i in self.attached]
+            used = [n for n in range(len(results)) if n in (self.memory.used or [n])]
+            self.forms = [(results[n].jax().shape, results[n].jax().dtype) for n in used]
+            graphs = [i for i, t in enumerate(self.inputs) if has_graph(t)]
+            leaves = [_leaves(result) for result in results]
+            pairs = [(x, wrappers[x] if isinstance(x, int) else x) for x in (*self.leaves, *graphs)]
+            pairs = [
+                (x, tensor) for x, tensor in pairs if any(id(tensor) in ends for ends in leaves)
+            ]
+        if not cotangents or not pairs or self.forms != self.forms_before:
+            return []
+        found = torch.autograd.grad(
+            [results[n] for n in used], [tensor for _, tensor in pairs],
+            [Tensor(array, self.env) for array in cotangents], allow_unused=True,
+        )  # fmt: skip
+        with natively():
+            reached = [n for n, gradient in enumerate(found) if gradient is not None]
+            self.backward = Backward(
+                self.memory, self.attached, used, self.forms, [x for x, _ in pairs],
+                [{n for n, (_, t) in enumerate(pairs) if id(t) in these} for these in leaves],
+                reached, [t.requires_grad for t in self.inputs],
+            )  # fmt: skip
+            return [gradient.jax() for gradient in found if gradient is not None]
+
+    def _check_graphs(self, wrappers: list[Tensor]) -> None:
+        """Only what a module returns or stores may have a graph."""
+        self.attached = [i for i, result in enumerate(self._results) if result.requires_grad]
+        if any(self._results[i].is_leaf for i in self.attached):
+            raise NotCompilable("it makes a tensor that requires a gradient")
+        if any(has_graph(t) for t in (*self.state, *wrappers)):
+            raise NotCompilable("it changes a tensor in place, with a graph")
+        hooked = any(
+            hooks
+            for module in self.trainers.modules.values()
+            for hooks in (module._backward_hooks, module._backward_pre_hooks)
+        )
+        leaves = (x for x in self.leaves if not isinstance(x, int))
+        if hooked or _global_hooks() or any(leaf._backward_hooks for leaf in leaves):
+            raise NotCompilable("it has hooks on its backward pass")
+
+    def _outputs(
+        self,
+        state: list[Array],
+        gradients: list[Array],
+        arrays: list[Array],
+        wrappers: list[Tensor],
+    ) -> Any:
+        now = [tensor.__dict__["_elem"] for tensor in self.state]
+        pairs = zip(self.state, state, now, strict=True)
+        self.changed = {id(tensor) for tensor, before, after in pairs if before is not after}
+        self.changed |= {id(t) for t, a in self._first_values if t.__dict__["_elem"] is not a}
+        given = [wrapper.__dict__["_elem"] for wrapper in wrappers]
+        self.written = [i for i, array in enumerate(arrays) if given[i] is not array]
+        among_leaves = {x for x in self.leaves if isinstance(x, int)}
+        for i, wrapper in enumerate(wrappers):
+            if i not in among_leaves and wrapper.grad is not None:
+                raise NotCompilable("it is given a tensor with a graph, and asks for its gradient")
+        leaves = [self._leaf(i, wrappers) for i in range(len(self.leaves))]
+        self.learning = []
+        if not self.differentiable:
+            now_there = {
+                i: leaf.grad.jax() for i, leaf in enumerate(leaves) if leaf.grad is not None
+            }
+            before = dict(zip(self.with_gradient, gradients, strict=True))
+            self.learning = [i for i, array in now_there.items() if before.get(i) is not array]
+            self.staying = now_there.keys() - self.learning
+        new_gradients = [leaves[i].grad.jax() for i in self.learning]
+        new, inputs = now[: self.n_written], [given[i] for i in self.written]
+        results = [result.jax() for result in self._results]
+        return new, inputs, new_gradients, self.env.prng_key, results
+
+    @contextlib.contextmanager
+    def _watched(self, inputs: list[Array], wrappers: list[Tensor]) -> Iterator[None]:
+        known = {id(tensor) for tensor in self.state}
+        given = {id(wrapper): number for number, wrapper in enumerate(wrappers)}
+        moved = {_place(t): array for t, array in zip(self.on_cpu, inputs, strict=True)}
+
+        def watch(tensor: Tensor) -> None:
+            number = given.get(id(tensor))
+            if number is not None:
+                self.read.add(number)
+                return
+            with natively():
+                if tensor.requires_grad and tensor.is_leaf:
+                    self.found.setdefault(id(tensor), tensor)
+            if tensor.__dict__.get("_link") is not None:
+                return
+            self.touched.add(id(tensor))
+            array = tensor.__dict__["_elem"]
+            if id(tensor) not in known and not isinstance(array, jax.core.Tracer):
+                if id(tensor) not in self.unknown:
+                    self.unknown[id(tensor)] = tensor
+                    self._first_values.append((tensor, array))
+
+        move = self.env.t2j_copy
+
+        def moving(tensor: torch.Tensor) -> Any:
+            place = _place(tensor)
+            if place in moved:
+                self.used.add(place)
+                return moved[place]
+            self.moved[place] = tensor
+            self.values.append((place, tensor.detach().clone()))
+            return move(tensor)
+
+        self.env.t2j_copy = moving  # type: ignore[method-assign]
+        views.watchers.append(watch)
+        try:
+            yield
+        finally:
+            views.watchers.remove(watch)
+            del self.env.t2j_copy
+
+    @contextlib.contextmanager
+    def _restored(self) -> Iterator[None]:
+        values = [(t, t.__dict__["_elem"]) for t in self.state]
+        optimizers = list(self.trainers.optimizers.values())
+        states = [{p: dict(s) for p, s in o.state.items()} for o in optimizers]
+        groups = [dict(group) for group in self.trainers.groups()]
+        key = self.env.prng_key
+        parameters = [*(x for x in self.leaves if not isinstance(x, int))]
+        parameters += self.trainers.parameters()
+        with natively():
+            gradients = [(p, p.grad, p.requires_grad) for p in parameters]
+        try:
+            yield
+        finally:
+            with natively():
+                self.flips = any(p.requires_grad != required for p, _, required in gradients)
+                self.trains = any(p.grad is not gradient for p, gradient, _ in gradients)
+                for parameter, gradient, required in gradients:
+                    parameter.grad = gradient
+                    if parameter.requires_grad != required:
+                        parameter.requires_grad_(required)
+            for tensor, array in [*self._first_values, *values]:
+                tensor.__dict__["_elem"] = array
+            self.makes_state = False
+            for optimizer, before in zip(optimizers, states, strict=True):
+                made = {p: set(s) for p, s in optimizer.state.items() if s}
+                self.makes_state |= made != {p: set(s) for p, s in before.items() if s}
+                for parameter in [p for p in optimizer.state if p not in before]:
+                    del optimizer.state[parameter]
+                for parameter, inner in before.items():
+                    optimizer.state[parameter].clear()
+                    optimizer.state[parameter].update(inner)
+            for group, old in zip(self.trainers.groups(), groups, strict=True):
+                group.update(old)
+            self.env.param.prng = key
+            for holder, name, value in reversed(self._undo):
+                put(holder, name, value)
+            self._undo.clear()
+            self._wrappers: list[Tensor] = []
+            self._results = []
+
+
+@contextlib.contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """Undo, and refuse, numbers that Python, numpy or torch on the CPU draw in a trace."""
+    generator = torch.default_generator
+    before = random.getstate(), np.random.get_state(legacy=False), generator.get_state()
+    try:
+        yield
+        after = random.getstate(), np.random.get_state(legacy=False), generator.get_state()
+        if before[0] != after[0] or repr(before[1]) != repr(after[1]):
+            raise NotCompilable("it draws random numbers in Python; draw them outside")
+        if not torch.equal(before[2], after[2]):
+            raise NotCompilable("it draws random numbers on the CPU; draw them outside")
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        generator.set_state(before[2])
+
+
+@contextlib.contextmanager
+def _compiling() -> Iterator[None]:
+    """Optimizers keep their counts and rates as tensors when they think that they are compiled."""
+
+    def begin(*_: Any) -> None:
+        torch.compiler._is_compiling_flag = True
+
+    def end(*_: Any) -> None:
+        torch.compiler._is_compiling_flag = False
+
+    handles = register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)
+    try:
+        yield
+    finally:
+        end()
+        for handle in handles:
+            handle.remove()
+
+
+def _named(function: Any, name: str) -> Any:
+    """The function under the name that its program is to have."""
+
+    def program(*args: Any) -> Any:
+        return function(*args)
+
+    program.__name__ = name
+    return program
+
+
+def _global_hooks() -> bool:
+    """Whether there are hooks on the backward passes of all modules."""
+    module = torch.nn.modules.module
+    return bool(module._global_backward_hooks or module._global_backward_pre_hooks)
+
+
+def _leaves(tensor: Any) -> dict[int, Any]:
+    """The leaves of the graph of a tensor, by their ids."""
+    found: dict[int, Any] = {}
+    seen, left = set(), [tensor.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        left += [following for following, _ in node.next_functions]
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
+            found[id(leaf)] = leaf
+    return found
+
+
+def _is_whole(tensor: Any) -> bool:
+    """Whether all elements of its base are its elements, in their order."""
+    while (link := tensor.__dict__.get("_link")) is not None:
+        if link.replay is not views.identity:
+            return False
+        tensor = link.parent
+    return True
+
+
+def _overlap(tensor: Any, other: Any) -> bool:
+    """Whether two views of one tensor have elements in common."""
+    watchers, views.watchers[:] = views.watchers[:], []
+    try:
+        with jax.ensure_compile_time_eval():
+            return bool(np.intersect1d(_elements(tensor), _elements(other)).size)
+    finally:
+        views.watchers[:] = watchers
+
+
+def _elements(tensor: Any) -> Any:
+    """Which elements of its base a view consists of."""
+    link = tensor.__dict__.get("_link")
+    if link is None:
+        return jnp.arange(tensor.jax().size).reshape(tensor.jax().shape)
+    return link.replay(_elements(link.parent))
+
+
+def _place(tensor: torch.Tensor) -> Any:
+    """Where a CPU tensor lies: the same for all aliases of it."""
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
+
+
+def _same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    return len(some) == len(others) and all(
+        a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
+        for a, b in zip(some, others, strict=True)
+    )
