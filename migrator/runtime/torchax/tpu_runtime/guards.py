@@ -167,7 +167,8 @@ class Guards:
         self.scopes, self._replaced, self._by_identity = scopes, replaced, by_identity
         self.values: list[tuple[Any, Any, Any]] = []  # holder, name, what must be there
         self.labels: list[str] = []
-        self.sizes: list[tuple[Any, list[Any]]] = []  # names that a holder must have
+        self.names_of: list[tuple[Any, list[Any]]] = []  # names that a holder must have
+        self.sizes: list[tuple[Any, int]] = []  # their number, where each of them is guarded
         self.places: list[tuple[Any, Any, Any, str]] = []  # holder, name, key of its structure
         self.fixed: dict[int, torch.Tensor] = {}  # tensors that are found where they were
         self.on_cpu: list[torch.Tensor] = []  # the same, on the CPU
@@ -206,13 +207,13 @@ class Guards:
         names = [name for name in held if name not in _INTERNAL]
         self._hold(held, label)
         self._add_all(held, names, label)
-        self.sizes.append((held, _names(held)))
+        self.sizes.append((held, len(_names(held))))
         for hooks in _HOOKS:
-            self.sizes.append((held[hooks], list(held[hooks])))
+            self.sizes.append((held[hooks], len(held[hooks])))
             self._add_all(held[hooks], list(held[hooks]), f"{label}{hooks}.")
         for kind in ("_parameters", "_buffers", "_modules"):
             self._hold(held[kind], label)
-            self.sizes.append((held[kind], list(held[kind])))
+            self.sizes.append((held[kind], len(held[kind])))
             for name, value in held[kind].items():
                 if value is not None and (id(held[kind]), name) in self._replaced:
                     self._add(held[kind], name, label)
@@ -223,7 +224,7 @@ class Guards:
     def _add_owner(self, owner: Any) -> None:
         held, label = vars(owner), f"{type(owner).__name__}."
         self._hold(held, label)
-        self.sizes.append((held, _names(held)))
+        self.names_of.append((held, _names(held)))
         self._add_all(held, [name for name in held if name in self.names], label)
         self._add_class(type(owner))
 
@@ -267,7 +268,7 @@ class Guards:
                 held, inner = vars(value), f"{label}{name}."
                 names = [n for n in held if n in self.names]
                 self._hold(held, inner, names)
-                self.sizes.append((held, list(held)))
+                self.names_of.append((held, list(held)))
                 self._add_all(held, names, inner, depth - 1)
                 self._add_class(type(value))
 
@@ -381,7 +382,10 @@ class Guards:
                     return self.labels[place]
         except (KeyError, IndexError):
             return self.labels[place]
-        for holder, names in self.sizes:
+        for holder, size in self.sizes:
+            if len(holder) != size and len(_names(holder)) != size:
+                return "an attribute or a hook that is new or gone"
+        for holder, names in self.names_of:
             if [*holder] != names and _names(holder) != names:
                 return "an attribute or a hook that is new or gone"
         return ""

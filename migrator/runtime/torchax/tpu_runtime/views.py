@@ -6,6 +6,8 @@ Here all of them are linked to their base. JAX arrays never change, so a base ho
 after a write, and an alias that finds another array there computes its own value anew.
 """
 
+import functools
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,6 +64,13 @@ watchers: list[Callable[[Tensor], None]] = []
 def _get_elem(self: Tensor) -> Array:
     state = self.__dict__
     link = state.get("_link")
+    if link is not None and link.replay is identity and sys.getrefcount(link.parent) == 2:
+        # Nobody else has the base, such as the data of which nn.Parameter(data) was made: two
+        # tensors that hold an array keep a compiled step from using its memory again.
+        base = link.parent.__dict__
+        if base.get("_link") is None:
+            state["_elem"] = base["_elem"]
+            link = state["_link"] = None
     for watcher in watchers:
         watcher(self)
     if link is not None:
@@ -269,6 +278,24 @@ def set_data(self: Tensor, value: torch.Tensor) -> None:
     torch.utils.swap_tensors(self, fresh)
 
 
+def _swapping(stock: Function) -> Function:
+    """`torch.utils.swap_tensors`, by which a module moves its parameters.
+
+    A tied weight is moved twice, the second time for an alias of itself: the base is then the
+    other one.
+    """
+
+    @functools.wraps(stock)
+    def swap_tensors(first: Any, second: Any) -> None:
+        stock(first, second)
+        for tensor, other in ((first, second), (second, first)):
+            found = tensor.__dict__.get("_link") if is_device_tensor(tensor) else None
+            if found is not None and found.parent is tensor:
+                found.parent = other
+
+    return swap_tensors
+
+
 def _reshape_in_place(name: str) -> Function:
     """`x.transpose_(0, 1)` and the like.
 
@@ -339,6 +366,7 @@ def install(env: Environment) -> None:
         copy_, _copy_, is_jax_function=False, is_user_defined=True, needs_env=False,
         is_view_op=True,
     )  # fmt: skip
+    patch(torch.utils, swap_tensors=_swapping(torch.utils.swap_tensors))
     patch(
         Tensor,
         _elem=property(_get_elem, _set_elem),
