@@ -779,3 +779,35 @@ def test_the_closure_of_lbfgs() -> None:
 
     step = on_both(program)
     assert 1 <= step.compilations <= 2 and not step.why_eager
+
+
+def test_a_counter_that_is_called_as_a_method_is() -> None:
+    """`step` is a number here; what the code names is `optimizer.step`."""
+    model = nn.Linear(4, 2).to("jax")
+    here: dict[str, Any] = {
+        "tpu": tpu, "model": model, "optimizer": optim.SGD(model.parameters(), 0.1), "step": 0,
+    }  # fmt: skip
+    code = (
+        "class Trainer:\n"
+        "    step = 0\n"
+        "    def __init__(self):\n"
+        "        self.step, self.loss_of = 0, lambda out: out.square().mean()\n"
+        "    @tpu.train_step\n"
+        "    def train(self, x):\n"
+        "        loss = self.loss_of(model(x))\n"
+        "        optimizer.zero_grad()\n"
+        "        loss.backward()\n"
+        "        optimizer.step()\n"
+        "        return loss\n"
+    )
+    exec(code, here)
+    trainer = here["Trainer"]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for number in range(12):
+            here["step"] = trainer.step = number
+            trainer.train(batch(number, 3, 4).to("jax"))
+    assert trainer.train.compilations == 1
+    before = trainer.train(batch(0, 3, 4).to("jax"))
+    trainer.loss_of = lambda out: out.square().mean() * 0
+    assert before > 0 and trainer.train(batch(0, 3, 4).to("jax")) == 0

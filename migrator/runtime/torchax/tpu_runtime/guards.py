@@ -27,6 +27,7 @@ from torch.optim import Optimizer
 from torchax.tensor import Tensor
 
 from .calls import is_device_tensor
+from .names import names_of, union
 from .structures import MISSING, Held, Structure, is_ours, is_value
 
 _OURS = (
@@ -176,7 +177,7 @@ class Guards:
         self.inner: dict[int, tuple[Any, Any, Any] | None] = {}  # holders in what may come anew
         self._done: set[tuple[int, Any]] = set()
         codes = list(watch.codes) + [scope.function.__code__ for scope in scopes]
-        self.names = frozenset(name for code in codes for name in code.co_names)
+        self.names = union(map(names_of, codes))
         for scope in list(scopes):
             self._add_scope(scope.function, _DEPTH)
         for code, variables in watch.codes.items():
@@ -198,7 +199,7 @@ class Guards:
     # ---- what is guarded ------------------------------------------------------------------------
 
     def _add_globals(self, code: CodeType, variables: dict[str, Any]) -> None:
-        names = [name for name in code.co_names if name in variables]
+        names = [name for name in names_of(code).variables if name in variables]
         self._hold(variables, "", names)
         self._add_all(variables, names, "")
 
@@ -225,7 +226,7 @@ class Guards:
         held, label = vars(owner), f"{type(owner).__name__}."
         self._hold(held, label)
         self.names_of.append((held, _names(held)))
-        self._add_all(held, [name for name in held if name in self.names], label)
+        self._add_all(held, [n for n, value in held.items() if self.names.matter(n, value)], label)
         self._add_class(type(owner))
 
     def _add_class(self, kind: type) -> None:
@@ -233,7 +234,7 @@ class Guards:
             if base.__module__ in ("builtins", "abc") or base.__module__.startswith("torch."):
                 continue
             for name, value in vars(base).items():
-                if name in self.names and is_value(value):
+                if is_value(value) and self.names.matter(name, value):
                     self._value(vars(base), name, value, f"{base.__name__}.")
 
     def _add_all(self, holder: Any, names: Iterable[Any], label: str, depth: int = _DEPTH) -> None:
@@ -266,7 +267,7 @@ class Guards:
             self._value(holder, name, value, label)
             if depth and isinstance(getattr(value, "__dict__", None), dict):
                 held, inner = vars(value), f"{label}{name}."
-                names = [n for n in held if n in self.names]
+                names = [n for n, inside in held.items() if self.names.matter(n, inside)]
                 self._hold(held, inner, names)
                 self.names_of.append((held, list(held)))
                 self._add_all(held, names, inner, depth - 1)
@@ -300,7 +301,7 @@ class Guards:
             package, file = value.__name__.partition(".")[0], getattr(value, "__file__", None)
             ours = package in _PACKAGES or package in sys.stdlib_module_names - {"__main__"}
             if depth and not ours and not is_library(file or ""):
-                names = [name for name in vars(value) if name in self.names]
+                names = [n for n, inside in vars(value).items() if self.names.matter(n, inside)]
                 self._hold(vars(value), f"{value.__name__}.", names)
                 self._add_all(vars(value), names, f"{value.__name__}.", depth - 1)
         elif isinstance(value, type):

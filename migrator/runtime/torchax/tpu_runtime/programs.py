@@ -33,6 +33,7 @@ from .calls import is_device_tensor
 from .device import DEVICE_TYPE
 from .differentiation import Backward, Pass
 from .guards import Guards, Scope, Watch, put
+from .names import NONE, Names
 from .numbers import Comparison, Number
 from .structures import SIMPLE, Held, Structure, is_plain, is_value
 from .tensors import check_range
@@ -135,7 +136,7 @@ class Memory:
     watch: Watch = field(default_factory=Watch)
     scopes: list[Scope] = field(default_factory=list)
     replaced: set[tuple[int, Any]] = field(default_factory=set)  # places where tensors come and go
-    names: frozenset[str] = frozenset()  # that the code uses
+    names: Names = NONE  # that the code uses
     owned: set[int] = field(default_factory=set)  # ids of the tensors that belong to somebody
 
     def guards(self, arguments: Structure | None = None) -> Guards:

@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .calls import is_device_tensor
+from .names import NONE, Names
 from .numbers import Number
 
 SIMPLE = (
@@ -94,7 +95,7 @@ class Structure:
     def __init__(
         self,
         value: Any,
-        names: Container[str] = (),
+        names: Names = NONE,
         by_identity: Container[int] = (),
         depth: int = _DEPTH,
     ) -> None:
@@ -105,9 +106,7 @@ class Structure:
         self.held: list[Any] = []  # what stands for itself
         self.key = self._look(value, names, by_identity, depth)
 
-    def _look(
-        self, value: Any, names: Container[str], by_identity: Container[int], depth: int
-    ) -> Any:
+    def _look(self, value: Any, names: Names, by_identity: Container[int], depth: int) -> Any:
         if type(value) is Number:
             return Number
         if isinstance(value, SIMPLE):
@@ -137,9 +136,11 @@ class Structure:
             keys = self._take(vars(value), vars(value).items(), *rest, depth - 1)
             if self.tensors:
                 return kind, tuple(vars(value)), keys
-            named = [key for name, key in zip(vars(value), keys, strict=True) if name in names]
+            pairs = zip(vars(value).items(), keys, strict=True)
+            named = [key for (name, item), key in pairs if names.matter(name, item)]
             return Held(value), tuple(named)
-        slots = [n for n in _slots(kind) if n in names and is_value(getattr(value, n, None))]
+        found = [(n, getattr(value, n, None)) for n in _slots(kind)]
+        slots = [n for n, item in found if is_value(item) and names.matter(n, item)]
         if slots:
             return self._hold(value), tuple((n, getattr(value, n, None)) for n in slots)
         return self._hold(value)
@@ -149,7 +150,7 @@ class Structure:
         return Held(value)
 
     def _take(
-        self, holder: Any, items: Any, names: Container[str], by_identity: Container[int],
+        self, holder: Any, items: Any, names: Names, by_identity: Container[int],
         depth: int,
     ) -> tuple[Any, ...]:  # fmt: skip
         for name, item in items:

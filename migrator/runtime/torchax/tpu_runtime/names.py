@@ -1,0 +1,63 @@
+"""The names that code uses, by how it uses them.
+
+`optimizer.step()` has nothing to do with a number that is called `step`.
+"""
+
+import dis
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from types import CodeType
+from typing import Any
+
+_GLOBAL = ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "STORE_NAME", "DELETE_NAME")
+_GLOBAL_TOO = ("LOAD_FROM_DICT_OR_GLOBALS",)  # from Python 3.12 on
+
+
+@dataclass(frozen=True)
+class Names:
+    """Those of some code: of variables and attributes, and of what it only calls as methods."""
+
+    variables: frozenset[str] = frozenset()
+    attributes: frozenset[str] = frozenset()
+    called: frozenset[str] = frozenset()
+
+    def matter(self, name: Any, value: object) -> bool:
+        """Whether the code may use a variable or attribute of this name that has this value."""
+        if name in self.attributes or name in self.variables:
+            return True
+        return name in self.called and callable(value)
+
+
+NONE = Names()
+
+
+@cache
+def names_of(code: CodeType) -> Names:
+    """The names in ``code``, without that of the functions in it."""
+    variables, attributes, called = set(), set(), set()
+    for instruction in dis.get_instructions(code):
+        kind, name = instruction.opname, instruction.argval
+        if kind in _GLOBAL or kind in _GLOBAL_TOO:
+            variables.add(name)
+        elif kind == "LOAD_METHOD" or (kind == "LOAD_ATTR" and _is_call(instruction.arg)):
+            called.add(name)
+        elif instruction.opcode in dis.hasname:
+            attributes.add(name)
+    return Names(frozenset(variables), frozenset(attributes), frozenset(called))
+
+
+def _is_call(argument: int | None) -> bool:
+    """Whether LOAD_ATTR stands for LOAD_METHOD, as from Python 3.12 on."""
+    return sys.version_info >= (3, 12) and bool((argument or 0) & 1)
+
+
+def union(names: Iterable[Names]) -> Names:
+    """All of them together."""
+    some = list(names)
+    return Names(
+        frozenset().union(*(n.variables for n in some)),
+        frozenset().union(*(n.attributes for n in some)),
+        frozenset().union(*(n.called for n in some)),
+    )
