@@ -148,6 +148,28 @@ def test_several_results_of_which_some_are_used(used: str) -> None:
     agree(program)
 
 
+class Codes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = mlp(4, 5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x).argmax(1)
+
+
+def test_a_call_whose_result_has_no_graph_leaves_gradients_alone() -> None:
+    def program(device: str) -> list[Tensor]:
+        model, found = Codes().to(device), []
+        for number in range(6):
+            model.body(batch(number, 3, 4).to(device)).square().mean().backward()
+            found += [model(batch(number, 3, 4).to(device)), *gradients(model)]
+        if device == "jax":
+            assert compiled(model) == 1
+        return found
+
+    agree(program)
+
+
 def test_accumulated_gradients() -> None:
     def program(device: str) -> list[Tensor]:
         model, found = mlp(4, 5, 2).to(device), []

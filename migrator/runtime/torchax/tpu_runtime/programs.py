@@ -286,7 +286,7 @@ class Program:
     leaves: list[Any]  # that can have a gradient: tensors, or numbers of inputs
     with_gradient: list[int]  # which of them bring one
     learning: list[int]  # which of them have another one afterwards
-    staying: set[int]  # which of them have the same one afterwards
+    dropped: list[int]  # which of those that bring one have none afterwards
     read: list[int]  # inputs whose values count
     written: list[int]  # inputs
     stores: list[tuple[Any, Any, Template]]  # what it puts where
@@ -394,10 +394,8 @@ class Program:
         torch._C._increment_version(state[:n])
         for number, array in zip(self.written, new_inputs, strict=True):
             write(env, inputs[number], array)
-        having = self.staying.union(self.learning)
-        for number, leaf in enumerate(leaves) if self.backward is None else ():
-            if number not in having:
-                leaf.grad = None
+        for number in self.dropped:
+            leaves[number].grad = None
         for number, array in zip(self.learning, new_gradients, strict=True):
             set_gradient(env, leaves[number], array)
         env.param.prng = key

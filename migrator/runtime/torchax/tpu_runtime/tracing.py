@@ -97,7 +97,7 @@ class Trace:
         self.written: list[int] = []
         self.read: set[int] = set()
         self.learning: list[int] = []
-        self.staying: set[int] = set()
+        self.dropped: list[int] = []
         self.stores: list[tuple[Any, Any, Template]] = []
         self.result: Any = None
         # Of a module: which of its results have a graph, and the forms of their gradients.
@@ -209,7 +209,7 @@ class Trace:
                 [(p, p.requires_grad, None if self.differentiable else p.grad is None)
                  for p in self.trainers.parameters()] if self.training else [],
                 settings(self.trainers), self.leaves, self.with_gradient, self.learning,
-                self.staying, sorted(self.read), self.written, self.stores, self.result,
+                self.dropped, sorted(self.read), self.written, self.stores, self.result,
                 [number.taken() for number in self.call.numbers],
                 {i for i, t in enumerate(self.inputs) if has_graph(t)}, backward,
             )  # fmt: skip
@@ -472,7 +472,7 @@ class Trace:
             }
             before = dict(zip(self.with_gradient, gradients, strict=True))
             self.learning = [i for i, array in now_there.items() if before.get(i) is not array]
-            self.staying = now_there.keys() - self.learning
+            self.dropped = [i for i in self.with_gradient if i not in now_there]
         new_gradients = [leaves[i].grad.jax() for i in self.learning]
         new, inputs = now[: self.n_written], [given[i] for i in self.written]
         results = [result.jax() for result in self._results]
