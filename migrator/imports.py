@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from migrator.edits import Delete, DropNames, Edit, Insert
 from migrator.names import Names
@@ -113,13 +114,8 @@ def _imports_torch(statement: ast.Import | ast.ImportFrom) -> bool:
 
 def _shares_line(names: Names, statement: ast.stmt) -> bool:
     """True where more statements follow on the line: `import torch; torch.cuda.init()`."""
-    parent = names.parents.get(statement)
-    for field in ("body", "orelse", "finalbody"):
-        block = getattr(parent, field, [])
-        if isinstance(block, list) and statement in block:
-            index = block.index(statement)
-            return any(s.lineno == statement.end_lineno for s in block[index + 1 : index + 2])
-    return False
+    block = names.block(statement)
+    return any(a is statement and b.lineno == a.end_lineno for a, b in pairwise(block))
 
 
 def _sorted_place(

@@ -85,7 +85,7 @@ class Pass:
         backward: Backward,
         targets: list[torch.Tensor],
         values: tuple[list[Array], list[Array]],
-        run_again: Callable[[], list[Any]],
+        run_again: Callable[[], dict[int, Any]],
     ) -> None:
         self.env, self.backward = env, backward
         self._left: Any = targets, values, run_again
@@ -108,7 +108,9 @@ class Pass:
                 "need to backward through the graph a second time."
             )
         targets, values, run_again = self._left
-        backward, keeps = self.backward, torch._C._autograd._get_current_graph_task_keep_graph()
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
+            self._left = None
+        backward = self.backward
         given = {n: gradient for n, gradient in enumerate(of_results) if gradient is not None}
         if torch.is_grad_enabled() or not given.keys() <= set(backward.used):
             backward.memory.used |= given.keys()
@@ -130,8 +132,6 @@ class Pass:
             # None is not zero: an optimizer leaves alone what has no gradient.
             if any(number in backward.leads[n] for n in given):
                 found[number] = Tensor(array, self.env)
-        if not keeps:
-            self._left = None
         return found
 
 

@@ -168,7 +168,7 @@ class Guards:
         self.scopes, self._replaced, self._by_identity = scopes, replaced, by_identity
         self.values: list[tuple[Any, Any, Any]] = []  # holder, name, what must be there
         self.labels: list[str] = []
-        self.names_of: list[tuple[Any, list[Any]]] = []  # names that a holder must have
+        self.names_held: list[tuple[Any, list[Any]]] = []  # names that a holder must have
         self.sizes: list[tuple[Any, int]] = []  # their number, where each of them is guarded
         self.places: list[tuple[Any, Any, Any, str]] = []  # holder, name, key of its structure
         self.fixed: dict[int, torch.Tensor] = {}  # tensors that are found where they were
@@ -225,7 +225,7 @@ class Guards:
     def _add_owner(self, owner: Any) -> None:
         held, label = vars(owner), f"{type(owner).__name__}."
         self._hold(held, label)
-        self.names_of.append((held, _names(held)))
+        self.names_held.append((held, _names(held)))
         self._add_all(held, [n for n, value in held.items() if self.names.matter(n, value)], label)
         self._add_class(type(owner))
 
@@ -269,7 +269,7 @@ class Guards:
                 held, inner = vars(value), f"{label}{name}."
                 names = [n for n, inside in held.items() if self.names.matter(n, inside)]
                 self._hold(held, inner, names)
-                self.names_of.append((held, list(held)))
+                self.names_held.append((held, list(held)))
                 self._add_all(held, names, inner, depth - 1)
                 self._add_class(type(value))
 
@@ -386,7 +386,7 @@ class Guards:
         for holder, size in self.sizes:
             if len(holder) != size and len(_names(holder)) != size:
                 return "an attribute or a hook that is new or gone"
-        for holder, names in self.names_of:
+        for holder, names in self.names_held:
             if [*holder] != names and _names(holder) != names:
                 return "an attribute or a hook that is new or gone"
         return ""

@@ -11,8 +11,10 @@ from functools import cache
 from types import CodeType
 from typing import Any
 
-_GLOBAL = ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "STORE_NAME", "DELETE_NAME")
-_GLOBAL_TOO = ("LOAD_FROM_DICT_OR_GLOBALS",)  # from Python 3.12 on
+_GLOBAL = (
+    "LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "STORE_NAME", "DELETE_NAME",
+    "LOAD_FROM_DICT_OR_GLOBALS",  # from Python 3.12 on
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ def names_of(code: CodeType) -> Names:
     variables, attributes, called = set(), set(), set()
     for instruction in dis.get_instructions(code):
         kind, name = instruction.opname, instruction.argval
-        if kind in _GLOBAL or kind in _GLOBAL_TOO:
+        if kind in _GLOBAL:
             variables.add(name)
         elif kind == "LOAD_METHOD" or (kind == "LOAD_ATTR" and _is_call(instruction.arg)):
             called.add(name)

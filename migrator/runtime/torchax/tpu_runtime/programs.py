@@ -379,15 +379,8 @@ class Program:
         written = [jnp.copy(a) if sys.getrefcount(a) > 4 else a for a in held]
         del held
         leaves = [inputs[x] if isinstance(x, int) else x for x in self.leaves]
-        given = (
-            written,
-            [tensor.__dict__["_elem"] for tensor in state[n:]],
-            [leaves[i].grad.jax() for i in self.with_gradient],
-            env.prng_key,
-            rates.of_groups(self.memory.trainers.groups()),
-            [arrays_of(env, tensor) for tensor in self.on_cpu],
-            [arrays_of(env, tensor) for tensor in inputs],
-        )
+        learning = [leaves[i] for i in self.with_gradient]
+        given = given_arrays(env, self.memory, written, state[n:], learning, self.on_cpu, inputs)
         new, new_inputs, new_gradients, key, results, kept = self.compiled(*given)
         for tensor, array in zip(state, new, strict=False):
             tensor.__dict__["_elem"] = array
@@ -405,7 +398,7 @@ class Program:
             values = kept, [flat[i] for i in self.backward.reads]
             targets = [inputs[x] if isinstance(x, int) else x for x in self.backward.targets]
 
-            def run_again() -> list[Any]:
+            def run_again() -> dict[int, Any]:
                 return self._run_again(env, call, given, inputs)
 
             made = Pass(env, self.backward, targets, values, run_again).attach(made)
@@ -417,8 +410,8 @@ class Program:
 
     def _run_again(
         self, env: Environment, call: Call, given: Any, inputs: list[torch.Tensor]
-    ) -> list[Any]:
-        """The new tensors that a call has made, made operator by operator, for their graphs."""
+    ) -> dict[int, Any]:
+        """The new tensors of a call, made again operator by operator: by number, with graphs."""
         (written, read, _, key, *_, arrays), n = given, self.n_written
         now = [t.__dict__["_elem"] for t in self.state[n:]], [arrays_of(env, t) for t in inputs]
         if any(a is not b for a, b in zip(chain(*now), chain(read, arrays), strict=True)):
@@ -442,7 +435,28 @@ class Program:
             env.param.prng = key_now
             for tensor, array in state:
                 tensor.__dict__["_elem"] = array
-        return [made.get(i) for i in range(len(made))]
+        return made
+
+
+def given_arrays(
+    env: Environment,
+    memory: Memory,
+    written: list[Array],
+    read: list[Any],
+    with_gradient: list[Any],
+    on_cpu: list[torch.Tensor],
+    inputs: list[torch.Tensor],
+) -> tuple[Any, ...]:
+    """What a program takes: state, gradients, random key, learning rates, CPU tensors, inputs."""
+    return (
+        written,
+        [tensor.__dict__["_elem"] for tensor in read],
+        [leaf.grad.jax() for leaf in with_gradient],
+        env.prng_key,
+        rates.of_groups(memory.trainers.groups()),
+        [arrays_of(env, tensor) for tensor in on_cpu],
+        [arrays_of(env, tensor) for tensor in inputs],
+    )
 
 
 def has_graph(tensor: torch.Tensor) -> bool:

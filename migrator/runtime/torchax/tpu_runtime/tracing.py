@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 from torch.optim.optimizer import (
@@ -21,7 +20,7 @@ from torch.optim.optimizer import (
 )
 from torchax.tensor import Environment, Tensor
 
-from . import rates, views
+from . import views
 from .calls import is_device_tensor
 from .differentiation import Backward, split
 from .guards import Snapshot, leaked, put
@@ -33,7 +32,7 @@ from .programs import (
     NotCompilable,
     Program,
     Template,
-    arrays_of,
+    given_arrays,
     has_graph,
     natively,
     root,
@@ -217,18 +216,12 @@ class Trace:
     # ---- one run --------------------------------------------------------------------------------
 
     def _given(self) -> tuple[Any, ...]:
-        """What goes in: written and other state, gradients, random key, rates, CPU tensors, inputs;
-        and the gradients of a module's results."""
-        state, n, env = self.state, self.n_written, self.env
+        state, n = self.state, self.n_written
         with natively():
-            return (
-                [tensor.__dict__["_elem"] for tensor in state[:n]],
-                [tensor.__dict__["_elem"] for tensor in state[n:]],
-                [self._of(self.leaves[i]).grad.jax() for i in self.with_gradient],
-                env.prng_key,
-                rates.of_groups(self.trainers.groups()),
-                [arrays_of(env, tensor) for tensor in self.on_cpu],
-                [arrays_of(env, tensor) for tensor in self.inputs],
+            written = [tensor.__dict__["_elem"] for tensor in state[:n]]
+            learning = [self._of(self.leaves[i]) for i in self.with_gradient]
+            return given_arrays(
+                self.env, self.memory, written, state[n:], learning, self.on_cpu, self.inputs
             )
 
     def _jitted(self, function: Any) -> Any:
@@ -396,9 +389,9 @@ class Trace:
             if other is tensor:
                 return "new", number
             if root(other) == base:
-                if _is_whole(other) and _is_whole(tensor) and not tensor.requires_grad:
+                if views.is_whole(other) and views.is_whole(tensor) and not tensor.requires_grad:
                     return "alias", number
-                if _overlap(other, tensor):
+                if views.overlap(other, tensor):
                     raise NotCompilable("it returns tensors that share memory")
         self._results.append(tensor)
         return "new", len(self._results) - 1
@@ -629,33 +622,6 @@ def _leaves(tensor: Any) -> dict[int, Any]:
         if leaf is not None:
             found[id(leaf)] = leaf
     return found
-
-
-def _is_whole(tensor: Any) -> bool:
-    """Whether all elements of its base are its elements, in their order."""
-    while (link := tensor.__dict__.get("_link")) is not None:
-        if link.replay is not views.identity:
-            return False
-        tensor = link.parent
-    return True
-
-
-def _overlap(tensor: Any, other: Any) -> bool:
-    """Whether two views of one tensor have elements in common."""
-    watchers, views.watchers[:] = views.watchers[:], []
-    try:
-        with jax.ensure_compile_time_eval():
-            return bool(np.intersect1d(_elements(tensor), _elements(other)).size)
-    finally:
-        views.watchers[:] = watchers
-
-
-def _elements(tensor: Any) -> Any:
-    """Which elements of its base a view consists of."""
-    link = tensor.__dict__.get("_link")
-    if link is None:
-        return jnp.arange(tensor.jax().size).reshape(tensor.jax().shape)
-    return link.replay(_elements(link.parent))
 
 
 def _place(tensor: torch.Tensor) -> Any:

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 from torchax.ops.op_base import InplaceOp
 from torchax.ops.ops_registry import Operator
@@ -138,10 +140,39 @@ def _scatter(replay: Callable[[Array], Array]) -> Callable[[Array, Array], Array
     """The write of any view: its elements are looked up in an array of the parent's positions."""
 
     def write(base: Array, value: Array) -> Array:
-        places = replay(jnp.arange(base.size).reshape(base.shape))
+        places = replay(_positions(base))
         return base.reshape(-1).at[places.reshape(-1)].set(value.reshape(-1)).reshape(base.shape)
 
     return write
+
+
+def _positions(base: Array) -> Array:
+    return jnp.arange(base.size).reshape(base.shape)
+
+
+def _elements(tensor: Any) -> Array:
+    """Which elements of its base a view consists of."""
+    link = tensor.__dict__.get("_link")
+    return _positions(tensor.jax()) if link is None else link.replay(_elements(link.parent))
+
+
+def overlap(tensor: Any, other: Any) -> bool:
+    """Whether two views of one tensor have elements in common."""
+    before, watchers[:] = watchers[:], []
+    try:
+        with jax.ensure_compile_time_eval():
+            return bool(np.intersect1d(_elements(tensor), _elements(other)).size)
+    finally:
+        watchers[:] = before
+
+
+def is_whole(tensor: Any) -> bool:
+    """Whether all elements of its base are its elements, in their order."""
+    while (link := tensor.__dict__.get("_link")) is not None:
+        if link.replay is not identity:
+            return False
+        tensor = link.parent
+    return True
 
 
 def identity(base: Array) -> Array:
