@@ -170,6 +170,36 @@ def test_a_call_whose_result_has_no_graph_leaves_gradients_alone() -> None:
     agree(program)
 
 
+def test_several_calls_before_one_backward_pass() -> None:
+    """Statistics of BatchNorm move between them, as in a discriminator of real and fake images."""
+
+    def program(device: str) -> list[Tensor]:
+        model, found = convnet().to(device), []
+        for number in range(3):
+            real, fake = (model(batch(2 * number + i, 4, 3, 8, 8).to(device)) for i in (0, 1))
+            (real.square().mean() + fake.abs().mean()).backward()
+            found += [real, fake, *gradients(model), *state(model)]
+        if device == "jax":
+            assert compiled(model) == 1
+        return found
+
+    agree(program)
+
+
+def test_a_weight_that_a_compiled_step_changes_before_its_gradient_raises() -> None:
+    for device in ("cpu", "jax"):
+        weight = nn.Parameter(batch(0, 3, 4).to(device))
+        optimizer = optim.SGD([weight], lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = weight.square().sum()
+            loss.backward(retain_graph=True)
+            optimizer.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+    assert compiled(optimizer, STEP) == 1
+
+
 def test_accumulated_gradients() -> None:
     def program(device: str) -> list[Tensor]:
         model, found = mlp(4, 5, 2).to(device), []

@@ -25,8 +25,10 @@ from . import (  # noqa: E402
     modules,
     operators,
     optimizers,
+    parallel,
     parts,
     pooling,
+    process_group,
     recurrence,
     report,
     resize,
@@ -60,6 +62,7 @@ from .memory import (  # noqa: E402
     reset_max_memory_allocated,
     reset_peak_memory_stats,
 )
+from .parallel import DataParallel, DistributedDataParallel, DistributedSampler  # noqa: E402
 from .precision import set_matmul_precision  # noqa: E402
 from .seeds import (  # noqa: E402
     get_rng_state,
@@ -90,7 +93,10 @@ __all__ = [
     "BoolTensor",
     "ByteTensor",
     "CharTensor",
+    "DataParallel",
     "DeviceProperties",
+    "DistributedDataParallel",
+    "DistributedSampler",
     "DoubleTensor",
     "Event",
     "FloatTensor",
@@ -154,7 +160,7 @@ def setup(precision: str | bool = "highest") -> None:
     for concern in (
         modes, views, indexing, derived, tensors, modules, generators, resize, amp, seeds,
         gradients, backwards, pooling, buffers, attention, operators, linalg,
-        fallback, optimizers, recurrence, parts,
+        fallback, optimizers, recurrence, parts, parallel, process_group,
     ):  # fmt: skip
         concern.install(env)
     if not env.enabled:

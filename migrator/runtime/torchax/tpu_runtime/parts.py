@@ -22,6 +22,7 @@ from torchax.tensor import Environment
 
 from .calls import holds_device_tensor, patch
 from .guards import KEPT
+from .parallel import DistributedDataParallel
 from .programs import Call, is_inside
 from .train_step import VARIABLE, Compiled, warn
 
@@ -88,7 +89,8 @@ def _part(owner: Any, call: Callable[..., Any], manner: str, *, differentiable: 
 
 def _is_worth_it(module: torch.nn.Module) -> bool:
     """Not for a single layer of torch, nor for what is compiled by other means."""
-    if isinstance(module, (torch.jit.ScriptModule, torch.nn.DataParallel)):
+    others = (torch.jit.ScriptModule, torch.nn.DataParallel, DistributedDataParallel)
+    if isinstance(module, others):
         return False
     layer = type(module).__module__.startswith("torch.nn.") and not module._modules
     return not layer or isinstance(module, torch.nn.RNNBase)

@@ -28,7 +28,7 @@ from torch.optim.optimizer import (
 from torch.utils import _pytree as pytree
 from torchax.tensor import Environment, Tensor
 
-from . import rates
+from . import mesh, rates
 from .calls import is_device_tensor
 from .device import DEVICE_TYPE
 from .differentiation import Backward, Pass
@@ -278,6 +278,7 @@ class Program:
     sharing: Any
     state: list[Any]  # tensors that stay the same objects, the written ones first
     n_written: int
+    counted: list[int]  # which of those are written in a way that autograd counts
     slots: list[tuple[Optimizer, Any, str, int]]  # parameter, name: where it is in `state`
     on_cpu: list[torch.Tensor]  # tensors that it moves to the device
     versions: list[tuple[torch.Tensor, int]]  # CPU tensors that are part of it
@@ -294,9 +295,11 @@ class Program:
     comparisons: list[list[Comparison]]  # of the integers that change
     detached: set[int]  # inputs that may have a graph: no gradient goes through them
     backward: Backward | None  # of a module
+    shardings: list[Any]  # where what goes in lies
     calls: int = 0
 
     def __post_init__(self) -> None:
+        self.mesh = mesh.in_use()
         arrays = [t.__dict__["_elem"] for t in self.state]
         self._forms = [(a.shape, a.dtype) for a in arrays]
         self._ids = {id(t) for t in self.state}
@@ -307,6 +310,8 @@ class Program:
         for number, comparisons in zip(call.numbers, self.comparisons, strict=True):
             if not number.fits(comparisons):
                 return "how a number compares"
+        if self.mesh is not mesh.in_use():
+            return "the devices"
         for scope in self.memory.scopes:
             scope.refresh()
         changed = self.guards.changed()
@@ -381,10 +386,12 @@ class Program:
         leaves = [inputs[x] if isinstance(x, int) else x for x in self.leaves]
         learning = [leaves[i] for i in self.with_gradient]
         given = given_arrays(env, self.memory, written, state[n:], learning, self.on_cpu, inputs)
+        if self.mesh is not None:
+            given = mesh.as_before(given, self.shardings)
         new, new_inputs, new_gradients, key, results, kept = self.compiled(*given)
         for tensor, array in zip(state, new, strict=False):
             tensor.__dict__["_elem"] = array
-        torch._C._increment_version(state[:n])
+        torch._C._increment_version([state[i] for i in self.counted])
         for number, array in zip(self.written, new_inputs, strict=True):
             write(env, inputs[number], array)
         for number in self.dropped:
@@ -448,15 +455,19 @@ def given_arrays(
     inputs: list[torch.Tensor],
 ) -> tuple[Any, ...]:
     """What a program takes: state, gradients, random key, learning rates, CPU tensors, inputs."""
-    return (
+    own = (
         written,
         [tensor.__dict__["_elem"] for tensor in read],
         [leaf.grad.jax() for leaf in with_gradient],
         env.prng_key,
-        rates.of_groups(memory.trainers.groups()),
+    )
+    given = (
         [arrays_of(env, tensor) for tensor in on_cpu],
         [arrays_of(env, tensor) for tensor in inputs],
     )
+    if mesh.in_use() is not None:
+        own, given = jax.tree.map(mesh.everywhere, own), jax.tree.map(mesh.split, given)
+    return *own, rates.of_groups(memory.trainers.groups()), *given
 
 
 def has_graph(tensor: torch.Tensor) -> bool:

@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 )
 from torchax.tensor import Environment, Tensor
 
-from . import views
+from . import mesh, views
 from .calls import is_device_tensor
 from .differentiation import Backward, split
 from .guards import Snapshot, leaked, put
@@ -93,6 +93,7 @@ class Trace:
         self.values: list[tuple[Any, torch.Tensor]] = []  # their places and values, in order
         self.used: set[Any] = set()  # places of the CPU tensors that were inputs
         self.changed: set[int] = set()  # state that was written
+        self.counted: list[int] = []
         self.written: list[int] = []
         self.read: set[int] = set()
         self.learning: list[int] = []
@@ -203,7 +204,7 @@ class Trace:
         with natively():
             return Program(
                 self.memory, compiled, self.call.key, self.guards, sharing(self.structures),
-                self.state, self.n_written, slots, self.on_cpu,
+                self.state, self.n_written, self.counted, slots, self.on_cpu,
                 [(t, t._version) for t in self.guards.on_cpu if _place(t) not in self.used],
                 [(p, p.requires_grad, None if self.differentiable else p.grad is None)
                  for p in self.trainers.parameters()] if self.training else [],
@@ -211,6 +212,7 @@ class Trace:
                 self.dropped, sorted(self.read), self.written, self.stores, self.result,
                 [number.taken() for number in self.call.numbers],
                 {i for i, t in enumerate(self.inputs) if has_graph(t)}, backward,
+                self.shardings,
             )  # fmt: skip
 
     # ---- one run --------------------------------------------------------------------------------
@@ -218,6 +220,7 @@ class Trace:
     def _given(self) -> tuple[Any, ...]:
         state, n = self.state, self.n_written
         with natively():
+            mesh.place(state)
             written = [tensor.__dict__["_elem"] for tensor in state[:n]]
             learning = [self._of(self.leaves[i]) for i in self.with_gradient]
             return given_arrays(
@@ -231,6 +234,7 @@ class Trace:
 
     def run(self) -> Any:
         given = self._given()
+        self.shardings = mesh.shardings(given)
         for number in self.call.numbers:
             number.taken()
         cotangents = [jax.ShapeDtypeStruct(*form) for form in self.forms_before]
@@ -285,6 +289,8 @@ class Trace:
             env.param.prng = self._tracer = key
             args, kwargs = self._substitute(wrappers)
             snapshot = self._snapshot()
+            with natively():
+                versions = [tensor._version for tensor in self.state[: self.n_written]]
             try:
                 with self._watched(moved, wrappers), self._listening(), _compiling():
                     result = self.memory.function(*args, **kwargs)
@@ -304,6 +310,7 @@ class Trace:
             if any(a is not b for a, b in zip(own_rates, self._rates(), strict=True)):
                 raise NotCompilable("it changes the learning rate; do that outside")
             with natively():
+                self.counted = [i for i, v in enumerate(versions) if self.state[i]._version != v]
                 return *self._outputs([*written, *read], gradients, arrays, wrappers), of_inputs
 
     @contextlib.contextmanager
@@ -466,10 +473,15 @@ class Trace:
             before = dict(zip(self.with_gradient, gradients, strict=True))
             self.learning = [i for i, array in now_there.items() if before.get(i) is not array]
             self.dropped = [i for i in self.with_gradient if i not in now_there]
-        new_gradients = [leaves[i].grad.jax() for i in self.learning]
+        gradients = [leaves[i].grad.jax() for i in self.learning]
         new, inputs = now[: self.n_written], [given[i] for i in self.written]
+        if mesh.in_use() is not None:
+            places = dict(zip(map(id, self.state), self.shardings, strict=False))
+            new = list(map(mesh.stay, new, self.shardings))
+            of_leaves = [places.get(id(leaves[i])) for i in self.learning]
+            gradients = list(map(mesh.stay, gradients, of_leaves))
         results = [result.jax() for result in self._results]
-        return new, inputs, new_gradients, self.env.prng_key, results
+        return new, inputs, gradients, self.env.prng_key, results
 
     @contextlib.contextmanager
     def _watched(self, inputs: list[Array], wrappers: list[Tensor]) -> Iterator[None]:

@@ -1,0 +1,120 @@
+"""All devices at once: one process and a mesh; batches are split, parameters are on each device.
+
+JAX computes with whole arrays wherever their parts lie, so a placement never changes what is
+computed, but for rounding. The mesh is used from the first model on that is told to
+(parallel.py): compiled programs then get their state on all devices, and their arguments split
+along the first dimension. XLA adds the sums over devices.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import torch
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from .calls import is_device_tensor
+
+Array = Any
+AXIS = "data"
+VARIABLE = "TPU_RUNTIME_NUM_CORES"  # 1, or all devices that there are
+
+_mesh: Mesh | None = None
+_told: set[str] = set()
+
+
+def size() -> int:
+    """How many devices a program for several uses: all, or one if the user says so.
+
+    Raises ValueError for any other number in TPU_RUNTIME_NUM_CORES.
+    """
+    there, wanted = jax.device_count(), os.environ.get(VARIABLE) or "all"
+    if wanted not in ("all", "1", str(there)):
+        raise ValueError(f"{VARIABLE}={wanted}: 1 or all, there are {there} devices")
+    return 1 if wanted == "1" else there
+
+
+def start() -> None:
+    """Use all devices from here on."""
+    global _mesh
+    if _mesh is None and size() > 1:
+        # Explicit axes, JAX's default, have shardings as types, which torchax's operators lack.
+        _mesh = jax.make_mesh((size(),), (AXIS,), axis_types=(AxisType.Auto,))
+    kind = jax.devices()[0].device_kind
+    _say(f"{size()} device{'s' * (size() > 1)} ({kind})")
+
+
+def in_use() -> Mesh | None:
+    return _mesh
+
+
+def _say(what: str) -> None:
+    if what not in _told:
+        _told.add(what)
+        print(f"tpu_runtime: {what}", file=sys.stderr, flush=True)
+
+
+def _is_placed(array: Array) -> bool:
+    return isinstance(array.sharding, NamedSharding) and array.sharding.mesh is _mesh
+
+
+def everywhere(array: Array) -> Array:
+    """What belongs to a model: as it is on the mesh, or the whole of it on every device."""
+    if _mesh is None or _is_placed(array):
+        return array
+    return jax.device_put(array, NamedSharding(_mesh, PartitionSpec()))
+
+
+def split(array: Array) -> Array:
+    """What a model is given: a part for each device where the first dimension divides."""
+    if _mesh is None or _is_placed(array):
+        return array
+    if array.ndim == 0 or array.shape[0] % _mesh.size or not array.shape[0]:
+        return everywhere(array)
+    return jax.device_put(array, NamedSharding(_mesh, PartitionSpec(AXIS)))
+
+
+def note_batch(tensor: torch.Tensor) -> None:
+    """Say once how large the batches are."""
+    traced = isinstance(tensor.__dict__.get("_elem"), jax.core.Tracer)
+    if _mesh is None or traced or tensor.dim() == 0:
+        return
+    n = tensor.shape[0]
+    if n % _mesh.size == 0:
+        _say(f"a batch of {n} is {n // _mesh.size} on each of {_mesh.size} devices")
+    else:
+        _say(f"a batch of {n} can not be split over {_mesh.size} devices: each computes all of it")
+
+
+def place(tensors: Iterable[Any]) -> None:
+    """Put tensors of a model onto the mesh."""
+    for tensor in tensors:
+        if is_device_tensor(tensor) and tensor.__dict__.get("_link") is None:
+            array = tensor.__dict__["_elem"]
+            if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer):
+                tensor.__dict__["_elem"] = everywhere(array)
+
+
+def shardings(given: Any) -> list[Any]:
+    """Where the arrays among the inputs of a program lie."""
+    return [getattr(x, "sharding", None) for x in jax.tree.leaves(given)]
+
+
+def as_before(given: Any, known: list[Any]) -> Any:
+    """The inputs of a program where it has been compiled for them to be."""
+    leaves, tree = jax.tree.flatten(given)
+    moved = [
+        array if sharding is None or array.sharding == sharding
+        else jax.device_put(array, sharding)
+        for array, sharding in zip(leaves, known, strict=True)
+    ]  # fmt: skip
+    return jax.tree.unflatten(tree, moved)
+
+
+def stay(array: Array, sharding: Any) -> Array:
+    """In a trace: what takes the place of another array lies where that lay."""
+    if sharding is None:
+        return array
+    return jax.lax.with_sharding_constraint(array, sharding)

@@ -1,0 +1,117 @@
+"""Models and data for several devices: what DataParallel and DistributedDataParallel become.
+
+One process drives all devices (mesh.py). Data are those of all ranks of the original together:
+the k-th batch holds the k-th batch of every rank. What counts ranks or devices in a program's
+configuration keeps its meaning: a batch size is that of one rank.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, Dataset
+from torch.utils.data import distributed as stock
+from torchax.tensor import Environment
+
+from . import mesh
+from .calls import is_device_tensor, patch
+from .programs import is_inside
+
+
+class DataParallel(torch.nn.DataParallel):
+    """`torch.nn.DataParallel`: each batch is split over all devices, whatever ``device_ids`` say.
+
+    Statistics of BatchNorm are those of the whole batch; in the original, those of one part.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, device_ids: object = None, output_device: object = None,
+        dim: int = 0,
+    ) -> None:  # fmt: skip
+        torch.nn.Module.__init__(self)
+        mesh.start()
+        self.module, self.dim = module, dim
+        self.device_ids, self.output_device = list(range(mesh.size())), 0
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The module's results for the whole batch."""
+        _place(self.module, (*inputs, *kwargs.values()))
+        return self.module(*inputs, **kwargs)
+
+
+class DistributedDataParallel(torch.nn.Module):
+    """`torch.nn.parallel.DistributedDataParallel` for one process that drives all devices.
+
+    Gradients are those of the mean over the whole batch: what the ranks average. Statistics of
+    BatchNorm are those of the whole batch, as with SyncBatchNorm; what else is said of ranks
+    (buckets, unused parameters, when to average) does not matter.
+    """
+
+    def __init__(self, module: torch.nn.Module, **options: object) -> None:
+        super().__init__()
+        mesh.start()
+        self.module = module
+        self.device_ids: list[int] | None = None
+        self.require_backward_grad_sync = True
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The module's results for the whole batch."""
+        _place(self.module, (*inputs, *kwargs.values()))
+        return self.module(*inputs, **kwargs)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients accumulate in any case; here nothing is sent before they are used."""
+        yield
+
+    @contextlib.contextmanager
+    def join(self, **options: object) -> Iterator[None]:
+        """There are no other ranks that could have more batches."""
+        yield
+
+
+def _place(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+    """Operator by operator too, parameters are on all devices, and the batch is split."""
+    tensors = [x for x in inputs if is_device_tensor(x)]
+    for tensor in tensors[:1]:
+        mesh.note_batch(tensor)
+    if mesh.in_use() is None or is_inside():  # a program's inputs are placed by itself
+        return
+    with torch._C.DisableTorchFunction():
+        mesh.place(chain(module.parameters(), module.buffers()))
+        for tensor in tensors:
+            if tensor.__dict__.get("_link") is None:
+                tensor.__dict__["_elem"] = mesh.split(tensor.__dict__["_elem"])
+
+
+class DistributedSampler(stock.DistributedSampler[Any]):
+    """`torch.utils.data.DistributedSampler`: the samples of all ranks, in turn.
+
+    There are as many ranks as devices, so that shuffling, padding and dropping are those of the
+    original. A loader takes the batches of all ranks at once: ``batch_size`` is that of one.
+    """
+
+    def __init__(
+        self, dataset: Dataset[Any], num_replicas: int | None = None, rank: int | None = None,
+        shuffle: bool = True, seed: int = 0, drop_last: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(dataset, mesh.size(), 0, shuffle, seed, drop_last)
+        # One rank has them all.
+        self.num_samples, self.num_replicas = self.total_size, 1
+
+
+def _batches(stock: Callable[..., None]) -> Callable[..., None]:
+    """What a loader makes of its sampler."""
+
+    def __init__(self: Any, sampler: Any, batch_size: int, *args: Any, **kwargs: Any) -> None:
+        ranks = mesh.size() if isinstance(sampler, DistributedSampler) else 1
+        stock(self, sampler, batch_size * ranks, *args, **kwargs)
+
+    return __init__
+
+
+def install(env: Environment) -> None:
+    """Batches of a DistributedSampler are those of all ranks."""
+    patch(BatchSampler, __init__=_batches(BatchSampler.__init__))

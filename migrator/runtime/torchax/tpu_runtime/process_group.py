@@ -1,0 +1,96 @@
+"""`torch.distributed` for one process that drives all devices: a world of one.
+
+What ranks exchange is here already: sums and means over the whole batch are those over all ranks.
+So each collective leaves a tensor as it is, on the device and on the CPU.
+
+    torch.distributed.init_process_group("jax", init_method="jax://")
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torchax.tensor import Environment
+
+from .calls import patch
+from .device import DEVICE_TYPE
+
+Tensors = list[torch.Tensor]
+
+
+class WorldOfOne(dist.ProcessGroup):
+    """The process group of torch's back end ``jax``."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self._name = ""
+
+    def getBackendName(self) -> str:
+        return DEVICE_TYPE
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    def allreduce(self, tensors: Tensors, options: object = None) -> Any:
+        return _done(tensors)
+
+    reduce = broadcast = allreduce_coalesced = allreduce
+
+    def barrier(self, options: object = None) -> Any:
+        return _done([])
+
+    def allgather(self, results: list[Tensors], tensors: Tensors, options: object = None) -> Any:
+        for gathered, tensor in zip(results, tensors, strict=True):
+            gathered[0].copy_(tensor)
+        return _done(results)
+
+    def gather(self, results: list[Tensors], tensors: Tensors, options: object = None) -> Any:
+        return self.allgather(results, tensors)
+
+    def scatter(self, results: Tensors, tensors: list[Tensors], options: object = None) -> Any:
+        for result, (tensor,) in zip(results, tensors, strict=True):
+            result.copy_(tensor)
+        return _done(results)
+
+    def reduce_scatter(self, results: Tensors, tensors: Any, options: object = None) -> Any:
+        return self.scatter(results, tensors)
+
+    def _allgather_base(self, result: torch.Tensor, tensor: torch.Tensor, _: object = None) -> Any:
+        result.copy_(tensor.reshape(result.shape))
+        return _done([result])
+
+    _reduce_scatter_base = alltoall_base = _allgather_base
+
+
+def _done(result: Any) -> Any:
+    future: Any = torch.futures.Future()
+    future.set_result(result)
+    return torch._C._distributed_c10d._create_work_from_future(future)
+
+
+def _create(store: object, rank: int, size: int, timeout: object) -> WorldOfOne:
+    return WorldOfOne(rank, size)
+
+
+def _rendezvous(url: str, timeout: object = None, **options: object) -> Iterator[Any]:
+    """Nobody to meet. Raises RuntimeError where a launcher has started several processes."""
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        raise RuntimeError(
+            f"{os.environ['WORLD_SIZE']} processes were started: start the program once, without "
+            "torchrun; one process drives all devices"
+        )
+    yield dist.HashStore(), 0, 1
+
+
+def install(env: Environment) -> None:
+    """Tell torch of the back end."""
+    dist.Backend.register_backend(DEVICE_TYPE, _create, devices=[DEVICE_TYPE, "cpu"])
+    dist.register_rendezvous_handler(DEVICE_TYPE, _rendezvous)
+    # A barrier asks for the accelerator, which a device of Python's can not answer.
+    patch(torch._C, _get_accelerator=lambda check=None: torch.device(DEVICE_TYPE))
