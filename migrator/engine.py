@@ -23,7 +23,7 @@ from migrator.diagnostics import (
     Severity,
     SourceMap,
 )
-from migrator.edits import Delete, Edit, Insert, covered
+from migrator.edits import Delete, Edit, EditCall, Insert, covered
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow
 from migrator.formats import python
@@ -174,6 +174,8 @@ def _additions(
     result = _Additions(edits=list(_emptied(context.names, plan.edits)))
     emptied = {node for edit in result.edits for node in covered(edit)}
     removed = emptied | set(plan.claimed)
+    # what only gets other arguments keeps its name
+    removed -= {e.node.func for e in plan.edits if isinstance(e, EditCall) and not e.function}
     result.modules = plan.requires(emptied)
     for rule, handler in () if plan.gated else rules.exact.get(("file", "setup"), ()):
         decision = handler(context, Construct("file", "setup", context.names.tree))

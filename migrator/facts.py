@@ -18,6 +18,7 @@ from migrator import inventory
 from migrator.flow import Flow, Kind
 from migrator.formats.python import decode
 from migrator.names import Binding, Names, dotted
+from migrator.ranks import Ranks
 from migrator.targets import RUNTIME
 
 _IMPORT = re.compile(
@@ -52,7 +53,7 @@ class FileFacts:
     names: Names
     flow: Flow
     uses_device: bool
-    distributes_on: int | None  # the line where processes for several devices start
+    ranks: Ranks
 
 
 def collect(tree: ast.Module) -> FileFacts:
@@ -60,29 +61,14 @@ def collect(tree: ast.Module) -> FileFacts:
     names = Names(tree)
     flow = Flow(names)
     uses_device = any(map(inventory.uses_device, inventory.find(names, flow)))
-    return FileFacts(names, flow, uses_device, distributed_line(names))
-
-
-_STARTS = ("torch.distributed.init_process_group", "torch.multiprocessing.spawn",
-           "torch.nn.parallel.DistributedDataParallel", "torch.distributed.rpc.init_rpc",
-           "torch.distributed.init_device_mesh", "torch.distributed.device_mesh.init_device_mesh",
-           "torch.multiprocessing.Process")  # fmt: skip
-
-
-def distributed_line(names: Names) -> int | None:
-    """The line where a program starts processes or replicas, None where it does not."""
-    for node in names.order:
-        if isinstance(node, ast.Attribute | ast.Name) and names.qualified(node) in _STARTS:
-            if names.call_of(node):
-                return node.lineno
-    return None
+    return FileFacts(names, flow, uses_device, Ranks(names, flow))
 
 
 def is_script(names: Names) -> bool | None:
     """True for a program that is started, False for a library, None where only callers tell."""
     active = False
     for statement in names.tree.body:
-        if isinstance(statement, ast.If) and _is_main_guard(statement.test):
+        if is_main_guard(statement):
             return True
         active = active or _is_active(statement)
     if any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports):
@@ -90,8 +76,11 @@ def is_script(names: Names) -> bool | None:
     return None if active else False
 
 
-def _is_main_guard(test: ast.expr) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(test))
+def is_main_guard(statement: ast.stmt) -> bool:
+    """`if __name__ == "__main__":`"""
+    return isinstance(statement, ast.If) and any(
+        isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(statement.test)
+    )
 
 
 def _is_active(statement: ast.stmt) -> bool:
@@ -236,9 +225,32 @@ class ProjectFacts:
         """True where a file that this one imports, directly or not, uses a device."""
         return any(self.cache.uses_device(path) for path in self.reached())
 
-    def imported_distributor(self) -> Path | None:
-        """A file that starts processes for several devices and that this one imports."""
-        return next(filter(self.cache.distributes, self.reached()), None)
+    def distributed_program(self) -> dict[Path, Ranks]:
+        """The files of the programs for several devices that this file is a part of.
+
+        These are the files that it imports, and the programs that import it, with what they import.
+        """
+        files = [self.path, *self.reached()]
+        for importer in self._importers():
+            files += [importer, *self.reached(importer)]
+        if not any(map(self.cache.distributes, files)):
+            return {}
+        facts = {path: self.cache.facts(path) for path in dict.fromkeys(files)}
+        return {path: found.ranks for path, found in facts.items() if found is not None}
+
+    def _importers(self) -> Iterator[Path]:
+        """Files for several devices, beside this one or above it, that import it."""
+        folder = self.path.parent
+        while True:
+            for name in sorted(self.reader.list(folder)):
+                other = folder / name
+                if name.endswith(".py") and other != self.path:
+                    if _DISTRIBUTES.search(self.reader.read(other) or b""):
+                        if self.path in self.reached(other):
+                            yield other
+            if folder == self.root or self.root not in folder.parents:
+                return
+            folder = folder.parent
 
     def may_start_gpu_code(self, source: bytes) -> bool:
         """A cheap answer for files without any token: a script that imports GPU modules."""
@@ -322,7 +334,7 @@ class ProjectCache:
         if not _DISTRIBUTES.search(self.reader.read(path) or b""):
             return False
         facts = self.facts(path)
-        return facts is not None and facts.distributes_on is not None
+        return facts is not None and facts.ranks.start is not None
 
     def uses_device(self, path: Path) -> bool:
         """True for a file with GPU code, or with what a migration made of it."""

@@ -10,8 +10,11 @@ from migrator.edits import Delete, DropNames, Edit, Insert
 from migrator.names import Names
 
 # Names that are only taken out of an import if they came from here.
-_GPU_MODULES = ("torch.cuda", "torch.amp", "torch.backends", "torch.autocast", "torch.accelerator")
-_GPU_NAMES = ("torch.device", "torch.inference_mode", "torch.compile", "torch.save",
+_GPU_MODULES = ("torch.cuda", "torch.amp", "torch.backends", "torch.autocast", "torch.accelerator",
+                "torch.distributed", "torch.multiprocessing", "torch.nn.parallel")  # fmt: skip
+_GPU_NAMES = ("torch.nn.DataParallel", "torch.utils.data.DistributedSampler",
+              "torch.utils.data.distributed.DistributedSampler", "torch.device",
+              "torch.inference_mode", "torch.compile", "torch.save",
               "torchvision.io.decode_image", "torchvision.io.read_image")  # fmt: skip
 
 

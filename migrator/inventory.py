@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from migrator.flow import TENSOR_TYPE, Flow, Kind
+from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind
 from migrator.names import Names, argument
+from migrator.ranks import Ranks, environment
 from migrator.training import is_optimizer_step, rounds_without_gradients
 
 NAMES = frozenset({
@@ -22,6 +23,7 @@ NAMES = frozenset({
     "torch.save", "torch.Stream", "torch.Event", "torch.Tensor.cuda", "torch.nn.Module.cuda",
     "torch.Tensor.pin_memory", "torch.Tensor.half", "torch.nn.Module.half",
     "torch.nn.DataParallel", "torch.nn.SyncBatchNorm", "torch.multiprocessing.spawn",
+    "torch.nn.SyncBatchNorm.convert_sync_batchnorm", "torch.utils.data.DistributedSampler",
     "torchvision.io.decode_image", "torchvision.io.read_image",
     "torchvision.io.image.decode_image", "torchvision.io.image.read_image",
     "torch.random.fork_rng",
@@ -43,7 +45,7 @@ CUDA_LIBRARIES = frozenset({
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
     rb"cuda|cudnn|nccl|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
-    + "|".join(sorted(CUDA_LIBRARIES)).encode()
+    rb"LOCAL_RANK|WORLD_SIZE|DistributedSampler|" + "|".join(sorted(CUDA_LIBRARIES)).encode()
 )
 _TORCH_TOKENS = re.compile(
     rb"inference_mode|LBFGS|SparseAdam|compile|load|save|set_default|set_float32_matmul_precision|distributed"
@@ -73,7 +75,7 @@ class Construct:
     kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
     keyword (argument), loop (that calls a model without gradients), string (`cuda`), tensor_type (a
     string that names a torch.cuda type), library (top-level module), star (module that a star
-    import takes everything from).
+    import takes everything from), ranks (what a launcher sets, or a number of ranks).
     """
 
     kind: str
@@ -106,7 +108,10 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
     part_of_found: set[ast.AST] = set()
     rounds = set(rounds_without_gradients(names, flow))
     docstrings = _docstrings(names)
+    undone = _undone(names, flow)
     for node in names.order:
+        if node in undone:
+            yield Construct("ranks", "undone", node)
         match node:
             case ast.Name() if not isinstance(node.ctx, ast.Load):
                 continue
@@ -127,6 +132,10 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                     yield Construct("string", "cuda", node)
             case ast.Call():
                 yield from _arguments(names, flow, node)
+                if environment(names, node):
+                    yield Construct("ranks", "environment", node)
+            case ast.Subscript() | ast.Compare() if environment(names, node):
+                yield Construct("ranks", "environment", node)
             case ast.Dict():
                 for key, value in zip(node.keys, node.values, strict=True):
                     if isinstance(key, ast.Constant) and key.value in _PINNED and not _false(value):
@@ -149,6 +158,13 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                 library = module.partition(".")[0]
                 if library in CUDA_LIBRARIES:
                     yield Construct("library", library, node)
+
+
+def _undone(names: Names, flow: Flow) -> set[ast.AST]:
+    """Numbers of ranks that a target with one process for all has to see as 1."""
+    if not any("distributed" in ast.dump(statement) for statement in names.imports):
+        return set()
+    return {n for n in Ranks(names, flow).undone if isinstance(n, ast.Name | ast.Attribute)}
 
 
 def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Construct | None:
@@ -195,8 +211,10 @@ def is_device_index(names: Names, flow: Flow, node: ast.expr) -> bool:
         return True
     if isinstance(node, ast.Constant):
         return bool(kind & Kind.INT)
-    named_device = isinstance(node, ast.Name | ast.Attribute) and flow.is_device(node)
-    return named_device and kind == Kind.INT
+    if kind != Kind.INT or not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    name = node.id if isinstance(node, ast.Name) else node.attr
+    return RANK_NAME.search(name) is not None or flow.is_device(node)
 
 
 def _device_call(names: Names, flow: Flow, node: ast.expr, qualname: str) -> Construct | None:

@@ -26,6 +26,8 @@ _CANONICAL = {
     "torch.cuda.streams": "torch.cuda",
     "torch.cuda.graphs": "torch.cuda",
     "torch.utils.data.dataloader": "torch.utils.data",
+    "torch.utils.data.distributed": "torch.utils.data",
+    "torch.distributed.distributed_c10d": "torch.distributed",
     "torch.nn.parallel.data_parallel": "torch.nn.parallel",
     "torch.nn.parallel.distributed": "torch.nn.parallel",
     "torch.serialization": "torch",
@@ -290,6 +292,13 @@ class Names:
             result = _CANONICAL.get(result) or f"{_CANONICAL.get(head, head)}.{last}"
         self._qualified[node] = result
         return result
+
+    def spelled(self, module: str) -> str | None:
+        """The local name of a module that is imported at the top, None without one."""
+        for name, bindings in self.top.bindings.items():
+            if any(b.kind == "import" and b.qualname == module for b in bindings):
+                return name
+        return None
 
     def _qualified_name(self, node: ast.Name) -> str | None:
         bindings = self.lookup(node)

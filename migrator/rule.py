@@ -16,6 +16,7 @@ from migrator.flow import Flow
 from migrator.inventory import Construct, uses_device
 from migrator.names import Names
 from migrator.options import Options
+from migrator.ranks import Ranks
 from migrator.targets import RUNTIME, Target
 
 
@@ -166,6 +167,15 @@ class Context:
         if any(map(uses_device, self.constructs)):
             return True
         return self.project is not None and self.project.imports_gpu_code()
+
+    @cached_property
+    def ranks(self) -> dict[str, Ranks]:
+        """The files of the program for several devices that this file is a part of, if it is."""
+        if self.project is not None:
+            program = self.project.distributed_program()
+            return {("" if p == self.project.path else p.name): r for p, r in program.items()}
+        own = Ranks(self.names, self.flow)
+        return {"": own} if own.start is not None else {}
 
     @cached_property
     def is_entry(self) -> bool:

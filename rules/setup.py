@@ -4,6 +4,7 @@ import ast
 
 from migrator import imports
 from migrator.edits import Insert
+from migrator.facts import is_main_guard
 from migrator.inventory import Construct
 from migrator.names import dotted
 from migrator.rule import Context, Decision, Example, Rewrite, Rule
@@ -112,7 +113,7 @@ def _present(ctx: Context) -> bool:
 def _first_use(ctx: Context) -> set[ast.AST]:
     """The first top-level statement that computes something: set-up has to stand above it."""
     for statement in ctx.names.tree.body:
-        if isinstance(statement, ast.For | ast.While | ast.With):
+        if isinstance(statement, ast.For | ast.While | ast.With) or is_main_guard(statement):
             return {statement}
         if isinstance(statement, ast.Expr | ast.Assign | ast.If):
             for node in ast.walk(statement):

@@ -1,6 +1,5 @@
-"""What stays for a person: CUDA-only libraries, distributed code, training loops."""
+"""What stays for a person: CUDA-only libraries and extensions."""
 
-from migrator.facts import distributed_line
 from migrator.inventory import CUDA_LIBRARIES, Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
@@ -14,15 +13,6 @@ the file works without it; any other use has to be replaced by hand, by what the
         Example("from flash_attn import flash_attn_func\n"),
         Example("try:\n    import apex\nexcept ImportError:\n    apex = None\n"),
     ),
-)
-
-DISTRIBUTED = Rule(
-    code="DST001",
-    name="distributed",
-    summary="code for several GPUs",
-    why="""Ranks, process groups and replicas become a mesh (torchax) or torch_xla.launch, which
-changes how the program is started and how batches are split. That is not rewritten yet.""",
-    examples=(Example("import torch\nmodel = torch.nn.DataParallel(model)\n"),),
 )
 
 EXTENSION = Rule(
@@ -61,34 +51,6 @@ def library(ctx: Context, found: Construct) -> Decision:
     return Report(f"{found.key} is for CUDA only: {advice}")
 
 
-@DISTRIBUTED.on("name", "torch.distributed*", "torch.nn.parallel.*", "torch.nn.DataParallel",
-                "torch.nn.SyncBatchNorm*", "torch.multiprocessing.spawn")  # fmt: skip
-def distributed(ctx: Context, found: Construct) -> Decision:
-    if found.key == "torch.distributed":
-        return Keep("the module itself; its uses are constructs of their own")
-    if found.key.startswith("torch.distributed.is_"):
-        return Keep("answers False in a single process")
-    return Report("code for several devices is not rewritten yet")
-
-
 @EXTENSION.on("name", "torch.utils.cpp_extension*")
 def extension(ctx: Context, found: Construct) -> Decision:
     return Report("a CUDA extension; write the kernel in PyTorch, or in Pallas")
-
-
-@DISTRIBUTED.on("file", "gate")
-def several_devices(ctx: Context, found: Construct) -> Decision | None:
-    """Ranks and process groups are one design with the loop around them: half would be broken."""
-    line = distributed_line(ctx.names)
-    if line is not None:
-        return Report(
-            f"this program starts processes for several devices (line {line}), which is not "
-            "rewritten yet, so the whole file stays"
-        )
-    other = ctx.project.imported_distributor() if ctx.project is not None else None
-    if other is not None:
-        return Report(
-            f"this file imports {other.name}, which starts processes for several devices; that is "
-            "not rewritten yet, so the whole file stays"
-        )
-    return None

@@ -153,28 +153,6 @@ def test_suppressed_set_up() -> None:
 # ---- training ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        "torch.distributed.init_process_group('nccl')",
-        "mp.spawn(main, nprocs=2)",
-        "model = DDP(model)",
-    ],
-)
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_program_for_several_devices_stays_whole(start: str, target: str) -> None:
-    source = (
-        "import torch\nimport torch.multiprocessing as mp\n"
-        "from torch.nn.parallel import DistributedDataParallel as DDP\n"
-        f"model.cuda()\n{start}\n"
-    )
-    result = run(source, target, entry=True)
-    assert not result.changed
-    assert {d.code for d in constructs(result)} == {"DST001"}
-    assert "line 5" in constructs(result)[0].message
-    assert not result.companions
-
-
 STEPS = {
     "scheduler.step()": False,
     "self.step()": False,

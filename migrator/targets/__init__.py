@@ -33,6 +33,16 @@ class Word:
 
 
 @dataclass(frozen=True)
+class OneProcess:
+    """How one process drives all devices."""
+
+    group: str  # the back end of torch.distributed
+    copies: Word  # what torch.nn.DataParallel becomes
+    ranks: Word  # what torch.nn.parallel.DistributedDataParallel becomes
+    sampler: Word  # what torch.utils.data.DistributedSampler becomes
+
+
+@dataclass(frozen=True)
 class Target:
     """The words of one target, and what it can not do.
 
@@ -50,6 +60,7 @@ class Target:
     train_step: Word | None = None  # the decorator of a step that is compiled as a whole
     calls: Mapping[str, Word] = field(default_factory=dict)
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
+    one_process: OneProcess | None = None  # None: programs for several devices are reported
     portable: bool = False  # the program chooses its device when it starts, see `portable`
 
     @property
@@ -72,6 +83,7 @@ def portable(target: Target) -> Target:
         autocast_arguments=(),
         step_boundary=Word(f"{RUNTIME}.sync()", (RUNTIME,)) if boundary else None,
         calls={},
+        one_process=None,
         renames={
             name: Word(f"{RUNTIME}.{name.rpartition('.')[2]}", (RUNTIME,))
             for name in target.renames

@@ -1,6 +1,6 @@
 """torchax 0.0.13: PyTorch on JAX. Facts behind the words: docs of torchax, and runs of our own."""
 
-from migrator.targets import RUNTIME, Target, Word
+from migrator.targets import RUNTIME, OneProcess, Target, Word
 
 TARGET = Target(
     name="torchax",
@@ -9,8 +9,13 @@ TARGET = Target(
     device_object=None,
     autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
     train_step=Word(f"{RUNTIME}.train_step", (RUNTIME,)),
+    one_process=OneProcess(
+        group="jax",
+        copies=Word(f"{RUNTIME}.DataParallel", (RUNTIME,)),
+        ranks=Word(f"{RUNTIME}.DistributedDataParallel", (RUNTIME,)),
+        sampler=Word(f"{RUNTIME}.DistributedSampler", (RUNTIME,)),
+    ),
     calls={
-        "device_count": Word("jax.device_count()", ("jax",)),
         "current_device": Word("0"),
         "is_current_stream_capturing": Word("False"),
     },

@@ -91,8 +91,11 @@ def register_missing(env: Environment, operator: Any, function: Function) -> Non
 
 
 def names_device(device: object) -> bool:
-    """Whether a ``device=`` argument means the TPU; "cuda" does not, and fails in torch itself."""
-    if device is None or isinstance(device, int):
+    """Whether a ``device=`` argument means the TPU, as a number does.
+
+    "cuda" does not, and fails in torch itself.
+    """
+    if device is None or isinstance(device, bool):
         return False
     return torch.device(device).type == DEVICE_TYPE  # type: ignore[call-overload, no-any-return]
 

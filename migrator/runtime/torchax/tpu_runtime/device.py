@@ -4,6 +4,7 @@ The names and the meaning of the arguments are those of ``torch.cuda``. torchax 
 devices as the one torch device ``jax``; what is counted and named here are JAX's devices.
 """
 
+import os
 from dataclasses import dataclass
 
 import jax
@@ -13,6 +14,8 @@ DeviceLike = torch.device | str | int | None
 
 # `torch.device(DEVICE_TYPE)` is the device that migrated code uses.
 DEVICE_TYPE = "jax"
+
+CORES = "TPU_RUNTIME_NUM_CORES"  # the variable that says how many devices to use: 1, or all
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,14 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def device_count() -> int:
-    """The number of JAX devices of this process."""
-    return jax.local_device_count()
+    """The number of devices that the program uses: all of JAX's, or one if the user says so.
+
+    Raises ValueError for any other number in TPU_RUNTIME_NUM_CORES.
+    """
+    there, wanted = jax.device_count(), os.environ.get(CORES) or "all"
+    if wanted not in ("all", "1", str(there)):
+        raise ValueError(f"{CORES}={wanted}: 1 or all, there are {there} devices")
+    return 1 if wanted == "1" else there
 
 
 def current_device() -> int:

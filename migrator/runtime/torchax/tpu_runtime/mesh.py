@@ -6,7 +6,6 @@ computed, but for rounding. The mesh is used from the first model on that is tol
 along the first dimension. XLA adds the sums over devices.
 """
 
-import os
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -16,34 +15,23 @@ import torch
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from .calls import is_device_tensor
+from .device import device_count
 
 Array = Any
 AXIS = "data"
-VARIABLE = "TPU_RUNTIME_NUM_CORES"  # 1, or all devices that there are
 
 _mesh: Mesh | None = None
 _told: set[str] = set()
 
 
-def size() -> int:
-    """How many devices a program for several uses: all, or one if the user says so.
-
-    Raises ValueError for any other number in TPU_RUNTIME_NUM_CORES.
-    """
-    there, wanted = jax.device_count(), os.environ.get(VARIABLE) or "all"
-    if wanted not in ("all", "1", str(there)):
-        raise ValueError(f"{VARIABLE}={wanted}: 1 or all, there are {there} devices")
-    return 1 if wanted == "1" else there
-
-
 def start() -> None:
     """Use all devices from here on."""
     global _mesh
-    if _mesh is None and size() > 1:
+    count = device_count()
+    if _mesh is None and count > 1:
         # Explicit axes, JAX's default, have shardings as types, which torchax's operators lack.
-        _mesh = jax.make_mesh((size(),), (AXIS,), axis_types=(AxisType.Auto,))
-    kind = jax.devices()[0].device_kind
-    _say(f"{size()} device{'s' * (size() > 1)} ({kind})")
+        _mesh = jax.make_mesh((count,), (AXIS,), axis_types=(AxisType.Auto,))
+    _say(f"{count} device{'s' * (count > 1)} ({jax.devices()[0].device_kind})")
 
 
 def in_use() -> Mesh | None:

@@ -24,6 +24,7 @@ from .calls import (
     native,
     replacements,
 )
+from .device import DEVICE_TYPE
 
 # torchax makes these on the device. All other factories are computed on the CPU and moved, since
 # torchax's own have wrong types: `torch.tensor([1, 2.5])` gave [1, 2], an int array float32.
@@ -61,6 +62,8 @@ class FunctionMode(XLAFunctionMode):
         device = kwargs.get("device")
         on_device = holds_device_tensor(args) or holds_device_tensor(kwargs)
         wants_device = names_device(device)
+        if wants_device and isinstance(device, int):
+            kwargs = {**kwargs, "device": DEVICE_TYPE}
         if func is torch._C._nn._parse_to:  # module.to(device="jax") only asks what is meant
             return native(func, args, kwargs)
         if func in _NEVER_NATIVE:

@@ -17,6 +17,7 @@ from torchax.tensor import Environment
 
 from . import mesh
 from .calls import is_device_tensor, patch
+from .device import device_count
 from .programs import is_inside
 
 
@@ -33,7 +34,7 @@ class DataParallel(torch.nn.DataParallel):
         torch.nn.Module.__init__(self)
         mesh.start()
         self.module, self.dim = module, dim
-        self.device_ids, self.output_device = list(range(mesh.size())), 0
+        self.device_ids, self.output_device = list(range(device_count())), 0
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results for the whole batch."""
@@ -97,7 +98,7 @@ class DistributedSampler(stock.DistributedSampler[Any]):
         self, dataset: Dataset[Any], num_replicas: int | None = None, rank: int | None = None,
         shuffle: bool = True, seed: int = 0, drop_last: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(dataset, mesh.size(), 0, shuffle, seed, drop_last)
+        super().__init__(dataset, device_count(), 0, shuffle, seed, drop_last)
         # One rank has them all.
         self.num_samples, self.num_replicas = self.total_size, 1
 
@@ -106,7 +107,7 @@ def _batches(stock: Callable[..., None]) -> Callable[..., None]:
     """What a loader makes of its sampler."""
 
     def __init__(self: Any, sampler: Any, batch_size: int, *args: Any, **kwargs: Any) -> None:
-        ranks = mesh.size() if isinstance(sampler, DistributedSampler) else 1
+        ranks = device_count() if isinstance(sampler, DistributedSampler) else 1
         stock(self, sampler, batch_size * ranks, *args, **kwargs)
 
     return __init__

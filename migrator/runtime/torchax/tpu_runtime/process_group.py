@@ -37,28 +37,28 @@ class WorldOfOne(dist.ProcessGroup):
     def group_name(self) -> str:
         return self._name
 
-    def allreduce(self, tensors: Tensors, options: object = None) -> Any:
+    def allreduce(self, tensors: Tensors, opts: object = None) -> Any:
         return _done(tensors)
 
     reduce = broadcast = allreduce_coalesced = allreduce
 
-    def barrier(self, options: object = None) -> Any:
+    def barrier(self, opts: object = None) -> Any:
         return _done([])
 
-    def allgather(self, results: list[Tensors], tensors: Tensors, options: object = None) -> Any:
+    def allgather(self, results: list[Tensors], tensors: Tensors, opts: object = None) -> Any:
         for gathered, tensor in zip(results, tensors, strict=True):
             gathered[0].copy_(tensor)
         return _done(results)
 
-    def gather(self, results: list[Tensors], tensors: Tensors, options: object = None) -> Any:
+    def gather(self, results: list[Tensors], tensors: Tensors, opts: object = None) -> Any:
         return self.allgather(results, tensors)
 
-    def scatter(self, results: Tensors, tensors: list[Tensors], options: object = None) -> Any:
+    def scatter(self, results: Tensors, tensors: list[Tensors], opts: object = None) -> Any:
         for result, (tensor,) in zip(results, tensors, strict=True):
             result.copy_(tensor)
         return _done(results)
 
-    def reduce_scatter(self, results: Tensors, tensors: Any, options: object = None) -> Any:
+    def reduce_scatter(self, results: Tensors, tensors: Any, opts: object = None) -> Any:
         return self.scatter(results, tensors)
 
     def _allgather_base(self, result: torch.Tensor, tensor: torch.Tensor, _: object = None) -> Any:

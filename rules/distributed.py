@@ -1,0 +1,262 @@
+"""Several devices: models that are copied, processes for each device, and what these exchange."""
+
+import ast
+
+from migrator.edits import Delete, EditCall, Replace
+from migrator.inventory import Construct
+from migrator.names import argument, dotted
+from migrator.ranks import ENVIRONMENT, WRAPPER, environment
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.targets import RUNTIME, OneProcess, Word
+
+DISTRIBUTED = Rule(
+    code="DST001",
+    name="distributed",
+    summary="code for several GPUs that is not rewritten",
+    why="""A program that starts a process for each GPU is one design with the loop around it:
+half of it would be broken. So it is rewritten with all its files, or stays with all of them, and
+the message says what is in the way.""",
+    examples=(
+        Example("import torch\nfrom torch.distributed import rpc\nrpc.init_rpc('worker')\n"),
+    ),
+)
+
+COPIES = Rule(
+    code="DST002",
+    name="data-parallel",
+    summary="nn.DataParallel splits each batch over the TPU's devices",
+    why="""Parameters are on all devices, each batch is split along its first dimension, and the
+sums over devices are XLA's. The batch is the whole one in the source too, so batch size and
+learning rate stay. Which GPUs take part is no question on a TPU: all devices do. BatchNorm uses the
+statistics of the whole batch, where nn.DataParallel uses those of each part.""",
+    examples=(
+        Example(
+            "import torch.nn as nn\nmodel = nn.DataParallel(model, device_ids=[0, 1])\n",
+            torchax="import torch.nn as nn\nimport tpu_runtime\n"
+            "model = tpu_runtime.DataParallel(model)\n",
+        ),
+    ),
+)
+
+RANKS = Rule(
+    code="DST003",
+    name="ranks",
+    summary="one process for all devices takes the place of one process for each",
+    why="""On torchax one process drives all devices: rank 0 of a world of one, so that prints,
+files and checkpoints are those of rank 0. Data are those of all ranks together: the k-th batch
+holds the k-th batch of every rank, in the sampler's order, and is split over the devices. Numbers
+in the program's configuration keep their meaning: the batch size is that of one rank (or what the
+program divides by the number of ranks, which is the number of devices), the learning rate stays.
+Sums and means over the whole batch are those over all ranks, so a collective leaves a tensor as it
+is, and a division by the number of ranks that undoes a sum divides by 1. BatchNorm uses the
+statistics of the whole batch, as SyncBatchNorm does.""",
+    examples=(
+        Example(
+            "import torch\nimport torch.distributed as dist\n"
+            "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+            "from torch.utils.data import DataLoader, DistributedSampler\n\n\n"
+            "def main(rank, world_size):\n"
+            '    dist.init_process_group("nccl", rank=rank, world_size=world_size)\n'
+            "    sampler = DistributedSampler(data, num_replicas=world_size, rank=rank)\n"
+            "    loader = DataLoader(data, batch_size=32, sampler=sampler)\n"
+            "    model = DDP(net.to(rank), device_ids=[rank])\n"
+            "    dist.all_reduce(loss)\n"
+            "    loss = loss / world_size\n",
+            torchax="import torch\nimport torch.distributed as dist\nimport tpu_runtime\n"
+            "from torch.utils.data import DataLoader\n\n\n"
+            "def main(rank, world_size):\n"
+            '    dist.init_process_group("jax", init_method="jax://")\n'
+            "    sampler = tpu_runtime.DistributedSampler(data)\n"
+            "    loader = DataLoader(data, batch_size=32, sampler=sampler)\n"
+            '    model = tpu_runtime.DistributedDataParallel(net.to("jax"))\n'
+            "    dist.all_reduce(loss)\n"
+            "    loss = loss / dist.get_world_size()\n",
+        ),
+        Example(
+            "import torch\nimport torch.multiprocessing as mp\n"
+            "n = torch.cuda.device_count()\nmp.spawn(main, args=(n, lr), nprocs=n)\n",
+            torchax="import torch\nimport tpu_runtime\nn = tpu_runtime.device_count()\n"
+            "main(0, n, lr)\n",
+        ),
+    ),
+)
+
+_STATISTICS = (
+    "batch size (of one rank) and learning rate stay; BatchNorm uses the statistics of the whole "
+    "batch, where each rank uses those of its own part"
+)
+
+
+@DISTRIBUTED.on("file", "gate")
+def whole_program(ctx: Context, found: Construct) -> Decision | None:
+    """A program for several devices is rewritten with all its files, or not at all."""
+    starts = {name: ranks.start for name, ranks in ctx.ranks.items() if ranks.start is not None}
+    if not starts:
+        return None
+    if "" in starts:
+        line = starts[""].lineno
+        part = f"this program starts processes for several devices (line {line})"
+    else:
+        name = next(iter(starts))
+        part = f"this file belongs to a program for several devices, which {name} starts"
+    if ctx.target.one_process is None:
+        how = " with --portable" if ctx.target.portable else ""
+        return Report(f"{part}, which is not rewritten yet{how}, so the whole file stays")
+    for name, ranks in ctx.ranks.items():
+        if ranks.obstacle is not None:
+            line, reason = ranks.obstacle
+            where = f"line {line}" if not name else f"{name}, line {line}"
+            return Report(f"{part}; it stays as it is, because {reason} ({where})")
+    wrapped = any(ranks.wraps for ranks in ctx.ranks.values())
+    if wrapped and not any(ranks.samples for ranks in ctx.ranks.values()):
+        return Report(
+            f"{part}; it stays as it is, because without a DistributedSampler each rank chooses "
+            "its data in a way that can not be followed"
+        )
+    return None
+
+
+@DISTRIBUTED.on("name", "torch.distributed*", "torch.nn.parallel.*", "torch.nn.DataParallel*",
+                "torch.nn.SyncBatchNorm*", "torch.multiprocessing.spawn*",
+                "torch.utils.data.DistributedSampler*")  # fmt: skip
+def distributed(ctx: Context, found: Construct) -> Decision:
+    if found.key == "torch.distributed":
+        return Keep("the module itself; its uses are constructs of their own")
+    if found.key.startswith("torch.distributed.is_"):
+        return Keep("answers False in a single process")
+    if found.key == "torch.utils.data.DistributedSampler":
+        return Keep("a program in one process has one rank")
+    if _in_one_process(ctx):
+        return Keep("means the same in a world of one")
+    return Report("code for several devices is not rewritten yet")
+
+
+def _in_one_process(ctx: Context) -> OneProcess | None:
+    """The target's words for a program in which one process takes the place of all ranks."""
+    return ctx.target.one_process if ctx.ranks else None
+
+
+@COPIES.on("name", "torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
+def copies(ctx: Context, found: Construct) -> Decision | None:
+    if ctx.target.one_process is None:
+        return None
+    return _wrapped(
+        ctx,
+        found,
+        ctx.target.one_process.copies,
+        "BatchNorm uses the statistics of the whole batch",
+    )
+
+
+@RANKS.on("name", WRAPPER)
+def wrapper(ctx: Context, found: Construct) -> Decision | None:
+    words = _in_one_process(ctx)
+    return _wrapped(ctx, found, words.ranks, _STATISTICS) if words is not None else None
+
+
+def _wrapped(ctx: Context, found: Construct, word: Word, note: str) -> Decision:
+    """The target's wrapper of a model, which needs to be told of the model only."""
+    assert isinstance(found.node, ast.expr)
+    call = ctx.names.call_of(found.node)
+    if call is None:
+        return Rewrite([Replace(found.node, word.code)], word.requires)
+    others: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg != "module"]
+    others += call.args[1:]
+    return Rewrite([EditCall(call, function=word.code, drop=others)], word.requires, note)
+
+
+@RANKS.on("name", "torch.utils.data.DistributedSampler")
+def sampler(ctx: Context, found: Construct) -> Decision | None:
+    words = _in_one_process(ctx)
+    if words is None:
+        return None
+    assert isinstance(found.node, ast.expr)
+    call, word = ctx.names.call_of(found.node), words.sampler
+    if call is None:
+        return Rewrite([Replace(found.node, word.code)], word.requires)
+    if len(call.args) > 3:
+        return Report("give shuffle, seed and drop_last by name")
+    ranks: list[ast.expr | ast.keyword] = [*call.args[1:3]]
+    ranks += [k for k in call.keywords if k.arg in ("num_replicas", "rank")]
+    return Rewrite([EditCall(call, function=word.code, drop=ranks)], word.requires)
+
+
+@RANKS.on("name", "torch.nn.SyncBatchNorm.convert_sync_batchnorm")
+def synchronised(ctx: Context, found: Construct) -> Decision | None:
+    call = ctx.names.call_of(found.node)
+    module = argument(call, 0, "module") if call is not None else None
+    if not _in_one_process(ctx) or call is None or module is None:
+        return None
+    note = "BatchNorm uses the statistics of the whole batch in any case"
+    match ctx.parent(call):
+        case ast.Assign(targets=[target]) as statement if dotted(target) == (dotted(module) or ""):
+            return Rewrite([Delete(statement)], note=note)
+    return Rewrite([Replace(call, "{module}", {"module": module})], note=note)
+
+
+@RANKS.on("name", "torch.distributed.init_process_group")
+def group(ctx: Context, found: Construct) -> Decision | None:
+    words, call = _in_one_process(ctx), ctx.names.call_of(found.node)
+    if words is None or call is None:
+        return None
+    given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    first, method = ctx.quoted(words.group, call), ctx.quoted(f"{words.group}://", call)
+    return Rewrite([EditCall(call, drop=given, first=first, put={"init_method": method})])
+
+
+@RANKS.on("name", "torch.multiprocessing.spawn")
+def spawned(ctx: Context, found: Construct) -> Decision | None:
+    call = ctx.names.call_of(found.node)
+    if not _in_one_process(ctx) or call is None:
+        return None
+    function, given = argument(call, 0, "fn"), argument(call, 1, "args")
+    if function is None:
+        return Report("what it starts can not be seen")
+    holes = {"function": function}
+    if isinstance(given, ast.Tuple) and not any(isinstance(x, ast.Starred) for x in given.elts):
+        holes |= {f"a{i}": x for i, x in enumerate(given.elts)}
+        arguments = "".join(f", {{a{i}}}" for i in range(len(given.elts)))
+    elif given is not None:
+        holes["given"] = given
+        arguments = ", *{given}"
+    else:
+        arguments = ""
+    return Rewrite([Replace(call, f"{{function}}(0{arguments})", holes)])
+
+
+@RANKS.on("name", "torch.distributed.get_world_size")
+def world(ctx: Context, found: Construct) -> Decision | None:
+    call = ctx.names.call_of(found.node)
+    if not _in_one_process(ctx) or call is None:
+        return None
+    if call in ctx.ranks[""].undone:
+        return Keep("undoes a sum over the ranks: 1, in a world of one")
+    return Rewrite([Replace(call, f"{RUNTIME}.device_count()")])
+
+
+@RANKS.on("ranks", "undone")
+def undone(ctx: Context, found: Construct) -> Decision:
+    if not _in_one_process(ctx):
+        return Keep("a number")
+    assert isinstance(found.node, ast.expr)
+    spelled = ctx.names.spelled("torch.distributed") or "torch.distributed"
+    requires = () if spelled != "torch.distributed" else ("torch.distributed",)
+    return Rewrite([Replace(found.node, f"{spelled}.get_world_size()")], requires)
+
+
+@RANKS.on("ranks", "environment")
+def launcher(ctx: Context, found: Construct) -> Decision:
+    """What torchrun says to each process."""
+    if not _in_one_process(ctx):
+        return Keep("set by a launcher, which starts one process here")
+    node = found.node
+    assert isinstance(node, ast.expr)
+    key = environment(ctx.names, node) or ""
+    value = ENVIRONMENT[key] or f"{RUNTIME}.device_count()"
+    if isinstance(node, ast.Compare):
+        return Rewrite([Replace(node, str(isinstance(node.ops[0], ast.In)))])
+    outer = ctx.parent(node)
+    if isinstance(outer, ast.Call) and dotted(outer.func) == "int" and outer.args == [node]:
+        return Rewrite([Replace(outer, value)])
+    text = f"str({value})" if ENVIRONMENT[key] is None else ctx.quoted(value, node)
+    return Rewrite([Replace(node, text)])

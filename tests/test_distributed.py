@@ -1,0 +1,169 @@
+"""Programs for several devices: what one process for all of them makes of ranks, and what stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from migrator import migrate_paths
+from migrator.diagnostics import Outcome
+from tests.helpers import TARGETS, constructs, migrated, run
+
+HEAD = """import os
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def main(rank, world_size, args):
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+    sampler = DistributedSampler(data)
+    model = DDP(net.cuda(rank), device_ids=[rank])
+"""
+
+
+def line(source: str, target: str = "torchax") -> str:
+    """What the last line of a program becomes, below HEAD and inside of its function."""
+    text = migrated(f"{HEAD}    {source}\n", target)
+    return text.splitlines()[-1].strip()
+
+
+def obstacle(source: str) -> str:
+    """Why a program stays whole."""
+    result = run(HEAD + source)
+    assert not result.changed and not result.companions
+    assert {d.code for d in constructs(result)} == {"DST001"}
+    (message,) = {d.message for d in constructs(result)}
+    return message
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # configuration: the number of devices
+        ("size = args.batch_size // dist.get_world_size()",
+         "size = args.batch_size // tpu_runtime.device_count()"),
+        ("lr = args.lr * dist.get_world_size()", "lr = args.lr * tpu_runtime.device_count()"),
+        ("steps = len(data) // (args.batch_size * world_size)", None),
+        ("workers = int((args.workers + world_size - 1) / world_size)", None),
+        ("n = torch.cuda.device_count()", "n = tpu_runtime.device_count()"),
+        # what was summed over the ranks: one
+        ("dist.all_reduce(loss); loss /= world_size",
+         "dist.all_reduce(loss); loss /= dist.get_world_size()"),
+        ("dist.reduce(loss, 0); print(loss.item() / dist.get_world_size())", None),
+        ("dist.all_reduce(p.grad.data); p.grad.data.div_(float(args.world_size))",
+         "dist.all_reduce(p.grad.data); p.grad.data.div_(float(dist.get_world_size()))"),
+        ("parts = [torch.empty(2) for _ in range(world_size)]; dist.all_gather(parts, x)",
+         "parts = [torch.empty(2) for _ in range(dist.get_world_size())]; "
+         "dist.all_gather(parts, x)"),
+        ("names = [None] * world_size; dist.all_gather_object(names, x)",
+         "names = [None] * dist.get_world_size(); dist.all_gather_object(names, x)"),
+        ("seen = len(loader.sampler) * world_size",
+         "seen = len(loader.sampler) * dist.get_world_size()"),
+        # rank 0
+        ("rank = int(os.environ['RANK'])", "rank = 0"),
+        ("world = int(os.environ['WORLD_SIZE'])", "world = tpu_runtime.device_count()"),
+        ("rank = os.getenv('LOCAL_RANK', '0')", "rank = '0'"),
+        ("started = 'RANK' in os.environ", "started = True"),
+        ("torch.manual_seed(args.seed + rank)", None),
+        ("dist.get_rank() == 0 and print('done')", None),
+        ("dist.barrier()", None),
+        ("args.rank = args.node_rank * world_size + rank", None),
+        # the launcher
+        ("mp.spawn(main, args=(n, args), nprocs=n, join=True)", "main(0, n, args)"),
+        ("mp.spawn(main, nprocs=n, args=rest)", "main(0, *rest)"),
+        ("mp.spawn(main, nprocs=n)", "main(0)"),
+        # the wrappers
+        ("sampler = DistributedSampler(data, world_size, rank, shuffle=False, seed=3)",
+         "sampler = tpu_runtime.DistributedSampler(data, shuffle=False, seed=3)"),
+        ("plain = model.module if isinstance(model, DDP) else model",
+         "plain = model.module if isinstance(model, tpu_runtime.DistributedDataParallel) "
+         "else model"),
+        ("model = DDP(module=net, find_unused_parameters=True, process_group=None)",
+         "model = tpu_runtime.DistributedDataParallel(module=net)"),
+        ("other = torch.nn.SyncBatchNorm.convert_sync_batchnorm(net)", "other = net"),
+        ("dist.init_process_group(init_method='env://', backend=args.backend)",
+         "dist.init_process_group('jax', init_method='jax://')"),
+    ],
+)  # fmt: skip
+def test_one_process_takes_the_place_of_the_ranks(before: str, after: str | None) -> None:
+    assert line(before) == (after or before)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("    mine = data[rank::world_size]\n", "each rank chooses its own part"),
+        ("    for i in range(rank, n, world_size): f(i)\n", "each rank counts from its own number"),
+        ("    start = rank * len(data)\n", "rank * len(data) is another number in each rank"),
+        ("    loss = loss / world_size\n", "whether loss is a sum over the ranks"),
+        ("    dist.send(x, 1)\n", "torch.distributed.send is not understood"),
+        ("    part = dist.new_group([0])\n", "torch.distributed.new_group is not understood"),
+        ("class Mine(DistributedSampler):\n    pass\n", "Mine divides the samples"),
+        ("p = mp.Process(target=main)\n", "starts processes with work of their own"),
+    ],
+)
+def test_what_can_not_be_followed_keeps_the_program_whole(source: str, reason: str) -> None:
+    message = obstacle(source)
+    assert reason in message and "(line 1" in message
+
+
+def test_without_a_sampler_nobody_knows_the_data_of_a_rank() -> None:
+    source = "import torch\nmodel = torch.nn.parallel.DistributedDataParallel(model.cuda())\n"
+    result = run(source)
+    assert not result.changed
+    assert "without a DistributedSampler" in constructs(result)[0].message
+
+
+@pytest.mark.parametrize("options", [{"target": "torch_xla"}, {"portable": True}])
+def test_a_target_without_words_for_ranks_keeps_the_program_whole(options: dict[str, str]) -> None:
+    result = run(HEAD, **options)
+    assert not result.changed and not result.companions
+    assert {d.code for d in constructs(result)} == {"DST001"}
+    assert "which is not rewritten yet" in constructs(result)[0].message
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_number_of_ranks_without_ranks_stays(target: str) -> None:
+    """A helper that asks torch.distributed, in a program that starts no processes."""
+    source = (
+        "import torch\nimport torch.distributed as dist\n\n\ndef mean(x):\n"
+        "    if not dist.is_initialized():\n        return x\n"
+        "    dist.all_reduce(x)\n    return x / dist.get_world_size()\n"
+    )
+    assert migrated(source, target) == source
+
+
+def test_data_parallel_needs_no_ranks() -> None:
+    source = (
+        "import torch\nfrom torch.nn import DataParallel\n"
+        "if torch.cuda.device_count() > 1:\n    model = DataParallel(model, [0, 1]).cuda()\n"
+    )
+    assert migrated(source) == (
+        "import torch\nimport tpu_runtime\n"
+        "if tpu_runtime.device_count() > 1:\n"
+        '    model = tpu_runtime.DataParallel(model).to("jax")\n'
+    )
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+
+
+def test_a_program_moves_with_all_its_files_or_with_none(tmp_path: Path) -> None:
+    parts = "def part(rank, n):\n    return items[rank::n]\n\n\ndef move(x):\n    return x.cuda()\n"
+    write(tmp_path, train=f"from parts import part, move\n{HEAD}", parts=parts)
+    report = migrate_paths([tmp_path], target="torchax")
+    assert not report.changed
+    messages = {d.message for _, d in report.diagnostics(Outcome.REPORTED)}
+    assert any("parts.py, line 2" in m for m in messages)
+    assert any("belongs to a program for several devices, which train.py starts" in m
+               for m in messages)  # fmt: skip
+
+    write(tmp_path, parts=parts.replace("rank::n", "0:1"))
+    report = migrate_paths([tmp_path], target="torchax")
+    assert {f.path.name for f in report.changed} == {"train.py", "parts.py"}
