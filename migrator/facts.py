@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ _MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)[\"']")
 _DISTRIBUTES = re.compile(
     rb"init_process_group|spawn|DistributedDataParallel|init_rpc|init_device_mesh|Process"
 )
+_RANKS = re.compile(rb"distributed|Distributed|spawn|RANK|WORLD_SIZE|rank\b|gpu\b")
 _MAIN_GUARD = re.compile(rb"^if\s*\(?\s*(?:__name__|[\"']__main__[\"'])\s*==", re.M)
 # Top-level calls that library modules make too: they do not make a module a script.
 _HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", "plt", "np",
@@ -209,17 +210,21 @@ class ProjectFacts:
             known = self.cache.imports[path] = list(dict.fromkeys(p for p in found if p))
         return known
 
-    def reached(self, path: Path | None = None) -> Iterator[Path]:
+    def reached(self, path: Path | None = None) -> Set[Path]:
         """Project files that a file (default: this one) imports, directly or not."""
         start = path or self.path
-        seen = {start}
-        queue = self.imports(start)[:]
-        while queue:
-            at = queue.pop()
-            if at not in seen:
-                seen.add(at)
-                yield at
-                queue += self.imports(at)
+        known = self.cache.reached.get(start)
+        if known is None:
+            seen = {start: None}
+            queue = self.imports(start)[:]
+            while queue:
+                at = queue.pop()
+                if at not in seen:
+                    seen[at] = None
+                    queue += self.imports(at)
+            del seen[start]
+            known = self.cache.reached[start] = seen.keys()
+        return known
 
     def imports_gpu_code(self) -> bool:
         """True where a file that this one imports, directly or not, uses a device."""
@@ -228,26 +233,28 @@ class ProjectFacts:
     def distributed_program(self) -> dict[Path, Ranks]:
         """The files of the programs for several devices that this file is a part of.
 
-        These are the files that it imports, and the programs that import it, with what they import.
+        These are the files that it imports; and, if it has to do with ranks itself, the programs
+        that import it, with what they import.
         """
         files = [self.path, *self.reached()]
-        for importer in self._importers():
-            files += [importer, *self.reached(importer)]
+        if self.cache.takes_part(self.path):
+            for importer in self._importers():
+                files += [importer, *self.reached(importer)]
         if not any(map(self.cache.distributes, files)):
             return {}
-        facts = {path: self.cache.facts(path) for path in dict.fromkeys(files)}
+        speaking = filter(self.cache.speaks_of_ranks, dict.fromkeys(files))
+        facts = {path: self.cache.facts(path) for path in speaking}
         return {path: found.ranks for path, found in facts.items() if found is not None}
 
     def _importers(self) -> Iterator[Path]:
-        """Files for several devices, beside this one or above it, that import it."""
+        """Files beside this one or above it that import it."""
         folder = self.path.parent
         while True:
             for name in sorted(self.reader.list(folder)):
                 other = folder / name
                 if name.endswith(".py") and other != self.path:
-                    if _DISTRIBUTES.search(self.reader.read(other) or b""):
-                        if self.path in self.reached(other):
-                            yield other
+                    if self.path in self.reached(other):
+                        yield other
             if folder == self.root or self.root not in folder.parents:
                 return
             folder = folder.parent
@@ -318,7 +325,10 @@ class ProjectCache:
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.imports: dict[Path, list[Path]] = {}
+        self.reached: dict[Path, Set[Path]] = {}
         self._facts: dict[Path, FileFacts | None] = {}
+        self._distributes: dict[Path, bool] = {}
+        self._speaks: dict[Path, bool] = {}
 
     def facts(self, path: Path) -> FileFacts | None:
         if path not in self._facts:
@@ -331,10 +341,26 @@ class ProjectCache:
 
     def distributes(self, path: Path) -> bool:
         """True for a file that starts processes for several devices."""
-        if not _DISTRIBUTES.search(self.reader.read(path) or b""):
-            return False
-        facts = self.facts(path)
-        return facts is not None and facts.ranks.start is not None
+        known = self._distributes.get(path)
+        if known is None:
+            known = bool(_DISTRIBUTES.search(self.reader.read(path) or b""))
+            if known:
+                facts = self.facts(path)
+                known = facts is not None and facts.ranks.start is not None
+            self._distributes[path] = known
+        return known
+
+    def takes_part(self, path: Path) -> bool:
+        """True for a file that has to do with ranks."""
+        facts = self.facts(path) if self.speaks_of_ranks(path) else None
+        return facts is not None and facts.ranks.take_part
+
+    def speaks_of_ranks(self, path: Path) -> bool:
+        """A cheap answer: False for a file that can not have to do with ranks."""
+        known = self._speaks.get(path)
+        if known is None:
+            known = self._speaks[path] = bool(_RANKS.search(self.reader.read(path) or b""))
+        return known
 
     def uses_device(self, path: Path) -> bool:
         """True for a file with GPU code, or with what a migration made of it."""

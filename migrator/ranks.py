@@ -39,8 +39,9 @@ _UNDERSTOOD = frozenset({
 })  # fmt: skip
 _WORLD_NAME = re.compile(
     r"^_*(?:ddp_|dist_)?(?:world_?size|n_?procs?|num_(?:gpus|procs|processes|replicas|tasks|ranks)"
-    r"|n_?gpus?(?:_per_node)?|ngpus_per_node)$"
+    r"|(?:num_|n_?)?gpus?_per_(?:node|machine)|n_?gpus?)$"
 )
+_RANK_NAME = re.compile(rf"(?:^|_)rank$|{RANK_NAME.pattern}")
 _CONFIGURED = frozenset({
     "batch", "batches", "batchsize", "bs", "workers", "worker", "size", "num", "n", "steps",
     "epochs", "iters", "samples", "accumulation", "freq", "images", "imgs", "tokens", "lr", "kimg",
@@ -94,9 +95,9 @@ class Ranks:
             case ast.Call():
                 return self.names.qualified(node.func) == f"{GROUP}get_rank"
             case ast.Name(ctx=ast.Load()):
-                return RANK_NAME.search(node.id) is not None
+                return _RANK_NAME.search(node.id) is not None
             case ast.Attribute(ctx=ast.Load()):
-                return RANK_NAME.search(node.attr) is not None
+                return _RANK_NAME.search(node.attr) is not None
         return False
 
     def _calls(self, *functions: str) -> Iterator[ast.Call]:
@@ -128,14 +129,17 @@ class Ranks:
         return False
 
     @cached_property
-    def wraps(self) -> bool:
-        """Whether models are told to train together with those of the other ranks."""
-        return any(self.names.qualified(n) == WRAPPER for n in self._references())
-
-    @cached_property
     def samples(self) -> bool:
         """Whether samples are divided among the ranks by torch's sampler."""
         return any(self.names.qualified(n) == SAMPLER for n in self._references())
+
+    @cached_property
+    def take_part(self) -> bool:
+        """Whether the file has to do with ranks."""
+        known = (GROUP, WRAPPER, SAMPLER, "torch.multiprocessing.spawn")
+        return any(
+            (self.names.qualified(node) or "").startswith(known) for node in self._references()
+        ) or any(environment(self.names, node) for node in self.names.order)
 
     def _references(self) -> Iterator[ast.expr]:
         return (n for n in self.names.order if isinstance(n, ast.Attribute | ast.Name))
@@ -230,10 +234,12 @@ class Ranks:
                     return "each rank chooses its own part of something by its number"
                 case ast.Call(func=ast.Name(id="range" | "islice")):
                     return "each rank counts from its own number"
+                case ast.BinOp(left=ast.Constant(value=str()), op=ast.Mod()):
+                    return ""  # a part of a text
                 case ast.BinOp(left=left, right=right):
                     other = right if left is child else left
                     text = ast.unparse(parent)
-                    if not self._is_of_ranks(other) and "seed" not in text:
+                    if not self._is_of_ranks(other) and not self._seeds(node):
                         if not isinstance(parent.op, ast.Mod) or left is child:
                             return f"{text} is another number in each rank"
                 case ast.BoolOp() | ast.UnaryOp() | ast.IfExp() | ast.keyword():
@@ -242,6 +248,13 @@ class Ranks:
                     return ""
             child = parent
         return ""
+
+    def _seeds(self, node: ast.expr) -> bool:
+        """Whether a statement is about seeds: random numbers may differ."""
+        statement = self.names.statement(node)
+        if not isinstance(statement, ast.Assign | ast.Expr | ast.AugAssign | ast.Return):
+            return False
+        return "seed" in ast.unparse(statement)
 
     def _is_of_ranks(self, node: ast.expr) -> bool:
         """Whether ranks, their number and constants are all that there is in an expression."""

@@ -171,11 +171,13 @@ class Context:
     @cached_property
     def ranks(self) -> dict[str, Ranks]:
         """The files of the program for several devices that this file is a part of, if it is."""
-        if self.project is not None:
-            program = self.project.distributed_program()
-            return {("" if p == self.project.path else p.name): r for p, r in program.items()}
         own = Ranks(self.names, self.flow)
-        return {"": own} if own.start is not None else {}
+        if self.project is None:
+            return {"": own} if own.start is not None else {}
+        here = self.project.path
+        program = self.project.distributed_program()
+        others = {path.name: ranks for path, ranks in program.items() if path != here}
+        return {"": own, **others} if program else {}
 
     @cached_property
     def is_entry(self) -> bool:

@@ -52,7 +52,7 @@ is, and a division by the number of ranks that undoes a sum divides by 1. BatchN
 statistics of the whole batch, as SyncBatchNorm does.""",
     examples=(
         Example(
-            "import torch\nimport torch.distributed as dist\n"
+            "import torch\nimport torch.distributed as dist\nimport torch.multiprocessing as mp\n"
             "from torch.nn.parallel import DistributedDataParallel as DDP\n"
             "from torch.utils.data import DataLoader, DistributedSampler\n\n\n"
             "def main(rank, world_size):\n"
@@ -61,7 +61,8 @@ statistics of the whole batch, as SyncBatchNorm does.""",
             "    loader = DataLoader(data, batch_size=32, sampler=sampler)\n"
             "    model = DDP(net.to(rank), device_ids=[rank])\n"
             "    dist.all_reduce(loss)\n"
-            "    loss = loss / world_size\n",
+            "    loss = loss / world_size\n\n\n"
+            "n = torch.cuda.device_count()\nmp.spawn(main, args=(n,), nprocs=n)\n",
             torchax="import torch\nimport torch.distributed as dist\nimport tpu_runtime\n"
             "from torch.utils.data import DataLoader\n\n\n"
             "def main(rank, world_size):\n"
@@ -70,13 +71,8 @@ statistics of the whole batch, as SyncBatchNorm does.""",
             "    loader = DataLoader(data, batch_size=32, sampler=sampler)\n"
             '    model = tpu_runtime.DistributedDataParallel(net.to("jax"))\n'
             "    dist.all_reduce(loss)\n"
-            "    loss = loss / dist.get_world_size()\n",
-        ),
-        Example(
-            "import torch\nimport torch.multiprocessing as mp\n"
-            "n = torch.cuda.device_count()\nmp.spawn(main, args=(n, lr), nprocs=n)\n",
-            torchax="import torch\nimport tpu_runtime\nn = tpu_runtime.device_count()\n"
-            "main(0, n, lr)\n",
+            "    loss = loss / dist.get_world_size()\n\n\n"
+            "n = tpu_runtime.device_count()\nmain(0, n)\n",
         ),
     ),
 )
@@ -107,8 +103,7 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
             line, reason = ranks.obstacle
             where = f"line {line}" if not name else f"{name}, line {line}"
             return Report(f"{part}; it stays as it is, because {reason} ({where})")
-    wrapped = any(ranks.wraps for ranks in ctx.ranks.values())
-    if wrapped and not any(ranks.samples for ranks in ctx.ranks.values()):
+    if not any(ranks.samples for ranks in ctx.ranks.values()):
         return Report(
             f"{part}; it stays as it is, because without a DistributedSampler each rank chooses "
             "its data in a way that can not be followed"

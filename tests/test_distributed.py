@@ -72,6 +72,8 @@ def obstacle(source: str) -> str:
         ("dist.get_rank() == 0 and print('done')", None),
         ("dist.barrier()", None),
         ("args.rank = args.node_rank * world_size + rank", None),
+        ("seed = args.workers * rank + worker + args.seed", None),
+        ("name = prefix + '-rank%03i' % rank + suffix", None),
         # the launcher
         ("mp.spawn(main, args=(n, args), nprocs=n, join=True)", "main(0, n, args)"),
         ("mp.spawn(main, nprocs=n, args=rest)", "main(0, *rest)"),
@@ -98,6 +100,7 @@ def test_one_process_takes_the_place_of_the_ranks(before: str, after: str | None
     [
         ("    mine = data[rank::world_size]\n", "each rank chooses its own part"),
         ("    for i in range(rank, n, world_size): f(i)\n", "each rank counts from its own number"),
+        ("    grads = [x.grad for x in shards[rank].parameters()]\n", "each rank chooses its own"),
         ("    start = rank * len(data)\n", "rank * len(data) is another number in each rank"),
         ("    loss = loss / world_size\n", "whether loss is a sum over the ranks"),
         ("    dist.send(x, 1)\n", "torch.distributed.send is not understood"),
@@ -111,8 +114,16 @@ def test_what_can_not_be_followed_keeps_the_program_whole(source: str, reason: s
     assert reason in message and "(line 1" in message
 
 
-def test_without_a_sampler_nobody_knows_the_data_of_a_rank() -> None:
-    source = "import torch\nmodel = torch.nn.parallel.DistributedDataParallel(model.cuda())\n"
+@pytest.mark.parametrize(
+    "start",
+    [
+        "model = torch.nn.parallel.DistributedDataParallel(model.cuda())",
+        "torch.distributed.init_process_group('nccl')",
+        "torch.multiprocessing.spawn(main, nprocs=2)",
+    ],
+)
+def test_without_a_sampler_nobody_knows_the_data_of_a_rank(start: str) -> None:
+    source = f"import torch\n{start}\n"
     result = run(source)
     assert not result.changed
     assert "without a DistributedSampler" in constructs(result)[0].message
@@ -149,21 +160,37 @@ def test_data_parallel_needs_no_ranks() -> None:
     )
 
 
+def test_numbers_of_ranks_in_a_file_of_a_project(tmp_path: Path) -> None:
+    """The same as in a snippet; and a second run finds nothing to do."""
+    last = "    dist.all_reduce(loss)\n    loss = loss.item() / dist.get_world_size()\n"
+    write(tmp_path, train=f"{HEAD}{last}    n = args.size // dist.get_world_size()\n")
+    for _ in range(2):
+        migrate_paths([tmp_path], target="torchax", write=True, allow_dirty=True)
+        text = (tmp_path / "train.py").read_text()
+        assert text.endswith(f"{last}    n = args.size // tpu_runtime.device_count()\n")
+
+
 def write(folder: Path, **files: str) -> None:
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
 
 
 def test_a_program_moves_with_all_its_files_or_with_none(tmp_path: Path) -> None:
-    parts = "def part(rank, n):\n    return items[rank::n]\n\n\ndef move(x):\n    return x.cuda()\n"
-    write(tmp_path, train=f"from parts import part, move\n{HEAD}", parts=parts)
+    parts = (
+        "import torch.distributed as dist\n\n\ndef part(rank, n):\n    dist.barrier()\n"
+        "    return items[rank::n]\n\n\ndef move(x):\n    return x.cuda()\n"
+    )
+    layers = "import torch\n\n\ndef move(x):\n    return x.cuda()\n"
+    train = f"from parts import part, move\nimport layers\n{HEAD}"
+    write(tmp_path, train=train, parts=parts, layers=layers)
     report = migrate_paths([tmp_path], target="torchax")
-    assert not report.changed
+    # what knows nothing of ranks serves programs for one device, too
+    assert [f.path.name for f in report.changed] == ["layers.py"]
     messages = {d.message for _, d in report.diagnostics(Outcome.REPORTED)}
-    assert any("parts.py, line 2" in m for m in messages)
+    assert any("parts.py, line 6" in m for m in messages)
     assert any("belongs to a program for several devices, which train.py starts" in m
                for m in messages)  # fmt: skip
 
     write(tmp_path, parts=parts.replace("rank::n", "0:1"))
     report = migrate_paths([tmp_path], target="torchax")
-    assert {f.path.name for f in report.changed} == {"train.py", "parts.py"}
+    assert {f.path.name for f in report.changed} == {"train.py", "parts.py", "layers.py"}
