@@ -233,11 +233,11 @@ class ProjectFacts:
     def distributed_program(self) -> dict[Path, Ranks]:
         """The files of the programs for several devices that this file is a part of.
 
-        These are the files that it imports; and, if it has to do with ranks itself, the programs
-        that import it, with what they import.
+        These are the files that it imports; and, if it has to do with ranks itself or imports what
+        starts them, the programs that import it, with what they import.
         """
         files = [self.path, *self.reached()]
-        if self.cache.takes_part(self.path):
+        if self.cache.takes_part(self.path) or any(map(self.cache.distributes, files)):
             for importer in self._importers():
                 files += [importer, *self.reached(importer)]
         if not any(map(self.cache.distributes, files)):

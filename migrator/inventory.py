@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind
+from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
 from migrator.names import Names, argument
 from migrator.ranks import Ranks, environment
 from migrator.training import is_optimizer_step, rounds_without_gradients
@@ -45,7 +45,8 @@ CUDA_LIBRARIES = frozenset({
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
     rb"cuda|cudnn|nccl|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
-    rb"LOCAL_RANK|WORLD_SIZE|DistributedSampler|" + "|".join(sorted(CUDA_LIBRARIES)).encode()
+    rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
+    + "|".join(sorted(CUDA_LIBRARIES)).encode()
 )
 _TORCH_TOKENS = re.compile(
     rb"inference_mode|LBFGS|SparseAdam|compile|load|save|set_default|set_float32_matmul_precision|distributed"
@@ -134,6 +135,8 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                 yield from _arguments(names, flow, node)
                 if environment(names, node):
                     yield Construct("ranks", "environment", node)
+                if is_option(node) and option_name(node) == "local_rank":
+                    yield Construct("ranks", "option", node)
             case ast.Subscript() | ast.Compare() if environment(names, node):
                 yield Construct("ranks", "environment", node)
             case ast.Dict():

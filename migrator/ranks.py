@@ -239,7 +239,7 @@ class Ranks:
                 case ast.BinOp(left=left, right=right):
                     other = right if left is child else left
                     text = ast.unparse(parent)
-                    if not self._is_of_ranks(other) and not self._seeds(node):
+                    if not self._is_of_ranks(other) and not self._is_harmless(node):
                         if not isinstance(parent.op, ast.Mod) or left is child:
                             return f"{text} is another number in each rank"
                 case ast.BoolOp() | ast.UnaryOp() | ast.IfExp() | ast.keyword():
@@ -249,9 +249,14 @@ class Ranks:
             child = parent
         return ""
 
-    def _seeds(self, node: ast.expr) -> bool:
-        """Whether a statement is about seeds: random numbers may differ."""
+    def _is_harmless(self, node: ast.expr) -> bool:
+        """Whether a statement is about seeds, which may differ, or makes another rank."""
         statement = self.names.statement(node)
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)]) if (
+                _RANK_NAME.search(name)
+            ):
+                return True
         if not isinstance(statement, ast.Assign | ast.Expr | ast.AugAssign | ast.Return):
             return False
         return "seed" in ast.unparse(statement)

@@ -57,7 +57,7 @@ statistics of the whole batch, as SyncBatchNorm does.""",
             "from torch.utils.data import DataLoader, DistributedSampler\n\n\n"
             "def main(rank, world_size):\n"
             '    dist.init_process_group("nccl", rank=rank, world_size=world_size)\n'
-            "    sampler = DistributedSampler(data, num_replicas=world_size, rank=rank)\n"
+            "    sampler = DistributedSampler(data, world_size, rank)\n"
             "    loader = DataLoader(data, batch_size=32, sampler=sampler)\n"
             "    model = DDP(net.to(rank), device_ids=[rank])\n"
             "    dist.all_reduce(loss)\n"
@@ -67,7 +67,7 @@ statistics of the whole batch, as SyncBatchNorm does.""",
             "from torch.utils.data import DataLoader\n\n\n"
             "def main(rank, world_size):\n"
             '    dist.init_process_group("jax", init_method="jax://")\n'
-            "    sampler = tpu_runtime.DistributedSampler(data)\n"
+            "    sampler = tpu_runtime.DistributedSampler(data, world_size, rank)\n"
             "    loader = DataLoader(data, batch_size=32, sampler=sampler)\n"
             '    model = tpu_runtime.DistributedDataParallel(net.to("jax"))\n'
             "    dist.all_reduce(loss)\n"
@@ -169,11 +169,7 @@ def sampler(ctx: Context, found: Construct) -> Decision | None:
     call, word = ctx.names.call_of(found.node), words.sampler
     if call is None:
         return Rewrite([Replace(found.node, word.code)], word.requires)
-    if len(call.args) > 3:
-        return Report("give shuffle, seed and drop_last by name")
-    ranks: list[ast.expr | ast.keyword] = [*call.args[1:3]]
-    ranks += [k for k in call.keywords if k.arg in ("num_replicas", "rank")]
-    return Rewrite([EditCall(call, function=word.code, drop=ranks)], word.requires)
+    return Rewrite([EditCall(call, function=word.code)], word.requires)
 
 
 @RANKS.on("name", "torch.nn.SyncBatchNorm.convert_sync_batchnorm")
@@ -237,6 +233,18 @@ def undone(ctx: Context, found: Construct) -> Decision:
     spelled = ctx.names.spelled("torch.distributed") or "torch.distributed"
     requires = () if spelled != "torch.distributed" else ("torch.distributed",)
     return Rewrite([Replace(found.node, f"{spelled}.get_world_size()")], requires)
+
+
+@RANKS.on("ranks", "option")
+def option(ctx: Context, found: Construct) -> Decision:
+    """The option that a launcher gives to each process; nobody gives it to the only one."""
+    call = found.node
+    default = argument(call, None, "default") if isinstance(call, ast.Call) else None
+    if not _in_one_process(ctx) or (isinstance(default, ast.Constant) and default.value == 0):
+        return Keep("a launcher may give it")
+    assert isinstance(call, ast.Call)
+    needed: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "required"]
+    return Rewrite([EditCall(call, drop=needed, put={"default": "0"})])
 
 
 @RANKS.on("ranks", "environment")

@@ -72,15 +72,20 @@ def obstacle(source: str) -> str:
         ("dist.get_rank() == 0 and print('done')", None),
         ("dist.barrier()", None),
         ("args.rank = args.node_rank * world_size + rank", None),
+        ("rank = args.nr * args.gpus + gpu", None),
         ("seed = args.workers * rank + worker + args.seed", None),
         ("name = prefix + '-rank%03i' % rank + suffix", None),
+        ("parser.add_argument('--local_rank', default=-1, type=int)",
+         "parser.add_argument('--local_rank', default=0, type=int)"),
+        ("parser.add_argument('--local-rank', type=int, required=True)",
+         "parser.add_argument('--local-rank', type=int, default=0)"),
         # the launcher
         ("mp.spawn(main, args=(n, args), nprocs=n, join=True)", "main(0, n, args)"),
         ("mp.spawn(main, nprocs=n, args=rest)", "main(0, *rest)"),
         ("mp.spawn(main, nprocs=n)", "main(0)"),
         # the wrappers
         ("sampler = DistributedSampler(data, world_size, rank, shuffle=False, seed=3)",
-         "sampler = tpu_runtime.DistributedSampler(data, shuffle=False, seed=3)"),
+         "sampler = tpu_runtime.DistributedSampler(data, world_size, rank, shuffle=False, seed=3)"),
         ("plain = model.module if isinstance(model, DDP) else model",
          "plain = model.module if isinstance(model, tpu_runtime.DistributedDataParallel) "
          "else model"),

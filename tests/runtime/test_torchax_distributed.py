@@ -113,6 +113,13 @@ def test_one_device_on_request_and_no_other_number(migrated: Path, tmp_path: Pat
         on_devices(4, script, "sgd", "--output", output, TPU_RUNTIME_NUM_CORES="3")
 
 
+def test_another_number_of_ranks_is_refused(migrated: Path, tmp_path: Path) -> None:
+    """Whoever tells the program a number of GPUs has to tell it the right one."""
+    script, arguments = migrated / "ddp_training.py", ("sgd", "--output", tmp_path / "x.pt")
+    with pytest.raises(AssertionError, match="set up for 1 ranks, and uses 2 devices"):
+        on_devices(2, script, *arguments, "--world-size", 1)
+
+
 def test_several_processes_are_refused(migrated: Path, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="2 processes were started: start the program once"):
         on_devices(

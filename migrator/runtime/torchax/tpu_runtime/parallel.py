@@ -17,7 +17,7 @@ from torchax.tensor import Environment
 
 from . import mesh
 from .calls import is_device_tensor, patch
-from .device import device_count
+from .device import CORES, device_count
 from .programs import is_inside
 
 
@@ -92,13 +92,21 @@ class DistributedSampler(stock.DistributedSampler[Any]):
 
     There are as many ranks as devices, so that shuffling, padding and dropping are those of the
     original. A loader takes the batches of all ranks at once: ``batch_size`` is that of one.
+
+    Raises ValueError for another ``num_replicas``: the program is set up for other sizes then.
     """
 
     def __init__(
         self, dataset: Dataset[Any], num_replicas: int | None = None, rank: int | None = None,
         shuffle: bool = True, seed: int = 0, drop_last: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(dataset, device_count(), 0, shuffle, seed, drop_last)
+        count = device_count()
+        if num_replicas not in (None, count):
+            raise ValueError(
+                f"the program is set up for {num_replicas} ranks, and uses {count} devices: tell "
+                f"it that it has {count}, or set {CORES}=1 for a program with one"
+            )
+        super().__init__(dataset, count, 0, shuffle, seed, drop_last)
         # One rank has them all.
         self.num_samples, self.num_replicas = self.total_size, 1
 
