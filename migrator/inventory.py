@@ -47,6 +47,7 @@ _TOKENS = re.compile(
     rb"cuda|cudnn|nccl|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
+    + "|".join(sorted(CUDA_LIBRARIES)).encode()
 )
 _TORCH_TOKENS = re.compile(
     rb"inference_mode|LBFGS|SparseAdam|compile|load|save|set_default|set_float32_matmul_precision|distributed"
