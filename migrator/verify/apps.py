@@ -3,7 +3,7 @@
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class App:
     tolerances: dict[str, Tolerance]  # by output, for one target
     timeout: float  # seconds, where the user names none
     precision: str  # of float32 products, as the script asks for it: "highest" unless stated
+    devices_args: Sequence[str] = ()  # further ones for several devices
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def find_app(name: str, target: str) -> App:
             tolerances=_tolerances(table["tolerances"], target),
             timeout=float(table.get("timeout_s", 1800)),
             precision=str(table.get("precision", "highest")),
+            devices_args=[str(argument) for argument in table.get("devices_args", [])],
         )
     except KeyError as error:
         raise VerifyError(f"{path}: {error} is missing") from error

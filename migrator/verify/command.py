@@ -34,6 +34,12 @@ _WIDTH = 140  # of what goes to a file or a pipe: the table folds below
     type=click.Choice(list(TOPOLOGIES)),
     help="Also compile the programs by the real TPU compiler: memory, FLOPs, collectives.",
 )
+@click.option(
+    "--devices",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run on N devices: virtual ones where there is no TPU.",
+)
 @click.option("--diff", is_flag=True, help="Show the edits that the migration makes.")
 @click.option("--portable", is_flag=True, help="Migrate with --portable.")
 @click.option(
@@ -61,6 +67,7 @@ def verify_command(
     all_apps: bool,
     chosen: str,
     compile_for: str | None,
+    devices: int | None,
     diff: bool,
     portable: bool,
     python: Path | None,
@@ -93,6 +100,8 @@ def verify_command(
         raise click.UsageError(f"arguments ({arguments[0]} …) go with a SCRIPT.py, not with an app")
     if compile_for and chosen != "torchax":
         raise click.UsageError("--compile-for needs --target torchax")
+    if devices and chosen != "torchax":
+        raise click.UsageError("--devices needs --target torchax")
     console = Console(stderr=as_json)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(stderr=as_json, width=_WIDTH)
@@ -112,6 +121,7 @@ def verify_command(
             "keep": keep,
             "console": console,
             "compile_for": compile_for,
+            "devices": devices,
         }
         if is_script:
             result = verify_script(Path(name), arguments, target, **how)

@@ -1,7 +1,7 @@
 """Compiles dumped StableHLO programs by the real TPU compiler, for a TPU that is not there.
 
 Runs inside torchax's interpreter (needs jax and libtpu), so it is self-contained. Arguments: a
-topology, a time budget in seconds, then the programs, which are compiled for one device each.
+topology, a time budget in seconds, then the programs, each compiled for the devices that it is for.
 Prints one JSON line: ``programs`` (what is known of each that was tried, in order) and ``error``
 (why not all were). Nothing runs on a TPU.
 """
@@ -12,11 +12,13 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 _PRODUCT = re.compile(r"= (\S+) (dot|convolution)\(.*")
+_PARTITIONS = re.compile(r"mhlo\.num_partitions = (\d+)")
 # An asynchronous one is counted by its start.
 _COLLECTIVE = re.compile(
     r"= .*\b(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?\("
@@ -38,7 +40,7 @@ def main() -> None:
     try:
         device = import_module("jax.experimental.topologies").get_topology_desc(topology, "tpu")
         for name in names:
-            answer["programs"].append(_facts(Path(name), device.devices[0]))
+            answer["programs"].append(_facts(Path(name), device.devices))
     except Exception as error:  # no libtpu, another jax: whatever is raised is said
         answer["error"] = _first_line(error)
     budget.cancel()
@@ -50,20 +52,22 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {first[:300]}"
 
 
-def _facts(program: Path, device: Any) -> dict[str, Any]:
+def _facts(program: Path, devices: Sequence[Any]) -> dict[str, Any]:
     """What the compiler says of one program; ``error`` where it refuses it."""
     start = time.monotonic()
     facts: dict[str, Any] = {"file": program.name, "error": None}
     try:
-        compiled = _compile(program, device)
+        text = program.read_text(encoding="utf-8")
+        facts["devices"] = int((_PARTITIONS.search(text) or ["", "1"])[1])
+        compiled = _compile(text, devices[: facts["devices"]])
         facts |= _memory(compiled) | _cost(compiled) | _seen(compiled)
     except Exception as error:  # mostly what does not fit into the memory of a TPU
         facts["error"] = _first_line(error)
     return {**facts, "seconds": time.monotonic() - start}
 
 
-def _compile(program: Path, device: Any) -> Any:
-    """The program's executable for ``device``."""
+def _compile(text: str, devices: Sequence[Any]) -> Any:
+    """The executable of a program that is partitioned for ``devices``."""
     # By name, since most of it is jax's own (hence the pinned version), and has no types.
     numpy = import_module("numpy")
     compiler = import_module("jax._src.compiler")
@@ -71,15 +75,15 @@ def _compile(program: Path, device: Any) -> Any:
     ir = import_module("jax._src.lib.mlir").ir
     device_list = import_module("jaxlib._jax").DeviceList
 
+    client = devices[0].client
     with mlir.make_ir_context():
-        module = ir.Module.parse(program.read_text(encoding="utf-8"))
         options = compiler.get_compile_options(
             num_replicas=1,
-            num_partitions=1,
-            device_assignment=numpy.array([[device.id]]),
-            backend=device.client,
+            num_partitions=len(devices),
+            device_assignment=numpy.array([[device.id for device in devices]]),
+            backend=client,
         )
-        return device.client.compile(module, device_list((device,)), options)
+        return client.compile(ir.Module.parse(text), device_list(tuple(devices)), options)
 
 
 def _memory(compiled: Any) -> dict[str, int]:

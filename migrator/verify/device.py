@@ -19,16 +19,23 @@ class Device:
     is_tpu: bool
 
 
-def device_for(target: str) -> Device:
+def device_for(target: str, count: int | None = None) -> Device:
     """Choose the device for ``target`` and the settings that hold a script to it.
 
-    On a TPU they also forbid a silent fall back to the CPU, so that the label cannot lie.
+    On a TPU they also forbid a silent fall back to the CPU, so that the label cannot lie. ``count``
+    is that of virtual devices where there is no TPU (torchax).
     """
     if has_tpu(target):
         settings = {"torchax": {"JAX_PLATFORMS": "tpu,cpu"}, "torch_xla": {"PJRT_DEVICE": "TPU"}}
         return Device("TPU", settings[target], is_tpu=True)
     settings = {"torchax": {"JAX_PLATFORMS": "cpu"}, "torch_xla": {"PJRT_DEVICE": "CPU"}}
-    return Device(f"CPU back end of {target}", settings[target], is_tpu=False)
+    label = f"CPU back end of {target}"
+    if count is None:
+        return Device(label, settings[target], is_tpu=False)
+    own = os.environ.get("XLA_FLAGS", "")
+    flags = f"{own} --xla_force_host_platform_device_count={count}".strip()
+    environment = {**settings[target], "XLA_FLAGS": flags}
+    return Device(f"{label}, {count} virtual devices", environment, is_tpu=False)
 
 
 def has_tpu(target: str, root: Path = Path("/")) -> bool:

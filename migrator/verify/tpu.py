@@ -61,6 +61,7 @@ class Compiled:
     lowered: list[str]  # products that the compiler took below it by itself
     seconds: float  # of compiling
     error: str | None = None
+    devices: int = 1  # that it is partitioned for; the rest is of each
     hbm: int = 0  # in all
     arguments: int = 0
     outputs: int = 0
@@ -117,8 +118,10 @@ class TpuReport:
     @property
     def label(self) -> str:
         devices = self.compile_for.partition("-")[2]
-        one = "" if devices == "1" else f": single-device programs, for one device of {devices}"
-        return f"Compiled for, not run on, a {CHIP} ({self.compile_for}{one})"
+        most = max((c.devices for c in self.compiled), default=1)
+        which = "single-device programs, for one device" if most == 1 else f"programs for {most}"
+        how = "" if devices == "1" else f": {which} of {devices}"
+        return f"Compiled for, not run on, a {CHIP} ({self.compile_for}{how})"
 
     def lines(self) -> list[str]:
         """What to print beside the table of the steps, a line each."""

@@ -46,7 +46,8 @@ class Options:
     own. ``keep``: a folder in which all that was made is kept. ``console`` shows progress,
     questions and what the migration did; with ``diff`` all of its edits. ``portable``: migrate with
     --portable, and have the program choose the target. ``compile_for``: compile all programs with
-    products for this TPU, too. ``migrate``: another migration than tpu-migrate's.
+    products for this TPU, too. ``devices``: how many to run on, virtual ones where there is no TPU.
+    ``migrate``: another migration than tpu-migrate's.
     """
 
     python: Path | None = None
@@ -57,6 +58,7 @@ class Options:
     diff: bool = False
     portable: bool = False
     compile_for: str | None = None
+    devices: int | None = None
     migrate: Migration | None = None
 
 
@@ -220,7 +222,7 @@ class _Work:
 
     def verify(self, timeout: float) -> VerifyResult:
         self._migrate()
-        device = device_for(self.interpreter.target)
+        device = device_for(self.interpreter.target, self.options.devices)
         done = self._run(device, timeout)
         result = VerifyResult(
             app=self.app.name,
@@ -254,6 +256,11 @@ class _Work:
         if errors:
             raise VerifyError("\n".join([f"{self.app.name} could not be migrated:", *errors]))
 
+    @property
+    def _for_devices(self) -> list[str]:
+        """What the app has to be told, to use several devices."""
+        return [*self.app.devices_args] if (self.options.devices or 1) > 1 else []
+
     def _stale(self) -> list[str]:
         if not self.golden or self.golden.source in (None, source_digest(self.app.folder)):
             return []
@@ -280,7 +287,7 @@ class _Work:
                     status.update(f"{device.label}, {seconds:.0f} s  [dim]{escape(line[:100])}")
 
             return run(
-                [str(self.interpreter.python), self.app.entry, *self.app.args],
+                [str(self.interpreter.python), self.app.entry, *self.app.args, *self._for_devices],
                 cwd=self.copy,
                 log=self.folder / "run.log",
                 timeout=timeout,

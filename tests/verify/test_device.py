@@ -51,6 +51,15 @@ def test_the_vfio_control_file_is_no_device(tmp_path: Path) -> None:
     assert not has_tpu("torchax", tmp_path)
 
 
+def test_virtual_devices_are_labelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("XLA_FLAGS", "--mine")
+    device = device_for("torchax", 8)
+    assert device.label == "CPU back end of torchax, 8 virtual devices"
+    flags = "--mine --xla_force_host_platform_device_count=8"
+    assert device.environment == {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+
+
 def test_the_users_wish_wins_and_is_labelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     cpu = device_for("torchax")
