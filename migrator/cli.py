@@ -88,6 +88,11 @@ def cli() -> None:
 @click.option(
     "--portable", is_flag=True, help="The program still runs on a GPU or a CPU, too; it chooses."
 )
+@click.option(
+    "--shard",
+    type=click.Choice(["replicated", "fsdp"]),
+    help="Data-parallel models: all of them on each device (default), or a part (torchax).",
+)
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
     "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True

@@ -27,6 +27,7 @@ class Config:
     precision: str | None = None
     runtime: str = "bundled"
     portable: bool = False
+    shard: str = "replicated"
     jobs: int = 0  # 0: as many as it is worth
 
     def with_overrides(self, **values: Any) -> Config:
@@ -36,11 +37,16 @@ class Config:
     @property
     def options(self) -> Options:
         return Options(
-            self.select, self.ignore, self.unsafe, self.precision, self.runtime, self.portable
-        )
+            self.select, self.ignore, self.unsafe, self.precision, self.runtime, self.portable,
+            self.shard,
+        )  # fmt: skip
 
 
-_CHOICES = {"precision": ("high", "default"), "runtime": ("bundled", "installed")}
+_CHOICES = {
+    "precision": ("high", "default"),
+    "runtime": ("bundled", "installed"),
+    "shard": ("replicated", "fsdp"),
+}
 
 
 def load(start: Path) -> Config:

@@ -15,6 +15,7 @@ class Options:
     precision: str | None = None  # "high" or "default" instead of what the script asks for
     runtime: str = "bundled"  # or "installed"
     portable: bool = False  # the program still runs on a GPU and on a CPU
+    shard: str = "replicated"  # or "fsdp": parameters of a data-parallel program
     entry: bool | None = None  # force the set-up statements on or off; None: look at the file
 
     def enabled(self, code: str) -> bool:

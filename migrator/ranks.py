@@ -18,10 +18,11 @@ from migrator.names import Names, argument, dotted
 
 GROUP = "torch.distributed."
 WRAPPER = "torch.nn.parallel.DistributedDataParallel"
+SHARDED = ("torch.distributed.fsdp.FullyShardedDataParallel",)
 SAMPLER = "torch.utils.data.DistributedSampler"
 STARTS = (
     "torch.distributed.init_process_group", "torch.multiprocessing.spawn", WRAPPER,
-    "torch.distributed.rpc.init_rpc", "torch.distributed.init_device_mesh",
+    *SHARDED, "torch.distributed.rpc.init_rpc", "torch.distributed.init_device_mesh",
     "torch.distributed.device_mesh.init_device_mesh", "torch.multiprocessing.Process",
 )  # fmt: skip
 # Environment variables that a launcher sets, and what they are where there is one process.
@@ -37,6 +38,14 @@ _UNDERSTOOD = frozenset({
     "is_torchelastic_launched", "ReduceOp", "reduce_op", "group", "GroupMember", "WORLD",
     *_REDUCTIONS, *_GATHERS,
 })  # fmt: skip
+# How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
+_SHARDING = frozenset({
+    "module", "auto_wrap_policy", "device_id", "sharding_strategy", "sync_module_states",
+    "forward_prefetch", "backward_prefetch", "limit_all_gathers", "use_orig_params",
+})  # fmt: skip
+_HARMLESS = tuple(
+    f"torch.distributed.fsdp.{name}" for name in ("wrap.", "ShardingStrategy", "BackwardPrefetch")
+)
 _WORLD_NAME = re.compile(
     r"^_*(?:ddp_|dist_)?(?:world_?size|n_?procs?|num_(?:gpus|procs|processes|replicas|tasks|ranks)"
     r"|(?:num_|n_?)?gpus?_per_(?:node|machine)|n_?gpus?)$"
@@ -188,6 +197,21 @@ class Ranks:
             if self.is_world(divisor):
                 yield pair[0], divisor
 
+    @cached_property
+    def counts_copies(self) -> int | None:
+        """Where results of copies on several GPUs are added up, or divided by their number."""
+        for node in self.names.order:
+            match node:
+                case ast.BinOp(left=left, right=right):
+                    if self.is_world(left) or self.is_world(right):
+                        return node.lineno
+                case ast.AugAssign(value=value) if self.is_world(value):
+                    return node.lineno
+                case ast.Call(func=ast.Attribute(attr="backward", value=ast.Call(func=summed))):
+                    if isinstance(summed, ast.Attribute) and summed.attr == "sum":
+                        return node.lineno
+        return None
+
     # ---- what is in the way -----------------------------------------------------------------
 
     @cached_property
@@ -221,9 +245,14 @@ class Ranks:
             yield node.lineno, f"{name} starts processes with work of their own"
         if not name.startswith(GROUP) or isinstance(self.names.parents.get(node), ast.Attribute):
             return
-        parts = name.removeprefix(GROUP).split(".")
-        if parts[0] not in _UNDERSTOOD:
-            yield node.lineno, f"{name} is not understood"
+        if name in SHARDED:
+            call = self.names.call_of(node)
+            given = {k.arg for k in call.keywords} if call is not None else {"isinstance"}
+            for option in sorted(str(option) for option in given - _SHARDING):
+                yield node.lineno, f"{option} of FullyShardedDataParallel is not understood"
+        elif name.removeprefix(GROUP).split(".")[0] not in _UNDERSTOOD:
+            if not name.startswith(_HARMLESS):
+                yield node.lineno, f"{name} is not understood"
 
     def _chooses_data(self, node: ast.expr) -> str:
         """Why a rank's number is more than a device, a name or a question, if it is."""

@@ -5,7 +5,7 @@ import ast
 from migrator.edits import Delete, EditCall, Replace
 from migrator.inventory import Construct
 from migrator.names import argument, dotted
-from migrator.ranks import ENVIRONMENT, WRAPPER, environment
+from migrator.ranks import ENVIRONMENT, SHARDED, WRAPPER, Ranks, environment
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, OneProcess, Word
 
@@ -66,13 +66,14 @@ statistics of the whole batch, as SyncBatchNorm does.""",
             torchax="import torch\nimport torch.distributed as dist\nimport tpu_runtime\n"
             "from torch.utils.data import DataLoader\n\n\n"
             "def main(rank, world_size):\n"
-            '    dist.init_process_group("jax", init_method="jax://")\n'
+            '    dist.init_process_group("jax", world_size=world_size, init_method="jax://")\n'
             "    sampler = tpu_runtime.DistributedSampler(data, world_size, rank)\n"
             "    loader = DataLoader(data, batch_size=32, sampler=sampler)\n"
             '    model = tpu_runtime.DistributedDataParallel(net.to("jax"))\n'
             "    dist.all_reduce(loss)\n"
             "    loss = loss / dist.get_world_size()\n\n\n"
             "n = tpu_runtime.device_count()\nmain(0, n)\n",
+            unsafe=True,
         ),
     ),
 )
@@ -108,6 +109,11 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
             f"{part}; it stays as it is, because without a DistributedSampler each rank chooses "
             "its data in a way that can not be followed"
         )
+    if not ctx.options.unsafe:
+        return Report(
+            f"{part}; it stays as it is. --unsafe makes one process of it, which is right where a "
+            "batch size is that of one rank and nothing else; docs/several-devices.md says more"
+        )
     return None
 
 
@@ -133,20 +139,26 @@ def _in_one_process(ctx: Context) -> OneProcess | None:
 
 @COPIES.on("name", "torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
 def copies(ctx: Context, found: Construct) -> Decision | None:
-    if ctx.target.one_process is None:
+    words = ctx.target.one_process
+    if words is None:
         return None
-    return _wrapped(
-        ctx,
-        found,
-        ctx.target.one_process.copies,
-        "BatchNorm uses the statistics of the whole batch",
-    )
+    line = Ranks(ctx.names, ctx.flow).counts_copies
+    if line is not None and not ctx.options.unsafe:
+        return Report(
+            f"line {line} computes with the number of GPUs, or sums what they give: here a model "
+            "gives the whole batch's result (rewritten with --unsafe)"
+        )
+    word = words.sharded if ctx.options.shard == "fsdp" else words.copies
+    return _wrapped(ctx, found, word, "BatchNorm uses the statistics of the whole batch")
 
 
-@RANKS.on("name", WRAPPER)
+@RANKS.on("name", WRAPPER, *SHARDED)
 def wrapper(ctx: Context, found: Construct) -> Decision | None:
     words = _in_one_process(ctx)
-    return _wrapped(ctx, found, words.ranks, _STATISTICS) if words is not None else None
+    if words is None:
+        return None
+    whole = found.key == WRAPPER and ctx.options.shard != "fsdp"
+    return _wrapped(ctx, found, words.ranks if whole else words.sharded, _STATISTICS)
 
 
 def _wrapped(ctx: Context, found: Construct, word: Word, note: str) -> Decision:
@@ -190,9 +202,14 @@ def group(ctx: Context, found: Construct) -> Decision | None:
     words, call = _in_one_process(ctx), ctx.names.call_of(found.node)
     if words is None or call is None:
         return None
-    given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    first, method = ctx.quoted(words.group, call), ctx.quoted(f"{words.group}://", call)
-    return Rewrite([EditCall(call, drop=given, first=first, put={"init_method": method})])
+    world = argument(call, 3, "world_size")
+    given: list[ast.expr | ast.keyword] = [
+        *call.args, *(k for k in call.keywords if k.arg != "world_size")
+    ]  # fmt: skip
+    put = {"init_method": ctx.quoted(f"{words.group}://", call)}
+    if world is not None and all(k.value is not world for k in call.keywords):
+        put["world_size"] = ctx.source.code(world)
+    return Rewrite([EditCall(call, drop=given, first=ctx.quoted(words.group, call), put=put)])
 
 
 @RANKS.on("name", "torch.multiprocessing.spawn")

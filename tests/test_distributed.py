@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from migrator import migrate_paths
+from migrator.config import Config
 from migrator.diagnostics import Outcome
 from tests.helpers import TARGETS, constructs, migrated, run
 
+UNSAFE = Config(unsafe=True)
 HEAD = """import os
 import torch
 import torch.distributed as dist
@@ -27,13 +29,13 @@ def main(rank, world_size, args):
 
 def line(source: str, target: str = "torchax") -> str:
     """What the last line of a program becomes, below HEAD and inside of its function."""
-    text = migrated(f"{HEAD}    {source}\n", target)
+    text = migrated(f"{HEAD}    {source}\n", target, unsafe=True)
     return text.splitlines()[-1].strip()
 
 
 def obstacle(source: str) -> str:
     """Why a program stays whole."""
-    result = run(HEAD + source)
+    result = run(HEAD + source, unsafe=True)
     assert not result.changed and not result.companions
     assert {d.code for d in constructs(result)} == {"DST001"}
     (message,) = {d.message for d in constructs(result)}
@@ -129,9 +131,26 @@ def test_what_can_not_be_followed_keeps_the_program_whole(source: str, reason: s
 )
 def test_without_a_sampler_nobody_knows_the_data_of_a_rank(start: str) -> None:
     source = f"import torch\n{start}\n"
-    result = run(source)
+    result = run(source, unsafe=True)
     assert not result.changed
     assert "without a DistributedSampler" in constructs(result)[0].message
+
+
+def test_a_program_stays_whole_unless_told_otherwise() -> None:
+    result = run(HEAD)
+    assert not result.changed and not result.companions
+    assert {d.code for d in constructs(result)} == {"DST001"}
+    assert "--unsafe makes one process of it" in constructs(result)[0].message
+
+
+@pytest.mark.parametrize(
+    "line", ["loss = loss.sum() / torch.cuda.device_count()", "model(x).sum().backward()"]
+)
+def test_what_copies_give_is_not_added_up(line: str) -> None:
+    source = f"import torch\nmodel = torch.nn.DataParallel(model)\n{line}\n"
+    result = run(source)
+    assert b"torch.nn.DataParallel(model)" in result.source
+    assert "line 3 computes with the number" in result.diagnostics[0].message
 
 
 @pytest.mark.parametrize("options", [{"target": "torch_xla"}, {"portable": True}])
@@ -153,6 +172,27 @@ def test_a_number_of_ranks_without_ranks_stays(target: str) -> None:
     assert migrated(source, target) == source
 
 
+def test_parameters_are_sharded_on_request() -> None:
+    text = migrated(HEAD, shard="fsdp", unsafe=True)
+    assert 'model = tpu_runtime.FullyShardedDataParallel(net.to("jax"))' in text
+    text = migrated("import torch\nmodel = torch.nn.DataParallel(model.cuda())\n", shard="fsdp")
+    assert 'model = tpu_runtime.FullyShardedDataParallel(model.to("jax"))' in text
+
+
+FSDP = f"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n{HEAD}"
+
+
+def test_fully_sharded_data_parallel() -> None:
+    wrapped = "    model = FSDP(net, auto_wrap_policy=policy, device_id=rank)\n"
+    text = migrated(FSDP + wrapped, unsafe=True)
+    assert text.endswith("    model = tpu_runtime.FullyShardedDataParallel(net)\n")
+    assert "torch.distributed.fsdp" not in text
+    precision = "    model = FSDP(net, mixed_precision=policy)\n"
+    result = run(FSDP + precision, unsafe=True)
+    assert not result.changed
+    assert "mixed_precision of FullyShardedDataParallel" in constructs(result)[0].message
+
+
 def test_data_parallel_needs_no_ranks() -> None:
     source = (
         "import torch\nfrom torch.nn import DataParallel\n"
@@ -170,7 +210,7 @@ def test_numbers_of_ranks_in_a_file_of_a_project(tmp_path: Path) -> None:
     last = "    dist.all_reduce(loss)\n    loss = loss.item() / dist.get_world_size()\n"
     write(tmp_path, train=f"{HEAD}{last}    n = args.size // dist.get_world_size()\n")
     for _ in range(2):
-        migrate_paths([tmp_path], target="torchax", write=True, allow_dirty=True)
+        migrate_paths([tmp_path], config=UNSAFE, write=True, allow_dirty=True)
         text = (tmp_path / "train.py").read_text()
         assert text.endswith(f"{last}    n = args.size // tpu_runtime.device_count()\n")
 
@@ -188,7 +228,7 @@ def test_a_program_moves_with_all_its_files_or_with_none(tmp_path: Path) -> None
     layers = "import torch\n\n\ndef move(x):\n    return x.cuda()\n"
     train = f"from parts import part, move\nimport layers\n{HEAD}"
     write(tmp_path, train=train, parts=parts, layers=layers)
-    report = migrate_paths([tmp_path], target="torchax")
+    report = migrate_paths([tmp_path], config=UNSAFE)
     # what knows nothing of ranks serves programs for one device, too
     assert [f.path.name for f in report.changed] == ["layers.py"]
     messages = {d.message for _, d in report.diagnostics(Outcome.REPORTED)}
@@ -197,5 +237,5 @@ def test_a_program_moves_with_all_its_files_or_with_none(tmp_path: Path) -> None
                for m in messages)  # fmt: skip
 
     write(tmp_path, parts=parts.replace("rank::n", "0:1"))
-    report = migrate_paths([tmp_path], target="torchax")
+    report = migrate_paths([tmp_path], config=UNSAFE)
     assert {f.path.name for f in report.changed} == {"train.py", "parts.py", "layers.py"}

@@ -39,6 +39,7 @@ class OneProcess:
     group: str  # the back end of torch.distributed
     copies: Word  # what torch.nn.DataParallel becomes
     ranks: Word  # what torch.nn.parallel.DistributedDataParallel becomes
+    sharded: Word  # what FullyShardedDataParallel becomes, and with --shard fsdp the other two
     sampler: Word  # what torch.utils.data.DistributedSampler becomes
 
 

@@ -13,6 +13,7 @@ TARGET = Target(
         group="jax",
         copies=Word(f"{RUNTIME}.DataParallel", (RUNTIME,)),
         ranks=Word(f"{RUNTIME}.DistributedDataParallel", (RUNTIME,)),
+        sharded=Word(f"{RUNTIME}.FullyShardedDataParallel", (RUNTIME,)),
         sampler=Word(f"{RUNTIME}.DistributedSampler", (RUNTIME,)),
     ),
     calls={

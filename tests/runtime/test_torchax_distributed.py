@@ -20,6 +20,7 @@ if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
 import torch
 
 from migrator import migrate_paths
+from migrator.config import Config
 from migrator.diagnostics import Outcome
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -52,7 +53,8 @@ def on_devices(count: int, script: Path, *arguments: object, **variables: str) -
 @pytest.fixture(scope="module")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("migrated")
-    report = migrate_paths([PROGRAMS], target="torchax", output=folder / "programs")
+    config = Config(unsafe=True)
+    report = migrate_paths([PROGRAMS], target="torchax", config=config, output=folder / "programs")
     assert not report.diagnostics(Outcome.REPORTED)
     return folder / "programs"
 
@@ -87,6 +89,26 @@ def test_ddp_ends_with_the_parameters_of_the_ranks(
     assert f"tpu_runtime: {count} devices (cpu)" in printed
     assert f"a batch of {4 * count} is 4 on each of {count} devices" in printed
     assert re.findall(r"step\(\).*: (\d+) calls?, (\d+) programs?$", printed, re.M)
+
+
+def test_fsdp_ends_with_the_parameters_of_the_ranks(tmp_path: Path) -> None:
+    """Each device has a part of the parameters, whose numbers are the same."""
+    there, here, folder = tmp_path / "gloo.pt", tmp_path / "mesh.pt", tmp_path / "migrated"
+    cases = ["sgd", "clip"]
+    config = Config(shard="fsdp", unsafe=True)
+    migrate_paths([PROGRAMS], target="torchax", config=config, output=folder)
+    script = folder / "ddp_training.py"
+    shows = "        print([str(p.jax().sharding.spec) for p in model.parameters()])\n"
+    text = script.read_text().replace("    if rank == 0:\n", f"    if rank == 0:\n{shows}", 1)
+    script.write_text(text)
+    execute(PROGRAMS / "ddp_training.py", *cases, "--world-size", 2, "--output", there)
+    printed = on_devices(2, script, *cases, "--output", here)
+    expected, found = torch.load(there), torch.load(here)
+    for case in cases:
+        assert difference(found[case], expected[case]) <= 1e-6, case
+    # of a weight of 16 x 12, its bias, one of 3 x 16, its bias
+    parts = "[\"P('data',)\", \"P('data',)\", "
+    assert f"{parts}\"P(None, 'data')\", 'P()']" in printed
 
 
 def test_batchnorm_uses_the_whole_batch(migrated: Path, tmp_path: Path) -> None:

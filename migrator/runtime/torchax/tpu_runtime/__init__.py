@@ -62,7 +62,12 @@ from .memory import (  # noqa: E402
     reset_max_memory_allocated,
     reset_peak_memory_stats,
 )
-from .parallel import DataParallel, DistributedDataParallel, DistributedSampler  # noqa: E402
+from .parallel import (  # noqa: E402
+    DataParallel,
+    DistributedDataParallel,
+    DistributedSampler,
+    FullyShardedDataParallel,
+)
 from .precision import set_matmul_precision  # noqa: E402
 from .seeds import (  # noqa: E402
     get_rng_state,
@@ -100,6 +105,7 @@ __all__ = [
     "DoubleTensor",
     "Event",
     "FloatTensor",
+    "FullyShardedDataParallel",
     "HalfTensor",
     "IntTensor",
     "LongTensor",

@@ -6,8 +6,9 @@ computed, but for rounding. The mesh is used from the first model on that is tol
 along the first dimension. XLA adds the sums over devices.
 """
 
+import functools
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -76,13 +77,35 @@ def note_batch(tensor: torch.Tensor) -> None:
         _say(f"a batch of {n} can not be split over {_mesh.size} devices: each computes all of it")
 
 
-def place(tensors: Iterable[Any]) -> None:
+def shard(array: Array) -> Array:
+    """A part of a parameter for each device, along its longest dimension that divides."""
+    if _mesh is None or _is_placed(array):
+        return array
+    dividing = [n for n in array.shape if n and n % _mesh.size == 0]
+    if not dividing:
+        return everywhere(array)
+    before: list[str | None] = [None] * array.shape.index(max(dividing))
+    return jax.device_put(array, NamedSharding(_mesh, PartitionSpec(*before, AXIS)))
+
+
+def place(tensors: Iterable[Any], how: Callable[[Array], Array] = everywhere) -> None:
     """Put tensors of a model onto the mesh."""
-    for tensor in tensors:
-        if is_device_tensor(tensor) and tensor.__dict__.get("_link") is None:
-            array = tensor.__dict__["_elem"]
+    for tensor in filter(is_device_tensor, tensors):
+        array = tensor._elem  # a parameter that was an alias is none from here on
+        whole = tensor.__dict__.get("_link") is None
+        if whole and isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer):
+            tensor.__dict__["_elem"] = how(array)
+
+
+def place_states(optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """An optimizer keeps of a parameter what has its shape where the parameter lies."""
+    for optimizer in optimizers:
+        for parameter, inner in optimizer.state.items():
+            array = parameter._elem if is_device_tensor(parameter) else None
             if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer):
-                tensor.__dict__["_elem"] = everywhere(array)
+                tensors = filter(is_device_tensor, inner.values())
+                alike = [tensor for tensor in tensors if tensor.shape == array.shape]
+                place(alike, functools.partial(jax.device_put, device=array.sharding))
 
 
 def shardings(given: Any) -> list[Any]:
@@ -99,6 +122,16 @@ def as_before(given: Any, known: list[Any]) -> Any:
         for array, sharding in zip(leaves, known, strict=True)
     ]  # fmt: skip
     return jax.tree.unflatten(tree, moved)
+
+
+def gather(array: Array, sharding: Any) -> Array:
+    """In a trace: the whole of a parameter of which each device has a part.
+
+    Else XLA may gather the batch instead, and split the model.
+    """
+    if _mesh is None or not any(sharding.spec):
+        return array
+    return jax.lax.with_sharding_constraint(array, NamedSharding(_mesh, PartitionSpec()))
 
 
 def stay(array: Array, sharding: Any) -> Array:

@@ -7,18 +7,17 @@ configuration keeps its meaning: a batch size is that of one rank.
 
 import contextlib
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import Any
 
 import torch
+from jax._src.core import trace_state_clean
 from torch.utils.data import BatchSampler, Dataset
 from torch.utils.data import distributed as stock
 from torchax.tensor import Environment
 
 from . import mesh
 from .calls import is_device_tensor, patch
-from .device import CORES, device_count
-from .programs import is_inside
+from .device import check_ranks, device_count
 
 
 class DataParallel(torch.nn.DataParallel):
@@ -50,6 +49,8 @@ class DistributedDataParallel(torch.nn.Module):
     (buckets, unused parameters, when to average) does not matter.
     """
 
+    _how = staticmethod(mesh.everywhere)
+
     def __init__(self, module: torch.nn.Module, **options: object) -> None:
         super().__init__()
         mesh.start()
@@ -59,7 +60,7 @@ class DistributedDataParallel(torch.nn.Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results for the whole batch."""
-        _place(self.module, (*inputs, *kwargs.values()))
+        _place(self.module, (*inputs, *kwargs.values()), self._how)
         return self.module(*inputs, **kwargs)
 
     @contextlib.contextmanager
@@ -73,18 +74,33 @@ class DistributedDataParallel(torch.nn.Module):
         yield
 
 
-def _place(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
-    """Operator by operator too, parameters are on all devices, and the batch is split."""
+class FullyShardedDataParallel(DistributedDataParallel):
+    """`torch.distributed.fsdp.FullyShardedDataParallel`: each device has a part of each parameter.
+
+    So of gradients and of what the optimizer keeps. XLA gathers a parameter where it is used;
+    which modules are gathered together (the wrapping policy) is its own decision.
+    """
+
+    _how = staticmethod(mesh.shard)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """That of all parts together, returned as a tensor."""
+        return torch.nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
+
+
+def _place(
+    module: torch.nn.Module, inputs: tuple[Any, ...], how: Callable[[Any], Any] = mesh.everywhere
+) -> None:
+    """Put parameters onto the mesh, and split the batch; a program places its inputs itself."""
     tensors = [x for x in inputs if is_device_tensor(x)]
     for tensor in tensors[:1]:
         mesh.note_batch(tensor)
-    if mesh.in_use() is None or is_inside():  # a program's inputs are placed by itself
+    if mesh.in_use() is None or not trace_state_clean():
         return
     with torch._C.DisableTorchFunction():
-        mesh.place(chain(module.parameters(), module.buffers()))
-        for tensor in tensors:
-            if tensor.__dict__.get("_link") is None:
-                tensor.__dict__["_elem"] = mesh.split(tensor.__dict__["_elem"])
+        mesh.place(module.parameters(), how)
+        mesh.place(module.buffers())
+        mesh.place(tensors, mesh.split)
 
 
 class DistributedSampler(stock.DistributedSampler[Any]):
@@ -100,13 +116,8 @@ class DistributedSampler(stock.DistributedSampler[Any]):
         self, dataset: Dataset[Any], num_replicas: int | None = None, rank: int | None = None,
         shuffle: bool = True, seed: int = 0, drop_last: bool = False,
     ) -> None:  # fmt: skip
-        count = device_count()
-        if num_replicas not in (None, count):
-            raise ValueError(
-                f"the program is set up for {num_replicas} ranks, and uses {count} devices: tell "
-                f"it that it has {count}, or set {CORES}=1 for a program with one"
-            )
-        super().__init__(dataset, count, 0, shuffle, seed, drop_last)
+        check_ranks(num_replicas)
+        super().__init__(dataset, device_count(), 0, shuffle, seed, drop_last)
         # One rank has them all.
         self.num_samples, self.num_replicas = self.total_size, 1
 

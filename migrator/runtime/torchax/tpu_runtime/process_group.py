@@ -9,15 +9,19 @@ So each collective leaves a tensor as it is, on the device and on the CPU.
 import os
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qs, urlparse
 
 import torch
 import torch.distributed as dist
 from torchax.tensor import Environment
 
 from .calls import patch
-from .device import DEVICE_TYPE
+from .device import DEVICE_TYPE, check_ranks
 
 Tensors = list[torch.Tensor]
+
+# The program may set the variable itself later.
+_STARTED = int(os.environ.get("WORLD_SIZE") or 1)
 
 
 class WorldOfOne(dist.ProcessGroup):
@@ -40,20 +44,33 @@ class WorldOfOne(dist.ProcessGroup):
     def allreduce(self, tensors: Tensors, opts: object = None) -> Any:
         return _done(tensors)
 
-    reduce = broadcast = allreduce_coalesced = allreduce
+    allreduce_coalesced = allreduce
+
+    def reduce(self, tensors: Tensors, opts: Any = None) -> Any:
+        _check_root(opts)
+        return _done(tensors)
+
+    broadcast = reduce
 
     def barrier(self, opts: object = None) -> Any:
         return _done([])
 
     def allgather(self, results: list[Tensors], tensors: Tensors, opts: object = None) -> Any:
         for gathered, tensor in zip(results, tensors, strict=True):
+            if len(gathered) != 1:
+                raise ValueError(
+                    f"a list for {len(gathered)} ranks: here one process has what all ranks have, "
+                    "so the list holds one tensor"
+                )
             gathered[0].copy_(tensor)
         return _done(results)
 
-    def gather(self, results: list[Tensors], tensors: Tensors, opts: object = None) -> Any:
+    def gather(self, results: list[Tensors], tensors: Tensors, opts: Any = None) -> Any:
+        _check_root(opts)
         return self.allgather(results, tensors)
 
-    def scatter(self, results: Tensors, tensors: list[Tensors], opts: object = None) -> Any:
+    def scatter(self, results: Tensors, tensors: list[Tensors], opts: Any = None) -> Any:
+        _check_root(opts)
         for result, (tensor,) in zip(results, tensors, strict=True):
             result.copy_(tensor)
         return _done(results)
@@ -68,6 +85,12 @@ class WorldOfOne(dist.ProcessGroup):
     _reduce_scatter_base = alltoall_base = _allgather_base
 
 
+def _check_root(opts: Any) -> None:
+    root = getattr(opts, "rootRank", 0)
+    if root:
+        raise ValueError(f"there is no rank {root}: one process has what all ranks have")
+
+
 def _done(result: Any) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(result)
@@ -79,12 +102,18 @@ def _create(store: object, rank: int, size: int, timeout: object) -> WorldOfOne:
 
 
 def _rendezvous(url: str, timeout: object = None, **options: object) -> Iterator[Any]:
-    """Nobody to meet. Raises RuntimeError where a launcher has started several processes."""
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+    """Nobody to meet.
+
+    Raises RuntimeError where a launcher has started several processes, and ValueError for another
+    ``world_size`` than the number of devices: the program is set up for other sizes then.
+    """
+    if _STARTED > 1:
         raise RuntimeError(
-            f"{os.environ['WORLD_SIZE']} processes were started: start the program once, without "
-            "torchrun; one process drives all devices"
+            f"{_STARTED} processes were started: start the program once, without torchrun; one "
+            "process drives all devices"
         )
+    for size in parse_qs(urlparse(url).query).get("world_size", ()):
+        check_ranks(int(size))
     yield dist.HashStore(), 0, 1
 
 

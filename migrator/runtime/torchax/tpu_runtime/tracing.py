@@ -220,7 +220,9 @@ class Trace:
     def _given(self) -> tuple[Any, ...]:
         state, n = self.state, self.n_written
         with natively():
-            mesh.place(state)
+            if mesh.in_use() is not None:
+                mesh.place_states(self.trainers.optimizers.values())
+                mesh.place(state)
             written = [tensor.__dict__["_elem"] for tensor in state[:n]]
             learning = [self._of(self.leaves[i]) for i in self.with_gradient]
             return given_arrays(
@@ -280,7 +282,8 @@ class Trace:
     ) -> Any:
         env = self.env
         with self._restored():
-            for tensor, array in zip(self.state, [*written, *read], strict=True):
+            state = self._whole([*written, *read])
+            for tensor, array in zip(self.state, state, strict=True):
                 tensor.__dict__["_elem"] = array
             wrappers = self._wrap(arrays)
             for number, array in zip(self.with_gradient, gradients, strict=True):
@@ -311,7 +314,16 @@ class Trace:
                 raise NotCompilable("it changes the learning rate; do that outside")
             with natively():
                 self.counted = [i for i, v in enumerate(versions) if self.state[i]._version != v]
-                return *self._outputs([*written, *read], gradients, arrays, wrappers), of_inputs
+                return *self._outputs(state, gradients, arrays, wrappers), of_inputs
+
+    def _whole(self, state: list[Array]) -> list[Array]:
+        """The arrays of the state; those of a model's parameters as a whole."""
+        if mesh.in_use() is None or not self.trainers.modules:
+            return state
+        return [
+            mesh.gather(array, place) if isinstance(tensor, torch.nn.Parameter) else array
+            for tensor, array, place in zip(self.state, state, self.shardings, strict=False)
+        ]
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
