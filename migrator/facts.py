@@ -18,6 +18,7 @@ from migrator import inventory
 from migrator.flow import Flow, Kind
 from migrator.formats.python import decode
 from migrator.names import Binding, Names, dotted
+from migrator.rank_uses import is_named, parameter_name
 from migrator.ranks import Ranks
 from migrator.targets import RUNTIME
 
@@ -29,7 +30,10 @@ _MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)[\"']")
 _DISTRIBUTES = re.compile(
     rb"init_process_group|spawn|DistributedDataParallel|init_rpc|init_device_mesh|Process"
 )
-_RANKS = re.compile(rb"distributed|Distributed|spawn|RANK|WORLD_SIZE|rank\b|gpu\b")
+_RANKS = re.compile(
+    rb"distributed|Distributed|spawn|RANK|WORLD_SIZE|rank\b|gpus?\b|world_size|n_?procs|batch_?size"
+    rb"|\bbsz?\b|reduction|Process\b|horovod|Sampler\b"
+)
 _MAIN_GUARD = re.compile(rb"^if\s*\(?\s*(?:__name__|[\"']__main__[\"'])\s*==", re.M)
 # Top-level calls that library modules make too: they do not make a module a script.
 _HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", "plt", "np",
@@ -245,6 +249,19 @@ class ProjectFacts:
         speaking = filter(self.cache.speaks_of_ranks, dict.fromkeys(files))
         facts = {path: self.cache.facts(path) for path in speaking}
         return {path: found.ranks for path, found in facts.items() if found is not None}
+
+    def obstacle(self, path: Path, ranks: Ranks) -> tuple[int, str] | None:
+        """What is in the way in one file of a program, what it gives to other files included."""
+        found = [ranks.obstacle] if ranks.obstacle is not None else []
+        there = ProjectFacts(path, self.root, self.reader, self.cache)
+        for passed in ranks.uses.passed:
+            definition = there.definition(passed.function)
+            name = parameter_name(definition[2], passed.place) if definition is not None else ""
+            if not is_named(ranks, name, passed.kind):
+                short = passed.function.rpartition(".")[2]
+                reason = f"the {passed.kind} goes to {short}(), where it is not followed"
+                found.append((passed.line, reason))
+        return min(found, default=None)
 
     def _importers(self) -> Iterator[Path]:
         """Files beside this one or above it that import it."""

@@ -166,9 +166,13 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
 
 def _undone(names: Names, flow: Flow) -> set[ast.AST]:
     """Numbers of ranks that a target with one process for all has to see as 1."""
-    if not any("distributed" in ast.dump(statement) for statement in names.imports):
+    ranks = Ranks(names, flow)
+    if not ranks.reductions() and not ranks.gathers() and "len" not in names.by_id:
         return set()
-    return {n for n in Ranks(names, flow).undone if isinstance(n, ast.Name | ast.Attribute)}
+    direct = "torch.distributed.get_world_size"  # which stays
+    return {
+        n for n in ranks.undone if not isinstance(n, ast.Call) or names.qualified(n.func) != direct
+    }
 
 
 def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Construct | None:

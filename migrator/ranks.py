@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from migrator.flow import RANK_NAME, Flow, Kind
+from migrator.flow import RANK_NAME, Flow
 from migrator.names import Names, argument, dotted
+from migrator.rank_uses import Uses
 
 GROUP = "torch.distributed."
 WRAPPER = "torch.nn.parallel.DistributedDataParallel"
@@ -51,14 +52,6 @@ _WORLD_NAME = re.compile(
     r"|(?:num_|n_?)?gpus?_per_(?:node|machine)|n_?gpus?)$"
 )
 _RANK_NAME = re.compile(rf"(?:^|_)rank$|{RANK_NAME.pattern}")
-_CONFIGURED = frozenset({
-    "batch", "batches", "batchsize", "bs", "workers", "worker", "size", "num", "n", "steps",
-    "epochs", "iters", "samples", "accumulation", "freq", "images", "imgs", "tokens", "lr", "kimg",
-})  # fmt: skip
-_COMPUTED = frozenset({
-    "loss", "losses", "acc", "accuracy", "metric", "metrics", "grad", "grads", "correct", "top1",
-    "top5", "sum", "mean", "avg", "tensor", "output", "total", "running", "error", "score",
-})  # fmt: skip
 
 
 class Ranks:
@@ -72,70 +65,64 @@ class Ranks:
     @cached_property
     def start(self) -> ast.expr | None:
         """Where the file starts processes or replicas."""
-        for node in self.names.order:
-            if isinstance(node, ast.Attribute | ast.Name) and self.names.call_of(node):
-                if self.names.qualified(node) in STARTS:
-                    return node
+        for node in self._references():
+            if self.names.call_of(node) and self.names.qualified(node) in STARTS:
+                return node
         return None
 
-    def is_world(self, node: ast.expr, depth: int = 0) -> bool:
+    def is_world(self, node: ast.AST, depth: int = 0) -> bool:
         """Whether an expression is the number of ranks or devices."""
         match node:
             case ast.Call(func=ast.Name(id="int" | "float"), args=[inner]):
                 return self.is_world(inner, depth)
-            case ast.Call():
-                name = self.names.qualified(node.func) or ""
-                return name.endswith((".get_world_size", ".device_count")) or (
-                    environment(self.names, node) in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
-                )
-            case ast.Subscript():
-                return environment(self.names, node) in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
-            case ast.Name():
-                if _WORLD_NAME.search(node.id):
-                    return True
-                values = [b.value for b in self.names.lookup(node) if b.kind == "assign"]
-                return depth < 3 and any(v and self.is_world(v, depth + 1) for v in values)
-            case ast.Attribute():
-                return _WORLD_NAME.search(node.attr) is not None
-        return False
+            case ast.Call() | ast.Subscript():
+                read = environment(self.names, node) in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
+                return read or (isinstance(node, ast.Call) and self._gives(node, "number of ranks"))
+        return self._is_called(node, "number of ranks") or self._holds(node, self.is_world, depth)
 
-    def _is_rank(self, node: ast.AST) -> bool:
+    def is_rank(self, node: ast.AST, depth: int = 0) -> bool:
+        """Whether an expression is the number of a rank, or of its device."""
         match node:
-            case ast.Call():
-                return self.names.qualified(node.func) == f"{GROUP}get_rank"
-            case ast.Name(ctx=ast.Load()):
-                return _RANK_NAME.search(node.id) is not None
-            case ast.Attribute(ctx=ast.Load()):
-                return _RANK_NAME.search(node.attr) is not None
-        return False
+            case ast.Call(func=ast.Name(id="int"), args=[inner]):
+                return self.is_rank(inner, depth)
+            case ast.Call() | ast.Subscript():
+                read = environment(self.names, node)
+                return (read or "").endswith("RANK") or (
+                    isinstance(node, ast.Call) and self._gives(node, "rank")
+                )
+        return self._is_called(node, "rank") or self._holds(node, self.is_rank, depth)
 
-    def _calls(self, *functions: str) -> Iterator[ast.Call]:
-        for node in self.names.order:
-            if isinstance(node, ast.Call):
-                name = self.names.qualified(node.func) or ""
-                if name.startswith(GROUP) and name.removeprefix(GROUP) in functions:
-                    yield node
+    def names_kind(self, name: str, kind: str) -> bool:
+        """Whether a name speaks of ranks, or of their number."""
+        if kind == "rank":
+            return _RANK_NAME.search(name) is not None or name.endswith("get_rank")
+        return kind == "number of ranks" and (
+            _WORLD_NAME.search(name) is not None or name.endswith(("get_world_size", "world_size"))
+        )
 
-    @cached_property
-    def _exchanged(self) -> dict[ast.AST | None, set[str]]:
-        """Names of what a function reduces over the ranks, by function."""
-        found: dict[ast.AST | None, set[str]] = {}
-        for call in self._calls(*_REDUCTIONS):
-            tensor = argument(call, 0, "tensor")
-            if tensor is not None:
-                names = found.setdefault(self.names.function(call), set())
-                names.update(n.id for n in ast.walk(tensor) if isinstance(n, ast.Name))
-        return found
+    def is_asked_for(self, node: ast.Compare) -> bool:
+        """`"RANK" in os.environ`"""
+        return environment(self.names, node) is not None and isinstance(node.ops[0], ast.In)
 
-    def _is_reduced(self, node: ast.expr) -> bool:
-        """Whether an expression is something that was summed over the ranks."""
-        names = self._exchanged.get(self.names.function(node), set())
-        for part in ast.walk(node):
-            if isinstance(part, ast.Name) and part.id in names and part.id != "self":
-                return True
-            if isinstance(part, ast.Call) and self.flow.called_definition(part) in self._exchanged:
-                return True
-        return False
+    def _is_called(self, node: ast.AST, kind: str) -> bool:
+        name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+        return isinstance(node, ast.Name | ast.Attribute) and self.names_kind(name, kind)
+
+    def _gives(self, call: ast.Call, kind: str) -> bool:
+        """Whether a function's name says that it returns this."""
+        name = self.names.qualified(call.func) or dotted(call.func) or ""
+        last = name.rpartition(".")[2]
+        if kind == "rank":
+            return last in ("get_rank", "get_local_rank", "local_rank", "rank")
+        return last in ("get_world_size", "world_size", "device_count")
+
+    def _holds(self, node: ast.AST, asked: Callable[[ast.AST, int], bool], depth: int) -> bool:
+        """Whether a name is assigned such a value."""
+        if not isinstance(node, ast.Name) or depth > 2 or self.names.qualified(node):
+            return False
+        values = [b.value for b in self.names.lookup(node) if b.kind == "assign"]
+        choices = [v.body if isinstance(v, ast.IfExp) else v for v in values]
+        return any(value is not None and asked(value, depth + 1) for value in choices)
 
     @cached_property
     def samples(self) -> bool:
@@ -153,49 +140,79 @@ class Ranks:
     def _references(self) -> Iterator[ast.expr]:
         return (n for n in self.names.order if isinstance(n, ast.Attribute | ast.Name))
 
-    # ---- numbers that are 1 -----------------------------------------------------------------
+    # ---- what is exchanged ----------------------------------------------------------------
+
+    def _calls(self, *functions: str) -> list[ast.Call]:
+        return [
+            call
+            for node in self._references()
+            if (self.names.qualified(node) or "").removeprefix(GROUP) in functions
+            and (call := self.names.call_of(node)) is not None
+        ]
+
+    def reductions(self) -> list[ast.Call]:
+        return self._calls(*_REDUCTIONS)
+
+    def gathers(self) -> list[ast.Call]:
+        return self._calls(*_GATHERS)
+
+    @cached_property
+    def _exchanged(self) -> dict[ast.AST | None, set[str]]:
+        """Names of what a function reduces over the ranks, by function."""
+        found: dict[ast.AST | None, set[str]] = {}
+        for call in self.reductions():
+            tensor = argument(call, 0, "tensor")
+            while isinstance(tensor, ast.Attribute) and tensor.attr in ("data", "grad"):
+                tensor = tensor.value
+            if isinstance(tensor, ast.Subscript):
+                tensor = tensor.value
+            name = dotted(tensor) if tensor is not None else None
+            names = found.setdefault(self.names.function(call), set())
+            names.update({name} if name else ())
+        return found
+
+    def is_reduced(self, node: ast.expr) -> bool:
+        """Whether an expression is something that was summed over the ranks."""
+        names = self._exchanged.get(self.names.function(node), set())
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name | ast.Attribute) and dotted(part) in names:
+                return True
+            if isinstance(part, ast.Call) and self.flow.called_definition(part) in self._exchanged:
+                return True
+        return False
 
     @cached_property
     def undone(self) -> set[ast.AST]:
         """Numbers of ranks that undo a sum over them, or count what each of them brings."""
         found: set[ast.AST] = set()
-        for dividend, divisor in self._divisions():
-            if self._is_reduced(dividend):
-                found.add(divisor)
-        gathering = {self.names.function(call) for call in self._calls(*_GATHERS)}
-        for node in self.names.order:
-            gathers = bool(gathering) and self.names.function(node) in gathering
-            match node:
-                case ast.Call(func=ast.Name(id="range"), args=[only]) if gathers:
-                    if self.is_world(only):
-                        found.add(only)
-                case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                    for one, other in ((left, right), (right, left)):
-                        counts = _is_length_of_sampler(one) or (
-                            gathers and isinstance(one, ast.List)
-                        )
-                        if counts and self.is_world(other):
-                            found.add(other)
-        return found
-
-    def _divisions(self) -> Iterator[tuple[ast.expr, ast.expr]]:
-        """What is divided by a number of ranks, and that number."""
+        gathering = {self.names.function(call) for call in self.gathers()}
         for node in self.names.order:
             match node:
                 case ast.BinOp(left=left, op=ast.Div() | ast.FloorDiv(), right=right):
-                    pair = left, right
+                    self._undo(left, right, found)
                 case ast.AugAssign(target=left, op=ast.Div() | ast.FloorDiv(), value=right):
-                    pair = left, right
+                    self._undo(left, right, found)
                 case ast.Call(func=ast.Attribute(attr="div_" | "div", value=left), args=[right]):
-                    torch_div = self.names.qualified(node.func) == "torch.div"
-                    pair = (node.args[0] if torch_div else left), right
-                case _:
-                    continue
-            divisor = pair[1]
-            while isinstance(divisor, ast.Call) and dotted(divisor.func) in ("int", "float"):
-                divisor = divisor.args[0]
-            if self.is_world(divisor):
-                yield pair[0], divisor
+                    self._undo(left, right, found)
+                case ast.Call(func=func, args=[left, right]):
+                    if self.names.qualified(func) in ("torch.div", "torch.true_divide"):
+                        self._undo(left, right, found)
+                case ast.Call(func=ast.Name(id="range"), args=[only]):
+                    if self.is_world(only) and self.names.function(node) in gathering:
+                        found.add(only)
+                case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                    for one, other in ((left, right), (right, left)):
+                        listed = isinstance(one, ast.List)
+                        counts = listed and self.names.function(node) in gathering
+                        if (counts or _is_length_of_sampler(one)) and self.is_world(other):
+                            found.add(other)
+        return found
+
+    def _undo(self, value: ast.expr, divisor: ast.expr, found: set[ast.AST]) -> None:
+        while isinstance(divisor, ast.Call) and dotted(divisor.func) in ("int", "float"):
+            divisor = divisor.args[0]
+        if self.is_world(divisor) and self.is_reduced(value):
+            found.add(divisor)
 
     @cached_property
     def counts_copies(self) -> int | None:
@@ -215,34 +232,17 @@ class Ranks:
     # ---- what is in the way -----------------------------------------------------------------
 
     @cached_property
+    def uses(self) -> Uses:
+        return Uses(self)
+
+    @cached_property
     def obstacle(self) -> tuple[int, str] | None:
         """The line and the reason why one process can not do what the ranks do."""
-        return next(self._obstacles(), None)
-
-    def _obstacles(self) -> Iterator[tuple[int, str]]:
-        for node in self.names.order:
-            if isinstance(node, ast.Attribute | ast.Name):
-                yield from self._unknown_function(node)
-            if self._is_rank(node):
-                assert isinstance(node, ast.expr)
-                reason = self._chooses_data(node)
-                if reason:
-                    yield node.lineno, reason
-            if isinstance(node, ast.ClassDef) and any(
-                (self.names.qualified(base) or "").endswith("DistributedSampler")
-                for base in node.bases
-            ):
-                yield node.lineno, f"{node.name} divides the samples among ranks in its own way"
-        for dividend, divisor in self._divisions():
-            if divisor not in self.undone and not self._is_configured(dividend):
-                text = ast.unparse(dividend)
-                reason = f"whether {text} is a sum over the ranks that it divides by is not clear"
-                yield divisor.lineno, reason
+        unknown = [found for node in self._references() for found in self._unknown_function(node)]
+        return min([*unknown, *self.uses.obstacles], default=None)
 
     def _unknown_function(self, node: ast.expr) -> Iterator[tuple[int, str]]:
         name = self.names.qualified(node) or ""
-        if name in ("torch.multiprocessing.Process", "torch.distributed.rpc"):
-            yield node.lineno, f"{name} starts processes with work of their own"
         if not name.startswith(GROUP) or isinstance(self.names.parents.get(node), ast.Attribute):
             return
         if name in SHARDED:
@@ -253,65 +253,6 @@ class Ranks:
         elif name.removeprefix(GROUP).split(".")[0] not in _UNDERSTOOD:
             if not name.startswith(_HARMLESS):
                 yield node.lineno, f"{name} is not understood"
-
-    def _chooses_data(self, node: ast.expr) -> str:
-        """Why a rank's number is more than a device, a name or a question, if it is."""
-        child: ast.AST = node
-        for parent in self.names.ancestors(node):
-            match parent:
-                case ast.Slice() | ast.Subscript() if child is not getattr(parent, "value", None):
-                    return "each rank chooses its own part of something by its number"
-                case ast.Call(func=ast.Name(id="range" | "islice")):
-                    return "each rank counts from its own number"
-                case ast.BinOp(left=ast.Constant(value=str()), op=ast.Mod()):
-                    return ""  # a part of a text
-                case ast.BinOp(left=left, right=right):
-                    other = right if left is child else left
-                    text = ast.unparse(parent)
-                    if not self._is_of_ranks(other) and not self._is_harmless(node):
-                        if not isinstance(parent.op, ast.Mod) or left is child:
-                            return f"{text} is another number in each rank"
-                case ast.BoolOp() | ast.UnaryOp() | ast.IfExp() | ast.keyword():
-                    pass
-                case _:
-                    return ""
-            child = parent
-        return ""
-
-    def _is_harmless(self, node: ast.expr) -> bool:
-        """Whether a statement is about seeds, which may differ, or makes another rank."""
-        statement = self.names.statement(node)
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)]) if (
-                _RANK_NAME.search(name)
-            ):
-                return True
-        if not isinstance(statement, ast.Assign | ast.Expr | ast.AugAssign | ast.Return):
-            return False
-        return "seed" in ast.unparse(statement)
-
-    def _is_of_ranks(self, node: ast.expr) -> bool:
-        """Whether ranks, their number and constants are all that there is in an expression."""
-        if isinstance(node, ast.BinOp):
-            return self._is_of_ranks(node.left) and self._is_of_ranks(node.right)
-        constant = isinstance(node, ast.Constant | ast.JoinedStr)
-        return constant or self.is_world(node) or self._is_rank(node)
-
-    def _is_configured(self, node: ast.expr) -> bool:
-        """Whether a number comes from the program's configuration, not from a computation."""
-        if isinstance(node, ast.Constant):
-            return True
-        if self.flow.kind(node) & Kind.TENSOR:
-            return False
-        words: set[str] = set()
-        for part in ast.walk(node):
-            if isinstance(part, ast.Name | ast.Attribute):
-                name = part.id if isinstance(part, ast.Name) else part.attr
-                words.update(name.lower().split("_"))
-        if words & _COMPUTED:
-            return False
-        counted = isinstance(node, ast.Call) and self.names.qualified(node.func) == "len"
-        return counted or self.flow.kind(node) == Kind.INT or bool(words & _CONFIGURED)
 
 
 def environment(names: Names, node: ast.AST) -> str | None:

@@ -180,6 +180,23 @@ class Context:
         return {"": own, **others} if program else {}
 
     @cached_property
+    def rank_obstacle(self) -> tuple[str, int, str] | None:
+        """File ("" for this one), line and reason why its ranks can not be one process."""
+        if self.project is None:
+            own = Ranks(self.names, self.flow)
+            found = own.obstacle
+            for passed in own.uses.passed:
+                short = passed.function.rpartition(".")[2]
+                reason = f"the {passed.kind} goes to {short}(), where it is not followed"
+                found = min(found or (passed.line, reason), (passed.line, reason))
+            return ("", *found) if found is not None else None
+        for path, ranks in self.project.distributed_program().items():
+            found = self.project.obstacle(path, ranks)
+            if found is not None:
+                return (path.name if path != self.project.path else "", *found)
+        return None
+
+    @cached_property
     def is_entry(self) -> bool:
         """True for a program that is started, not imported."""
         if self.options.entry is not None:

@@ -99,11 +99,10 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
     if ctx.target.one_process is None:
         how = " with --portable" if ctx.target.portable else ""
         return Report(f"{part}, which is not rewritten yet{how}, so the whole file stays")
-    for name, ranks in ctx.ranks.items():
-        if ranks.obstacle is not None:
-            line, reason = ranks.obstacle
-            where = f"line {line}" if not name else f"{name}, line {line}"
-            return Report(f"{part}; it stays as it is, because {reason} ({where})")
+    if ctx.rank_obstacle is not None:
+        name, line, reason = ctx.rank_obstacle
+        where = f"line {line}" if not name else f"{name}, line {line}"
+        return Report(f"{part}; it stays as it is, because {reason} ({where})")
     if not any(ranks.samples for ranks in ctx.ranks.values()):
         return Report(
             f"{part}; it stays as it is, because without a DistributedSampler each rank chooses "
@@ -142,6 +141,8 @@ def copies(ctx: Context, found: Construct) -> Decision | None:
     words = ctx.target.one_process
     if words is None:
         return None
+    if isinstance(ctx.parent(found.node), ast.ClassDef):
+        return Report("a class of its own splits batches and joins results in its own way")
     line = Ranks(ctx.names, ctx.flow).counts_copies
     if line is not None and not ctx.options.unsafe:
         return Report(

@@ -46,8 +46,8 @@ def obstacle(source: str) -> str:
     ("before", "after"),
     [
         # configuration: the number of devices
-        ("size = args.batch_size // dist.get_world_size()",
-         "size = args.batch_size // tpu_runtime.device_count()"),
+        ("batch_size = args.batch_size // dist.get_world_size()",
+         "batch_size = args.batch_size // tpu_runtime.device_count()"),
         ("lr = args.lr * dist.get_world_size()", "lr = args.lr * tpu_runtime.device_count()"),
         ("steps = len(data) // (args.batch_size * world_size)", None),
         ("workers = int((args.workers + world_size - 1) / world_size)", None),
@@ -102,23 +102,80 @@ def test_one_process_takes_the_place_of_the_ranks(before: str, after: str | None
     assert line(before) == (after or before)
 
 
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("    mine = data[rank::world_size]\n", "each rank chooses its own part"),
-        ("    for i in range(rank, n, world_size): f(i)\n", "each rank counts from its own number"),
-        ("    grads = [x.grad for x in shards[rank].parameters()]\n", "each rank chooses its own"),
-        ("    start = rank * len(data)\n", "rank * len(data) is another number in each rank"),
-        ("    loss = loss / world_size\n", "whether loss is a sum over the ranks"),
-        ("    dist.send(x, 1)\n", "torch.distributed.send is not understood"),
-        ("    part = dist.new_group([0])\n", "torch.distributed.new_group is not understood"),
-        ("class Mine(DistributedSampler):\n    pass\n", "Mine divides the samples"),
-        ("p = mp.Process(target=main)\n", "starts processes with work of their own"),
-    ],
-)
+OBSTACLES = {
+    # a part of the data by a number
+    "mine = data[rank::world_size]": "rank is used in a way",
+    "me = dist.get_rank(); mine = files[me::4]": "me is used in a way",
+    "mine = files[int(os.environ['RANK'])::4]": "is used in a way",
+    "for i in range(rank, n, world_size): f(i)": "rank goes to range()",
+    "mine = np.arange(rank, n, world_size)": "rank goes to np.arange()",
+    "start = rank * len(data)": "start is computed from the rank",
+    "if i % world_size != rank: skip()": "compares with the rank",
+    "part = data.shard(4, index=rank)": "rank goes to data.shard()",
+    "part = np.load(f'shard_{rank}.npy')": "a part of a text that is used",
+    "grads = [x.grad for x in shards[rank].parameters()]": "rank is used in a way",
+    "self.r = dist.get_rank()": "r is the rank",
+    "seeds = data[rank * 10:]": "is used in a way",
+    # a number of ranks in what is computed
+    "loss = loss / world_size": "computes with the number of ranks",
+    "loss *= dist.get_world_size()": "loss is computed from the number of ranks",
+    "p.grad.mul_(1.0 / world_size)": "goes to p.grad.mul_()",
+    "x.mul_(dist.get_world_size() ** -1)": "goes to x.mul_()",
+    "scale = 1 / world_size": "scale is computed from the number of ranks",
+    "dist.all_reduce(x); x = x / (len(y) * world_size)": "whether len(y) * world_size",
+    "dist.all_reduce(x); x = x / max(1, world_size)": "whether max(1, world_size)",
+    "dist.all_reduce(x); x /= n": "whether n is a number of ranks",
+    "num = t.item(); num = num / world_size": "num / world_size computes",
+    "c = right / (len(dataset) / world_size)": "computes with the number of ranks",
+    "seen = x.size(0) * world_size": "computes with the number of ranks",
+    "all_there = done.item() == world_size": "compares with the number of ranks",
+    "hook = partial(scale, dist.get_world_size())": "goes to partial()",
+    "how_many = dist.get_world_size": "get_world_size is passed on",
+    "cfg['world'] = dist.get_world_size()": "is put into cfg['world']",
+    "x = torch.zeros(world_size, 3)": "world_size goes to torch.zeros()",
+    # gathering into what the analysis has not seen made
+    "out = list(buffer.unbind(0)); dist.all_gather(out, x)": "as long as there are ranks",
+    # a batch size that is more than one of a loader
+    "part = args.batch_size / 4": "part is computed from the batch size",
+    "x = images[:args.batch_size]": "is used in a way",
+    "noise = torch.randn(args.batch_size, 8)": "args.batch_size goes to torch.randn()",
+    "x = x.view(args.batch_size, -1)": "args.batch_size goes to x.view()",
+    "seen += args.batch_size": "seen is computed from the batch size",
+    "acc = right / args.batch_size": "computes with the batch size",
+    "steps = len(sampler) // args.batch_size": "computes with the batch size",
+    # losses and samplers
+    "loss = F.mse_loss(x, y, reduction='sum')": "a loss is a sum",
+    "loss.sum().backward()": "a loss is a sum",
+    "loss = criterion(x); dist.all_reduce(loss); loss.backward()": "goes on with gradients",
+    "loader = DataLoader(data, 4, shuffle=True)": "a loader without a sampler",
+    "loader = DataLoader(data, batch_sampler=mine)": "a sampler of batches",
+    "loader = DataLoader(data, sampler=Twice(DistributedSampler(data)))": "than a loader",
+    "order = list(sampler)": "than a loader",
+    # other ways to start and to exchange
+    "dist.send(x, 1)": "torch.distributed.send is not understood",
+    "part = dist.new_group([0])": "torch.distributed.new_group is not understood",
+    "model.register_comm_hook(None, hook)": "register_comm_hook changes",
+    "mp.start_processes(main, nprocs=2)": "starts processes with work of their own",
+    "p = mp.Process(target=main)": "starts processes with work of their own",
+    "ctx = mp.spawn(main, nprocs=2, join=False)": "goes on beside its processes",
+    "found = {k: os.environ[k] for k in ('RANK', 'WORLD_SIZE')}": "RANK is asked for",
+    "rank = int(os.environ['SLURM_PROCID'])": "SLURM_PROCID is what another launcher sets",
+}
+
+
+@pytest.mark.parametrize(("source", "reason"), OBSTACLES.items())
 def test_what_can_not_be_followed_keeps_the_program_whole(source: str, reason: str) -> None:
-    message = obstacle(source)
-    assert reason in message and "(line 1" in message
+    message = obstacle(f"    {source}\n")
+    assert reason in message and "(line 13)" in message
+
+
+def test_a_sampler_or_a_model_of_its_own() -> None:
+    assert "Mine divides the samples" in obstacle("class Mine(DistributedSampler):\n    pass\n")
+    model = (
+        "class Net(torch.nn.Module):\n    def forward(self, x):\n"
+        "        dist.all_reduce(x)\n        return x\n"
+    )
+    assert "what a model computes is reduced" in obstacle(model)
 
 
 @pytest.mark.parametrize(
@@ -208,11 +265,11 @@ def test_data_parallel_needs_no_ranks() -> None:
 def test_numbers_of_ranks_in_a_file_of_a_project(tmp_path: Path) -> None:
     """The same as in a snippet; and a second run finds nothing to do."""
     last = "    dist.all_reduce(loss)\n    loss = loss.item() / dist.get_world_size()\n"
-    write(tmp_path, train=f"{HEAD}{last}    n = args.size // dist.get_world_size()\n")
+    write(tmp_path, train=f"{HEAD}{last}    workers = args.workers // dist.get_world_size()\n")
     for _ in range(2):
         migrate_paths([tmp_path], config=UNSAFE, write=True, allow_dirty=True)
         text = (tmp_path / "train.py").read_text()
-        assert text.endswith(f"{last}    n = args.size // tpu_runtime.device_count()\n")
+        assert text.endswith(f"{last}    workers = args.workers // tpu_runtime.device_count()\n")
 
 
 def write(folder: Path, **files: str) -> None:
