@@ -199,6 +199,8 @@ class Uses:
                 return self._unpacked(items, top, kind, text)
             case ast.List():
                 keyword = self.names.parents.get(parent)
+                if isinstance(keyword, ast.IfExp):
+                    keyword = self.names.parents.get(keyword)
                 devices = isinstance(keyword, ast.keyword) and "device" in (keyword.arg or "")
                 return "" if devices and kind == "rank" else f"{text} goes into a list"
             case ast.Compare():

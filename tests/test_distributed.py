@@ -75,6 +75,8 @@ def obstacle(source: str) -> str:
         ("dist.barrier()", None),
         ("args.rank = args.node_rank * world_size + rank", None),
         ("rank = args.nr * args.gpus + gpu", None),
+        ("model = DDP(net, device_ids=[rank] if on_gpu else None)",
+         "model = tpu_runtime.DistributedDataParallel(net)"),
         ("seed = args.workers * rank + worker + args.seed", None),
         ("name = prefix + '-rank%03i' % rank + suffix", None),
         ("parser.add_argument('--local_rank', default=-1, type=int)",
