@@ -16,14 +16,18 @@ from . import (  # noqa: E402
     clipping,
     convolutions,
     generators,
+    launching,
     logs,
     optimizers,
+    parallel,
     parameters,
+    process_group,
     recurrence,
     recurrent,
     report,
     resize,
     seeds,
+    sync_batch_norm,
     tensors,
 )
 from .amp import autocast  # noqa: E402
@@ -51,6 +55,7 @@ from .memory import (  # noqa: E402
     reset_max_memory_allocated,
     reset_peak_memory_stats,
 )
+from .parallel import DataParallel, DistributedDataParallel  # noqa: E402
 from .precision import set_matmul_precision  # noqa: E402
 from .seeds import initial_seed, manual_seed, manual_seed_all, seed, seed_all  # noqa: E402
 from .tensor_types import (  # noqa: E402
@@ -72,7 +77,9 @@ __all__ = [
     "BoolTensor",
     "ByteTensor",
     "CharTensor",
+    "DataParallel",
     "DeviceProperties",
+    "DistributedDataParallel",
     "DoubleTensor",
     "Event",
     "FloatTensor",
@@ -112,11 +119,12 @@ __all__ = [
 _is_set_up = False
 
 
-def setup(precision: str | bool = "highest") -> None:
+def setup(precision: str | bool = "highest", spmd: bool = False, ranks: bool = False) -> None:
     """Prepare torch_xla. Call it once, after the script's imports; it does not start the runtime.
 
-    ``precision`` is that of float32 products, see ``set_matmul_precision``. A further call changes
-    the precision only.
+    ``precision`` is that of float32 products, see ``set_matmul_precision``. ``spmd``: one process
+    drives all devices, for DataParallel. ``ranks``: the program starts a process for each device,
+    which this process therefore leaves alone. A further call changes the precision only.
     """
     global _is_set_up
     set_matmul_precision(precision)
@@ -124,8 +132,12 @@ def setup(precision: str | bool = "highest") -> None:
         return
     _is_set_up = True
     report.install()
+    if ranks:
+        seeds.wait()
+    parallel.install(spmd)
     for concern in (
         logs, cache, tensors, resize, convolutions, generators, seeds, parameters, batch_norm,
-        recurrent, recurrence, clipping, checkpointing, optimizers,
+        recurrent, recurrence, clipping, checkpointing, optimizers, sync_batch_norm,
+        process_group, launching,
     ):  # fmt: skip
         concern.install()

@@ -1,20 +1,41 @@
 """The device: how many there are, what they are called, and waiting for them.
 
 The names and the meaning of the arguments are those of ``torch.cuda``. Nothing here but
-``is_available`` may be called before ``torch_xla.launch``: it starts the runtime.
+``is_available`` and ``device_count`` may be called before ``torch_xla.launch``: it starts the
+runtime.
 """
 
+import os
+import sys
 from dataclasses import dataclass
 
 import torch
 import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
+from torch_xla import _XLAC  # type: ignore[attr-defined]
+from torch_xla._internal import tpu
 
 DeviceLike = torch.device | str | int | None
 
 # `torch.device(DEVICE_TYPE)` is the device that migrated code uses.
 DEVICE_TYPE = "xla"
+
+CORES = "TPU_RUNTIME_NUM_CORES"  # the variable that says how many devices to use: 1, or all
+
+_told: set[str] = set()
+
+
+def say(what: str) -> None:
+    """Tell the user something, once."""
+    if what not in _told:
+        _told.add(what)
+        print(f"tpu_runtime: {what}", file=sys.stderr, flush=True)
+
+
+def is_started() -> bool:
+    """Whether this process has taken hold of its devices."""
+    return bool(_XLAC._xla_runtime_is_initialized())
 
 
 @dataclass(frozen=True)
@@ -61,7 +82,8 @@ def xla_device(device: DeviceLike = None) -> torch.device:
         index = device.index
     if not 0 <= index < device_count():
         raise ValueError(f"no device {index}: torch_xla has {device_count()}")
-    return torch.device(DEVICE_TYPE, index)
+    # A rank has one device, whatever its number is among those of all ranks.
+    return torch_xla.device() if xr.world_size() > 1 else torch.device(DEVICE_TYPE, index)
 
 
 def memory_info(device: DeviceLike = None) -> dict[str, int]:
@@ -87,8 +109,20 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def device_count() -> int:
-    """The number of XLA devices of this process."""
-    return int(torch_xla.device_count())
+    """The number of devices that a program uses on this host: all, or one if the user says so.
+
+    Does not start the runtime. Raises ValueError for any other number in TPU_RUNTIME_NUM_CORES.
+    """
+    if is_started():
+        there = xr.global_runtime_device_count() if xr.is_spmd() else xr.local_device_count()
+    elif xr.device_type() == "TPU":
+        there = tpu.num_local_processes() * tpu.num_logical_cores_per_chip()
+    else:
+        there = int(os.environ.get(f"{xr.device_type()}_NUM_DEVICES") or 1)
+    wanted = os.environ.get(CORES) or "all"
+    if wanted not in ("all", "1", str(there)):
+        raise ValueError(f"{CORES}={wanted}: 1 or all, there are {there} devices")
+    return 1 if wanted == "1" else there
 
 
 def current_device() -> int:

@@ -1,0 +1,79 @@
+"""What ranks exchange: each exchange is a program of its own, and the same one on every rank.
+
+Ranks record different things between two steps: rank 0 prints a loss, another one has none to
+print. An exchange in the middle of that would be a part of programs that differ, and these wait for
+each other forever. So what was recorded before runs first, and an exchange runs at once.
+
+A program is the same one if its inputs are: two tensors that hold the same memory are one input. So
+tensors are put behind each other into one before they are sent, as torch's buckets do.
+
+torch_xla 2.9: `xm.collective_broadcast` multiplies what other ranks hold by 0, which is NaN for
+memory that nobody has written yet.
+"""
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+from torch_xla import sync  # taken before report.py counts it: an exchange is no step
+
+Tensors = Sequence[torch.Tensor]
+
+
+@torch.no_grad()
+def all_reduce(
+    tensors: Tensors, operation: str = xm.REDUCE_SUM, scale: float = 1.0, takes_part: bool = True
+) -> None:
+    """Put the sum (or another ``operation``) over all ranks, times ``scale``, into ``tensors``.
+
+    A rank that does not take part brings zeros.
+    """
+    if xr.world_size() == 1:
+        return
+    kinds = dict.fromkeys(tensor.dtype for tensor in tensors)
+    alike = [[tensor for tensor in tensors if tensor.dtype == kind] for kind in kinds]
+    rows = [_numbers(torch.cat([tensor.reshape(-1) for tensor in group])) for group in alike]
+    rows = rows if takes_part else [torch.zeros_like(row) for row in rows]
+    sync()
+    xm.all_reduce(operation, rows, scale, pin_layout=False)
+    sync()
+    for group, row in zip(alike, rows, strict=True):
+        parts = row.split([tensor.numel() for tensor in group])
+        for tensor, part in zip(group, parts, strict=True):
+            tensor.copy_(part.reshape(tensor.shape))
+
+
+@torch.no_grad()
+def all_gather(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """What each rank has, by ordinal."""
+    if xr.world_size() == 1:
+        return [tensor.clone()]
+    row = _numbers(tensor).unsqueeze(0)
+    sync()
+    gathered = xm.all_gather(row, dim=0, pin_layout=False)
+    sync()
+    return [part.to(tensor.dtype) for part in gathered.unbind()]
+
+
+def _numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """Truth values as numbers, which can be sent."""
+    return tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor
+
+
+def broadcast(tensors: Tensors, is_root: bool) -> None:
+    """Put what the root has into the tensors of all ranks."""
+    all_reduce(tensors, takes_part=is_root)
+
+
+def gather_objects(value: object) -> list[Any]:
+    """What each rank has, by ordinal: anything that can be pickled."""
+    return [pickle.loads(x) for x in xm.rendezvous("tpu_runtime", pickle.dumps(value))]
+
+
+def wait() -> None:
+    """Go on when all ranks have come here, and their devices have done what was recorded."""
+    sync(wait=True)
+    xm.rendezvous("tpu_runtime")

@@ -1,0 +1,59 @@
+"""Ranks: a process for each device, by `torch_xla.launch` or by torchrun.
+
+torch_xla 2.9: `launch` waits for the first rank before it looks at the others, so the program hangs
+where another one has failed and the first waits for it.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch_xla.runtime as xr
+from torch_xla._internal import pjrt, tpu
+
+from . import seeds
+from .device import CORES, device_count, is_started
+
+
+def _run_rank(index: int, count: int, function: Callable[[], None]) -> None:
+    """What a started process does."""
+    task = functools.partial(_run_seeded, function)
+    pjrt._run_thread_per_device(index, count, task, pjrt.initialize_multiprocess)
+
+
+def _run_seeded(function: Callable[[], None]) -> None:
+    seeds.seed_device()
+    function()
+
+
+def _run_ranks(
+    function: Callable[..., None], *args: Any, start_method: str = "spawn", **kwargs: Any
+) -> None:
+    """Run ``function`` in a process for each device; one that fails ends all of them.
+
+    Raises RuntimeError where this process has touched the device, which it would take from them;
+    and what torch.multiprocessing.spawn raises where one fails, with its traceback.
+    """
+    if is_started():
+        raise RuntimeError(
+            "the device was used before torch_xla.launch: what runs before may only use the CPU"
+        )
+    task = functools.partial(function, *args, **kwargs)
+    if device_count() == 1 and os.environ.get(CORES):
+        pjrt._run_singleprocess(functools.partial(_run_seeded, task))
+        return
+    # On the CPU all devices belong to one process.
+    count = tpu.num_local_processes() if xr.device_type() == "TPU" else 1
+    mp.start_processes(_run_rank, (count, task), nprocs=count, start_method=start_method)
+
+
+def install() -> None:
+    """Take the place of torch_xla's way to run ranks; tell a rank of torchrun its device."""
+    pjrt.run_multiprocess = _run_ranks
+    count = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    if dist.is_torchelastic_launched() and count > 1 and xr.device_type() == "TPU":
+        # Before the first use of a device, which may come before the process group.
+        tpu.configure_topology(int(os.environ["LOCAL_RANK"]), count)

@@ -1,0 +1,194 @@
+"""Models for several devices: what DataParallel and DistributedDataParallel become.
+
+With ranks (launching.py), each has a copy of the model and exchanges gradients with the others. With
+`DataParallel` one process drives all devices, by torch_xla's SPMD: `setup(spmd=True)`.
+"""
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch_xla.distributed.spmd as xs
+import torch_xla.runtime as xr
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from . import collectives
+from .device import DEVICE_TYPE, device_count, get_device_name, say
+
+
+class DistributedDataParallel(nn.Module):
+    """`torch.nn.parallel.DistributedDataParallel` for a rank with an XLA device.
+
+    Parameters and buffers start as those of rank 0. After each `backward()` gradients are the mean
+    over the ranks, exchanged in one program; not within `no_sync()`. With ``broadcast_buffers``
+    each forward pass begins with the buffers of rank 0. torch's own class records its exchanges
+    in the middle of the step (collectives.py says why not), and works through buckets that XLA
+    does not need; their options are taken and not used.
+
+    Raises RuntimeError after a backward pass that gave a parameter no gradient, unless
+    ``find_unused_parameters``; and NotImplementedError for a ``process_group`` of its own.
+    """
+
+    def __init__(
+        self, module: nn.Module, device_ids: object = None, output_device: object = None,
+        dim: int = 0, broadcast_buffers: bool = True, init_sync: bool = True,
+        process_group: object = None, bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False, check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False, static_graph: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if process_group not in (None, torch.distributed.group.WORLD):
+            raise NotImplementedError("DistributedDataParallel with a process_group of its own")
+        self.module, self.device_ids = module, None
+        self.dim, self.broadcast_buffers = dim, broadcast_buffers
+        self.find_unused_parameters = find_unused_parameters or static_graph
+        self.require_backward_grad_sync = True
+        trained = [p for p in module.parameters() if p.requires_grad]
+        if not trained:
+            raise RuntimeError("DistributedDataParallel has nothing to do: no parameter is trained")
+        ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self._trained = [
+            p for name, p in module.named_parameters() if p.requires_grad and name not in ignored
+        ]
+        self._ready: set[int] = set()  # which have had a gradient in this backward pass
+        self._averages = True  # what the last forward pass said
+        for i, parameter in enumerate(self._trained):
+            parameter.register_post_accumulate_grad_hook(lambda _, i=i: self._ready.add(i))
+        if init_sync:
+            state = module.state_dict(keep_vars=True)
+            _from_rank_0(value for name, value in state.items() if name not in ignored)
+        _models.append(weakref.ref(self))
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The module's results for the rank's own batch."""
+        inputs, kwargs = _moved(self.module, inputs), _moved(self.module, kwargs)
+        ranks = torch.distributed.get_world_size()
+        _note_batch((*inputs, *kwargs.values()), lambda n: f"a batch of {n} on each of {ranks} "
+                    f"ranks is {n * ranks}")  # fmt: skip
+        if torch.is_grad_enabled():
+            self._averages = self.require_backward_grad_sync
+        if self.broadcast_buffers and self.require_backward_grad_sync:
+            _from_rank_0(self.module.buffers())
+        return self.module(*inputs, **kwargs)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients of passes in here stay the rank's own, until the next one outside."""
+        before = self.require_backward_grad_sync
+        self.require_backward_grad_sync = False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    @contextlib.contextmanager
+    def join(self, **options: object) -> Iterator[None]:
+        """Raises NotImplementedError: ranks with different numbers of batches."""
+        raise NotImplementedError("DistributedDataParallel.join: all ranks need as many batches")
+        yield
+
+    def _average(self) -> None:
+        """Gradients of this rank become the mean over all ranks."""
+        ready, self._ready = self._ready, set()
+        if not ready or not self._averages:
+            return
+        trained = self._trained
+        if self.find_unused_parameters:
+            device = trained[0].device
+            used = torch.tensor([i in ready for i in range(len(trained))]).to(device).int()
+            collectives.all_reduce([used])
+            trained = [p for p, n in zip(trained, used.tolist(), strict=True) if n]
+            for parameter in trained:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+        elif len(ready) < len(trained):
+            names = {id(p): name for name, p in self.module.named_parameters()}
+            missing = [names.get(id(p), "?") for i, p in enumerate(trained) if i not in ready]
+            raise RuntimeError(
+                f"{', '.join(missing[:5])}: no gradient in this backward pass. Where a loss does "
+                "not need all parameters: DistributedDataParallel(…, find_unused_parameters=True)"
+            )
+        gradients = [p.grad for p in trained if p.grad is not None]
+        collectives.all_reduce(gradients, scale=1 / torch.distributed.get_world_size())
+
+
+_models: list[weakref.ref[DistributedDataParallel]] = []
+
+
+def _from_rank_0(values: Iterable[Any]) -> None:
+    tensors = [v for v in values if isinstance(v, Tensor) and v.device.type == DEVICE_TYPE]
+    if tensors:
+        collectives.broadcast(tensors, torch.distributed.get_rank() == 0)
+
+
+class DataParallel(nn.DataParallel[nn.Module]):
+    """`torch.nn.DataParallel`: each batch is split over all devices, whatever ``device_ids`` say.
+
+    Statistics of BatchNorm are those of the whole batch; in the original, those of one part.
+    """
+
+    def __init__(
+        self, module: nn.Module, device_ids: object = None, output_device: object = None,
+        dim: int = 0,
+    ) -> None:  # fmt: skip
+        nn.Module.__init__(self)
+        self.module, self.dim = module, dim
+        count = device_count()
+        self.device_ids, self.output_device = list(range(count)), 0
+        if count > 1 and not xr.is_spmd():
+            raise RuntimeError("DataParallel needs tpu_runtime.setup(spmd=True), before all else")
+        self._mesh = xs.Mesh(np.arange(count), (count,), ("data",)) if count > 1 else None
+        say(f"{count} device{'s' * (count > 1)} ({get_device_name()})")
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The module's results for the whole batch."""
+        inputs, kwargs = _moved(self.module, inputs), _moved(self.module, kwargs)
+        count = len(self.device_ids)
+        if self._mesh is not None:
+            tree_map_only(Tensor, self._split, (inputs, kwargs))
+            _note_batch((*inputs, *kwargs.values()), lambda n: f"a batch of {n} " + (
+                f"can not be split over {count} devices: each computes all of it" if n % count
+                else f"is {n // count} on each of {count} devices"))  # fmt: skip
+        return self.module(*inputs, **kwargs)
+
+    def _split(self, tensor: Tensor) -> None:
+        """A part for each device where the first dimension divides."""
+        if tensor.dim() and tensor.shape[0] and tensor.shape[0] % len(self.device_ids) == 0:
+            if tensor.device.type == DEVICE_TYPE:
+                xs.mark_sharding(tensor, self._mesh, ("data", *[None] * (tensor.dim() - 1)))
+
+
+def _moved(module: nn.Module, values: Any) -> Any:
+    """Batches on the CPU go to the model's device, as torch's classes send them."""
+    first = next(module.parameters(), None)
+    if first is None or first.device.type != DEVICE_TYPE:
+        return values
+    return tree_map_only(Tensor, lambda tensor: tensor.to(first.device), values)
+
+
+def _note_batch(values: tuple[Any, ...], words: Callable[[int], str]) -> None:
+    """Say once how large the batches are."""
+    batch = next((v for v in values if isinstance(v, Tensor) and v.dim()), None)
+    if batch is not None:
+        say(words(batch.shape[0]))
+
+
+def install(spmd: bool) -> None:
+    """One process for all devices, where there are several; gradients of ranks are averaged."""
+    if spmd and device_count() > 1:
+        xr.use_spmd()
+    backward = torch.autograd.backward
+
+    @functools.wraps(backward)
+    def backward_and_average(*args: Any, **kwargs: Any) -> None:
+        backward(*args, **kwargs)
+        if torch._C._current_graph_task_id() == -1:  # else a checkpoint's, within another one
+            for model in [model for ref in _models if (model := ref()) is not None]:
+                model._average()
+
+    torch.autograd.backward = backward_and_average

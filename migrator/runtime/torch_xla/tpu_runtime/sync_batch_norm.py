@@ -1,0 +1,72 @@
+"""SyncBatchNorm: statistics over the batches of all ranks.
+
+torch 2.9: `nn.SyncBatchNorm` refuses tensors of XLA. Each exchange is a program of its own
+(collectives.py), two in a forward and two in a backward pass of each layer.
+"""
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import collectives
+from .device import DEVICE_TYPE
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over all ranks; so is its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        collectives.all_reduce([total])
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _Sum.forward(ctx, gradient)
+
+
+def _normalize(norm: Any, x: Tensor, momentum: float | Tensor) -> Tensor:
+    """``x`` by the statistics of all ranks' batches, which the running ones follow."""
+    others = [d for d in range(x.dim()) if d != 1]
+    shape = [-1 if d == 1 else 1 for d in range(x.dim())]
+    values = x.float() if x.dtype.itemsize == 2 else x
+    number = values.new_full((1,), x.numel() // x.shape[1])
+    sums = _Sum.apply(torch.cat([values.sum(others), number]))
+    count = sums[-1].detach()
+    mean = sums[:-1] / count
+    centred = values - mean.reshape(shape)
+    variance = _Sum.apply(centred.square().sum(others)) / count
+    result = centred * (variance + norm.eps).rsqrt().reshape(shape)
+    if norm.weight is not None:
+        result = result * norm.weight.reshape(shape) + norm.bias.reshape(shape)
+    if norm.running_mean is not None:
+        with torch.no_grad():
+            unbiased = variance * (count / (count - 1))
+            for kept, new in ((norm.running_mean, mean), (norm.running_var, unbiased)):
+                kept.mul_(1.0 - momentum).add_((new * momentum).to(kept.dtype))
+    return result.to(x.dtype)
+
+
+def install() -> None:
+    """Let the module exchange its sums."""
+    torch_forward = nn.SyncBatchNorm.forward
+
+    @functools.wraps(torch_forward)
+    def forward(self: Any, input: Tensor) -> Tensor:
+        distributed = torch.distributed
+        if input.device.type != DEVICE_TYPE or not distributed.is_initialized():
+            return torch_forward(self, input)
+        if not self.training or distributed.get_world_size() == 1:
+            return nn.modules.batchnorm._BatchNorm.forward(self, input)
+        self._check_input_dim(input)
+        momentum = self.momentum
+        if self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if momentum is None:
+                momentum = 1.0 / self.num_batches_tracked.to(torch.float32)
+        return _normalize(self, input, 0.0 if momentum is None else momentum)
+
+    nn.SyncBatchNorm.forward = forward  # type: ignore[method-assign]

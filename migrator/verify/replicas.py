@@ -1,0 +1,238 @@
+"""Runs a program for several ranks on the CPU back end of torch_xla; stands alone, in its python.
+
+    PJRT_DEVICE=CPU CPU_NUM_DEVICES=2 python replicas.py [--each] SCRIPT [ARGUMENTS]
+
+On a TPU each rank is a process with a chip. The CPU's client has all devices in one process, so here
+each rank is a thread, with XLA's own collectives between them. Ranks run in turn, one at a time, from
+one exchange to the next, and each has what a process would have: its random numbers, environment,
+main module, world of torch.distributed. So a run gives the same numbers each time, and where ranks do
+not do the same exchanges, on which a TPU would hang, that is an error.
+
+With ``--each`` every rank runs the whole script, as torchrun starts it.
+"""
+
+import functools
+import io
+import os
+import pickle
+import random
+import runpy
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+COUNT = int(os.environ.get("CPU_NUM_DEVICES") or 1)
+# The default is the number of cores; an exchange needs a thread for each device.
+os.environ.setdefault("XLA_THREAD_POOL_SIZE", str(max(32, 2 * COUNT)))
+
+import numpy  # noqa: E402
+import torch  # noqa: E402
+import torch.multiprocessing  # noqa: E402
+import torch_xla  # noqa: E402
+import torch_xla.core.xla_model as xm  # noqa: E402
+import torch_xla.runtime as xr  # noqa: E402
+from torch.testing._internal.distributed import multi_threaded_pg  # noqa: E402
+from torch_xla._internal import pjrt  # noqa: E402
+
+_EXCHANGES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute")
+
+
+class Turns:
+    """Lets one rank run at a time."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._at = 0  # whose turn it is
+        self._running = set(range(COUNT))
+        self._exchanges: list[str] = []  # so far
+        self._done = [0] * COUNT  # how many of them, by rank
+        self._failed = False
+
+    @contextmanager
+    def take(self, rank: int) -> Iterator[None]:
+        """Be ``rank`` in this thread, to its end."""
+        self._wait(rank)
+        state = _fresh_state(rank)
+        _restore(state)
+        try:
+            yield
+        except BaseException:
+            self._failed = True
+            raise
+        finally:
+            with self._condition:
+                self._running.discard(rank)
+                self._next(rank)
+
+    def meet(self, exchange: str) -> None:
+        """Go on when all ranks have come to the same exchange."""
+        rank = xr.global_ordinal()
+        state = _state()
+        with self._condition:
+            at = self._done[rank]
+            self._done[rank] += 1
+            if at == len(self._exchanges):
+                self._exchanges.append(exchange)
+            if exchange != self._exchanges[at]:
+                others = f"where others wait for {self._exchanges[at]}"
+                raise RuntimeError(f"rank {rank} waits for {exchange}, {others}")
+            self._next(rank)
+        self._wait(rank)
+        _restore(state)
+        if min(self._done) <= at:
+            raise RuntimeError(f"rank {rank} waits for {exchange}, and another rank has ended")
+
+    def _next(self, rank: int) -> None:
+        order = [(rank + 1 + i) % COUNT for i in range(COUNT)]
+        self._at = next((r for r in order if r in self._running), -1)
+        self._condition.notify_all()
+
+    def _wait(self, rank: int) -> None:
+        with self._condition:
+            self._condition.wait_for(lambda: self._at == rank or self._failed)
+        if self._failed:
+            raise SystemExit(f"rank {rank} ends, since another one has failed")
+
+
+_turns = Turns()
+
+
+def _state() -> tuple[Any, ...]:
+    """What would be a process's own."""
+    numbers = torch.get_rng_state(), numpy.random.get_state(), random.getstate()
+    return *numbers, dict(os.environ), sys.modules["__main__"]
+
+
+def _fresh_state(rank: int) -> tuple[Any, ...]:
+    numbers = torch.Generator().get_state(), numpy.random.RandomState(rank).get_state()
+    return *numbers, random.Random(rank).getstate(), dict(os.environ), sys.modules["__main__"]
+
+
+def _restore(state: tuple[Any, ...]) -> None:
+    torch.set_rng_state(state[0])
+    numpy.random.set_state(state[1])
+    random.setstate(state[2])
+    if state[3] != dict(os.environ):
+        os.environ.clear()
+        os.environ.update(state[3])
+    sys.modules["__main__"] = state[4]
+
+
+def _at_once(name: str, exchange: Callable[..., Any]) -> Callable[..., Any]:
+    """An exchange as a program of its own that all ranks run at the same time."""
+
+    @functools.wraps(exchange)
+    def exchanged(*args: Any, **kwargs: Any) -> Any:
+        if xr.world_size() == 1:
+            return exchange(*args, **kwargs)
+        torch_xla.sync(wait=True)
+        if name == "all_gather":
+            kwargs["pin_layout"] = False
+        result = exchange(*args, **kwargs)
+        _turns.meet(f"{name} of {_shapes(args)}")
+        # The first rank compiles, and the others find its program: it has to be the same one.
+        device = torch_xla._XLAC._xla_get_default_device()
+        torch_xla._XLAC._xla_step_marker(device, [], wait=False, reset_scope=True)
+        _turns.meet(f"the end of {name}")
+        torch_xla.sync(wait=True)
+        return result
+
+    return exchanged
+
+
+def _shapes(values: Any) -> str:
+    if isinstance(values, torch.Tensor):
+        return f"{tuple(values.shape)}"
+    if isinstance(values, list | tuple):
+        return " ".join(filter(None, map(_shapes, values)))
+    return ""
+
+
+def _prepare() -> None:
+    """Make exchanges meet, and torch.distributed's state a thread's own."""
+    for name in _EXCHANGES:
+        setattr(xm, name, _at_once(name, getattr(xm, name)))
+    multi_threaded_pg._install_threaded_pg()
+    torch._C._distributed_c10d._set_thread_isolation_mode(True)
+    threads = pjrt._run_thread_per_device
+
+    def run(rank: int, count: int, function: Any, initialize: Any) -> Any:
+        return threads(rank, count, functools.partial(_run_rank, pickle.dumps(function)), initialize)
+
+    pjrt._run_thread_per_device = run
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds what the main module defines in the one of this rank."""
+
+    def __init__(self, data: bytes, main: types.ModuleType) -> None:
+        super().__init__(io.BytesIO(data))
+        self._main = main
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in ("__main__", "__mp_main__"):
+            return functools.reduce(getattr, name.split("."), self._main)
+        return super().find_class(module, name)
+
+
+def _run_rank(task: bytes) -> None:
+    with _turns.take(xr.global_ordinal()), torch.autograd.set_multithreading_enabled(False):
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        main = _execute(Path(script), "__mp_main__") if script else sys.modules["__main__"]
+        _Unpickler(task, main).load()()
+
+
+def _execute(script: Path, name: str) -> types.ModuleType:
+    """A main module of its own."""
+    module = types.ModuleType(name)
+    module.__file__ = str(script)
+    sys.modules["__main__"] = module
+    exec(compile(script.read_bytes(), str(script), "exec"), module.__dict__)
+    return module
+
+
+def _run_script(script: str) -> None:
+    """A rank as torchrun starts it."""
+    rank = xr.global_ordinal()
+    with _turns.take(rank), torch.autograd.set_multithreading_enabled(False):
+        for variable in ("RANK", "LOCAL_RANK"):
+            os.environ[variable] = str(rank)
+        _execute(Path(script), "__main__")
+
+
+def _start(index: int, function: Callable[..., None], args: tuple[Any, ...]) -> None:
+    """In the process that a launch has started: its ranks are threads."""
+    _prepare()
+    function(index, *args)
+
+
+def main(arguments: list[str]) -> None:
+    each = arguments[0] == "--each"
+    script, *rest = arguments[1:] if each else arguments
+    sys.argv = [script, *rest]
+    sys.path[0] = str(Path(script).parent.absolute())
+    if each:
+        os.environ |= {"WORLD_SIZE": str(COUNT), "LOCAL_WORLD_SIZE": str(COUNT)}
+        os.environ.setdefault("MASTER_ADDR", "localhost")
+        threads, setup = pjrt._run_thread_per_device, pjrt.initialize_multiprocess
+        _prepare()
+        threads(0, 1, functools.partial(_run_script, script), setup)
+        return
+    start = torch.multiprocessing.start_processes
+
+    def started(function: Any, args: tuple[Any, ...] = (), nprocs: int = 1, **how: Any) -> Any:
+        return start(_start, (function, args), nprocs, **how)
+
+    torch.multiprocessing.start_processes = started
+    sys.path.append(str(Path(__file__).parent))  # where the new process finds this file
+    sys.modules["replicas"] = sys.modules[__name__]
+    _start.__module__ = "replicas"
+    runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
