@@ -32,7 +32,7 @@ from migrator.names import Names
 from migrator.options import Options
 from migrator.rule import Context, Keep, Registry, Report, Rewrite, registry
 from migrator.suppress import Suppressions
-from migrator.targets import RUNTIME, Target, portable
+from migrator.targets import RUNTIME, Target, portable, with_ranks
 from migrator.tree import Tree, UnplacedEdit, apply
 
 _IMPORTS_RUNTIME = re.compile(rb"^[ \t]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b", re.M)
@@ -132,6 +132,8 @@ def _migrate_tree(
     constructs = list(inventory.find(names, flow))
     source_map = SourceMap(decoded.text)
     context = Context(names, flow, source_map, target, options, constructs, project)
+    if context.ranks and target.devices is not None and target.devices.launch is not None:
+        context.target = with_ranks(target)
     suppressions = Suppressions(decoded.text)
     rules = registry()
     plan = decide(context, rules, constructs, suppressions)

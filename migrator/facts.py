@@ -18,7 +18,6 @@ from migrator import inventory
 from migrator.flow import Flow, Kind
 from migrator.formats.python import decode
 from migrator.names import Binding, Names, dotted
-from migrator.rank_uses import is_named, parameter_name
 from migrator.ranks import Ranks
 from migrator.targets import RUNTIME
 
@@ -251,17 +250,18 @@ class ProjectFacts:
         return {path: found.ranks for path, found in facts.items() if found is not None}
 
     def obstacle(self, path: Path, ranks: Ranks) -> tuple[int, str] | None:
-        """What is in the way in one file of a program, what it gives to other files included."""
-        found = [ranks.obstacle] if ranks.obstacle is not None else []
+        """What keeps one process from taking the place of the ranks, in one file of a program."""
         there = ProjectFacts(path, self.root, self.reader, self.cache)
-        for passed in ranks.uses.passed:
-            definition = there.definition(passed.function)
-            name = parameter_name(definition[2], passed.place) if definition is not None else ""
-            if not is_named(ranks, name, passed.kind):
-                short = passed.function.rpartition(".")[2]
-                reason = f"the {passed.kind} goes to {short}(), where it is not followed"
-                found.append((passed.line, reason))
-        return min(found, default=None)
+
+        def definition(function: str) -> ast.AST | None:
+            found = there.definition(function)
+            return found[2] if found is not None else None
+
+        return ranks.obstacle(definition)
+
+    def makes_copies(self) -> bool:
+        """True where a file that this one imports, directly or not, uses nn.DataParallel."""
+        return any(map(self.cache.makes_copies, self.reached()))
 
     def _importers(self) -> Iterator[Path]:
         """Files beside this one or above it that import it."""
@@ -366,6 +366,13 @@ class ProjectCache:
                 known = facts is not None and facts.ranks.start is not None
             self._distributes[path] = known
         return known
+
+    def makes_copies(self, path: Path) -> bool:
+        """True for a file that uses nn.DataParallel, or what a migration made of it."""
+        if b"DataParallel" not in (self.reader.read(path) or b""):
+            return False
+        facts = self.facts(path)
+        return facts is not None and facts.ranks.copies
 
     def takes_part(self, path: Path) -> bool:
         """True for a file that has to do with ranks."""

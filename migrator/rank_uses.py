@@ -81,8 +81,19 @@ class Uses:
                     if reason:
                         yield node.lineno, reason
             yield from self._data(node)
-            yield from self._processes(node)
+            yield from self._starts(node)
+            yield from self._asked(node)
         yield from self._reductions()
+
+    @cached_property
+    def processes(self) -> list[tuple[int, str]]:
+        """Lines and reasons why processes can not be started in another way, in order."""
+        hooks = (
+            (node.lineno, f"{node.attr} changes how ranks exchange gradients")
+            for node in self.names.order
+            if isinstance(node, ast.Attribute) and node.attr == "register_comm_hook"
+        )
+        return sorted([*hooks, *(found for n in self.names.order for found in self._starts(n))])
 
     # ---- which values are looked at -----------------------------------------------------------
 
@@ -451,16 +462,13 @@ class Uses:
 
     # ---- processes ------------------------------------------------------------------------------
 
-    def _processes(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+    def _starts(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+        """Processes that are started in a way of their own."""
         match node:
             case ast.Attribute() | ast.Name():
                 name = self.names.qualified(node) or ""
                 if name in _PROCESSES or name.endswith(".get_context"):
                     yield node.lineno, f"{name} starts processes with work of their own"
-                last = name.rpartition(".")[2]
-                asked = last in ("get_rank", "get_world_size") and "." in name
-                if asked and self.names.call_of(node) is None:
-                    yield node.lineno, f"{last} is passed on, not called"
             case ast.Call() if self.names.qualified(node.func) == _SPAWN:
                 join = argument(node, 3, "join")
                 if isinstance(join, ast.Constant) and join.value is False:
@@ -473,7 +481,18 @@ class Uses:
             case ast.Constant(value=str(text)):
                 if text.startswith(_LAUNCHERS) and not self._asks_for_torchrun:
                     yield node.lineno, f"{text} is what another launcher sets"
-                elif text in _ENVIRONMENT and not self._is_read_or_set(node):
+
+    def _asked(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+        """Ranks and their number, asked for in a way that is not followed."""
+        match node:
+            case ast.Attribute() | ast.Name():
+                name = self.names.qualified(node) or ""
+                last = name.rpartition(".")[2]
+                asked = last in ("get_rank", "get_world_size") and "." in name
+                if asked and self.names.call_of(node) is None:
+                    yield node.lineno, f"{last} is passed on, not called"
+            case ast.Constant(value=str(text)) if text in _ENVIRONMENT:
+                if not self._is_read_or_set(node):
                     yield node.lineno, f"{text} is asked for in a way that is not followed"
 
     @cached_property

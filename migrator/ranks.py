@@ -10,19 +10,25 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 
 from migrator.flow import RANK_NAME, Flow
 from migrator.names import Names, argument, dotted
-from migrator.rank_uses import Uses
+from migrator.rank_uses import Uses, is_named, parameter_name
+from migrator.targets import RUNTIME
+
+# Finds the function or class of a qualified name.
+Definition = Callable[[str], ast.AST | None]
 
 GROUP = "torch.distributed."
 WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 SHARDED = ("torch.distributed.fsdp.FullyShardedDataParallel",)
 SAMPLER = "torch.utils.data.DistributedSampler"
+SPAWN = "torch.multiprocessing.spawn"
+COPIES = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
 STARTS = (
-    "torch.distributed.init_process_group", "torch.multiprocessing.spawn", WRAPPER,
+    "torch.distributed.init_process_group", SPAWN, WRAPPER,
     *SHARDED, "torch.distributed.rpc.init_rpc", "torch.distributed.init_device_mesh",
     "torch.distributed.device_mesh.init_device_mesh", "torch.multiprocessing.Process",
 )  # fmt: skip
@@ -39,6 +45,11 @@ _UNDERSTOOD = frozenset({
     "is_torchelastic_launched", "ReduceOp", "reduce_op", "group", "GroupMember", "WORLD",
     *_REDUCTIONS, *_GATHERS,
 })  # fmt: skip
+# What a process of its own may do, too.
+_WITH_PROCESSES = _UNDERSTOOD | {
+    "scatter", "reduce_scatter", "reduce_scatter_tensor", "all_gather_into_tensor", "all_to_all",
+    "all_to_all_single", "monitored_barrier", "scatter_object_list", "nn", "elastic",
+}  # fmt: skip
 # How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
 _SHARDING = frozenset({
     "module", "auto_wrap_policy", "device_id", "sharding_strategy", "sync_module_states",
@@ -125,6 +136,19 @@ class Ranks:
         return any(value is not None and asked(value, depth + 1) for value in choices)
 
     @cached_property
+    def spawns(self) -> bool:
+        """Whether the file itself starts a process for each device."""
+        return bool(self._calls(SPAWN))
+
+    @cached_property
+    def copies(self) -> bool:
+        """Whether a model is copied to several devices, in the source or in what it has become."""
+        return any(
+            (self.names.qualified(n) or "") in (*COPIES, f"{RUNTIME}.DataParallel")
+            for n in self._references()
+        )
+
+    @cached_property
     def samples(self) -> bool:
         """Whether samples are divided among the ranks by torch's sampler."""
         return any(self.names.qualified(n) == SAMPLER for n in self._references())
@@ -132,7 +156,7 @@ class Ranks:
     @cached_property
     def take_part(self) -> bool:
         """Whether the file has to do with ranks."""
-        known = (GROUP, WRAPPER, SAMPLER, "torch.multiprocessing.spawn")
+        known = (GROUP, WRAPPER, SAMPLER, SPAWN)
         return any(
             (self.names.qualified(node) or "").startswith(known) for node in self._references()
         ) or any(environment(self.names, node) for node in self.names.order)
@@ -235,24 +259,42 @@ class Ranks:
     def uses(self) -> Uses:
         return Uses(self)
 
-    @cached_property
-    def obstacle(self) -> tuple[int, str] | None:
-        """The line and the reason why one process can not do what the ranks do."""
-        unknown = [found for node in self._references() for found in self._unknown_function(node)]
-        return min([*unknown, *self.uses.obstacles], default=None)
+    def obstacle(self, definition: Definition | None = None) -> tuple[int, str] | None:
+        """The line and the reason why one process can not do what the ranks do.
 
-    def _unknown_function(self, node: ast.expr) -> Iterator[tuple[int, str]]:
-        name = self.names.qualified(node) or ""
-        if not name.startswith(GROUP) or isinstance(self.names.parents.get(node), ast.Attribute):
-            return
-        if name in SHARDED:
-            call = self.names.call_of(node)
-            given = {k.arg for k in call.keywords} if call is not None else {"isinstance"}
-            for option in sorted(str(option) for option in given - _SHARDING):
-                yield node.lineno, f"{option} of FullyShardedDataParallel is not understood"
-        elif name.removeprefix(GROUP).split(".")[0] not in _UNDERSTOOD:
-            if not name.startswith(_HARMLESS):
-                yield node.lineno, f"{name} is not understood"
+        What goes to other files is followed by `definition`.
+        """
+        found = [*self._unknown(_UNDERSTOOD), *self.uses.obstacles]
+        for passed in self.uses.passed:
+            callee = definition(passed.function) if definition is not None else None
+            name = parameter_name(callee, passed.place) if callee is not None else ""
+            if not is_named(self, name, passed.kind):
+                short = passed.function.rpartition(".")[2]
+                reason = f"the {passed.kind} goes to {short}(), where it is not followed"
+                found.append((passed.line, reason))
+        return min(found, default=None)
+
+    @cached_property
+    def launch_obstacle(self) -> tuple[int, str] | None:
+        """The line and the reason why the target can not start the processes of the ranks."""
+        return min([*self._unknown(_WITH_PROCESSES), *self.uses.processes], default=None)
+
+    def _unknown(self, understood: Set[str]) -> Iterator[tuple[int, str]]:
+        """Functions and options of torch.distributed that are not understood."""
+        for node in self._references():
+            name = self.names.qualified(node) or ""
+            if not name.startswith(GROUP) or isinstance(
+                self.names.parents.get(node), ast.Attribute
+            ):
+                continue
+            if name in SHARDED and understood is _UNDERSTOOD:
+                call = self.names.call_of(node)
+                given = {k.arg for k in call.keywords} if call is not None else {"isinstance"}
+                for option in sorted(str(option) for option in given - _SHARDING):
+                    yield node.lineno, f"{option} of FullyShardedDataParallel is not understood"
+            elif name.removeprefix(GROUP).split(".")[0] not in understood:
+                if not name.startswith(_HARMLESS):
+                    yield node.lineno, f"{name} is not understood"
 
 
 def environment(names: Names, node: ast.AST) -> str | None:

@@ -169,29 +169,33 @@ class Context:
         return self.project is not None and self.project.imports_gpu_code()
 
     @cached_property
+    def own_ranks(self) -> Ranks:
+        """What this file does with ranks."""
+        return Ranks(self.names, self.flow)
+
+    @cached_property
     def ranks(self) -> dict[str, Ranks]:
-        """The files of the program for several devices that this file is a part of, if it is."""
-        own = Ranks(self.names, self.flow)
+        """The files of the program for several devices that this file is a part of, if it is.
+
+        By name; this one's is "".
+        """
         if self.project is None:
-            return {"": own} if own.start is not None else {}
+            return {"": self.own_ranks} if self.own_ranks.start is not None else {}
         here = self.project.path
         program = self.project.distributed_program()
         others = {path.name: ranks for path, ranks in program.items() if path != here}
-        return {"": own, **others} if program else {}
+        return {"": self.own_ranks, **others} if program else {}
 
     @cached_property
     def rank_obstacle(self) -> tuple[str, int, str] | None:
-        """File ("" for this one), line and reason why its ranks can not be one process."""
+        """File ("" for this one), line and reason why the target can not do what its ranks do."""
+        launched = self.target.devices is not None and self.target.devices.launch is not None
         if self.project is None:
-            own = Ranks(self.names, self.flow)
-            found = own.obstacle
-            for passed in own.uses.passed:
-                short = passed.function.rpartition(".")[2]
-                reason = f"the {passed.kind} goes to {short}(), where it is not followed"
-                found = min(found or (passed.line, reason), (passed.line, reason))
+            own = self.own_ranks
+            found = own.launch_obstacle if launched else own.obstacle()
             return ("", *found) if found is not None else None
         for path, ranks in self.project.distributed_program().items():
-            found = self.project.obstacle(path, ranks)
+            found = ranks.launch_obstacle if launched else self.project.obstacle(path, ranks)
             if found is not None:
                 return (path.name if path != self.project.path else "", *found)
         return None

@@ -114,6 +114,8 @@ def migrate_paths(
     config = config or Config()
     roots = [Path(p) for p in paths]
     words = find_target(target)
+    if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
+        raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
     for path in roots:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")

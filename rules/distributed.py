@@ -5,9 +5,10 @@ import ast
 from migrator.edits import Delete, EditCall, Replace
 from migrator.inventory import Construct
 from migrator.names import argument, dotted
-from migrator.ranks import ENVIRONMENT, SHARDED, WRAPPER, Ranks, environment
+from migrator.ranks import COPIES as COPYING
+from migrator.ranks import ENVIRONMENT, SHARDED, SPAWN, WRAPPER, environment
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME, OneProcess, Word
+from migrator.targets import RUNTIME, Devices, Word
 
 DISTRIBUTED = Rule(
     code="DST001",
@@ -25,14 +26,15 @@ COPIES = Rule(
     code="DST002",
     name="data-parallel",
     summary="nn.DataParallel splits each batch over the TPU's devices",
-    why="""Parameters are on all devices, each batch is split along its first dimension, and the
-sums over devices are XLA's. The batch is the whole one in the source too, so batch size and
+    why="""One process drives all devices (on torch_xla by SPMD, which set-up has to know):
+parameters are on all of them, each batch is split along its first dimension, and the sums over
+devices are XLA's. The batch is the whole one in the source too, so batch size and
 learning rate stay. Which GPUs take part is no question on a TPU: all devices do. BatchNorm uses the
 statistics of the whole batch, where nn.DataParallel uses those of each part.""",
     examples=(
         Example(
             "import torch.nn as nn\nmodel = nn.DataParallel(model, device_ids=[0, 1])\n",
-            torchax="import torch.nn as nn\nimport tpu_runtime\n"
+            both="import torch.nn as nn\nimport tpu_runtime\n"
             "model = tpu_runtime.DataParallel(model)\n",
         ),
     ),
@@ -41,8 +43,13 @@ statistics of the whole batch, where nn.DataParallel uses those of each part."""
 RANKS = Rule(
     code="DST003",
     name="ranks",
-    summary="one process for all devices takes the place of one process for each",
-    why="""On torchax one process drives all devices: rank 0 of a world of one, so that prints,
+    summary="programs with a process for each device: the same on torch_xla, one for all on torchax",
+    why="""On torch_xla a program keeps its ranks, each a process with a device: samplers, batch
+sizes, collectives and BatchNorm of one rank mean what they mean on GPUs, and the runtime averages
+gradients after each backward pass. torch.multiprocessing.spawn becomes torch_xla.launch, which uses
+all devices; torchrun stays.
+
+On torchax one process drives all devices: rank 0 of a world of one, so that prints,
 files and checkpoints are those of rank 0. Data are those of all ranks together: the k-th batch
 holds the k-th batch of every rank, in the sampler's order, and is split over the devices. Numbers
 in the program's configuration keep their meaning: the batch size is that of one rank (or what the
@@ -73,6 +80,18 @@ statistics of the whole batch, as SyncBatchNorm does.""",
             "    dist.all_reduce(loss)\n"
             "    loss = loss / dist.get_world_size()\n\n\n"
             "n = tpu_runtime.device_count()\nmain(0, n)\n",
+            torch_xla="import torch\nimport torch.distributed as dist\nimport torch_xla\n"
+            "import tpu_runtime\n"
+            "from torch.utils.data import DataLoader, DistributedSampler\n\n\n"
+            "def main(rank, world_size):\n"
+            '    dist.init_process_group("xla", rank=rank, world_size=world_size, '
+            'init_method="xla://")\n'
+            "    sampler = DistributedSampler(data, world_size, rank)\n"
+            "    loader = DataLoader(data, batch_size=32, sampler=sampler)\n"
+            '    model = tpu_runtime.DistributedDataParallel(net.to("xla"))\n'
+            "    dist.all_reduce(loss)\n"
+            "    loss = loss / world_size\n\n\n"
+            "n = tpu_runtime.device_count()\ntorch_xla.launch(main, args=(n,))\n",
             unsafe=True,
         ),
     ),
@@ -96,13 +115,15 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
     else:
         name = next(iter(starts))
         part = f"this file belongs to a program for several devices, which {name} starts"
-    if ctx.target.one_process is None:
+    if ctx.target.devices is None:
         how = " with --portable" if ctx.target.portable else ""
         return Report(f"{part}, which is not rewritten yet{how}, so the whole file stays")
     if ctx.rank_obstacle is not None:
         name, line, reason = ctx.rank_obstacle
         where = f"line {line}" if not name else f"{name}, line {line}"
         return Report(f"{part}; it stays as it is, because {reason} ({where})")
+    if ctx.target.devices.launch is not None:
+        return None
     if not any(ranks.samples for ranks in ctx.ranks.values()):
         return Report(
             f"{part}; it stays as it is, because without a DistributedSampler each rank chooses "
@@ -128,38 +149,62 @@ def distributed(ctx: Context, found: Construct) -> Decision:
         return Keep("a program in one process has one rank")
     if _in_one_process(ctx):
         return Keep("means the same in a world of one")
+    if _words(ctx):
+        return Keep("the target's process group does the same")
     return Report("code for several devices is not rewritten yet")
 
 
-def _in_one_process(ctx: Context) -> OneProcess | None:
-    """The target's words for a program in which one process takes the place of all ranks."""
-    return ctx.target.one_process if ctx.ranks else None
+def _words(ctx: Context) -> Devices | None:
+    """The target's words for a program with ranks."""
+    return ctx.target.devices if ctx.ranks else None
 
 
-@COPIES.on("name", "torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
+def _in_one_process(ctx: Context) -> Devices | None:
+    """The same where one process takes the place of all ranks."""
+    words = _words(ctx)
+    return words if words is not None and words.launch is None else None
+
+
+@COPIES.on("name", *COPYING)
 def copies(ctx: Context, found: Construct) -> Decision | None:
-    words = ctx.target.one_process
+    words = ctx.target.devices
     if words is None:
         return None
     if isinstance(ctx.parent(found.node), ast.ClassDef):
         return Report("a class of its own splits batches and joins results in its own way")
-    line = Ranks(ctx.names, ctx.flow).counts_copies
+    line = ctx.own_ranks.counts_copies
     if line is not None and not ctx.options.unsafe:
         return Report(
             f"line {line} computes with the number of GPUs, or sums what they give: here a model "
             "gives the whole batch's result (rewritten with --unsafe)"
         )
-    word = words.sharded if ctx.options.shard == "fsdp" else words.copies
+    shard = ctx.options.shard == "fsdp" and words.sharded is not None
+    word = words.sharded if shard and words.sharded is not None else words.copies
     return _wrapped(ctx, found, word, "BatchNorm uses the statistics of the whole batch")
 
 
 @RANKS.on("name", WRAPPER, *SHARDED)
 def wrapper(ctx: Context, found: Construct) -> Decision | None:
-    words = _in_one_process(ctx)
+    words = _words(ctx)
     if words is None:
         return None
+    if words.sharded is None:
+        return _of_rank(ctx, found, words.ranks)
     whole = found.key == WRAPPER and ctx.options.shard != "fsdp"
     return _wrapped(ctx, found, words.ranks if whole else words.sharded, _STATISTICS)
+
+
+def _of_rank(ctx: Context, found: Construct, word: Word) -> Decision:
+    """A wrapper in a process with one device, which nobody needs to name."""
+    assert isinstance(found.node, ast.expr)
+    call = ctx.names.call_of(found.node)
+    if call is None:
+        return Rewrite([Replace(found.node, word.code)], word.requires)
+    if len(call.args) > 3:
+        return Report("name the arguments behind output_device")
+    named = [k for k in call.keywords if k.arg in ("device_ids", "output_device")]
+    others: list[ast.expr | ast.keyword] = [*call.args[1:], *named]
+    return Rewrite([EditCall(call, function=word.code, drop=others)], word.requires)
 
 
 def _wrapped(ctx: Context, found: Construct, word: Word, note: str) -> Decision:
@@ -180,6 +225,7 @@ def sampler(ctx: Context, found: Construct) -> Decision | None:
         return None
     assert isinstance(found.node, ast.expr)
     call, word = ctx.names.call_of(found.node), words.sampler
+    assert word is not None
     if call is None:
         return Rewrite([Replace(found.node, word.code)], word.requires)
     return Rewrite([EditCall(call, function=word.code)], word.requires)
@@ -198,29 +244,38 @@ def synchronised(ctx: Context, found: Construct) -> Decision | None:
     return Rewrite([Replace(call, "{module}", {"module": module})], note=note)
 
 
+_GROUP_ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank")
+
+
 @RANKS.on("name", "torch.distributed.init_process_group")
 def group(ctx: Context, found: Construct) -> Decision | None:
-    words, call = _in_one_process(ctx), ctx.names.call_of(found.node)
+    words, call = _words(ctx), ctx.names.call_of(found.node)
     if words is None or call is None:
         return None
-    world = argument(call, 3, "world_size")
-    given: list[ast.expr | ast.keyword] = [
-        *call.args, *(k for k in call.keywords if k.arg != "world_size")
-    ]  # fmt: skip
+    kept = ("world_size",) if words.launch is None else ("timeout", "world_size", "rank")
+    gone = [k for k in call.keywords if k.arg not in (*kept, "init_method")]
+    drop: list[ast.expr | ast.keyword] = [*call.args, *gone]
     put = {"init_method": ctx.quoted(f"{words.group}://", call)}
-    if world is not None and all(k.value is not world for k in call.keywords):
-        put["world_size"] = ctx.source.code(world)
-    return Rewrite([EditCall(call, drop=given, first=ctx.quoted(words.group, call), put=put)])
+    for name, value in zip(_GROUP_ARGUMENTS, call.args, strict=False):
+        if name in kept:
+            put[name] = ctx.source.code(value)
+    return Rewrite([EditCall(call, drop=drop, first=ctx.quoted(words.group, call), put=put)])
 
 
-@RANKS.on("name", "torch.multiprocessing.spawn")
+@RANKS.on("name", SPAWN)
 def spawned(ctx: Context, found: Construct) -> Decision | None:
-    call = ctx.names.call_of(found.node)
-    if not _in_one_process(ctx) or call is None:
+    words, call = _words(ctx), ctx.names.call_of(found.node)
+    if words is None or call is None:
         return None
     function, given = argument(call, 0, "fn"), argument(call, 1, "args")
     if function is None:
         return Report("what it starts can not be seen")
+    if words.launch is not None:
+        drop: list[ast.expr | ast.keyword] = [
+            *call.args[2:], *(k for k in call.keywords if k.arg in ("nprocs", "join", "daemon"))
+        ]  # fmt: skip
+        edit = EditCall(call, function=words.launch.code, drop=drop)
+        return Rewrite([edit], words.launch.requires, "a process for each device, all of them")
     holes = {"function": function}
     if isinstance(given, ast.Tuple) and not any(isinstance(x, ast.Starred) for x in given.elts):
         holes |= {f"a{i}": x for i, x in enumerate(given.elts)}

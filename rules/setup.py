@@ -1,6 +1,7 @@
 """Set-up: once per entry script, behind its imports."""
 
 import ast
+from collections.abc import Iterator
 
 from migrator import imports
 from migrator.edits import Insert
@@ -60,10 +61,24 @@ while modules are imported is the right one.""",
 def setup(ctx: Context, found: Construct) -> Decision | None:
     if not ctx.uses_device or not ctx.is_entry or _present(ctx):
         return None
-    arguments = f'precision="{ctx.options.precision}"' if ctx.options.precision else ""
+    given = [f'precision="{ctx.options.precision}"'] if ctx.options.precision else []
+    arguments = ", ".join([*given, *_for_devices(ctx)])
     anchor = imports.last_import(ctx.names, _first_use(ctx))
     lines = ["", f"{RUNTIME}.setup({arguments})", ""]
     return Rewrite([Insert(ctx.names.tree, anchor, lines, before=anchor is None)], (RUNTIME,))
+
+
+def _for_devices(ctx: Context) -> Iterator[str]:
+    """What set-up has to know before a device is used."""
+    words = ctx.target.devices
+    if words is None:
+        return
+    if any(ranks.spawns for ranks in ctx.ranks.values()):
+        if words.launch_setup:
+            yield words.launch_setup
+    elif ctx.own_ranks.copies or (ctx.project is not None and ctx.project.makes_copies()):
+        if words.copies_setup:
+            yield words.copies_setup
 
 
 @FLAG.on("file", "setup")

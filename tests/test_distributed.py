@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from migrator import migrate_paths
-from migrator.config import Config
+from migrator.config import Config, UsageError
 from migrator.diagnostics import Outcome
 from tests.helpers import TARGETS, constructs, migrated, run
 
@@ -212,12 +212,93 @@ def test_what_copies_give_is_not_added_up(line: str) -> None:
     assert "line 3 computes with the number" in result.diagnostics[0].message
 
 
-@pytest.mark.parametrize("options", [{"target": "torch_xla"}, {"portable": True}])
-def test_a_target_without_words_for_ranks_keeps_the_program_whole(options: dict[str, str]) -> None:
-    result = run(HEAD, **options)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_portable_program_with_ranks_stays_whole(target: str) -> None:
+    result = run(HEAD, target, portable=True)
     assert not result.changed and not result.companions
     assert {d.code for d in constructs(result)} == {"DST001"}
     assert "which is not rewritten yet" in constructs(result)[0].message
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # a rank is what it is on GPUs
+        ("loss = loss / world_size", None),
+        ("mine = data[rank::world_size]", None),
+        ("rank = int(os.environ['RANK'])", None),
+        ("parser.add_argument('--local_rank', default=-1, type=int)", None),
+        ("(d.sum() / n).backward()", None),
+        ("dist.all_gather_object([None] * world_size, x)", None),
+        ("net = torch.nn.SyncBatchNorm.convert_sync_batchnorm(net)", None),
+        ("dist.reduce_scatter_tensor(out, x)", None),
+        # its device is the one that it has
+        ("n = torch.cuda.device_count()", "n = tpu_runtime.device_count()"),
+        ("torch.cuda.manual_seed(rank)", "tpu_runtime.manual_seed(rank)"),
+        ("x = x.to(rank)", 'x = x.to("xla")'),
+        ("device = torch.device(f'cuda:{rank}')", 'device = torch.device("xla")'),
+        ("torch.save(x, f'part_{rank}.pt')", "tpu_runtime.save(x, f'part_{rank}.pt')"),
+        ("torch.cuda.synchronize()", "tpu_runtime.synchronize()"),
+        # the launcher
+        ("mp.spawn(main, args=(n, args), nprocs=n, join=True)",
+         "torch_xla.launch(main, args=(n, args))"),
+        ("mp.spawn(main, (n, args), n)", "torch_xla.launch(main, (n, args))"),
+        ("mp.spawn(fn=main, nprocs=n, daemon=True)", "torch_xla.launch(fn=main)"),
+        # the group and the wrapper
+        ("dist.init_process_group('gloo', 'env://', timeout, n, rank)",
+         "dist.init_process_group('xla', init_method='xla://', timeout=timeout, world_size=n, "
+         "rank=rank)"),
+        ("dist.init_process_group(init_method='env://', backend=args.backend)",
+         "dist.init_process_group('xla', init_method='xla://')"),
+        ("model = DDP(net, [rank], rank, find_unused_parameters=True)",
+         "model = tpu_runtime.DistributedDataParallel(net, find_unused_parameters=True)"),
+        ("plain = model.module if isinstance(model, DDP) else model",
+         "plain = model.module if isinstance(model, tpu_runtime.DistributedDataParallel) "
+         "else model"),
+    ],
+)  # fmt: skip
+def test_torch_xla_keeps_the_ranks(before: str, after: str | None) -> None:
+    text = migrated(f"{HEAD}    {before}\n", "torch_xla")
+    assert text.splitlines()[-1].strip() == (after or before)
+
+
+def test_only_a_program_that_starts_its_ranks_tells_setup_so(tmp_path: Path) -> None:
+    launched = "if __name__ == '__main__':\n    mp.spawn(main, args=(2, 3), nprocs=2)\n"
+    guard = "if __name__ == '__main__':\n    main(0, 1, 2)\n"
+    for last, setup in ((launched, "setup(ranks=True)"), (guard, "setup()")):
+        write(tmp_path, train=HEAD + last)
+        migrate_paths([tmp_path], target="torch_xla", write=True, allow_dirty=True)
+        assert f"tpu_runtime.{setup}" in (tmp_path / "train.py").read_text()
+
+
+def test_copies_of_another_file_are_told_to_setup(tmp_path: Path) -> None:
+    model = "import torch\n\n\ndef wrap(net):\n    return torch.nn.DataParallel(net.cuda())\n"
+    train = "from model import wrap\n\nif __name__ == '__main__':\n    wrap(net)\n"
+    for target, setup in (("torch_xla", "setup(spmd=True)"), ("torchax", "setup()")):
+        folder = tmp_path / target
+        folder.mkdir()
+        write(folder, model=model, train=train)
+        migrate_paths([folder], target=target, write=True, allow_dirty=True)
+        assert f"tpu_runtime.{setup}" in (folder / "train.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("part = dist.new_group([0])", "torch.distributed.new_group is not understood"),
+        ("dist.send(x, 1)", "torch.distributed.send is not understood"),
+        ("from torch.distributed.fsdp import FullyShardedDataParallel as F; net = F(net)",
+         "FullyShardedDataParallel is not understood"),
+        ("model.register_comm_hook(None, hook)", "register_comm_hook changes"),
+        ("p = mp.Process(target=main)", "starts processes with work of their own"),
+        ("ctx = mp.spawn(main, nprocs=2, join=False)", "goes on beside its processes"),
+        ("rank = int(os.environ['SLURM_PROCID'])", "SLURM_PROCID is what another launcher sets"),
+    ],
+)  # fmt: skip
+def test_what_torch_xla_can_not_start_or_exchange_stays(line: str, reason: str) -> None:
+    result = run(f"{HEAD}    {line}\n", "torch_xla")
+    assert not result.changed
+    assert reason in constructs(result)[0].message
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -236,6 +317,12 @@ def test_parameters_are_sharded_on_request() -> None:
     assert 'model = tpu_runtime.FullyShardedDataParallel(net.to("jax"))' in text
     text = migrated("import torch\nmodel = torch.nn.DataParallel(model.cuda())\n", shard="fsdp")
     assert 'model = tpu_runtime.FullyShardedDataParallel(model.to("jax"))' in text
+
+
+def test_shards_need_a_target_that_has_them(tmp_path: Path) -> None:
+    write(tmp_path, train=HEAD)
+    with pytest.raises(UsageError, match="--shard fsdp: torch_xla has no such models"):
+        migrate_paths([tmp_path], target="torch_xla", config=Config(shard="fsdp"))
 
 
 FSDP = f"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n{HEAD}"

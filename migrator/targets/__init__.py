@@ -33,14 +33,21 @@ class Word:
 
 
 @dataclass(frozen=True)
-class OneProcess:
-    """How one process drives all devices."""
+class Devices:
+    """How a program uses several devices.
+
+    With `launch`, it starts a process for each device, as the original does; without, one process
+    drives all devices and takes the place of all ranks.
+    """
 
     group: str  # the back end of torch.distributed
     copies: Word  # what torch.nn.DataParallel becomes
     ranks: Word  # what torch.nn.parallel.DistributedDataParallel becomes
-    sharded: Word  # what FullyShardedDataParallel becomes, and with --shard fsdp the other two
-    sampler: Word  # what torch.utils.data.DistributedSampler becomes
+    launch: Word | None = None  # what torch.multiprocessing.spawn becomes
+    sharded: Word | None = None  # what FullyShardedDataParallel becomes, and more with --shard fsdp
+    sampler: Word | None = None  # what torch.utils.data.DistributedSampler becomes
+    copies_setup: str = ""  # what set-up has to be told, where there are copies
+    launch_setup: str = ""  # the same, where processes are started
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class Target:
     train_step: Word | None = None  # the decorator of a step that is compiled as a whole
     calls: Mapping[str, Word] = field(default_factory=dict)
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
-    one_process: OneProcess | None = None  # None: programs for several devices are reported
+    devices: Devices | None = None  # None: programs for several devices are reported
     portable: bool = False  # the program chooses its device when it starts, see `portable`
 
     @property
@@ -74,6 +81,23 @@ class Target:
         return self.calls.get(name)
 
 
+def with_ranks(target: Target) -> Target:
+    """The words of a program that starts a process for each device.
+
+    The one that starts them must not use the device itself, which the runtime sees to.
+    """
+    return replace(
+        target,
+        device_object=None,
+        calls={name: word for name, word in target.calls.items() if not word.requires},
+        renames=_of_runtime(target.renames),
+    )
+
+
+def _of_runtime(names: Mapping[str, Word]) -> dict[str, Word]:
+    return {name: Word(f"{RUNTIME}.{name.rpartition('.')[2]}", (RUNTIME,)) for name in names}
+
+
 def portable(target: Target) -> Target:
     """The words of a program that still runs on a GPU and on a CPU: all of them the runtime's."""
     boundary = target.step_boundary
@@ -84,11 +108,8 @@ def portable(target: Target) -> Target:
         autocast_arguments=(),
         step_boundary=Word(f"{RUNTIME}.sync()", (RUNTIME,)) if boundary else None,
         calls={},
-        one_process=None,
-        renames={
-            name: Word(f"{RUNTIME}.{name.rpartition('.')[2]}", (RUNTIME,))
-            for name in target.renames
-        },
+        devices=None,
+        renames=_of_runtime(target.renames),
         portable=True,
     )
 

@@ -1,6 +1,6 @@
 """torch_xla 2.9: lazy tensors, PJRT. Only the current API; facts from runs of our own."""
 
-from migrator.targets import Target, Word
+from migrator.targets import RUNTIME, Devices, Target, Word
 
 TARGET = Target(
     name="torch_xla",
@@ -10,6 +10,14 @@ TARGET = Target(
     autocast=Word("{torch}.autocast"),
     autocast_arguments=("{device}", "dtype={torch}.bfloat16"),
     step_boundary=Word("torch_xla.sync()", ("torch_xla",)),
+    devices=Devices(
+        group="xla",
+        copies=Word(f"{RUNTIME}.DataParallel", (RUNTIME,)),
+        ranks=Word(f"{RUNTIME}.DistributedDataParallel", (RUNTIME,)),
+        launch=Word("torch_xla.launch", ("torch_xla",)),
+        copies_setup="spmd=True",
+        launch_setup="ranks=True",
+    ),
     calls={
         "device_count": Word("torch_xla.device_count()", ("torch_xla",)),
         "current_device": Word("0"),

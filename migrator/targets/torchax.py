@@ -1,6 +1,6 @@
 """torchax 0.0.13: PyTorch on JAX. Facts behind the words: docs of torchax, and runs of our own."""
 
-from migrator.targets import RUNTIME, OneProcess, Target, Word
+from migrator.targets import RUNTIME, Devices, Target, Word
 
 TARGET = Target(
     name="torchax",
@@ -9,7 +9,7 @@ TARGET = Target(
     device_object=None,
     autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
     train_step=Word(f"{RUNTIME}.train_step", (RUNTIME,)),
-    one_process=OneProcess(
+    devices=Devices(
         group="jax",
         copies=Word(f"{RUNTIME}.DataParallel", (RUNTIME,)),
         ranks=Word(f"{RUNTIME}.DistributedDataParallel", (RUNTIME,)),

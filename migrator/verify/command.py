@@ -100,8 +100,6 @@ def verify_command(
         raise click.UsageError(f"arguments ({arguments[0]} …) go with a SCRIPT.py, not with an app")
     if compile_for and chosen != "torchax":
         raise click.UsageError("--compile-for needs --target torchax")
-    if devices and chosen != "torchax":
-        raise click.UsageError("--devices needs --target torchax")
     console = Console(stderr=as_json)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(stderr=as_json, width=_WIDTH)

@@ -23,7 +23,7 @@ def device_for(target: str, count: int | None = None) -> Device:
     """Choose the device for ``target`` and the settings that hold a script to it.
 
     On a TPU they also forbid a silent fall back to the CPU, so that the label cannot lie. ``count``
-    is that of virtual devices where there is no TPU (torchax).
+    is that of virtual devices where there is no TPU.
     """
     if has_tpu(target):
         settings = {"torchax": {"JAX_PLATFORMS": "tpu,cpu"}, "torch_xla": {"PJRT_DEVICE": "TPU"}}
@@ -33,8 +33,11 @@ def device_for(target: str, count: int | None = None) -> Device:
     if count is None:
         return Device(label, settings[target], is_tpu=False)
     own = os.environ.get("XLA_FLAGS", "")
-    flags = f"{own} --xla_force_host_platform_device_count={count}".strip()
-    environment = {**settings[target], "XLA_FLAGS": flags}
+    virtual = {
+        "torchax": {"XLA_FLAGS": f"{own} --xla_force_host_platform_device_count={count}".strip()},
+        "torch_xla": {"CPU_NUM_DEVICES": str(count)},
+    }
+    environment = settings[target] | virtual[target]
     return Device(f"{label}, {count} virtual devices", environment, is_tpu=False)
 
 

@@ -2,11 +2,11 @@
 
     PJRT_DEVICE=CPU CPU_NUM_DEVICES=2 python replicas.py [--each] SCRIPT [ARGUMENTS]
 
-On a TPU each rank is a process with a chip. The CPU's client has all devices in one process, so here
-each rank is a thread, with XLA's own collectives between them. Ranks run in turn, one at a time, from
-one exchange to the next, and each has what a process would have: its random numbers, environment,
-main module, world of torch.distributed. So a run gives the same numbers each time, and where ranks do
-not do the same exchanges, on which a TPU would hang, that is an error.
+On a TPU each rank is a process with a chip. The CPU client has all devices in one process, so here
+each rank is a thread, with XLA's own collectives between them. Ranks run in turn, one at a time,
+from one exchange to the next, and each has what a process would have: its random numbers,
+environment, main module, world of torch.distributed. So a run gives the same numbers each time, and
+where ranks do not do the same exchanges, on which a TPU would hang, that is an error.
 
 With ``--each`` every rank runs the whole script, as torchrun starts it.
 """
@@ -22,6 +22,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,14 @@ COUNT = int(os.environ.get("CPU_NUM_DEVICES") or 1)
 # The default is the number of cores; an exchange needs a thread for each device.
 os.environ.setdefault("XLA_THREAD_POOL_SIZE", str(max(32, 2 * COUNT)))
 
-import numpy  # noqa: E402
-import torch  # noqa: E402
-import torch.multiprocessing  # noqa: E402
-import torch_xla  # noqa: E402
-import torch_xla.core.xla_model as xm  # noqa: E402
-import torch_xla.runtime as xr  # noqa: E402
-from torch.testing._internal.distributed import multi_threaded_pg  # noqa: E402
-from torch_xla._internal import pjrt  # noqa: E402
+numpy: Any = import_module("numpy")
+torch: Any = import_module("torch")
+import_module("torch.multiprocessing")
+torch_xla: Any = import_module("torch_xla")
+xm: Any = import_module("torch_xla.core.xla_model")
+xr: Any = import_module("torch_xla.runtime")
+pjrt: Any = import_module("torch_xla._internal.pjrt")
+multi_threaded_pg: Any = import_module("torch.testing._internal.distributed.multi_threaded_pg")
 
 _EXCHANGES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute")
 
@@ -152,16 +153,23 @@ def _shapes(values: Any) -> str:
     return ""
 
 
-def _prepare() -> None:
+def _share() -> None:
     """Make exchanges meet, and torch.distributed's state a thread's own."""
     for name in _EXCHANGES:
         setattr(xm, name, _at_once(name, getattr(xm, name)))
     multi_threaded_pg._install_threaded_pg()
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
+
+
+def _prepare() -> None:
+    """Let what a launch starts be threads that are ranks."""
+    _share()
     threads = pjrt._run_thread_per_device
 
     def run(rank: int, count: int, function: Any, initialize: Any) -> Any:
-        return threads(rank, count, functools.partial(_run_rank, pickle.dumps(function)), initialize)
+        return threads(
+            rank, count, functools.partial(_run_rank, pickle.dumps(function)), initialize
+        )
 
     pjrt._run_thread_per_device = run
 
@@ -204,12 +212,6 @@ def _run_script(script: str) -> None:
         _execute(Path(script), "__main__")
 
 
-def _start(index: int, function: Callable[..., None], args: tuple[Any, ...]) -> None:
-    """In the process that a launch has started: its ranks are threads."""
-    _prepare()
-    function(index, *args)
-
-
 def main(arguments: list[str]) -> None:
     each = arguments[0] == "--each"
     script, *rest = arguments[1:] if each else arguments
@@ -219,18 +221,12 @@ def main(arguments: list[str]) -> None:
         os.environ |= {"WORLD_SIZE": str(COUNT), "LOCAL_WORLD_SIZE": str(COUNT)}
         os.environ.setdefault("MASTER_ADDR", "localhost")
         threads, setup = pjrt._run_thread_per_device, pjrt.initialize_multiprocess
-        _prepare()
+        _share()
         threads(0, 1, functools.partial(_run_script, script), setup)
         return
-    start = torch.multiprocessing.start_processes
-
-    def started(function: Any, args: tuple[Any, ...] = (), nprocs: int = 1, **how: Any) -> Any:
-        return start(_start, (function, args), nprocs, **how)
-
-    torch.multiprocessing.start_processes = started
-    sys.path.append(str(Path(__file__).parent))  # where the new process finds this file
-    sys.modules["replicas"] = sys.modules[__name__]
-    _start.__module__ = "replicas"
+    _prepare()
+    # One process would be started, whose devices are all here; what it is given is pickled below.
+    torch.multiprocessing.start_processes = lambda function, args=(), **how: function(0, *args)
     runpy.run_path(script, run_name="__main__")
 
 

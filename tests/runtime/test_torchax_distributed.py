@@ -6,11 +6,7 @@ many virtual devices. Both end with the same parameters.
 
 import os
 import re
-import socket
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,26 +18,12 @@ import torch
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome
+from tests.runtime.several_devices import PROGRAMS, difference, execute
 
-PROGRAMS = Path(__file__).parent / "programs"
 # Of one rank; adam computes in float64, since float32 rounding decides the sign of its first steps
 # where a gradient is about 0.
 TOLERANCES = {"sgd": 1e-6, "clip": 1e-6, "uneven": 1e-6, "adam": 1e-6}
 NORMS = ["norm", "norm_sync"]
-
-
-def execute(script: Path, *arguments: object, **variables: str) -> str:
-    """What a program prints, errors included."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "MASTER_PORT": str(port), **variables}
-    done = subprocess.run(
-        [sys.executable, script, *map(str, arguments)], env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
 def on_devices(count: int, script: Path, *arguments: object, **variables: str) -> str:
@@ -57,15 +39,6 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     report = migrate_paths([PROGRAMS], target="torchax", config=config, output=folder / "programs")
     assert not report.diagnostics(Outcome.REPORTED)
     return folder / "programs"
-
-
-def difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
-    """The largest one of any parameter or loss."""
-    assert found["state"].keys() == expected["state"].keys()
-    pairs = [(found["state"][name], value) for name, value in expected["state"].items()]
-    pairs.append((torch.tensor(found["losses"]), torch.tensor(expected["losses"])))
-    assert all(a.shape == b.shape for a, b in pairs)
-    return max((a.double() - b.double()).abs().max().item() for a, b in pairs)
 
 
 @pytest.mark.parametrize(("count", "cases"), [(2, [*TOLERANCES, "norm"]), (4, ["sgd", "uneven"])])

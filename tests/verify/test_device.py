@@ -58,6 +58,10 @@ def test_virtual_devices_are_labelled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device.label == "CPU back end of torchax, 8 virtual devices"
     flags = "--mine --xla_force_host_platform_device_count=8"
     assert device.environment == {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    monkeypatch.setenv("PJRT_DEVICE", "CPU")
+    device = device_for("torch_xla", 2)
+    assert device.label == "CPU back end of torch_xla, 2 virtual devices"
+    assert device.environment == {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2"}
 
 
 def test_the_users_wish_wins_and_is_labelled(monkeypatch: pytest.MonkeyPatch) -> None:

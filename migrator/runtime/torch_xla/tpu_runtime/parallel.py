@@ -1,7 +1,7 @@
 """Models for several devices: what DataParallel and DistributedDataParallel become.
 
-With ranks (launching.py), each has a copy of the model and exchanges gradients with the others. With
-`DataParallel` one process drives all devices, by torch_xla's SPMD: `setup(spmd=True)`.
+With ranks (launching.py), each has a copy of the model and exchanges gradients with the others.
+With `DataParallel` one process drives all devices, by torch_xla's SPMD: `setup(spmd=True)`.
 """
 
 import contextlib

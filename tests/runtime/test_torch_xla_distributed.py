@@ -1,0 +1,391 @@
+"""Several devices on torch_xla: ranks compute what those of the original do, and copies the same.
+
+The original runs on the CPU by gloo, a process for each rank; what the tool makes of it runs as
+real replicas of XLA's CPU back end (migrator/verify/replicas.py). Both end with the same parameters.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+if os.environ.get("TPU_MIGRATE_TARGET") != "torch_xla":
+    pytest.skip("needs the torch_xla environment", allow_module_level=True)
+
+import torch
+
+from migrator import migrate_paths
+from migrator.diagnostics import Outcome
+from migrator.verify import replicas
+from tests.runtime.several_devices import PROGRAMS, difference, execute
+
+# "adam" computes in float64: float32 rounding decides the sign of its first steps where a gradient
+# is about 0, and BatchNorm over four samples makes more of a rounding at each step.
+TOLERANCES = {
+    "sgd": 1e-6,
+    "clip": 1e-6,
+    "uneven": 1e-6,
+    "adam": 1e-6,
+    "adam_norm": 1e-9,
+    "adam_norm_sync": 1e-9,
+}
+
+
+def migrated(source: str | Path, folder: Path) -> Path:
+    """The script in ``source``, or of that text, as it becomes."""
+    if isinstance(source, str):
+        (folder / "source").mkdir()
+        (folder / "source" / "script.py").write_text(source)
+        source = folder / "source"
+    report = migrate_paths([source], target="torch_xla", output=folder / "migrated")
+    assert not report.diagnostics(Outcome.REPORTED)
+    return next(p for p in (folder / "migrated").glob("*.py"))
+
+
+def on_replicas(count: int, script: Path, *arguments: object, **variables: str) -> str:
+    variables = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(count), **variables}
+    return execute(Path(replicas.__file__), script, *arguments, **variables)
+
+
+@pytest.mark.parametrize(
+    ("count", "cases"),
+    [(2, ["sgd", "clip", "uneven", "adam", "adam_norm"]), (4, ["sgd", "uneven", "adam_norm"])],
+)
+def test_ddp_ends_with_the_parameters_of_the_ranks(
+    count: int, cases: list[str], tmp_path: Path
+) -> None:
+    there, here = tmp_path / "gloo.pt", tmp_path / "xla.pt"
+    arguments = (*cases, "--epochs", 2, "--output")
+    execute(PROGRAMS / "ddp_training.py", *arguments, there, "--world-size", count)
+    printed = on_replicas(count, migrated(PROGRAMS, tmp_path), *arguments, here)
+    compare(here, there, cases)
+    assert f"tpu_runtime: {count} ranks, each with a device of its own (cpu)" in printed
+    assert f"a batch of 4 on each of {count} ranks is {4 * count}" in printed
+
+
+def compare(here: Path, there: Path, cases: list[str]) -> None:
+    """Parameters, losses and counts of two runs."""
+    expected, found = torch.load(there), torch.load(here)
+    for case in cases:
+        assert difference(found[case], expected[case]) <= TOLERANCES[case], case
+        for count in ("right", "seen"):
+            assert found[case][count] == expected[case][count]
+
+
+def test_one_rank_and_sync_batchnorm(tmp_path: Path) -> None:
+    """Two ranks with SyncBatchNorm compute what one does that has the whole batch."""
+    there, one, two = tmp_path / "gloo.pt", tmp_path / "one.pt", tmp_path / "two.pt"
+    cases, arguments = ["adam_norm_sync", "sgd"], ("--epochs", 2, "--output")
+    whole = ("--batch-size", 8)
+    script = migrated(PROGRAMS, tmp_path)
+    execute(PROGRAMS / "ddp_training.py", *cases, *arguments, there, "--world-size", 1, *whole)
+    printed = on_replicas(1, script, *cases, *arguments, one, *whole)
+    assert "tpu_runtime: 1 rank (cpu)" in printed
+    compare(one, there, cases)
+    on_replicas(2, script, cases[0], *arguments, two)
+    compare(two, there, cases[:1])
+
+
+COLLECTIVES = """
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def main(index, ranks, path):
+    # a rank need not have the number of the process
+    rank = ranks - 1 - index
+    dist.init_process_group("nccl", rank=rank, world_size=ranks)
+    device = torch.device("cuda", index)
+    own = torch.arange(4.0, device=device) + 10 * rank
+    seen = {}
+
+    def note(name, value):
+        seen[name] = [v.tolist() for v in value] if isinstance(value, list) else value.tolist()
+
+    for name in ("SUM", "AVG", "MIN", "MAX", "PRODUCT"):
+        value = own.clone()
+        dist.all_reduce(value, op=getattr(dist.ReduceOp, name))
+        note(name, value)
+    value = own.clone()
+    dist.reduce(value, dst=1)
+    if rank == 1:  # what the others have is nobody's concern
+        note("reduce", value)
+    parts = [torch.empty_like(own) for _ in range(ranks)]
+    dist.all_gather(parts, own)
+    note("all_gather", parts)
+    whole = torch.empty(ranks * 4, device=device)
+    dist.all_gather_into_tensor(whole, own)
+    note("all_gather_into_tensor", whole)
+    value = own / (1.0 if rank == 1 else 0.0)  # infinite and NaN elsewhere
+    dist.broadcast(value, src=1)
+    note("broadcast", value)
+    flags = torch.tensor([True, rank == 0], device=device)
+    dist.broadcast(flags, src=0)
+    note("truth values", flags)
+    parts = [torch.empty_like(own) for _ in range(ranks)] if rank == 0 else None
+    dist.gather(own, parts, dst=0)
+    note("gather", parts or [])
+    parts = [own * (i + 1) for i in range(ranks)] if rank == 1 else None
+    value = torch.empty_like(own)
+    dist.scatter(value, parts, src=1)
+    note("scatter", value)
+    value = torch.empty(2, device=device)
+    dist.reduce_scatter_tensor(value, own[: 2 * ranks])
+    note("reduce_scatter", value)
+    value = torch.empty_like(own)
+    dist.all_to_all_single(value, own)
+    note("all_to_all", value)
+    matrix = torch.zeros(2, 4, device=device)
+    dist.all_reduce(matrix[1].add_(own))  # a view
+    note("view", matrix)
+    if rank == 0:
+        print("rank 0 looks at", own.sum().item())  # what others do not
+    objects = [None] * ranks
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * (rank + 1)})
+    values = [rank, "from", rank]
+    dist.broadcast_object_list(values, src=1)
+    seen["objects"] = [objects, values, dist.get_rank(), dist.get_world_size()]
+    dist.barrier()
+    torch.save(seen, f"{path}.{rank}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(main, args=(2, sys.argv[1]), nprocs=2)
+"""
+
+
+def test_collectives_give_what_they_give_on_gloo(tmp_path: Path) -> None:
+    there, here = tmp_path / "gloo", tmp_path / "xla"
+    original = tmp_path / "original.py"
+    text = COLLECTIVES.replace('"nccl"', '"gloo"').replace('"cuda", index', '"cpu"')
+    # gloo has no mean, and this one no scattered sum
+    text = text.replace('"AVG", ', "").replace(
+        "dist.reduce_scatter_tensor(value, own[: 2 * ranks])",
+        "all = own[: 2 * ranks].clone(); dist.all_reduce(all); value = all[2 * rank :][:2]",
+    )
+    text = text.replace(
+        "dist.all_to_all_single(value, own)",
+        "parts = [torch.empty_like(own) for _ in range(ranks)]; dist.all_gather(parts, own); "
+        "value = torch.cat([p[2 * rank :][:2] for p in parts])",
+    )
+    original.write_text(text)
+    execute(original, there, MASTER_ADDR="localhost")
+    on_replicas(2, migrated(COLLECTIVES, tmp_path), here)
+    for rank in range(2):
+        expected, found = torch.load(f"{there}.{rank}"), torch.load(f"{here}.{rank}")
+        assert found.pop("AVG") == [x / 2 for x in expected["SUM"]]
+        assert found == expected
+
+
+ACCUMULATION = """
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(3, 4)
+        self.second = torch.nn.Linear(4, 2)
+        self.other = torch.nn.Linear(4, 2)
+        self.never = torch.nn.Linear(4, 2)
+
+    def forward(self, x, other):
+        hidden = self.first(x).tanh()
+        return self.other(hidden) if other else self.second(hidden)
+
+
+def main(rank, ranks, path):
+    dist.init_process_group("nccl", rank=rank, world_size=ranks)
+    torch.manual_seed(rank)  # other parameters on each rank
+    model = DDP(Net().to(rank), device_ids=[rank], find_unused_parameters=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    for step in range(4):
+        optimizer.zero_grad()
+        x = torch.randn(5, 3, generator=torch.Generator().manual_seed(10 * step + rank))
+        with model.no_sync():
+            model(x, False).square().mean().backward()  # a batch on the CPU, as DDP allows
+        loss = model(x.to(rank) + 1, rank == 1 and step > 1).square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        if rank == 0:
+            print(step, loss.item())
+    assert model.module.never.weight.grad is None
+    if rank == 0:
+        torch.save(model.state_dict(), path)
+    dist.barrier()
+    torch.load(path, map_location={"cuda:0": f"cuda:{rank}"})
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(main, args=(2, sys.argv[1]), nprocs=2)
+"""
+
+
+def test_accumulation_unused_parameters_and_other_starts(tmp_path: Path) -> None:
+    there, here = tmp_path / "gloo.pt", tmp_path / "xla.pt"
+    original = tmp_path / "original.py"
+    text = ACCUMULATION.replace('"nccl"', '"gloo"').replace(".to(rank)", "")
+    original.write_text(text.replace("device_ids=[rank], ", ""))
+    execute(original, there, MASTER_ADDR="localhost")
+    on_replicas(2, migrated(ACCUMULATION, tmp_path), here)
+    expected, found = torch.load(there), torch.load(here)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert (found[name] - value).abs().max() <= 1e-6, name
+
+
+def test_a_parameter_without_a_gradient_is_named(tmp_path: Path) -> None:
+    text = ACCUMULATION.replace(", find_unused_parameters=True", "")
+    script = migrated(text, tmp_path)
+    with pytest.raises(AssertionError, match=r"other.weight, other.bias, never.weight, never.bias"):
+        on_replicas(2, script, tmp_path / "x.pt")
+
+
+def test_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
+    script = migrated(PROGRAMS, tmp_path)
+    with pytest.raises(AssertionError, match="set up for 3 ranks, and there are 2, one for each"):
+        on_replicas(2, script, "sgd", "--output", tmp_path / "x.pt", "--world-size", 3)
+
+
+TORCHRUN = """
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+total = torch.full((2,), rank + 1.0, device="cuda")
+dist.all_reduce(total)
+if rank == 0:
+    print("total", total.tolist(), dist.get_world_size(), os.environ["WORLD_SIZE"])
+dist.destroy_process_group()
+"""
+
+
+def test_a_script_for_torchrun(tmp_path: Path) -> None:
+    script = migrated(TORCHRUN, tmp_path)
+    variables = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2"}
+    printed = execute(Path(replicas.__file__), "--each", script, **variables)
+    assert "total [3.0, 3.0] 2 2" in printed
+
+
+def test_torchrun_starts_no_more_ranks_than_devices(tmp_path: Path) -> None:
+    """On the CPU each process has all devices; torch_xla alone makes two programs of it."""
+    script = migrated(TORCHRUN, tmp_path)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--master-port=0",
+    ]
+    done = subprocess.run(
+        [*command, script], env={**os.environ, "PJRT_DEVICE": "CPU"}, capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert "set up for 2 ranks, and there are 1, one for each device" in done.stderr
+
+
+FAILURE = """
+import os
+import sys
+import time
+
+import torch
+import torch.multiprocessing as mp
+
+device = torch.device("cuda")
+torch.manual_seed(0)  # reaches the device of a rank, and leaves that of this process alone
+
+
+def main(rank):
+    torch.ones(2).cuda().sum().item()
+    if os.environ["PJRT_LOCAL_PROCESS_RANK"] == "1":
+        raise RuntimeError("a fault of one rank")
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    print(torch.cuda.device_count(), "devices")
+    from torch_xla._internal import tpu
+    import torch_xla.runtime
+    # As on a host with two chips: two processes, which in fact have a CPU each.
+    torch_xla.runtime.device_type = lambda: "TPU"
+    tpu.num_local_processes = lambda: 2
+    mp.spawn(main, nprocs=2)
+"""
+
+
+def test_a_rank_that_fails_ends_all(tmp_path: Path) -> None:
+    script, start = migrated(FAILURE, tmp_path), time.monotonic()
+    with pytest.raises(AssertionError) as failure:
+        execute(script, PJRT_DEVICE="CPU", CPU_NUM_DEVICES="1")
+    assert time.monotonic() - start < 100
+    assert "1 devices" in str(failure.value)
+    assert 'raise RuntimeError("a fault of one rank")' in str(failure.value)
+
+
+def test_a_device_that_is_used_too_early_is_said(tmp_path: Path) -> None:
+    text = FAILURE.replace("    print(", '    torch.ones(2, device="cuda")\n    print(')
+    with pytest.raises(AssertionError, match=r"device was used before torch_xla\.launch"):
+        execute(migrated(text, tmp_path), PJRT_DEVICE="CPU")
+
+
+COPIES = """
+import sys
+
+import torch
+import torch.nn as nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2))
+model = model.double().cuda()
+if torch.cuda.device_count() > 1:
+    model = nn.DataParallel(model)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for step in range(6):
+    generator = torch.Generator().manual_seed(step)
+    x = torch.randn(16 if step < 5 else 6, 4, generator=generator, dtype=torch.float64)
+    optimizer.zero_grad()
+    loss = model(x.cuda() if step else x).square().mean()
+    loss.backward()
+    optimizer.step()
+print("loss", repr(loss.item()))
+torch.save(model.state_dict(), sys.argv[1])
+"""
+
+
+def test_copies_compute_what_one_device_does(tmp_path: Path) -> None:
+    """BatchNorm sees the whole batch; the last batch does not divide."""
+    script, one, eight = migrated(COPIES, tmp_path), tmp_path / "1.pt", tmp_path / "8.pt"
+    execute(script, one, PJRT_DEVICE="CPU", CPU_NUM_DEVICES="1")
+    printed = execute(script, eight, PJRT_DEVICE="CPU", CPU_NUM_DEVICES="8")
+    assert "tpu_runtime: 8 devices (cpu)" in printed
+    assert "a batch of 16 is 2 on each of 8 devices" in printed
+    assert "a batch of 6 can not be split over 8 devices" in printed
+    plain = execute(
+        script, eight, PJRT_DEVICE="CPU", CPU_NUM_DEVICES="8", TPU_RUNTIME_NUM_CORES="1"
+    )
+    assert "8 devices" not in plain
+    execute(script, eight, PJRT_DEVICE="CPU", CPU_NUM_DEVICES="8")
+    expected, found = torch.load(one), torch.load(eight)
+    assert [f"module.{name}" for name in expected] == list(found)
+    for name, value in expected.items():
+        assert (found[f"module.{name}"] - value).abs().max() <= 1e-12, name
