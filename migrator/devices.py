@@ -63,6 +63,56 @@ def whole_string(names: Names, node: ast.expr) -> ast.expr:
     return node
 
 
+def table_of_places(names: Names, node: ast.AST) -> tuple[ast.Dict, ast.Call] | None:
+    """The `map_location` that a device string is a part of, if it is one, and its `torch.load`.
+
+    `{"cuda:0": "cuda:1"}` says from where to where; every place in it is a device.
+    """
+    table = next((a for a in (node, *names.ancestors(node)) if isinstance(a, ast.Dict)), None)
+    if table is None or not all(
+        key is not None and _is_place(key) and _is_place(value)
+        for key, value in zip(table.keys, table.values, strict=True)
+    ):
+        return None
+    location: ast.AST = table
+    match names.parents.get(table):
+        case ast.Assign(targets=[ast.Name() as target]):
+            uses = list(names.uses(target.id, names.scope_of(target)))
+            if len(uses) != 1 or len(names.lookup(target)) != 1:
+                return None
+            location = uses[0]
+    keyword = names.parents.get(location)
+    call = names.parents.get(keyword) if isinstance(keyword, ast.keyword) else keyword
+    if isinstance(call, ast.Call) and names.qualified(call.func) == "torch.load":
+        return table, call
+    return None
+
+
+def table_of_location(names: Names, location: ast.expr) -> ast.Dict | None:
+    """The table of places that a `map_location` is, in place or by name."""
+    table: ast.AST | None = location
+    if isinstance(location, ast.Name):
+        found = names.lookup(location)
+        table = found[0].value if len(found) == 1 and found[0].kind == "assign" else None
+    if not isinstance(table, ast.Dict) or not table.values:
+        return None
+    places = table_of_places(names, table.values[0])
+    return places[0] if places is not None else None
+
+
+def _is_place(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text.startswith(("cuda", "cpu"))
+        case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]):
+            return text.startswith("cuda")
+        case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod()):
+            return text.startswith("cuda")
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+            return text.startswith("cuda")
+    return False
+
+
 def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
     """Why it can not be shown that the string `node` names a device; None where it does."""
     at, parent = node, names.parents.get(node)

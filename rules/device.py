@@ -6,6 +6,7 @@ from migrator.devices import (
     availability_choice,
     device_call,
     not_a_device,
+    table_of_places,
     whole_string,
 )
 from migrator.edits import Replace, SetString
@@ -167,9 +168,11 @@ def available(ctx: Context, found: Construct) -> Decision:
 
 
 @STRING.on("string", "cuda")
-def string(ctx: Context, found: Construct) -> Decision:
+def string(ctx: Context, found: Construct) -> Decision | None:
     node = found.node
     assert isinstance(node, ast.expr)
+    if table_of_places(ctx.names, node) is not None:
+        return None  # what torch.load does with it counts
     whole = whole_string(ctx.names, node)
     reason = not_a_device(ctx.names, ctx.flow, whole)
     if reason is not None:

@@ -43,7 +43,7 @@ statistics of the whole batch, where nn.DataParallel uses those of each part."""
 RANKS = Rule(
     code="DST003",
     name="ranks",
-    summary="programs with a process for each device: the same on torch_xla, one for all on torchax",
+    summary="a process for each device: the same on torch_xla, one for all on torchax",
     why="""On torch_xla a program keeps its ranks, each a process with a device: samplers, batch
 sizes, collectives and BatchNorm of one rank mean what they mean on GPUs, and the runtime averages
 gradients after each backward pass. torch.multiprocessing.spawn becomes torch_xla.launch, which uses

@@ -2,6 +2,7 @@
 
 import ast
 
+from migrator.devices import table_of_location, table_of_places
 from migrator.edits import Edit, EditCall, Replace
 from migrator.facts import is_script
 from migrator.flow import Kind
@@ -27,6 +28,12 @@ afterwards.""",
             "import torch\nstats = torch.load(path, map_location=device)\n",
             both="import torch\nimport tpu_runtime\n"
             "stats = tpu_runtime.load(path, map_location=device)\n",
+        ),
+        Example(
+            "import torch\nat = {'cuda:0': f'cuda:{rank}'}\n"
+            "model.load_state_dict(torch.load(path, map_location=at))\n",
+            both="import torch\nat = 'cpu'\n"
+            "model.load_state_dict(torch.load(path, map_location=at))\n",
         ),
         Example('import torch\nx = torch.load(path, map_location="cpu")\n'),
     ),
@@ -76,18 +83,36 @@ def load(ctx: Context, found: Construct) -> Decision:
     if location is not None and ctx.flow.kind(location) == Kind.CPU:
         return Keep("loads to the CPU")
     if _only_state(ctx.names, call):
+        if isinstance(location, ast.Name) and table_of_location(ctx.names, location) is not None:
+            return Keep("loads to the CPU, as the name says now")
         cpu = ctx.quoted("cpu", call)
         if location is None:
             return Rewrite([EditCall(call, put={"map_location": cpu})])
         return Rewrite([Replace(location, cpu)])
     if isinstance(location, ast.Lambda):
         return _load_by_function(ctx, call, location)
+    if isinstance(location, ast.Dict) and table_of_location(ctx.names, location) is not None:
+        table = Replace(location, ctx.device_string(location))
+        return Rewrite([EditCall(call, function=f"{RUNTIME}.load"), table], (RUNTIME,))
     if location is None:
         return Report(
             "without map_location a file from a GPU can not be read here; "
             'add map_location="cpu", and move what the device needs'
         )
     return Rewrite([EditCall(call, function=f"{RUNTIME}.load")], (RUNTIME,))
+
+
+@LOAD.on("string", "cuda")
+def place(ctx: Context, found: Construct) -> Decision | None:
+    """`map_location = {"cuda:0": f"cuda:{rank}"}`: from where to where, here in one device."""
+    places = table_of_places(ctx.names, found.node)
+    if places is None:
+        return None
+    table, call = places
+    to = [value for value in table.values if not (ctx.flow.kind(value) & Kind.CPU)]
+    if not to or _only_state(ctx.names, call):
+        return Rewrite([Replace(table, ctx.quoted("cpu", table))])
+    return Rewrite([Replace(table, ctx.device_string(table))])
 
 
 def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Decision:

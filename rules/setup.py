@@ -59,7 +59,7 @@ while modules are imported is the right one.""",
 
 @SETUP.on("file", "setup")
 def setup(ctx: Context, found: Construct) -> Decision | None:
-    if not ctx.uses_device or not ctx.is_entry or _present(ctx):
+    if not (ctx.uses_device or ctx.ranks) or not ctx.is_entry or _present(ctx):
         return None
     given = [f'precision="{ctx.options.precision}"'] if ctx.options.precision else []
     arguments = ", ".join([*given, *_for_devices(ctx)])

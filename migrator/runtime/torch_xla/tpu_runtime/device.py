@@ -87,7 +87,9 @@ def xla_device(device: DeviceLike = None) -> torch.device:
 
 
 def memory_info(device: DeviceLike = None) -> dict[str, int]:
-    """torch_xla's figures in bytes, empty where the platform has none (CPU)."""
+    """torch_xla's figures in bytes, empty where it has none (on the CPU, with SPMD)."""
+    if xr.is_spmd():
+        return {}
     try:
         return {
             key: int(str(value)) for key, value in xm.get_memory_info(xla_device(device)).items()
@@ -131,7 +133,9 @@ def current_device() -> int:
 
 
 def get_device_name(device: DeviceLike = None) -> str:
-    """XLA's name for the kind of device, such as "TPU v6 lite" or "cpu"."""
+    """XLA's name for the kind of device, such as "TPU v6 lite" or "cpu"; the platform with SPMD."""
+    if xr.is_spmd():
+        return str(xr.device_type()).lower()
     return str(xm.xla_device_kind(xla_device(device)))
 
 

@@ -15,7 +15,7 @@ import torch_xla.runtime as xr
 from torch_xla._internal import pjrt, tpu
 
 from . import seeds
-from .device import CORES, device_count, is_started
+from .device import CORES, is_started
 
 
 def _run_rank(index: int, count: int, function: Callable[[], None]) -> None:
@@ -42,7 +42,7 @@ def _run_ranks(
             "the device was used before torch_xla.launch: what runs before may only use the CPU"
         )
     task = functools.partial(function, *args, **kwargs)
-    if device_count() == 1 and os.environ.get(CORES):
+    if os.environ.get(CORES) == "1":
         pjrt._run_singleprocess(functools.partial(_run_seeded, task))
         return
     # On the CPU all devices belong to one process.

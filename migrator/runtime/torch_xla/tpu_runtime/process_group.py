@@ -163,8 +163,15 @@ def _told(url: str, option: str, variable: str) -> int | None:
 def _rendezvous(stock: Any, url: str, timeout: Any = ..., **options: Any) -> Iterator[Any]:
     """Store, rank and number of ranks.
 
-    Raises ValueError where the program counts on another number of ranks than there are devices.
+    Raises ValueError where the program counts on another number of ranks than there are devices,
+    and RuntimeError where torchrun has started several processes on the CPU.
     """
+    if dist.is_torchelastic_launched() and int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1:
+        if xr.device_type() == "CPU":  # where each process would be a world of its own, or wait
+            raise RuntimeError(
+                "torch_xla has one process for all devices of the CPU: without a TPU, start one "
+                "by torchrun, or several replicas as docs/several-devices.md says"
+            )
     store, ordinal, size = next(stock(url, timeout, **options))
     world = _told(url, "world_size", "WORLD_SIZE")
     if world not in (None, size):
@@ -218,6 +225,7 @@ def broadcast_object_list(group: ProcessGroup, given: dict[str, Any]) -> None:
 def install() -> None:
     """Take the place of torch_xla's group and rendezvous."""
     xla_backend.ProcessGroupXla = ProcessGroup
+    dist.Backend.default_device_backend_map["xla"] = "xla"
     # A function of the same name hides the module.
     handlers: Any = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
     handlers["xla"] = functools.partial(_rendezvous, handlers["xla"])
