@@ -31,7 +31,8 @@ _DISTRIBUTES = re.compile(
 )
 _RANKS = re.compile(
     rb"distributed|Distributed|spawn|RANK|WORLD_SIZE|rank\b|gpus?\b|world_size|n_?procs|batch_?size"
-    rb"|\bbsz?\b|reduction|Process\b|horovod|Sampler\b"
+    rb"|\bbsz?\b|reduction|Process\b|horovod|Sampler\b|num_?devices",
+    re.I,
 )
 _MAIN_GUARD = re.compile(rb"^if\s*\(?\s*(?:__name__|[\"']__main__[\"'])\s*==", re.M)
 # Top-level calls that library modules make too: they do not make a module a script.

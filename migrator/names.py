@@ -407,6 +407,39 @@ def dotted(node: ast.AST) -> str | None:
     return None
 
 
+def number(node: ast.expr) -> ast.expr:
+    """What is within `int(…)` and `float(…)`."""
+    while isinstance(node, ast.Call) and dotted(node.func) in ("int", "float") and node.args:
+        node = node.args[0]
+    return node
+
+
+def choices(node: ast.AST) -> list[ast.expr]:
+    """What an expression may be: `int(a)`, `max(a, 1)`, `a or b`, `a if … else b`."""
+    match node:
+        case ast.Call(func=ast.Name(id="int" | "float" | "str" | "max" | "min")):
+            return node.args
+        case ast.BoolOp(values=values):
+            return values
+        case ast.IfExp(body=body, orelse=orelse):
+            return [body, orelse]
+    return []
+
+
+def said_name(node: ast.AST) -> str:
+    """The name of a value: `n`, `args.n`, `cfg["n"]`, `cfg.get("n")`; "" for others."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(slice=ast.Constant(value=str(name))):
+            return name
+        case ast.Call(
+            func=ast.Attribute(attr="get", value=owner), args=[ast.Constant(value=str(name)), *_]
+        ):
+            return "" if (dotted(owner) or "").endswith("environ") else name
+    return ""
+
+
 def argument(call: ast.Call, position: int | None, *keywords: str) -> ast.expr | None:
     """An argument by position or by any of its keywords."""
     for keyword in call.keywords:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from migrator.names import argument, dotted, parameters
+from migrator.names import argument, dotted, number, parameters, said_name
 
 if TYPE_CHECKING:
     from migrator.ranks import Ranks
@@ -27,7 +27,11 @@ _CONFIGURED = frozenset({
     "batch", "batches", "batchsize", "bs", "bsz", "workers", "worker", "lr", "rate", "epochs",
     "epoch", "accumulation", "accum", "accumulate", "nodes", "node", "world",
 })  # fmt: skip
+_OF_BATCHES = frozenset({
+    "batch", "batches", "batchsize", "bs", "bsz", "samples", "per", "node", "nodes", "world",
+})  # fmt: skip
 _COUNTED = frozenset({"steps", "step", "iters", "iterations", "samples", "per"})
+_ACCUMULATED = frozenset({"accumulation", "accum", "accumulate"})
 _COMPUTED = frozenset({
     "loss", "losses", "acc", "accuracy", "metric", "metrics", "grad", "grads", "correct", "top1",
     "top5", "sum", "mean", "avg", "tensor", "output", "outputs", "running", "error", "score",
@@ -36,7 +40,8 @@ _WRAPPERS = frozenset({"int", "float", "round", "max", "min", "math.ceil", "math
 _SAYS = re.compile(r"print|log|info|debug|warn|write|format|description|postfix|display", re.I)
 _BATCH_SIZE = re.compile(
     r"^_?(?:(?:train|val|valid|test|eval|global|local|total|micro|mini|per_gpu|per_device)_)*"
-    r"(?:batch_?size|bs|bsz)(?:_per_\w+)?$"
+    r"(?:batch_?size|bs|bsz)(?:_per_\w+)?$|^(?:imgs|images|samples)_per_gpu$",
+    re.I,
 )
 _GROUP = "torch.distributed.init_process_group"
 _SAMPLER = "torch.utils.data.DistributedSampler"
@@ -99,10 +104,8 @@ class Uses:
 
     def _kind(self, node: ast.expr) -> str:
         """What a value is, where it is read."""
-        core = node
-        while isinstance(core, ast.Call) and dotted(core.func) in ("int", "float") and core.args:
-            core = core.args[0]
-        if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or core in self.ranks.undone:
+        stored = not isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+        if stored or number(node) in self.ranks.undone:
             return ""
         parent = self.names.parents.get(node)
         if isinstance(parent, ast.Call) and node in parent.args:
@@ -111,9 +114,8 @@ class Uses:
         if isinstance(node, ast.Name | ast.Attribute):
             if self.names.call_of(node) is not None:
                 return ""
-            last = node.id if isinstance(node, ast.Name) else node.attr
-            if _BATCH_SIZE.search(last):
-                return "" if self._is_of_data(node) else "batch size"
+        if _BATCH_SIZE.search(said_name(node)):
+            return "" if self._is_of_data(node) else "batch size"
         if self.ranks.is_world(node):
             return "number of ranks"
         return "rank" if self.ranks.is_rank(node) else ""
@@ -245,16 +247,24 @@ class Uses:
         """A value that gets a name."""
         match target:
             case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=key)):
-                if is_named(self.ranks, str(key).lower(), kind):
+                if is_named(self.ranks, str(key).lower(), kind) or key == "CUDA_VISIBLE_DEVICES":
                     return ""
         last = (dotted(target) or "").rpartition(".")[2]
         if not last:
             return f"{text} is put into {ast.unparse(target)}"
         words = _words(target)
         if arithmetic:
-            known = words & (_CONFIGURED | (_COUNTED if counted or kind != "rank" else set()))
-            known |= {last} if self.ranks.names_kind(last, "rank") or "device" in last else set()
-            known |= {last} if self.ranks.names_kind(last, "number of ranks") else set()
+            if words & _COMPUTED and not words & _ACCUMULATED:
+                return f"{last} is computed from the {kind}"
+            kinds = ("rank", "number of ranks")
+            known = last if any(self.ranks.names_kind(last, kind) for kind in kinds) else ""
+            if kind == "rank":
+                known = known or (last if "device" in last else "")
+            elif kind == "batch size":  # else it would have to be followed under another name
+                configured = words & (_CONFIGURED | _COUNTED) - _OF_BATCHES
+                known = last if configured or is_named(self.ranks, last, kind) else ""
+            elif words & (_CONFIGURED | (_COUNTED if counted else set())):
+                known = last
             return "" if known else f"{last} is computed from the {kind}"
         if isinstance(target, ast.Name) and kind != "batch size":
             return ""  # is followed
@@ -428,14 +438,21 @@ class Uses:
             case ast.Call():
                 yield from self._loaders(node)
 
-    def _is_sum(self, node: ast.expr) -> bool:
+    def _is_sum(self, node: ast.expr | None, depth: int = 0) -> bool:
+        """Whether a loss is a sum, or is made of one; a quotient is taken for a mean."""
         match node:
+            case ast.Call(func=ast.Attribute(attr="scale"), args=[loss]):  # a GradScaler's
+                return self._is_sum(loss, depth)
             case ast.Call(func=func):
                 name = str(dotted(func) or getattr(func, "attr", ""))
                 return name.rpartition(".")[2] == "sum"
-            case ast.Name():
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult(), right=right):
+                return self._is_sum(left, depth) or self._is_sum(right, depth)
+            case ast.UnaryOp(operand=operand):
+                return self._is_sum(operand, depth)
+            case ast.Name() if depth < 5:
                 values = [b.value for b in self.names.lookup(node) if b.kind == "assign"]
-                return any(isinstance(v, ast.Call) and self._is_sum(v) for v in values)
+                return any(self._is_sum(value, depth + 1) for value in values)
         return False
 
     def _loaders(self, call: ast.Call) -> Iterator[tuple[int, str]]:
@@ -543,8 +560,7 @@ class Uses:
                 yield call.lineno, "what is gathered is as long as there are ranks"
 
     def _is_known_factor(self, node: ast.expr) -> bool:
-        while isinstance(node, ast.Call) and dotted(node.func) in ("int", "float") and node.args:
-            node = node.args[0]
+        node = number(node)
         if isinstance(node, ast.Constant) or node in self.ranks.undone:
             return True
         return self.ranks.is_reduced(node)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 
 from migrator.flow import RANK_NAME, Flow
-from migrator.names import Names, argument, dotted
+from migrator.names import Names, argument, choices, dotted, number, said_name
 from migrator.rank_uses import Uses, is_named, parameter_name
 from migrator.targets import RUNTIME
 
@@ -60,7 +60,8 @@ _HARMLESS = tuple(
 )
 _WORLD_NAME = re.compile(
     r"^_*(?:ddp_|dist_)?(?:world_?size|n_?procs?|num_(?:gpus|procs|processes|replicas|tasks|ranks)"
-    r"|(?:num_|n_?)?gpus?_per_(?:node|machine)|n_?gpus?)$"
+    r"|(?:num_|n_?)?gpus?_per_(?:node|machine)|n_?gpus?|num_?devices)$",
+    re.I,
 )
 _RANK_NAME = re.compile(rf"(?:^|_)rank$|{RANK_NAME.pattern}")
 
@@ -83,24 +84,24 @@ class Ranks:
 
     def is_world(self, node: ast.AST, depth: int = 0) -> bool:
         """Whether an expression is the number of ranks or devices."""
-        match node:
-            case ast.Call(func=ast.Name(id="int" | "float"), args=[inner]):
-                return self.is_world(inner, depth)
-            case ast.Call() | ast.Subscript():
-                read = environment(self.names, node) in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
-                return read or (isinstance(node, ast.Call) and self._gives(node, "number of ranks"))
+        inner = choices(node)
+        if inner:
+            return any(self.is_world(one, depth) for one in inner)
+        if environment(self.names, node) in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+            return True
+        if isinstance(node, ast.Call) and self._gives(node, "number of ranks"):
+            return True
         return self._is_called(node, "number of ranks") or self._holds(node, self.is_world, depth)
 
     def is_rank(self, node: ast.AST, depth: int = 0) -> bool:
         """Whether an expression is the number of a rank, or of its device."""
-        match node:
-            case ast.Call(func=ast.Name(id="int"), args=[inner]):
-                return self.is_rank(inner, depth)
-            case ast.Call() | ast.Subscript():
-                read = environment(self.names, node)
-                return (read or "").endswith("RANK") or (
-                    isinstance(node, ast.Call) and self._gives(node, "rank")
-                )
+        inner = choices(node)
+        if inner:
+            return any(self.is_rank(one, depth) for one in inner)
+        if (environment(self.names, node) or "").endswith("RANK"):
+            return True
+        if isinstance(node, ast.Call) and self._gives(node, "rank"):
+            return True
         return self._is_called(node, "rank") or self._holds(node, self.is_rank, depth)
 
     def names_kind(self, name: str, kind: str) -> bool:
@@ -116,8 +117,7 @@ class Ranks:
         return environment(self.names, node) is not None and isinstance(node.ops[0], ast.In)
 
     def _is_called(self, node: ast.AST, kind: str) -> bool:
-        name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
-        return isinstance(node, ast.Name | ast.Attribute) and self.names_kind(name, kind)
+        return self.names_kind(said_name(node), kind)
 
     def _gives(self, call: ast.Call, kind: str) -> bool:
         """Whether a function's name says that it returns this."""
@@ -129,11 +129,10 @@ class Ranks:
 
     def _holds(self, node: ast.AST, asked: Callable[[ast.AST, int], bool], depth: int) -> bool:
         """Whether a name is assigned such a value."""
-        if not isinstance(node, ast.Name) or depth > 2 or self.names.qualified(node):
+        if not isinstance(node, ast.Name) or depth > 5 or self.names.qualified(node):
             return False
         values = [b.value for b in self.names.lookup(node) if b.kind == "assign"]
-        choices = [v.body if isinstance(v, ast.IfExp) else v for v in values]
-        return any(value is not None and asked(value, depth + 1) for value in choices)
+        return any(value is not None and asked(value, depth + 1) for value in values)
 
     @cached_property
     def spawns(self) -> bool:
@@ -222,20 +221,24 @@ class Ranks:
                     if self.names.qualified(func) in ("torch.div", "torch.true_divide"):
                         self._undo(left, right, found)
                 case ast.Call(func=ast.Name(id="range"), args=[only]):
-                    if self.is_world(only) and self.names.function(node) in gathering:
+                    if self._is_plain_world(only) and self.names.function(node) in gathering:
                         found.add(only)
                 case ast.BinOp(left=left, op=ast.Mult(), right=right):
                     for one, other in ((left, right), (right, left)):
                         listed = isinstance(one, ast.List)
                         counts = listed and self.names.function(node) in gathering
-                        if (counts or _is_length_of_sampler(one)) and self.is_world(other):
+                        counts = counts or _is_length_of_sampler(one)
+                        if counts and self._is_plain_world(other):
                             found.add(other)
         return found
 
+    def _is_plain_world(self, node: ast.expr) -> bool:
+        """The number of ranks itself, which may be put to 1."""
+        return self.is_world(node) and not choices(number(node))
+
     def _undo(self, value: ast.expr, divisor: ast.expr, found: set[ast.AST]) -> None:
-        while isinstance(divisor, ast.Call) and dotted(divisor.func) in ("int", "float"):
-            divisor = divisor.args[0]
-        if self.is_world(divisor) and self.is_reduced(value):
+        divisor = number(divisor)
+        if self._is_plain_world(divisor) and self.is_reduced(value):
             found.add(divisor)
 
     @cached_property

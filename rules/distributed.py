@@ -173,10 +173,10 @@ def copies(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(ctx.parent(found.node), ast.ClassDef):
         return Report("a class of its own splits batches and joins results in its own way")
     line = ctx.own_ranks.counts_copies
-    if line is not None and not ctx.options.unsafe:
+    if line is not None:
         return Report(
             f"line {line} computes with the number of GPUs, or sums what they give: here a model "
-            "gives the whole batch's result (rewritten with --unsafe)"
+            "gives the whole batch's result"
         )
     shard = ctx.options.shard == "fsdp" and words.sharded is not None
     word = words.sharded if shard and words.sharded is not None else words.copies

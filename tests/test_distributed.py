@@ -77,6 +77,7 @@ def obstacle(source: str) -> str:
         ("rank = args.nr * args.gpus + gpu", None),
         ("model = DDP(net, device_ids=[rank] if on_gpu else None)",
          "model = tpu_runtime.DistributedDataParallel(net)"),
+        ("os.environ['CUDA_VISIBLE_DEVICES'] = str(args.gpu)", None),
         ("seed = args.workers * rank + worker + args.seed", None),
         ("name = prefix + '-rank%03i' % rank + suffix", None),
         ("parser.add_argument('--local_rank', default=-1, type=int)",
@@ -135,6 +136,19 @@ OBSTACLES = {
     "how_many = dist.get_world_size": "get_world_size is passed on",
     "cfg['world'] = dist.get_world_size()": "is put into cfg['world']",
     "x = torch.zeros(world_size, 3)": "world_size goes to torch.zeros()",
+    # under another name, or behind something
+    "n = max(dist.get_world_size(), 1); loss = loss / n": "loss / n computes",
+    "n = args.n or dist.get_world_size(); w = n; loss = loss / w": "loss / w computes",
+    "n = 1 if alone else dist.get_world_size(); loss = loss / n": "loss / n computes",
+    "loss = loss / cfg['world_size']": "computes with the number of ranks",
+    "part = x[:cfg.get('batch_size')]": "is used in a way",
+    "x = torch.zeros(BATCH_SIZE)": "BATCH_SIZE goes to torch.zeros()",
+    "noise = torch.randn(imgs_per_gpu, 8)": "imgs_per_gpu goes to torch.randn()",
+    "batch_loss /= world_size": "batch_loss is computed from the number of ranks",
+    # what is computed from configuration, under a name that nobody follows
+    "n_samples = len(loader) * batch_size": "n_samples is computed from the batch size",
+    "micro_batch = batch_size // 4": "micro_batch is computed from the batch size",
+    "node = rank // 8": "node is computed from the rank",
     # gathering into what the analysis has not seen made
     "out = list(buffer.unbind(0)); dist.all_gather(out, x)": "as long as there are ranks",
     # a batch size that is more than one of a loader
@@ -148,6 +162,8 @@ OBSTACLES = {
     # losses and samplers
     "loss = F.mse_loss(x, y, reduction='sum')": "a loss is a sum",
     "loss.sum().backward()": "a loss is a sum",
+    "scaler.scale(d.sum()).backward()": "a loss is a sum",
+    "total = bce + 0.5 * kld.sum(); loss = total; loss.backward()": "a loss is a sum",
     "loss = criterion(x); dist.all_reduce(loss); loss.backward()": "goes on with gradients",
     "loader = DataLoader(data, 4, shuffle=True)": "a loader without a sampler",
     "loader = DataLoader(data, batch_sampler=mine)": "a sampler of batches",

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 from jax._src.core import trace_state_clean
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import BatchSampler, Dataset
 from torch.utils.data import distributed as stock
 from torchax.tensor import Environment
 
 from . import mesh
 from .calls import is_device_tensor, patch
-from .device import check_ranks, device_count
+from .device import DEVICE_TYPE, check_ranks, device_count
 
 
 class DataParallel(torch.nn.DataParallel):
@@ -37,8 +38,7 @@ class DataParallel(torch.nn.DataParallel):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results for the whole batch."""
-        _place(self.module, (*inputs, *kwargs.values()))
-        return self.module(*inputs, **kwargs)
+        return _forward(self.module, inputs, kwargs)
 
 
 class DistributedDataParallel(torch.nn.Module):
@@ -60,8 +60,7 @@ class DistributedDataParallel(torch.nn.Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results for the whole batch."""
-        _place(self.module, (*inputs, *kwargs.values()), self._how)
-        return self.module(*inputs, **kwargs)
+        return _forward(self.module, inputs, kwargs, self._how)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -88,19 +87,30 @@ class FullyShardedDataParallel(DistributedDataParallel):
         return torch.nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
 
 
-def _place(
-    module: torch.nn.Module, inputs: tuple[Any, ...], how: Callable[[Any], Any] = mesh.everywhere
-) -> None:
-    """Put parameters onto the mesh, and split the batch; a program places its inputs itself."""
-    tensors = [x for x in inputs if is_device_tensor(x)]
+def _forward(
+    module: torch.nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any],
+    how: Callable[[Any], Any] = mesh.everywhere,
+) -> Any:  # fmt: skip
+    """Put parameters onto the mesh, split the batch, and run; a program places its inputs itself.
+
+    A batch on the CPU goes to the model's device, as torch's classes send it.
+    """
+    first = next(module.parameters(), None)
+    if first is not None and is_device_tensor(first):
+        inputs, kwargs = tree_map_only(torch.Tensor, _there, (inputs, kwargs))
+    tensors = [x for x in (*inputs, *kwargs.values()) if is_device_tensor(x)]
     for tensor in tensors[:1]:
         mesh.note_batch(tensor)
-    if mesh.in_use() is None or not trace_state_clean():
-        return
-    with torch._C.DisableTorchFunction():
-        mesh.place(module.parameters(), how)
-        mesh.place(module.buffers())
-        mesh.place(tensors, mesh.split)
+    if mesh.in_use() is not None and trace_state_clean():
+        with torch._C.DisableTorchFunction():
+            mesh.place(module.parameters(), how)
+            mesh.place(module.buffers())
+            mesh.place(tensors, mesh.split)
+    return module(*inputs, **kwargs)
+
+
+def _there(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if is_device_tensor(tensor) else tensor.to(DEVICE_TYPE)
 
 
 class DistributedSampler(stock.DistributedSampler[Any]):
