@@ -150,10 +150,12 @@ class Context:
 
     def torch(self) -> tuple[str, tuple[str, ...]]:
         """How this file spells torch (`th`), and what has to be imported for it."""
-        for name, bindings in self.names.top.bindings.items():
-            if any(b.kind == "import" and b.qualname == "torch" for b in bindings):
-                return name, ()
-        return "torch", ("torch",)
+        return self.module("torch")
+
+    def module(self, name: str) -> tuple[str, tuple[str, ...]]:
+        """How this file spells a module (`dist`), and what has to be imported for it."""
+        spelled = self.names.spelled(name)
+        return (spelled, ()) if spelled is not None else (name, (name,))
 
     def is_statement(self, node: ast.expr) -> bool:
         return isinstance(self.names.parents.get(node), ast.Expr)

@@ -303,8 +303,7 @@ def undone(ctx: Context, found: Construct) -> Decision:
     if not _in_one_process(ctx):
         return Keep("a number")
     assert isinstance(found.node, ast.expr)
-    spelled = ctx.names.spelled("torch.distributed") or "torch.distributed"
-    requires = () if spelled != "torch.distributed" else ("torch.distributed",)
+    spelled, requires = ctx.module("torch.distributed")
     return Rewrite([Replace(found.node, f"{spelled}.get_world_size()")], requires)
 
 
