@@ -132,8 +132,9 @@ def _migrate_tree(
     constructs = list(inventory.find(names, flow))
     source_map = SourceMap(decoded.text)
     context = Context(names, flow, source_map, target, options, constructs, project)
-    if context.ranks and target.devices is not None and target.devices.launch is not None:
-        context.target = with_ranks(target)
+    if target.devices is not None and target.devices.launch is not None:
+        if context.ranks or (project is not None and project.serves_ranks()):
+            context.target = with_ranks(target)
     suppressions = Suppressions(decoded.text)
     rules = registry()
     plan = decide(context, rules, constructs, suppressions)

@@ -260,6 +260,10 @@ class ProjectFacts:
 
         return ranks.obstacle(definition)
 
+    def serves_ranks(self) -> bool:
+        """True for a file that a program for several devices imports."""
+        return any(map(self.cache.distributes, self._importers()))
+
     def makes_copies(self) -> bool:
         """True where a file that this one imports, directly or not, uses nn.DataParallel."""
         return any(map(self.cache.makes_copies, self.reached()))

@@ -280,7 +280,19 @@ class Ranks:
     @cached_property
     def launch_obstacle(self) -> tuple[int, str] | None:
         """The line and the reason why the target can not start the processes of the ranks."""
-        return min([*self._unknown(_WITH_PROCESSES), *self.uses.processes], default=None)
+        found = [*self._unknown(_WITH_PROCESSES), *self.uses.processes, *self._by_position()]
+        return min(found, default=None)
+
+    def _by_position(self) -> Iterator[tuple[int, str]]:
+        """Calls that can not be put into other words."""
+        for call in self._calls(SPAWN):
+            count = argument(call, 2, "nprocs")
+            for part in ast.walk(count) if count is not None else ():
+                if isinstance(part, ast.Call) and not self.is_world(part) and not choices(part):
+                    yield call.lineno, f"{ast.unparse(part)} may do more than count processes"
+        for call in self._calls(WRAPPER):
+            if len(call.args) > 3:
+                yield call.lineno, "DistributedDataParallel has unnamed arguments behind the third"
 
     def _unknown(self, understood: Set[str]) -> Iterator[tuple[int, str]]:
         """Functions and options of torch.distributed that are not understood."""

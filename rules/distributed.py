@@ -143,8 +143,15 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
 def distributed(ctx: Context, found: Construct) -> Decision:
     if found.key == "torch.distributed":
         return Keep("the module itself; its uses are constructs of their own")
+    call = ctx.names.call_of(found.node)
+    if found.key == "torch.distributed.is_nccl_available" and call is not None and _words(ctx):
+        assert isinstance(found.node, ast.expr)
+        name = ctx.source.code(found.node).replace("is_nccl_available", "is_available")
+        if "." in name:
+            return Rewrite([Replace(found.node, name)], note="nccl belongs to CUDA")
+        return Report("nccl belongs to CUDA")
     if found.key.startswith("torch.distributed.is_"):
-        return Keep("answers False in a single process")
+        return Keep("means the same here")
     if found.key == "torch.utils.data.DistributedSampler":
         return Keep("a program in one process has one rank")
     if _in_one_process(ctx):
@@ -200,8 +207,6 @@ def _of_rank(ctx: Context, found: Construct, word: Word) -> Decision:
     call = ctx.names.call_of(found.node)
     if call is None:
         return Rewrite([Replace(found.node, word.code)], word.requires)
-    if len(call.args) > 3:
-        return Report("name the arguments behind output_device")
     named = [k for k in call.keywords if k.arg in ("device_ids", "output_device")]
     others: list[ast.expr | ast.keyword] = [*call.args[1:], *named]
     return Rewrite([EditCall(call, function=word.code, drop=others)], word.requires)

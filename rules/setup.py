@@ -76,6 +76,8 @@ def _for_devices(ctx: Context) -> Iterator[str]:
     if any(ranks.spawns for ranks in ctx.ranks.values()):
         if words.launch_setup:
             yield words.launch_setup
+    elif ctx.ranks:
+        return  # torchrun starts them, and each has a device
     elif ctx.own_ranks.copies or (ctx.project is not None and ctx.project.makes_copies()):
         if words.copies_setup:
             yield words.copies_setup

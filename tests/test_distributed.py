@@ -255,6 +255,7 @@ def test_a_portable_program_with_ranks_stays_whole(target: str) -> None:
         ("device = torch.device(f'cuda:{rank}')", 'device = torch.device("xla")'),
         ("torch.save(x, f'part_{rank}.pt')", "tpu_runtime.save(x, f'part_{rank}.pt')"),
         ("torch.cuda.synchronize()", "tpu_runtime.synchronize()"),
+        ("assert dist.is_nccl_available()", "assert dist.is_available()"),
         # the launcher
         ("mp.spawn(main, args=(n, args), nprocs=n, join=True)",
          "torch_xla.launch(main, args=(n, args))"),
@@ -287,6 +288,33 @@ def test_only_a_program_that_starts_its_ranks_tells_setup_so(tmp_path: Path) -> 
         assert f"tpu_runtime.{setup}" in (tmp_path / "train.py").read_text()
 
 
+def test_what_a_program_with_ranks_imports_leaves_the_device_alone(tmp_path: Path) -> None:
+    """A helper knows nothing of ranks, and runs in the process that starts them, too."""
+    helper = (
+        "import torch\n\nDEVICE = torch.device('cuda')\n\n\ndef seed(n):\n"
+        "    torch.cuda.manual_seed_all(n)\n\n\ndef save(x, path):\n    torch.save(x, path)\n"
+    )
+    for name, other, words in (
+        ("alone", "", ("torch_xla.device()", "torch_xla.manual_seed(n)", "xm.save")),
+        ("ranks", HEAD, ('torch.device("xla")', "tpu_runtime.manual_seed_all", "tpu_runtime.save")),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        write(folder, train=f"from helper import seed\n{other}", helper=helper)
+        migrate_paths([folder], target="torch_xla", write=True, allow_dirty=True)
+        text = (folder / "helper.py").read_text().replace("'", '"')
+        assert all(word in text for word in words), text
+
+
+def test_torchrun_and_copies_in_one_program() -> None:
+    source = (
+        "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
+        "kinds = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)\n"
+        "x = torch.ones(2).cuda()\n"
+    )
+    assert "tpu_runtime.setup()" in migrated(source, "torch_xla", entry=True)
+
+
 def test_copies_of_another_file_are_told_to_setup(tmp_path: Path) -> None:
     model = "import torch\n\n\ndef wrap(net):\n    return torch.nn.DataParallel(net.cuda())\n"
     train = "from model import wrap\n\nif __name__ == '__main__':\n    wrap(net)\n"
@@ -308,6 +336,8 @@ def test_copies_of_another_file_are_told_to_setup(tmp_path: Path) -> None:
         ("model.register_comm_hook(None, hook)", "register_comm_hook changes"),
         ("p = mp.Process(target=main)", "starts processes with work of their own"),
         ("ctx = mp.spawn(main, nprocs=2, join=False)", "goes on beside its processes"),
+        ("mp.spawn(main, args=(3,), nprocs=prepare())", "prepare() may do more than count"),
+        ("net = DDP(net, [0], 0, 0, False)", "unnamed arguments behind the third"),
         ("rank = int(os.environ['SLURM_PROCID'])", "SLURM_PROCID is what another launcher sets"),
     ],
 )  # fmt: skip

@@ -15,6 +15,7 @@ from . import (  # noqa: E402
     checkpointing,
     clipping,
     convolutions,
+    device,
     generators,
     launching,
     logs,
@@ -133,10 +134,12 @@ def setup(precision: str | bool = "highest", spmd: bool = False, ranks: bool = F
     _is_set_up = True
     report.install()
     if ranks:
-        seeds.wait()
+        device.rest(True)
+    else:
+        cache.install()
     parallel.install(spmd)
     for concern in (
-        logs, cache, tensors, resize, convolutions, generators, seeds, parameters, batch_norm,
+        logs, tensors, resize, convolutions, generators, seeds, parameters, batch_norm,
         recurrent, recurrence, clipping, checkpointing, optimizers, sync_batch_norm,
         process_group, launching,
     ):  # fmt: skip

@@ -10,6 +10,8 @@ from torch_xla import _XLAC  # type: ignore[attr-defined]
 def install() -> None:
     """Keep compiled programs between runs, in a folder of the user's cache. Only on a real TPU.
 
+    Ranks have a folder each: a program is compiled for the device of its rank.
+
     torch_xla 2.9 on CPU: the second process cannot read what the first has written and fails.
     XLA_PERSISTENT_CACHE_PATH wins where it is set. Where the folder cannot be written (read-only
     home) nothing is kept, and nothing fails.
@@ -27,6 +29,8 @@ def _folder() -> Path | None:
     try:
         base = os.environ.get("XDG_CACHE_HOME")
         folder = (Path(base) if base else Path.home() / ".cache") / "tpu_runtime" / "torch_xla"
+        rank = os.environ.get("PJRT_LOCAL_PROCESS_RANK") or os.environ.get("LOCAL_RANK")
+        folder = folder / f"rank_{rank}" if rank else folder
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: there is no home
         return None

@@ -20,6 +20,8 @@ import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
 from torch_xla import sync  # taken before report.py counts it: an exchange is no step
 
+from .device import DEVICE_TYPE
+
 Tensors = Sequence[torch.Tensor]
 
 
@@ -29,14 +31,14 @@ def all_reduce(
 ) -> None:
     """Put the sum (or another ``operation``) over all ranks, times ``scale``, into ``tensors``.
 
-    A rank that does not take part brings zeros.
+    What is on the CPU is sent by the device. A rank that does not take part brings zeros.
     """
     if xr.world_size() == 1:
         return
     kinds = dict.fromkeys(tensor.dtype for tensor in tensors)
     alike = [[tensor for tensor in tensors if tensor.dtype == kind] for kind in kinds]
     rows = [_numbers(torch.cat([tensor.reshape(-1) for tensor in group])) for group in alike]
-    rows = rows if takes_part else [torch.zeros_like(row) for row in rows]
+    rows = [(row if takes_part else torch.zeros_like(row)).to(DEVICE_TYPE) for row in rows]
     sync()
     xm.all_reduce(operation, rows, scale, pin_layout=False)
     sync()
@@ -51,7 +53,7 @@ def all_gather(tensor: torch.Tensor) -> list[torch.Tensor]:
     """What each rank has, by ordinal."""
     if xr.world_size() == 1:
         return [tensor.clone()]
-    row = _numbers(tensor).unsqueeze(0)
+    row = _numbers(tensor).unsqueeze(0).to(DEVICE_TYPE)
     sync()
     gathered = xm.all_gather(row, dim=0, pin_layout=False)
     sync()

@@ -24,6 +24,7 @@ DEVICE_TYPE = "xla"
 CORES = "TPU_RUNTIME_NUM_CORES"  # the variable that says how many devices to use: 1, or all
 
 _told: set[str] = set()
+_rests = False  # this process starts ranks, to which the devices belong
 
 
 def say(what: str) -> None:
@@ -31,6 +32,17 @@ def say(what: str) -> None:
     if what not in _told:
         _told.add(what)
         print(f"tpu_runtime: {what}", file=sys.stderr, flush=True)
+
+
+def rest(resting: bool) -> None:
+    """Leave the devices alone from here on, or use them again."""
+    global _rests
+    _rests = resting
+
+
+def is_resting() -> bool:
+    """Whether the devices belong to ranks, and this process is none (yet)."""
+    return _rests and not is_started()
 
 
 def is_started() -> bool:
@@ -83,12 +95,13 @@ def xla_device(device: DeviceLike = None) -> torch.device:
     if not 0 <= index < device_count():
         raise ValueError(f"no device {index}: torch_xla has {device_count()}")
     # A rank has one device, whatever its number is among those of all ranks.
-    return torch_xla.device() if xr.world_size() > 1 else torch.device(DEVICE_TYPE, index)
+    alone = xr.addressable_device_count() == 1
+    return torch_xla.device() if alone else torch.device(DEVICE_TYPE, index)
 
 
 def memory_info(device: DeviceLike = None) -> dict[str, int]:
-    """torch_xla's figures in bytes, empty where it has none (on the CPU, with SPMD)."""
-    if xr.is_spmd():
+    """torch_xla's figures in bytes, empty where it has none (on the CPU, with SPMD, at rest)."""
+    if xr.is_spmd() or is_resting():
         return {}
     try:
         return {
@@ -133,20 +146,22 @@ def current_device() -> int:
 
 
 def get_device_name(device: DeviceLike = None) -> str:
-    """XLA's name for the kind of device, such as "TPU v6 lite" or "cpu"; the platform with SPMD."""
-    if xr.is_spmd():
+    """XLA's name for the kind of device, such as "TPU v6 lite" or "cpu".
+
+    The platform's name with SPMD, and where the devices belong to ranks.
+    """
+    if xr.is_spmd() or is_resting():
         return str(xr.device_type()).lower()
     return str(xm.xla_device_kind(xla_device(device)))
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
     """Name, memory in bytes and platform of a device."""
-    chosen = xla_device(device)
     return DeviceProperties(
-        name=get_device_name(chosen),
-        total_memory=memory_info(chosen).get("bytes_limit", 0),
+        name=get_device_name(device),
+        total_memory=memory_info(device).get("bytes_limit", 0),
         multi_processor_count=1,
-        platform=str(xm.xla_device_hw(chosen)).lower(),
+        platform=str(xr.device_type()).lower(),
     )
 
 

@@ -14,18 +14,20 @@ import torch.multiprocessing as mp
 import torch_xla.runtime as xr
 from torch_xla._internal import pjrt, tpu
 
-from . import seeds
+from . import cache, seeds
 from .device import CORES, is_started
 
 
 def _run_rank(index: int, count: int, function: Callable[[], None]) -> None:
     """What a started process does."""
-    task = functools.partial(_run_seeded, function)
+    os.environ.setdefault("PJRT_LOCAL_PROCESS_RANK", str(index))
+    cache.install()
+    task = functools.partial(_run_awake, function)
     pjrt._run_thread_per_device(index, count, task, pjrt.initialize_multiprocess)
 
 
-def _run_seeded(function: Callable[[], None]) -> None:
-    seeds.seed_device()
+def _run_awake(function: Callable[[], None]) -> None:
+    seeds.wake()
     function()
 
 
@@ -34,8 +36,9 @@ def _run_ranks(
 ) -> None:
     """Run ``function`` in a process for each device; one that fails ends all of them.
 
-    Raises RuntimeError where this process has touched the device, which it would take from them;
-    and what torch.multiprocessing.spawn raises where one fails, with its traceback.
+    Raises RuntimeError where this process has touched the device, which it would take from them,
+    and on TPUs whose chips have two devices; and what torch.multiprocessing.spawn raises where one
+    fails, with its traceback.
     """
     if is_started():
         raise RuntimeError(
@@ -43,8 +46,12 @@ def _run_ranks(
         )
     task = functools.partial(function, *args, **kwargs)
     if os.environ.get(CORES) == "1":
-        pjrt._run_singleprocess(functools.partial(_run_seeded, task))
+        pjrt._run_singleprocess(functools.partial(_run_awake, task))
         return
+    if xr.device_type() == "TPU" and tpu.num_logical_cores_per_chip() > 1:
+        raise RuntimeError(
+            "a TPU v2 or v3 has two devices in each process, which are no ranks here"
+        )
     # On the CPU all devices belong to one process.
     count = tpu.num_local_processes() if xr.device_type() == "TPU" else 1
     mp.start_processes(_run_rank, (count, task), nprocs=count, start_method=start_method)
@@ -56,4 +63,7 @@ def install() -> None:
     count = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     if dist.is_torchelastic_launched() and count > 1 and xr.device_type() == "TPU":
         # Before the first use of a device, which may come before the process group.
-        tpu.configure_topology(int(os.environ["LOCAL_RANK"]), count)
+        rank = os.environ["LOCAL_RANK"]
+        os.environ.setdefault("PJRT_LOCAL_PROCESS_RANK", rank)
+        os.environ.setdefault("PJRT_LOCAL_PROCESS_COUNT", str(count))
+        tpu.configure_topology(int(rank), count)

@@ -30,8 +30,9 @@ class DistributedDataParallel(nn.Module):
     in the middle of the step (collectives.py says why not), and works through buckets that XLA
     does not need; their options are taken and not used.
 
-    Raises RuntimeError after a backward pass that gave a parameter no gradient, unless
-    ``find_unused_parameters``; and NotImplementedError for a ``process_group`` of its own.
+    Raises RuntimeError where a forward pass follows on backward passes that gave a parameter no
+    gradient, unless ``find_unused_parameters``; and NotImplementedError for a ``process_group`` of
+    its own.
     """
 
     def __init__(
@@ -52,28 +53,32 @@ class DistributedDataParallel(nn.Module):
         if not trained:
             raise RuntimeError("DistributedDataParallel has nothing to do: no parameter is trained")
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-        self._trained = [
-            p for name, p in module.named_parameters() if p.requires_grad and name not in ignored
-        ]
-        self._ready: set[int] = set()  # which have had a gradient in this backward pass
-        self._averages = True  # what the last forward pass said
+        kept = [p for name, p in module.named_parameters() if name not in ignored]
+        self._trained = [p for p in kept if p.requires_grad]
+        self._ready: set[int] = set()  # which have had a gradient since the last exchange
+        self._averages = False  # whether the last forward pass announced an exchange
+        self._sends_buffers = True  # before the next one: not within evaluation, as in torch
         for i, parameter in enumerate(self._trained):
             parameter.register_post_accumulate_grad_hook(lambda _, i=i: self._ready.add(i))
+        self._ignored = ignored
         if init_sync:
-            state = module.state_dict(keep_vars=True)
-            _from_rank_0(value for name, value in state.items() if name not in ignored)
+            _from_rank_0([*kept, *self._sent_buffers()])
         _models.append(weakref.ref(self))
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results for the rank's own batch."""
         inputs, kwargs = _moved(self.module, inputs), _moved(self.module, kwargs)
         ranks = torch.distributed.get_world_size()
-        _note_batch((*inputs, *kwargs.values()), lambda n: f"a batch of {n} on each of {ranks} "
-                    f"ranks is {n * ranks}")  # fmt: skip
+        if torch.distributed.get_rank() == 0:
+            _note_batch((*inputs, *kwargs.values()), lambda n: f"a batch of {n} on each of {ranks} "
+                        f"ranks is {n * ranks}")  # fmt: skip
         if torch.is_grad_enabled():
+            if self._averages and self._ready:
+                raise RuntimeError(self._unfinished())
             self._averages = self.require_backward_grad_sync
-        if self.broadcast_buffers and self.require_backward_grad_sync:
-            _from_rank_0(self.module.buffers())
+        if self._sends_buffers:
+            _from_rank_0(self._sent_buffers())
+        self._sends_buffers = torch.is_grad_enabled() and self.require_backward_grad_sync
         return self.module(*inputs, **kwargs)
 
     @contextlib.contextmanager
@@ -92,29 +97,39 @@ class DistributedDataParallel(nn.Module):
         raise NotImplementedError("DistributedDataParallel.join: all ranks need as many batches")
         yield
 
+    def _sent_buffers(self) -> list[Tensor]:
+        """What rank 0 gives to the others."""
+        named = self.module.named_buffers() if self.broadcast_buffers else ()
+        return [buffer for name, buffer in named if name not in self._ignored]
+
     def _average(self) -> None:
-        """Gradients of this rank become the mean over all ranks."""
-        ready, self._ready = self._ready, set()
-        if not ready or not self._averages:
-            return
+        """Gradients of this rank become the mean over all ranks, once all are there."""
+        if not self._ready or not self._averages:
+            return  # what was used within `no_sync()` counts in the next pass outside
         trained = self._trained
         if self.find_unused_parameters:
-            device = trained[0].device
-            used = torch.tensor([i in ready for i in range(len(trained))]).to(device).int()
+            # A further backward pass averages once more, which leaves what is averaged as it is.
+            used = torch.tensor([i in self._ready for i in range(len(trained))]).int()
             collectives.all_reduce([used])
             trained = [p for p, n in zip(trained, used.tolist(), strict=True) if n]
             for parameter in trained:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
-        elif len(ready) < len(trained):
-            names = {id(p): name for name, p in self.module.named_parameters()}
-            missing = [names.get(id(p), "?") for i, p in enumerate(trained) if i not in ready]
-            raise RuntimeError(
-                f"{', '.join(missing[:5])}: no gradient in this backward pass. Where a loss does "
-                "not need all parameters: DistributedDataParallel(…, find_unused_parameters=True)"
-            )
+        elif len(self._ready) < len(trained):
+            return  # another backward pass brings the rest, or the next forward pass raises
+        else:
+            self._averages = False
+        self._ready.clear()
         gradients = [p.grad for p in trained if p.grad is not None]
         collectives.all_reduce(gradients, scale=1 / torch.distributed.get_world_size())
+
+    def _unfinished(self) -> str:
+        names = {id(p): name for name, p in self.module.named_parameters()}
+        missing = [names[id(p)] for i, p in enumerate(self._trained) if i not in self._ready]
+        return (
+            f"{', '.join(missing[:5])}: no gradient since the last forward pass. Where a loss does "
+            "not need all parameters: DistributedDataParallel(…, find_unused_parameters=True)"
+        )
 
 
 _models: list[weakref.ref[DistributedDataParallel]] = []
@@ -180,7 +195,7 @@ def _note_batch(values: tuple[Any, ...], words: Callable[[int], str]) -> None:
 
 def install(spmd: bool) -> None:
     """One process for all devices, where there are several; gradients of ranks are averaged."""
-    if spmd and device_count() > 1:
+    if spmd and device_count() > 1 and not torch.distributed.is_torchelastic_launched():
         xr.use_spmd()
     backward = torch.autograd.backward
 

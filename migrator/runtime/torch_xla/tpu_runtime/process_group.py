@@ -24,7 +24,7 @@ from torch_xla.distributed import xla_backend
 
 from . import collectives
 from .device import get_device_name, say
-from .seeds import seed_device
+from .seeds import wake
 
 Tensors = list[torch.Tensor]
 
@@ -64,7 +64,11 @@ class ProcessGroup(xla_backend.ProcessGroupXla):  # type: ignore[misc]
         if operation is None:
             raise NotImplementedError(f"{options.reduceOp} of torch.distributed")
         mean = options.reduceOp == dist.ReduceOp.AVG
-        collectives.all_reduce(tensors, operation, 1 / self.size() if mean else 1.0)
+        exact = not all(tensor.is_floating_point() for tensor in tensors)
+        collectives.all_reduce(tensors, operation, 1 / self.size() if mean and not exact else 1.0)
+        if mean and exact:  # as NCCL divides integers
+            for tensor in tensors:
+                tensor.div_(self.size(), rounding_mode="trunc")
 
     def allreduce(self, tensors: Tensors, options: Any) -> Any:
         self._reduced(tensors, options)
@@ -179,7 +183,7 @@ def _rendezvous(stock: Any, url: str, timeout: Any = ..., **options: Any) -> Ite
             f"the program is set up for {world} ranks, and there are {size}, one for each device"
         )
     rank = _told(url, "rank", "RANK")
-    seed_device()
+    wake()
     if not ordinal:
         ranks = "1 rank" if size == 1 else f"{size} ranks, each with a device of its own"
         say(f"{ranks} ({get_device_name()})")

@@ -6,34 +6,26 @@ import random
 import torch
 import torch_xla
 
-from .device import is_started
+from .device import is_resting, rest
 
 _initial_seed: int | None = None
-_waits = False  # for the device to belong to this process
 
 
 def manual_seed(seed: int) -> None:
     """Seed the device only (``torch.manual_seed`` seeds CPU and device once ``setup`` has run)."""
     global _initial_seed
     _initial_seed = int(seed)
-    if not _waits or is_started():
+    if not is_resting():
         # torch allows negative seeds, torch_xla does not
         torch_xla.manual_seed(_initial_seed % 2**64)
 
 
-def seed_device() -> None:
-    """Give the device the seed that it has missed while it belonged to nobody."""
-    global _waits
-    if _waits:
-        _waits = False
-        if _initial_seed is not None:
-            manual_seed(_initial_seed)
-
-
-def wait() -> None:
-    """Leave the device alone until `seed_device`: a process that touches it can not start ranks."""
-    global _waits
-    _waits = not is_started()
+def wake() -> None:
+    """The device belongs to this process from here on: it gets the seed that it has missed."""
+    rested = is_resting()
+    rest(False)
+    if rested and _initial_seed is not None:
+        manual_seed(_initial_seed)
 
 
 def manual_seed_all(seed: int) -> None:

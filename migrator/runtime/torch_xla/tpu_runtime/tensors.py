@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 
 from .device import DEVICE_TYPE
@@ -65,6 +66,16 @@ def _to_dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_dense()
 
 
+def _device_first(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`x.to(rank)`: a number is a device of CUDA, and here the one of this process."""
+    return (DEVICE_TYPE, *arguments[1:]) if arguments and type(arguments[0]) is int else arguments
+
+
+def _device_named(arguments: dict[str, Any]) -> dict[str, Any]:
+    is_number = type(arguments.get("device")) is int
+    return {**arguments, "device": DEVICE_TYPE} if is_number else arguments
+
+
 def install() -> None:
     """Replace what is wrong, for tensors of the device only."""
     torch.inference_mode = inference_mode  # type: ignore[assignment,misc]
@@ -86,6 +97,7 @@ def install() -> None:
 
     @functools.wraps(to)
     def to_dense_or_there(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        args, kwargs = _device_first(args), _device_named(kwargs)
         # torch_xla 2.9 has no sparse tensors: moving one raises.
         if self.layout is not torch.strided:
             device = torch._C._nn._parse_to(*args, **kwargs)[0]
@@ -93,6 +105,13 @@ def install() -> None:
                 return to(_to_dense(self), *args, **kwargs)
         return to(self, *args, **kwargs)
 
+    module_to = nn.Module.to
+
+    @functools.wraps(module_to)
+    def module_there(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        return module_to(self, *_device_first(args), **_device_named(kwargs))
+
+    nn.Module.to = module_there  # type: ignore[assignment,method-assign]
     torch.Tensor.to = to_dense_or_there  # type: ignore[assignment,method-assign]
     # Parameters of lazy modules have a list of what may be done to them.
     UninitializedTensorMixin._allowed_methods.append(to_dense_or_there)
