@@ -19,6 +19,7 @@ import random
 import runpy
 import sys
 import threading
+import traceback
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,6 +63,8 @@ class Turns:
         try:
             yield
         except BaseException:
+            if not self._failed:  # the others end for this one's sake
+                traceback.print_exc()
             self._failed = True
             raise
         finally:

@@ -422,6 +422,7 @@ def test_a_rank_that_fails_ends_all(tmp_path: Path) -> None:
 
 def test_a_device_that_is_used_too_early_is_said(tmp_path: Path) -> None:
     text = FAILURE.replace("    print(", '    torch.ones(2, device="cuda")\n    print(')
+    text = text.replace("    assert torch.cuda.device_count() == 2", "    assert True")
     with pytest.raises(AssertionError, match=r"device was used before torch_xla\.launch"):
         execute(migrated(text, tmp_path), PJRT_DEVICE="CPU")
 
@@ -460,6 +461,6 @@ def test_copies_compute_what_one_device_does(tmp_path: Path) -> None:
     assert "a batch of 16 is 2 on each of 8 devices" in printed
     assert "a batch of 6 can not be split over 8 devices" in printed
     expected, found = torch.load(one), torch.load(eight)
-    assert [f"module.{name}" for name in expected] == list(found)
+    assert list(expected) == list(found)
     for name, value in expected.items():
-        assert (found[f"module.{name}"] - value).abs().max() <= 1e-12, name
+        assert (found[name] - value).abs().max() <= 1e-12, name

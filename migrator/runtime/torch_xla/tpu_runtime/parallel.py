@@ -107,19 +107,19 @@ class DistributedDataParallel(nn.Module):
         if not self._ready or not self._averages:
             return  # what was used within `no_sync()` counts in the next pass outside
         trained = self._trained
+        if not self.find_unused_parameters:
+            if len(self._ready) < len(trained):
+                return  # another backward pass brings the rest, or the next forward pass raises
+            self._averages = False
+        ready, self._ready = self._ready, set()
         if self.find_unused_parameters:
             # A further backward pass averages once more, which leaves what is averaged as it is.
-            used = torch.tensor([i in self._ready for i in range(len(trained))]).int()
+            used = torch.tensor([i in ready for i in range(len(trained))]).int()
             collectives.all_reduce([used])
             trained = [p for p, n in zip(trained, used.tolist(), strict=True) if n]
             for parameter in trained:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
-        elif len(self._ready) < len(trained):
-            return  # another backward pass brings the rest, or the next forward pass raises
-        else:
-            self._averages = False
-        self._ready.clear()
         gradients = [p.grad for p in trained if p.grad is not None]
         collectives.all_reduce(gradients, scale=1 / torch.distributed.get_world_size())
 
