@@ -312,7 +312,7 @@ def main(rank, ranks, path):
         critic.square().mean().backward()
         optimizer.step()
         if rank == 0:  # a pass that is nobody else's
-            model.module.actor(x.to(device)).sum().backward()
+            sum(part.sum() for part in model.module(x.to(device))).backward()
     if rank == 0:
         torch.save(model.state_dict(), path)
     dist.destroy_process_group()
@@ -418,6 +418,28 @@ def test_a_rank_that_fails_ends_all(tmp_path: Path) -> None:
     assert time.monotonic() - start < 100
     assert "1 device" in str(failure.value)
     assert 'raise RuntimeError("a fault of one rank")' in str(failure.value)
+
+
+SEED = """
+import torch
+import torch.multiprocessing as mp
+
+torch.manual_seed(7)
+
+
+def main(rank):
+    drawn = torch.rand(4, device="cuda")
+    torch.manual_seed(7)
+    print("the same:", torch.equal(drawn, torch.rand(4, device="cuda")))
+
+
+if __name__ == "__main__":
+    mp.spawn(main, nprocs=1)
+"""
+
+
+def test_a_seed_that_is_set_before_the_rank_starts_reaches_its_device(tmp_path: Path) -> None:
+    assert "the same: True" in execute(migrated(SEED, tmp_path), PJRT_DEVICE="CPU")
 
 
 def test_a_device_that_is_used_too_early_is_said(tmp_path: Path) -> None:

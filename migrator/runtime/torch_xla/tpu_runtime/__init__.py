@@ -134,7 +134,7 @@ def setup(precision: str | bool = "highest", spmd: bool = False, ranks: bool = F
     _is_set_up = True
     report.install()
     if ranks:
-        device.rest(True)
+        device.rest()
     else:
         cache.install()
     parallel.install(spmd)

@@ -1,8 +1,7 @@
 """The device: how many there are, what they are called, and waiting for them.
 
-The names and the meaning of the arguments are those of ``torch.cuda``. Nothing here but
-``is_available`` and ``device_count`` may be called before ``torch_xla.launch``: it starts the
-runtime.
+The names and the meaning of the arguments are those of ``torch.cuda``. Before ``torch_xla.launch``
+only what asks for devices may be called: the rest starts the runtime.
 """
 
 import os
@@ -34,10 +33,17 @@ def say(what: str) -> None:
         print(f"tpu_runtime: {what}", file=sys.stderr, flush=True)
 
 
-def rest(resting: bool) -> None:
-    """Leave the devices alone from here on, or use them again."""
+def rest() -> None:
+    """Leave the devices alone from here on."""
     global _rests
-    _rests = resting
+    _rests = True
+
+
+def wake() -> bool:
+    """Use the devices from here on; whether they were left alone before."""
+    global _rests
+    rested, _rests = _rests, False
+    return rested
 
 
 def is_resting() -> bool:

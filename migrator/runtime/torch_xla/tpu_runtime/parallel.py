@@ -76,6 +76,8 @@ class DistributedDataParallel(nn.Module):
             if self._averages and self._ready:
                 raise RuntimeError(self._unfinished())
             self._averages = self.require_backward_grad_sync
+            if self._averages and not self.find_unused_parameters:
+                self._ready.clear()  # of passes that announced nothing
         if self._sends_buffers:
             _from_rank_0(self._sent_buffers())
         self._sends_buffers = torch.is_grad_enabled() and self.require_backward_grad_sync

@@ -6,7 +6,7 @@ import random
 import torch
 import torch_xla
 
-from .device import is_resting, rest
+from . import device
 
 _initial_seed: int | None = None
 
@@ -15,16 +15,14 @@ def manual_seed(seed: int) -> None:
     """Seed the device only (``torch.manual_seed`` seeds CPU and device once ``setup`` has run)."""
     global _initial_seed
     _initial_seed = int(seed)
-    if not is_resting():
+    if not device.is_resting():
         # torch allows negative seeds, torch_xla does not
         torch_xla.manual_seed(_initial_seed % 2**64)
 
 
 def wake() -> None:
     """The device belongs to this process from here on: it gets the seed that it has missed."""
-    rested = is_resting()
-    rest(False)
-    if rested and _initial_seed is not None:
+    if device.wake() and _initial_seed is not None:
         manual_seed(_initial_seed)
 
 
