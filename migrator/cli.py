@@ -93,6 +93,11 @@ def cli() -> None:
     type=click.Choice(["replicated", "fsdp"]),
     help="Data-parallel models: all of them on each device (default), or a part (torchax).",
 )
+@click.option(
+    "--num-cores",
+    type=click.Choice(["1", "all"]),
+    help="Devices of a program for several: all (default), or 1.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
     "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True

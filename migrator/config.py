@@ -28,6 +28,7 @@ class Config:
     runtime: str = "bundled"
     portable: bool = False
     shard: str = "replicated"
+    num_cores: str = "all"
     jobs: int = 0  # 0: as many as it is worth
 
     def with_overrides(self, **values: Any) -> Config:
@@ -38,7 +39,7 @@ class Config:
     def options(self) -> Options:
         return Options(
             self.select, self.ignore, self.unsafe, self.precision, self.runtime, self.portable,
-            self.shard,
+            self.shard, self.num_cores,
         )  # fmt: skip
 
 
@@ -46,6 +47,7 @@ _CHOICES = {
     "precision": ("high", "default"),
     "runtime": ("bundled", "installed"),
     "shard": ("replicated", "fsdp"),
+    "num_cores": ("1", "all"),
 }
 
 

@@ -132,7 +132,7 @@ def _migrate_tree(
     constructs = list(inventory.find(names, flow))
     source_map = SourceMap(decoded.text)
     context = Context(names, flow, source_map, target, options, constructs, project)
-    if target.devices is not None and target.devices.launch is not None:
+    if target.launches:
         if context.ranks or (project is not None and project.serves_ranks()):
             context.target = with_ranks(target)
     suppressions = Suppressions(decoded.text)

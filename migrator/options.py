@@ -16,6 +16,7 @@ class Options:
     runtime: str = "bundled"  # or "installed"
     portable: bool = False  # the program still runs on a GPU and on a CPU
     shard: str = "replicated"  # or "fsdp": parameters of a data-parallel program
+    num_cores: str = "all"  # or "1": how many devices a data-parallel program uses
     entry: bool | None = None  # force the set-up statements on or off; None: look at the file
 
     def enabled(self, code: str) -> bool:

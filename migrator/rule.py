@@ -191,13 +191,16 @@ class Context:
     @cached_property
     def rank_obstacle(self) -> tuple[str, int, str] | None:
         """File ("" for this one), line and reason why the target can not do what its ranks do."""
-        launched = self.target.devices is not None and self.target.devices.launch is not None
         if self.project is None:
             own = self.own_ranks
-            found = own.launch_obstacle if launched else own.obstacle()
+            found = own.launch_obstacle if self.target.launches else own.obstacle()
             return ("", *found) if found is not None else None
         for path, ranks in self.project.distributed_program().items():
-            found = ranks.launch_obstacle if launched else self.project.obstacle(path, ranks)
+            found = (
+                ranks.launch_obstacle
+                if self.target.launches
+                else self.project.obstacle(path, ranks)
+            )
             if found is not None:
                 return (path.name if path != self.project.path else "", *found)
         return None

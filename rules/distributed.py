@@ -122,7 +122,7 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
         name, line, reason = ctx.rank_obstacle
         where = f"line {line}" if not name else f"{name}, line {line}"
         return Report(f"{part}; it stays as it is, because {reason} ({where})")
-    if ctx.target.devices.launch is not None:
+    if ctx.target.launches:
         return None
     if not any(ranks.samples for ranks in ctx.ranks.values()):
         return Report(
@@ -169,7 +169,7 @@ def _words(ctx: Context) -> Devices | None:
 def _in_one_process(ctx: Context) -> Devices | None:
     """The same where one process takes the place of all ranks."""
     words = _words(ctx)
-    return words if words is not None and words.launch is None else None
+    return words if not ctx.target.launches else None
 
 
 @COPIES.on("name", *COPYING)
@@ -185,9 +185,9 @@ def copies(ctx: Context, found: Construct) -> Decision | None:
             f"line {line} computes with the number of GPUs, or sums what they give: here a model "
             "gives the whole batch's result"
         )
-    shard = ctx.options.shard == "fsdp" and words.sharded is not None
-    word = words.sharded if shard and words.sharded is not None else words.copies
-    return _wrapped(ctx, found, word, "BatchNorm uses the statistics of the whole batch")
+    sharded = words.sharded if ctx.options.shard == "fsdp" else None
+    note = "BatchNorm uses the statistics of the whole batch"
+    return _wrapped(ctx, found, sharded or words.copies, note)
 
 
 @RANKS.on("name", WRAPPER, *SHARDED)
@@ -195,30 +195,24 @@ def wrapper(ctx: Context, found: Construct) -> Decision | None:
     words = _words(ctx)
     if words is None:
         return None
-    if words.sharded is None:
-        return _of_rank(ctx, found, words.ranks)
+    if words.launch is not None:
+        return _wrapped(ctx, found, words.ranks, gone=("device_ids", "output_device"))
     whole = found.key == WRAPPER and ctx.options.shard != "fsdp"
-    return _wrapped(ctx, found, words.ranks if whole else words.sharded, _STATISTICS)
+    sharded = words.ranks if whole else words.sharded
+    return _wrapped(ctx, found, sharded or words.ranks, _STATISTICS)
 
 
-def _of_rank(ctx: Context, found: Construct, word: Word) -> Decision:
-    """A wrapper in a process with one device, which nobody needs to name."""
+def _wrapped(
+    ctx: Context, found: Construct, word: Word, note: str = "", gone: tuple[str, ...] = ()
+) -> Decision:
+    """The target's wrapper of a model, without these keywords, or with nothing but the model."""
     assert isinstance(found.node, ast.expr)
     call = ctx.names.call_of(found.node)
     if call is None:
         return Rewrite([Replace(found.node, word.code)], word.requires)
-    named = [k for k in call.keywords if k.arg in ("device_ids", "output_device")]
-    others: list[ast.expr | ast.keyword] = [*call.args[1:], *named]
-    return Rewrite([EditCall(call, function=word.code, drop=others)], word.requires)
-
-
-def _wrapped(ctx: Context, found: Construct, word: Word, note: str) -> Decision:
-    """The target's wrapper of a model, which needs to be told of the model only."""
-    assert isinstance(found.node, ast.expr)
-    call = ctx.names.call_of(found.node)
-    if call is None:
-        return Rewrite([Replace(found.node, word.code)], word.requires)
-    others: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg != "module"]
+    others: list[ast.expr | ast.keyword] = [
+        k for k in call.keywords if (k.arg in gone if gone else k.arg != "module")
+    ]
     others += call.args[1:]
     return Rewrite([EditCall(call, function=word.code, drop=others)], word.requires, note)
 

@@ -62,7 +62,7 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
     if not (ctx.uses_device or ctx.ranks) or not ctx.is_entry or _present(ctx):
         return None
     given = [f'precision="{ctx.options.precision}"'] if ctx.options.precision else []
-    arguments = ", ".join([*given, *_for_devices(ctx)])
+    arguments = ", ".join(filter(None, [*given, *_for_devices(ctx)]))
     anchor = imports.last_import(ctx.names, _first_use(ctx))
     lines = ["", f"{RUNTIME}.setup({arguments})", ""]
     return Rewrite([Insert(ctx.names.tree, anchor, lines, before=anchor is None)], (RUNTIME,))
@@ -74,13 +74,15 @@ def _for_devices(ctx: Context) -> Iterator[str]:
     if words is None:
         return
     if any(ranks.spawns for ranks in ctx.ranks.values()):
-        if words.launch_setup:
-            yield words.launch_setup
-    elif ctx.ranks:
+        yield words.launch_setup
+    elif ctx.ranks and words.launch is not None:
         return  # torchrun starts them, and each has a device
     elif ctx.own_ranks.copies or (ctx.project is not None and ctx.project.makes_copies()):
-        if words.copies_setup:
-            yield words.copies_setup
+        yield words.copies_setup
+    elif not ctx.ranks:
+        return
+    if ctx.options.num_cores != "all":
+        yield f"num_cores={ctx.options.num_cores}"
 
 
 @FLAG.on("file", "setup")

@@ -371,6 +371,16 @@ def test_shards_need_a_target_that_has_them(tmp_path: Path) -> None:
         migrate_paths([tmp_path], target="torch_xla", config=Config(shard="fsdp"))
 
 
+@pytest.mark.parametrize(("target", "given"), [("torchax", ""), ("torch_xla", "ranks=True, ")])
+def test_one_device_on_request(target: str, given: str) -> None:
+    """Of a program for several devices; another one does not use more in any case."""
+    text = migrated(f"{HEAD}mp.spawn(main)\n", target, num_cores="1", unsafe=True, entry=True)
+    assert f"tpu_runtime.setup({given}num_cores=1)\n" in text
+    assert "num_cores" not in migrated(
+        "import torch\nx = torch.ones(2).cuda()\n", num_cores="1", entry=True
+    )
+
+
 FSDP = f"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n{HEAD}"
 
 

@@ -72,6 +72,11 @@ class Target:
     portable: bool = False  # the program chooses its device when it starts, see `portable`
 
     @property
+    def launches(self) -> bool:
+        """Whether a program with ranks stays one: a process for each device."""
+        return self.devices is not None and self.devices.launch is not None
+
+    @property
     def label(self) -> str:
         """What was asked for, in words."""
         return f"{self.name} --portable" if self.portable else self.name

@@ -8,7 +8,8 @@ from one exchange to the next, and each has what a process would have: its rando
 environment, main module, world of torch.distributed. So a run gives the same numbers each time, and
 where ranks do not do the same exchanges, on which a TPU would hang, that is an error.
 
-With ``--each`` every rank runs the whole script, as torchrun starts it.
+With ``--each`` every rank runs the whole script, as torchrun starts it; ``{rank}`` in an argument
+is its number (``--local_rank={rank}`` is what torch.distributed.launch gives).
 """
 
 import functools
@@ -108,12 +109,13 @@ _turns = Turns()
 def _state() -> tuple[Any, ...]:
     """What would be a process's own."""
     numbers = torch.get_rng_state(), numpy.random.get_state(), random.getstate()
-    return *numbers, dict(os.environ), sys.modules["__main__"]
+    return *numbers, dict(os.environ), sys.modules["__main__"], sys.argv
 
 
 def _fresh_state(rank: int) -> tuple[Any, ...]:
     numbers = torch.Generator().get_state(), numpy.random.RandomState(rank).get_state()
-    return *numbers, random.Random(rank).getstate(), dict(os.environ), sys.modules["__main__"]
+    python = random.Random(rank).getstate()
+    return *numbers, python, dict(os.environ), sys.modules["__main__"], [*sys.argv]
 
 
 def _restore(state: tuple[Any, ...]) -> None:
@@ -124,6 +126,7 @@ def _restore(state: tuple[Any, ...]) -> None:
         os.environ.clear()
         os.environ.update(state[3])
     sys.modules["__main__"] = state[4]
+    sys.argv = state[5]
 
 
 def _at_once(name: str, exchange: Callable[..., Any]) -> Callable[..., Any]:
@@ -212,6 +215,7 @@ def _run_script(script: str) -> None:
     with _turns.take(rank), torch.autograd.set_multithreading_enabled(False):
         for variable in ("RANK", "LOCAL_RANK"):
             os.environ[variable] = str(rank)
+        sys.argv = [argument.replace("{rank}", str(rank)) for argument in sys.argv]
         _execute(Path(script), "__main__")
 
 

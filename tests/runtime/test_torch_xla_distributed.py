@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ if os.environ.get("TPU_MIGRATE_TARGET") != "torch_xla":
 import torch
 
 from migrator import migrate_paths
+from migrator.config import Config
 from migrator.diagnostics import Outcome
 from migrator.verify import replicas
 from tests.runtime.several_devices import PROGRAMS, difference, execute
@@ -34,15 +36,16 @@ TOLERANCES = {
 }
 
 
-def migrated(source: str | Path, folder: Path) -> Path:
+def migrated(source: str | Path, folder: Path, **options: Any) -> Path:
     """The script in ``source``, or of that text, as it becomes."""
     if isinstance(source, str):
-        (folder / "source").mkdir()
+        (folder / "source").mkdir(exist_ok=True)
         (folder / "source" / "script.py").write_text(source)
         source = folder / "source"
-    report = migrate_paths([source], target="torch_xla", output=folder / "migrated")
+    output = folder / f"migrated{len(options)}"
+    report = migrate_paths([source], "torch_xla", config=Config(**options), output=output)
     assert not report.diagnostics(Outcome.REPORTED)
-    return next(p for p in (folder / "migrated").glob("*.py"))
+    return next(p for p in output.glob("*.py"))
 
 
 def on_replicas(count: int, script: Path, *arguments: object, **variables: str) -> str:
@@ -252,17 +255,22 @@ if __name__ == "__main__":
 """
 
 
-def test_accumulation_unused_parameters_and_other_starts(tmp_path: Path) -> None:
-    there, here = tmp_path / "gloo.pt", tmp_path / "xla.pt"
-    original = tmp_path / "original.py"
-    text = ACCUMULATION.replace('"nccl"', '"gloo"').replace(".to(rank)", "")
-    original.write_text(text.replace("device_ids=[rank], ", ""))
+def agree(program: str, on_gloo: str, tolerance: float, folder: Path) -> None:
+    """A program for GPUs, and the same for gloo, end with the same state on two ranks."""
+    there, here, original = folder / "gloo.pt", folder / "xla.pt", folder / "original.py"
+    original.write_text(on_gloo)
     execute(original, there, MASTER_ADDR="localhost")
-    on_replicas(2, migrated(ACCUMULATION, tmp_path), here)
+    # an address as programs have it for the machines with their GPUs
+    on_replicas(2, migrated(program, folder), here, MASTER_ADDR="192.0.2.1")
     expected, found = torch.load(there), torch.load(here)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        assert (found[name] - value).abs().max() <= 1e-5, name
+        assert (found[name] - value).abs().max() <= tolerance, name
+
+
+def test_accumulation_unused_parameters_and_other_starts(tmp_path: Path) -> None:
+    text = ACCUMULATION.replace('"nccl"', '"gloo"').replace(".to(rank)", "")
+    agree(ACCUMULATION, text.replace("device_ids=[rank], ", ""), 1e-5, tmp_path)
 
 
 def test_a_parameter_without_a_gradient_is_named(tmp_path: Path) -> None:
@@ -325,16 +333,10 @@ if __name__ == "__main__":
 
 
 def test_backward_in_parts_and_a_pass_of_one_rank(tmp_path: Path) -> None:
-    there, here = tmp_path / "gloo.pt", tmp_path / "xla.pt"
-    original = tmp_path / "original.py"
     text = TWO_PARTS.replace('"nccl"', '"gloo"').replace("device = rank", 'device = "cpu"')
     text = text.replace(", device_ids=[device]", "")
-    original.write_text(text.replace("    print(torch.cuda", "    0 and print(torch.cuda"))
-    execute(original, there, MASTER_ADDR="localhost")
-    on_replicas(2, migrated(TWO_PARTS, tmp_path), here)
-    expected, found = torch.load(there), torch.load(here)
-    for name, value in expected.items():
-        assert (found[name] - value).abs().max() <= 1e-6, name
+    text = text.replace("    print(torch.cuda", "    0 and print(torch.cuda")
+    agree(TWO_PARTS, text, 1e-6, tmp_path)
 
 
 TORCHRUN = """
@@ -476,9 +478,9 @@ torch.save(model.state_dict(), sys.argv[1])
 def test_copies_compute_what_one_device_does(tmp_path: Path) -> None:
     """BatchNorm sees the whole batch; the last batch does not divide."""
     script, one, eight = migrated(COPIES, tmp_path), tmp_path / "1.pt", tmp_path / "8.pt"
-    alone = {"CPU_NUM_DEVICES": "8", "TPU_RUNTIME_NUM_CORES": "1"}
-    assert "devices" not in execute(script, one, PJRT_DEVICE="CPU", **alone)
-    printed = execute(script, eight, PJRT_DEVICE="CPU", CPU_NUM_DEVICES="8")
+    alone, devices = migrated(COPIES, tmp_path, num_cores="1"), {"CPU_NUM_DEVICES": "8"}
+    assert "devices" not in execute(alone, one, PJRT_DEVICE="CPU", **devices)
+    printed = execute(script, eight, PJRT_DEVICE="CPU", **devices)
     assert "tpu_runtime: 8 devices (cpu)" in printed
     assert "a batch of 16 is 2 on each of 8 devices" in printed
     assert "a batch of 6 can not be split over 8 devices" in printed

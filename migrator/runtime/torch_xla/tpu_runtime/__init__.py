@@ -120,18 +120,25 @@ __all__ = [
 _is_set_up = False
 
 
-def setup(precision: str | bool = "highest", spmd: bool = False, ranks: bool = False) -> None:
+def setup(
+    precision: str | bool = "highest",
+    spmd: bool = False,
+    ranks: bool = False,
+    num_cores: int | None = None,
+) -> None:
     """Prepare torch_xla. Call it once, after the script's imports; it does not start the runtime.
 
     ``precision`` is that of float32 products, see ``set_matmul_precision``. ``spmd``: one process
     drives all devices, for DataParallel. ``ranks``: the program starts a process for each device,
-    which this process therefore leaves alone. A further call changes the precision only.
+    which this process therefore leaves alone. ``num_cores``: 1 for a single device, unless
+    TPU_RUNTIME_NUM_CORES says otherwise. A further call changes the precision only.
     """
     global _is_set_up
     set_matmul_precision(precision)
     if _is_set_up:
         return
     _is_set_up = True
+    device.limit(num_cores)
     report.install()
     if ranks:
         device.rest()

@@ -176,6 +176,9 @@ def _rendezvous(stock: Any, url: str, timeout: Any = ..., **options: Any) -> Ite
                 "torch_xla has one process for all devices of the CPU: without a TPU, start one "
                 "by torchrun, or several replicas as docs/several-devices.md says"
             )
+    if not dist.is_torchelastic_launched():
+        # An address in the program is that of a machine with GPUs; torch_xla finds its own.
+        os.environ.pop("MASTER_ADDR", None)
     store, ordinal, size = next(stock(url, timeout, **options))
     world = _told(url, "world_size", "WORLD_SIZE")
     if world not in (None, size):

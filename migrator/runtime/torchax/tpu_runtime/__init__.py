@@ -16,6 +16,7 @@ from . import (  # noqa: E402
     buffers,
     cache,
     derived,
+    device,
     fallback,
     generators,
     gradients,
@@ -147,17 +148,19 @@ __all__ = [
 _is_set_up = False
 
 
-def setup(precision: str | bool = "highest") -> None:
+def setup(precision: str | bool = "highest", num_cores: int | None = None) -> None:
     """Make torch compute by torchax from here on. Call it once, after the script's imports.
 
-    ``precision`` is that of float32 products, see ``set_matmul_precision``. A further call changes
-    the precision only.
+    ``precision`` is that of float32 products, see ``set_matmul_precision``. ``num_cores``: 1 for a
+    single device, unless TPU_RUNTIME_NUM_CORES says otherwise. A further call changes the precision
+    only.
     """
     global _is_set_up
     set_matmul_precision(precision)
     if _is_set_up:
         return
     _is_set_up = True
+    device.limit(num_cores)
     report.install()
     cache.install()
     import torchax

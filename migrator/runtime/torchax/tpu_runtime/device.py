@@ -73,6 +73,12 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return True
 
 
+def limit(count: int | None) -> None:
+    """Use so many devices (one, or all), unless TPU_RUNTIME_NUM_CORES says otherwise."""
+    if count is not None:
+        os.environ.setdefault(CORES, str(count))
+
+
 def device_count() -> int:
     """The number of devices that the program uses: all of JAX's, or one if the user says so.
 
