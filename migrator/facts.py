@@ -30,7 +30,7 @@ _DISTRIBUTES = re.compile(
     rb"init_process_group|spawn|DistributedDataParallel|init_rpc|init_device_mesh|Process"
 )
 _RANKS = re.compile(
-    rb"distributed|Distributed|spawn|RANK|WORLD_SIZE|rank\b|gpus?\b|world_size|n_?procs|batch_?size"
+    rb"distributed|spawn|rank|gpus?\b|world_size|n_?procs|batch_?size"
     rb"|\bbsz?\b|reduction|Process\b|horovod|Sampler\b|num_?devices",
     re.I,
 )

@@ -44,9 +44,9 @@ _BATCH_SIZE = re.compile(
     re.I,
 )
 _GROUP = "torch.distributed.init_process_group"
-_SAMPLER = "torch.utils.data.DistributedSampler"
+SAMPLER = "torch.utils.data.DistributedSampler"
 _LOADER = "torch.utils.data.DataLoader"
-_SPAWN = "torch.multiprocessing.spawn"
+SPAWN = "torch.multiprocessing.spawn"
 _PROCESSES = (
     "multiprocessing.Process", "multiprocessing.get_context", "torch.multiprocessing.Process",
     "torch.multiprocessing.start_processes", "torch.multiprocessing.get_context",
@@ -280,7 +280,7 @@ class Uses:
             if len(targets) == len(items.elts):
                 return self._named(targets[index], kind, False, False, text)
         call = self.names.parents.get(outer) if isinstance(outer, ast.keyword) else outer
-        if isinstance(call, ast.Call) and self.names.qualified(call.func) == _SPAWN:
+        if isinstance(call, ast.Call) and self.names.qualified(call.func) == SPAWN:
             function = argument(call, 0, "fn")
             return self._parameter(call, function, index + 1, kind, text)
         if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Mod):
@@ -315,7 +315,7 @@ class Uses:
             return f"{text} is asked for something"
         name = self.names.qualified(call.func) or dotted(call.func) or ""
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
-        if name in (_GROUP, _SAMPLER, _SPAWN) or _SAYS.search(last):
+        if name in (_GROUP, SAMPLER, SPAWN) or _SAYS.search(last):
             return self._said(call, "") if last == "format" else ""
         if kind == "batch size" or arithmetic:
             if place == "batch_size" or (name == _LOADER and place in (1, "num_workers")):
@@ -462,7 +462,7 @@ class Uses:
             shuffled = isinstance(shuffle, ast.Constant) and shuffle.value is True
             if shuffled and argument(call, 3, "sampler") is None:
                 yield call.lineno, "a loader without a sampler gives each rank an order of its own"
-        if name == _SAMPLER:
+        if name == SAMPLER:
             parent = self.names.parents.get(call)
             while isinstance(parent, ast.IfExp | ast.BoolOp):
                 parent = self.names.parents.get(parent)
@@ -473,7 +473,7 @@ class Uses:
         if iterated and isinstance(call.args[0], ast.Name):
             values = [b.value for b in self.names.lookup(call.args[0]) if b.kind == "assign"]
             if dotted(call.func) != "len" and any(
-                isinstance(v, ast.Call) and self.names.qualified(v.func) == _SAMPLER for v in values
+                isinstance(v, ast.Call) and self.names.qualified(v.func) == SAMPLER for v in values
             ):
                 yield call.lineno, "a DistributedSampler is used by something else than a loader"
 
@@ -486,7 +486,7 @@ class Uses:
                 name = self.names.qualified(node) or ""
                 if name in _PROCESSES or name.endswith(".get_context"):
                     yield node.lineno, f"{name} starts processes with work of their own"
-            case ast.Call() if self.names.qualified(node.func) == _SPAWN:
+            case ast.Call() if self.names.qualified(node.func) == SPAWN:
                 join = argument(node, 3, "join")
                 if isinstance(join, ast.Constant) and join.value is False:
                     yield node.lineno, "the program goes on beside its processes"

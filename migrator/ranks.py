@@ -15,7 +15,7 @@ from functools import cached_property
 
 from migrator.flow import RANK_NAME, Flow
 from migrator.names import Names, argument, choices, dotted, number, said_name
-from migrator.rank_uses import Uses, is_named, parameter_name
+from migrator.rank_uses import SAMPLER, SPAWN, Uses, is_named, parameter_name
 from migrator.targets import RUNTIME
 
 # Finds the function or class of a qualified name.
@@ -24,8 +24,6 @@ Definition = Callable[[str], ast.AST | None]
 GROUP = "torch.distributed."
 WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 SHARDED = ("torch.distributed.fsdp.FullyShardedDataParallel",)
-SAMPLER = "torch.utils.data.DistributedSampler"
-SPAWN = "torch.multiprocessing.spawn"
 COPIES = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
 STARTS = (
     "torch.distributed.init_process_group", SPAWN, WRAPPER,

@@ -5,8 +5,9 @@ import ast
 from migrator.edits import Delete, EditCall, Replace
 from migrator.inventory import Construct
 from migrator.names import argument, dotted
+from migrator.rank_uses import SPAWN
 from migrator.ranks import COPIES as COPYING
-from migrator.ranks import ENVIRONMENT, SHARDED, SPAWN, WRAPPER, environment
+from migrator.ranks import ENVIRONMENT, SHARDED, WRAPPER, environment
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, Devices, Word
 

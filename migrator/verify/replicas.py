@@ -34,7 +34,6 @@ os.environ.setdefault("XLA_THREAD_POOL_SIZE", str(max(32, 2 * COUNT)))
 
 numpy: Any = import_module("numpy")
 torch: Any = import_module("torch")
-import_module("torch.multiprocessing")
 torch_xla: Any = import_module("torch_xla")
 xm: Any = import_module("torch_xla.core.xla_model")
 xr: Any = import_module("torch_xla.runtime")
@@ -54,13 +53,15 @@ class Turns:
         self._exchanges: list[str] = []  # so far
         self._done = [0] * COUNT  # how many of them, by rank
         self._failed = False
+        self._start: tuple[Any, ...] = ()
 
     @contextmanager
     def take(self, rank: int) -> Iterator[None]:
         """Be ``rank`` in this thread, to its end."""
         self._wait(rank)
-        state = _fresh_state(rank)
-        _restore(state)
+        # The first rank finds what the program had before it: ranks start alike.
+        self._start = self._start or (dict(os.environ), sys.modules["__main__"], [*sys.argv])
+        _restore((*_fresh_numbers(rank), *self._start))
         try:
             yield
         except BaseException:
@@ -109,13 +110,12 @@ _turns = Turns()
 def _state() -> tuple[Any, ...]:
     """What would be a process's own."""
     numbers = torch.get_rng_state(), numpy.random.get_state(), random.getstate()
-    return *numbers, dict(os.environ), sys.modules["__main__"], sys.argv
+    return *numbers, dict(os.environ), sys.modules["__main__"], [*sys.argv]
 
 
-def _fresh_state(rank: int) -> tuple[Any, ...]:
+def _fresh_numbers(rank: int) -> tuple[Any, ...]:
     numbers = torch.Generator().get_state(), numpy.random.RandomState(rank).get_state()
-    python = random.Random(rank).getstate()
-    return *numbers, python, dict(os.environ), sys.modules["__main__"], [*sys.argv]
+    return *numbers, random.Random(rank).getstate()
 
 
 def _restore(state: tuple[Any, ...]) -> None:
@@ -126,7 +126,7 @@ def _restore(state: tuple[Any, ...]) -> None:
         os.environ.clear()
         os.environ.update(state[3])
     sys.modules["__main__"] = state[4]
-    sys.argv = state[5]
+    sys.argv = [*state[5]]
 
 
 def _at_once(name: str, exchange: Callable[..., Any]) -> Callable[..., Any]:

@@ -346,8 +346,11 @@ import sys
 import torch
 import torch.distributed as dist
 
-dist.init_process_group("nccl")
 rank = int(os.environ["LOCAL_RANK"])
+assert all(argument == f"--local_rank={rank}" for argument in sys.argv[1:])
+assert "SEEN" not in os.environ
+os.environ["SEEN"] = "by this process"
+dist.init_process_group("nccl")
 torch.cuda.set_device(rank)
 total = torch.full((2,), rank + 1.0, device="cuda")
 dist.all_reduce(total)
@@ -360,7 +363,7 @@ dist.destroy_process_group()
 def test_a_script_for_torchrun(tmp_path: Path) -> None:
     script = migrated(TORCHRUN, tmp_path)
     variables = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2"}
-    printed = execute(Path(replicas.__file__), "--each", script, **variables)
+    printed = execute(Path(replicas.__file__), "--each", script, "--local_rank={rank}", **variables)
     assert "total [3.0, 3.0] 2 2" in printed
 
 

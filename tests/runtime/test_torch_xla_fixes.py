@@ -112,7 +112,14 @@ NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "cumulative": (lambda: nn.BatchNorm1d(3, momentum=None), (4, 3)),
     "no statistics": (lambda: nn.BatchNorm1d(3, track_running_stats=False), (4, 3)),
     "instance": (lambda: nn.InstanceNorm1d(3, track_running_stats=True, affine=True), (2, 3, 4)),
+    "layer": (lambda: nn.LayerNorm((3, 4)), (2, 3, 4)),
+    "group": (lambda: nn.GroupNorm(2, 4), (2, 4, 3)),
 }
+
+
+def programs() -> list[int]:
+    """How many have been compiled, and how many found."""
+    return [metrics.counter_value(c) or 0 for c in ("UncachedCompile", "CachedCompile")]
 
 
 @pytest.mark.parametrize("name", NORMS)
@@ -128,17 +135,32 @@ def test_norms(name: str) -> None:
         values = torch.randn(shape, generator=torch.Generator().manual_seed(step)) * 3 + 1
         x, y = values.clone().requires_grad_(), values.to(DEVICE).requires_grad_()
         scale = torch.arange(float(values.numel())).reshape(shape)
+        before = programs()
         (reference(x) * scale).mean().backward()
         (net(y) * scale.to(DEVICE)).mean().backward()
         torch_xla.sync()
+        runs.append([new - old for new, old in zip(programs(), before, strict=True)])
         assert x.grad is not None and y.grad is not None and close(y.grad, x.grad)
-        runs.append([metrics.metric_data(m)[0] for m in ("CompileTime", "ExecuteTime")])
         for key, value in reference.state_dict().items():
             assert close(net.state_dict()[key], value), key
         for p, q in zip(reference.parameters(), net.parameters(), strict=True):
             assert p.grad is not None and q.grad is not None and close(q.grad, p.grad)
-    assert runs[3][0] == runs[1][0]
-    assert runs[3][1] == runs[1][1] + 2
+    assert runs[2:4] == [[0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("name", NORMS.keys() - {"sync", "cumulative"})
+def test_norms_of_values_far_from_zero(name: str) -> None:
+    """Where a variance by squares is nothing but rounding; torch in float64 is right."""
+    make, shape = NORMS[name]
+    reference, net = make().double(), make().to(DEVICE)
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(0)) + 1000.0
+    x, y = values.double().requires_grad_(), values.to(DEVICE).requires_grad_()
+    scale = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    expected, found = reference(x), net(y)
+    (expected * scale).sum().backward()
+    (found * scale.to(DEVICE)).sum().backward()
+    assert x.grad is not None and y.grad is not None
+    assert close(found, expected.float()) and close(y.grad, x.grad.float())
 
 
 def test_norms_of_16_bits_and_of_one_value() -> None:
@@ -149,6 +171,8 @@ def test_norms_of_16_bits_and_of_one_value() -> None:
     assert close(net.running_var, reference.running_var)
     with tpu.autocast():
         net(F.linear(x.float().to(DEVICE), torch.eye(3).to(DEVICE)))
+        assert nn.LayerNorm(3).to(DEVICE)(x.to(DEVICE)).dtype == torch.float32  # as on GPUs
+    assert nn.LayerNorm(3).to(DEVICE).bfloat16()(x.to(DEVICE)).dtype == torch.bfloat16
     assert net.running_var.dtype == torch.float32
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
         net(x[:1].float().to(DEVICE))

@@ -10,7 +10,6 @@ from . import _versions
 _versions.check()
 
 from . import (  # noqa: E402
-    batch_norm,
     cache,
     checkpointing,
     clipping,
@@ -19,6 +18,7 @@ from . import (  # noqa: E402
     generators,
     launching,
     logs,
+    normalization,
     optimizers,
     parallel,
     parameters,
@@ -146,7 +146,7 @@ def setup(
         cache.install()
     parallel.install(spmd)
     for concern in (
-        logs, tensors, resize, convolutions, generators, seeds, parameters, batch_norm,
+        logs, tensors, resize, convolutions, generators, seeds, parameters, normalization,
         recurrent, recurrence, clipping, checkpointing, optimizers, sync_batch_norm,
         process_group, launching,
     ):  # fmt: skip

@@ -46,15 +46,14 @@ class DistributedDataParallel(nn.Module):
         if process_group not in (None, torch.distributed.group.WORLD):
             raise NotImplementedError("DistributedDataParallel with a process_group of its own")
         self.module, self.device_ids = module, None
-        self.dim, self.broadcast_buffers = dim, broadcast_buffers
+        self.broadcast_buffers = broadcast_buffers
         self.find_unused_parameters = find_unused_parameters or static_graph
         self.require_backward_grad_sync = True
-        trained = [p for p in module.parameters() if p.requires_grad]
-        if not trained:
-            raise RuntimeError("DistributedDataParallel has nothing to do: no parameter is trained")
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         kept = [p for name, p in module.named_parameters() if name not in ignored]
         self._trained = [p for p in kept if p.requires_grad]
+        if not self._trained:
+            raise RuntimeError("DistributedDataParallel has nothing to do: no parameter is trained")
         self._ready: set[int] = set()  # which have had a gradient since the last exchange
         self._averages = False  # whether the last forward pass announced an exchange
         self._sends_buffers = True  # before the next one: not within evaluation, as in torch
