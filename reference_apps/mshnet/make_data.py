@@ -1,6 +1,6 @@
 """Draw a synthetic infrared small-target data set in the layout of IRSTD-1k.
 
-    python make_data.py --output data --size 32 --train 16 --test 4
+    python make_data.py --output data --size 32 --train 8 --test 4
     python make_data.py --output data_256 --size 256 --train 800 --test 201
 
 Clutter (clouds, a horizon, sensor noise) with one to three small bright targets. An image depends
@@ -52,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("data"))
     parser.add_argument("--size", type=int, default=32)
-    parser.add_argument("--train", type=int, default=16)
+    parser.add_argument("--train", type=int, default=8)
     parser.add_argument("--test", type=int, default=4)
     parser.add_argument("--seed", type=int, default=20240301)
     args = parser.parse_args()

@@ -30,13 +30,10 @@ HALF = "2"  # epochs, of four: the warm-up
 
 @pytest.fixture(scope="module", autouse=True)
 def quickly_compiled() -> Iterator[None]:
-    """Small programs that run a few times: compiling them well takes torch_xla three times as long.
-
-    The TPU compiler gets less time, it needs minutes for one of torchax's 125 programs; torch gets
+    """The TPU compiler gets less time, it needs minutes for one of torchax's programs; torch gets
     one thread, since on tensors this small a second one that has to wait costs more than it does.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setattr(verification, "_COMPILE_SECONDS", 10.0)
         yield
