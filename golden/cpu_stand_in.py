@@ -25,7 +25,7 @@ import runpy
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -331,6 +331,20 @@ def patch_cuda() -> None:
             setattr(accelerator, name, nothing)
 
 
+def patch_safetensors() -> None:
+    """Files that are read straight onto a device."""
+    with suppress(ImportError):
+        import safetensors.torch
+
+        load = safetensors.torch.load_file
+
+        @functools.wraps(load)
+        def load_file(filename: Any, device: Any = "cpu") -> Any:
+            return load(filename, device="cpu" if is_cuda(device) else device)
+
+        safetensors.torch.load_file = load_file
+
+
 def patch_amp() -> None:
     """Mixed precision: the CPU's own autocast and GradScaler."""
     original_autocast = torch.autocast.__init__
@@ -385,6 +399,7 @@ def install() -> None:
     patch_tensor()
     patch_factories()
     patch_cuda()
+    patch_safetensors()
     patch_amp()
     patch_parallel()
 

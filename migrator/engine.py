@@ -195,7 +195,7 @@ def _additions(
 
 
 def _emptied(names: Names, edits: Sequence[Edit]) -> list[Edit]:
-    """An `if` or `else` whose statements all went goes too, if its test does nothing."""
+    """An `if`, with its `else`, whose statements all went goes too, if its test does nothing."""
     gone: set[ast.AST] = {
         e.node for e in edits if isinstance(e, Delete) and isinstance(e.node, ast.stmt)
     }
@@ -205,8 +205,7 @@ def _emptied(names: Names, edits: Sequence[Edit]) -> list[Edit]:
         block = names.parents.get(queue.pop())
         if (
             isinstance(block, ast.If)
-            and not block.orelse
-            and all(s in gone for s in block.body)
+            and all(s in gone for s in [*block.body, *block.orelse])
             and block not in gone
             and not _is_elif(names, block)
             and _does_nothing(names, block.test)

@@ -15,7 +15,8 @@ _GPU_MODULES = ("torch.cuda", "torch.amp", "torch.backends", "torch.autocast", "
 _GPU_NAMES = ("torch.nn.DataParallel", "torch.utils.data.DistributedSampler",
               "torch.utils.data.distributed.DistributedSampler", "torch.device",
               "torch.inference_mode", "torch.compile", "torch.save",
-              "torchvision.io.decode_image", "torchvision.io.read_image")  # fmt: skip
+              "torchvision.io.decode_image", "torchvision.io.read_image",
+              "safetensors.torch.load_file")  # fmt: skip
 
 
 def statement_for(module: str) -> str:

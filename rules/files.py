@@ -69,6 +69,31 @@ torch_xla the decoder runs on the CPU as before.""",
 )
 
 
+TENSORS = Rule(
+    code="IOS004",
+    name="safetensors",
+    summary="safetensors reads onto devices that it knows, which torchax's is not",
+    why="""What only goes into load_state_dict is read on the CPU, from where it is copied into the
+parameters. Else the runtime's load_file moves what it has read. torch_xla's device is one that
+safetensors knows.""",
+    examples=(
+        Example(
+            'from safetensors.torch import load_file\nx = load_file(path, device="cuda")["x"]\n',
+            torchax='import tpu_runtime\nx = tpu_runtime.load_file(path, device="jax")["x"]\n',
+            torch_xla="from safetensors.torch import load_file\n"
+            'x = load_file(path, device="xla")["x"]\n',
+        ),
+        Example(
+            "from safetensors.torch import load_file\n"
+            'model.load_state_dict(load_file(path, device="cuda"))\n',
+            both="from safetensors.torch import load_file\n"
+            "model.load_state_dict(load_file(path))\n",
+        ),
+        Example('from safetensors.torch import load_file\nx = load_file(path, device="cpu")\n'),
+    ),
+)
+
+
 @LOAD.on("name", "torch.load")
 def load(ctx: Context, found: Construct) -> Decision:
     node = found.node
@@ -100,6 +125,26 @@ def load(ctx: Context, found: Construct) -> Decision:
             'add map_location="cpu", and move what the device needs'
         )
     return Rewrite([EditCall(call, function=f"{RUNTIME}.load")], (RUNTIME,))
+
+
+@TENSORS.on("name", "safetensors.torch.load_file", "safetensors.torch.load_model",
+            "safetensors.safe_open")  # fmt: skip
+def tensors(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    position = 1 if found.key.endswith("load_file") else None  # load_model's is behind `strict`
+    place = argument(call, position, "device") if call is not None else None
+    if call is None or place is None or ctx.flow.kind(place) == Kind.CPU:
+        return Keep("reads on the CPU")
+    if found.key.endswith("load_model") or _only_state(ctx.names, call):
+        named = [k for k in call.keywords if k.value is place]
+        return Rewrite([EditCall(call, drop=named or [place])])
+    if not ctx.target.renames.get("safetensors.torch.load_file"):
+        return Keep("safetensors knows the target's device")
+    if found.key == "safetensors.safe_open":
+        return Report(f"safetensors does not know {ctx.target.device!r}: open it on the CPU, and "
+                      "move what is read")  # fmt: skip
+    word = ctx.target.renames[found.key]
+    return Rewrite([EditCall(call, function=word.code)], word.requires)
 
 
 @LOAD.on("string", "cuda")

@@ -38,6 +38,10 @@ Without it the same function runs, compiled by XLA.""",
             both="import torch\n",
         ),
         Example(
+            "import torch\nreturned = torch.compile(net) if args.compile else net\n",
+            both="import torch\nreturned = net\n",
+        ),
+        Example(
             "import torch\n\n@torch.compile\ndef f(x):\n    return x\n",
             both="import torch\n\ndef f(x):\n    return x\n",
         ),
@@ -99,12 +103,19 @@ def compile_(ctx: Context, found: Construct) -> Decision:
     model = argument(call, 0, "model") if call is not None else None
     if call is None or model is None:
         return Report("torch.compile itself is passed on; call the function without it")
+    whole: ast.expr = call
+    match ctx.parent(call):
+        case ast.IfExp(test=test, body=body, orelse=orelse) as choice if not any(
+            isinstance(n, ast.Call | ast.Await | ast.NamedExpr) for n in ast.walk(test)
+        ):
+            if ast.unparse(orelse if body is call else body) == ast.unparse(model):
+                whole = choice  # between the model and the model
     statement = ctx.names.statement(call)
-    if isinstance(statement, ast.Assign) and statement.value is call:
+    if isinstance(statement, ast.Assign) and statement.value is whole:
         same = ast.unparse(statement.targets[0]) == ast.unparse(model)
         if same and len(statement.targets) == 1:
             return Rewrite([Delete(statement)])
-    return Rewrite([Replace(call, "{model}", {"model": model})])
+    return Rewrite([Replace(whole, "{model}", {"model": model})])
 
 
 @ACCELERATOR.on("name", "torch.accelerator*")

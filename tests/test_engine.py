@@ -473,6 +473,14 @@ def test_blocks_that_lose_all_statements() -> None:
             b = 1
         else:
             torch.cuda.empty_cache()
+        if a:
+            b = 1
+        else:  # a note
+            torch.cuda.empty_cache()
+        if a > 1:
+            torch.cuda.empty_cache()
+        else:
+            torch.cuda.ipc_collect()
         if run():
             torch.cuda.empty_cache()
         """,
@@ -488,7 +496,9 @@ def test_blocks_that_lose_all_statements() -> None:
             pass
         if a:
             b = 1
-        else:
+        if a:
+            b = 1
+        else:  # a note
             pass
         if run():
             pass

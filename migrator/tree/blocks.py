@@ -61,6 +61,23 @@ def settle(block: Any) -> Any:
     return block.with_changes(body=body, footer=[*footer, *block.footer])
 
 
+def without_empty_else(original: cst.If, updated: cst.If) -> cst.If:
+    """An `else` that lost all its statements, and had no comments, goes."""
+    before, now = original.orelse, updated.orelse
+    if not isinstance(before, cst.Else) or not isinstance(now, cst.Else):
+        return updated
+    if _does_nothing(before.body) or not _does_nothing(now.body) or any(comments(before)):
+        return updated
+    return updated.with_changes(orelse=None)
+
+
+def _does_nothing(block: cst.BaseSuite) -> bool:
+    match block.body:
+        case [cst.SimpleStatementLine(body=[cst.Pass()])] | [cst.Pass()]:
+            return True
+    return False
+
+
 def _joined(above: list[cst.EmptyLine], below: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
     """Two runs of lines with the blank lines between them counted once."""
     blanks_above = len(above) - len(_without_trailing_blanks(above))

@@ -35,6 +35,7 @@ from migrator.tree.blocks import (
     statements,
     under,
     with_functions,
+    without_empty_else,
 )
 from migrator.tree.expressions import bracketed, drop_names, edit_call, fill
 from migrator.tree.places import Places, Tree, UnplacedEdit
@@ -84,6 +85,8 @@ class _Editor(cst.CSTTransformer):
         if edit is not None:
             self.made.add(edit)
             result = self._edited(edit, original, updated)
+        if isinstance(original, cst.If) and isinstance(result, cst.If):
+            result = without_empty_else(original, result)
         result = bracketed(result, original)
         hole = self.places.holes.get(id(original))
         if hole is not None:

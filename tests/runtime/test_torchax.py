@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
 from PIL import Image
+from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -606,6 +607,14 @@ def test_load_other_things(tmp_path: Path) -> None:
         tpu.load(path)  # weights_only stays torch's default
     loaded = tpu.load(path, "cuda", weights_only=False)
     assert loaded.conv.weight.device.type == "jax" and isinstance(loaded.conv.weight, nn.Parameter)
+
+
+def test_load_safetensors(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    save_file({"a": small()}, path)
+    loaded = tpu.load_file(path, device="jax")["a"]
+    assert loaded.device.type == "jax" and torch.equal(loaded.cpu(), small())
+    assert tpu.load_file(path)["a"].device.type == "cpu"
 
 
 # Old tensor types.

@@ -38,6 +38,14 @@ def load(f: Any, map_location: MapLocation = None, **kwargs: Any) -> Any:
     return _move(loaded, lambda tensor: tensor.untyped_storage()._cdata in moved, {})
 
 
+def load_file(filename: Any, device: str | torch.device | int = "cpu") -> dict[str, torch.Tensor]:
+    """`safetensors.torch.load_file`, onto the device, too, which safetensors does not know."""
+    from safetensors.torch import load_file
+
+    tensors = load_file(filename)
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
 def _is_device(place: str | torch.device | int) -> bool:
     return isinstance(place, int) or torch.device(place).type in (DEVICE_TYPE, "cuda")
 

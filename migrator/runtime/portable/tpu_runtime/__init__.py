@@ -11,7 +11,7 @@ from typing import Any
 from . import choice
 from .amp import GradScaler, autocast
 from .choice import UseTpu, accelerator_type, device, device_type, is_available, is_cuda
-from .files import decode_image, load, read_image, save
+from .files import decode_image, load, load_file, read_image, save
 from .functions import cast, compile, set_matmul_precision, train_step
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "is_available",
     "is_cuda",
     "load",
+    "load_file",
     "read_image",
     "save",
     "set_matmul_precision",

@@ -19,6 +19,14 @@ def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
     return place.load(f, map_location, *args, **kwargs)
 
 
+def load_file(filename: Any, device: Any = "cpu") -> dict[str, torch.Tensor]:
+    """`safetensors.torch.load_file`, onto a TPU, too."""
+    import safetensors.torch
+
+    place = choice.tpu() if choice.chosen() == "tpu" else safetensors.torch
+    return place.load_file(filename, device)  # type: ignore[no-any-return]
+
+
 def decode_image(*args: Any, **kwargs: Any) -> torch.Tensor:
     """`torchvision.io.decode_image`."""
     return _images().decode_image(*args, **kwargs)  # type: ignore[no-any-return]

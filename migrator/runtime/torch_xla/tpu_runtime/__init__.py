@@ -44,7 +44,7 @@ from .device import (  # noqa: E402
     synchronize,
 )
 from .events import Event  # noqa: E402
-from .loading import load  # noqa: E402
+from .loading import load, load_file  # noqa: E402
 from .memory import (  # noqa: E402
     max_memory_allocated,
     max_memory_reserved,
@@ -98,6 +98,7 @@ __all__ = [
     "is_available",
     "is_bf16_supported",
     "load",
+    "load_file",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",

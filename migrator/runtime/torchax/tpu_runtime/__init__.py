@@ -51,7 +51,7 @@ from .device import (  # noqa: E402
 )
 from .events import Event  # noqa: E402
 from .images import decode_image, read_image  # noqa: E402
-from .loading import load  # noqa: E402
+from .loading import load, load_file  # noqa: E402
 from .memory import (  # noqa: E402
     max_memory_allocated,
     max_memory_reserved,
@@ -123,6 +123,7 @@ __all__ = [
     "is_available",
     "is_bf16_supported",
     "load",
+    "load_file",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
