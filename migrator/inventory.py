@@ -27,7 +27,7 @@ NAMES = frozenset({
     "torchvision.io.decode_image", "torchvision.io.read_image",
     "torchvision.io.image.decode_image", "torchvision.io.image.read_image",
     "safetensors.torch.load_file", "safetensors.torch.load_model", "safetensors.safe_open",
-    "torch.random.fork_rng",
+    "torch.random.fork_rng", "torch.profiler.ProfilerActivity.CUDA",
     "torch.version.cuda", "torch.version.hip", "torch.backends.cuda", "torch.backends.cudnn",
 })  # fmt: skip
 PREFIXES = (
@@ -51,7 +51,7 @@ _TOKENS = re.compile(
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
 )
 _TORCH_TOKENS = re.compile(
-    rb"inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|set_default|set_float32_matmul_precision|distributed"
+    rb"inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|ProfilerActivity|set_default|set_float32_matmul_precision|distributed"
     rb"|Generator|decode_image|read_image|get_device|half|record_stream|Stream|Event|parallel"
     rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|version\.hip|spawn|\.step\(|no_grad"
     rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"

@@ -89,6 +89,22 @@ what to use instead, if anything.""",
     examples=(Example("import torch\ncap = torch.cuda.get_device_capability()\n"),),
 )
 
+PROFILER = Rule(
+    code="CUD006",
+    name="profiler-activity",
+    summary="torch.profiler sees nothing of a TPU",
+    why="""ProfilerActivity.CUDA collects the kernels of a GPU. A TPU's program is traced by the
+profiler of its own framework, jax.profiler or torch_xla.debug.profiler, for TensorBoard and XProf;
+torch.profiler goes on to time what the host does.""",
+    examples=(
+        Example(
+            "from torch.profiler import ProfilerActivity, profile\n"
+            "with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as p:\n"
+            "    run()\n"
+        ),
+    ),
+)
+
 _DELETED = (
     "empty_cache", "ipc_collect", "init", "set_device", "set_per_process_memory_fraction",
     "set_sync_debug_mode", "reset_accumulated_memory_stats", "reset_accumulated_host_memory_stats",
@@ -249,3 +265,9 @@ def _module(ctx: Context, found: Construct) -> Decision:
     if isinstance(ctx.parent(found.node), ast.Assign):
         return Keep("an alias; its uses are rewritten or reported one by one")
     return Report("the module torch.cuda itself is passed on")
+
+
+@PROFILER.on("name", "torch.profiler.ProfilerActivity.CUDA")
+def activity(ctx: Context, found: Construct) -> Decision:
+    how = "jax.profiler.trace" if ctx.target.device == "jax" else "torch_xla.debug.profiler"
+    return Report(f"collects the kernels of a GPU; a trace of the TPU is made by {how}")
