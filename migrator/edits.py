@@ -58,10 +58,10 @@ class ReplaceStatement:
 
 @dataclass(frozen=True, eq=False)
 class Unwrap:
-    """Take items out of a `with`; without any left, its body moves one level out."""
+    """Take items out of a `with`; without any left, its body moves one level out, as an `if`'s."""
 
-    node: ast.With | ast.AsyncWith
-    items: Sequence[ast.withitem]
+    node: ast.With | ast.AsyncWith | ast.If
+    items: Sequence[ast.withitem] = ()
 
 
 @dataclass(frozen=True, eq=False)

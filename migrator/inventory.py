@@ -53,7 +53,7 @@ _TOKENS = re.compile(
 _TORCH_TOKENS = re.compile(
     rb"inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|ProfilerActivity|set_default|set_float32_matmul_precision|distributed"
     rb"|Generator|decode_image|read_image|get_device|half|record_stream|Stream|Event|parallel"
-    rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|version\.hip|spawn|\.step\(|no_grad"
+    rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|torch\.a(?:ll|ny)\(|version\.hip|spawn|\.step\(|no_grad"
     rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"
 )
 
@@ -76,9 +76,10 @@ class Construct:
     """One GPU construct. `kind` and `key` choose the handlers; `node` is what they look at.
 
     kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
-    keyword (argument), loop (that calls a model without gradients), string (`cuda`), tensor_type (a
-    string that names a torch.cuda type), library (top-level module), star (module that a star
-    import takes everything from), ranks (what a launcher sets, or a number of ranks).
+    keyword (argument), loop (that calls a model without gradients), branch (on values of tensors),
+    string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
+    module), star (module that a star import takes everything from), ranks (what a launcher sets, or
+    a number of ranks).
     """
 
     kind: str
@@ -148,6 +149,8 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
             case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
                 if key in _PINNED and not _false(node.value):
                     yield Construct("keyword", key, node)
+            case ast.If() | ast.IfExp() | ast.While() | ast.Assert() if reads_values(names, node):
+                yield Construct("branch", "values", node)
             case ast.For() | ast.While() if node in rounds:
                 yield Construct("loop", "without gradients", node)
             case ast.Import():
@@ -163,6 +166,19 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                 library = module.partition(".")[0]
                 if library in CUDA_LIBRARIES:
                     yield Construct("library", library, node)
+
+
+def reads_values(names: Names, node: ast.If | ast.IfExp | ast.While | ast.Assert) -> bool:
+    """Whether the forward pass of a model decides by what is in a tensor."""
+    test = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
+    function = names.function(node)
+    return (
+        isinstance(test, ast.Call)
+        and names.qualified(test.func) in ("torch.all", "torch.any")
+        and function is not None
+        and function.name == "forward"
+        and isinstance(names.parents.get(function), ast.ClassDef)
+    )
 
 
 def _undone(names: Names, flow: Flow) -> set[ast.AST]:

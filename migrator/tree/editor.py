@@ -141,7 +141,7 @@ class _Editor(cst.CSTTransformer):
                 self.removed.add(id(original))
                 return updated
             case Unwrap():
-                result = self._unwrap(edit, original, updated)
+                result = self._unwrap(edit, updated)
             case DropNames():
                 result = drop_names(edit, updated)
             case Decorate():
@@ -153,12 +153,13 @@ class _Editor(cst.CSTTransformer):
             self._keep_comments(original, result)
         return result
 
-    def _unwrap(self, edit: Unwrap, original: cst.With, updated: cst.With) -> Any:
-        gone = {edit.node.items.index(item) for item in edit.items}
-        items = [item for i, item in enumerate(updated.items) if i not in gone]
-        if items:
-            items[-1] = items[-1].with_changes(comma=updated.items[-1].comma)
-            return updated.with_changes(items=items)
+    def _unwrap(self, edit: Unwrap, updated: cst.With | cst.If) -> Any:
+        if isinstance(edit.node, ast.With | ast.AsyncWith) and isinstance(updated, cst.With):
+            gone = {edit.node.items.index(item) for item in edit.items}
+            items = [item for i, item in enumerate(updated.items) if i not in gone]
+            if items:
+                items[-1] = items[-1].with_changes(comma=updated.items[-1].comma)
+                return updated.with_changes(items=items)
         if not isinstance(updated.body, cst.IndentedBlock):
             suite: Any = updated.body
             return cst.SimpleStatementLine(suite.body, leading_lines=updated.leading_lines)

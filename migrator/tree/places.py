@@ -131,7 +131,7 @@ class Places:
         node = edit.node
         if isinstance(node, ast.stmt):
             found = self.statements.get(self.source.span(node)[0])
-            if isinstance(edit, Unwrap) and not isinstance(found, cst.With):
+            if isinstance(edit, Unwrap) and not isinstance(found, cst.With | cst.If):
                 return False
         else:
             found = self.expression(node)

@@ -1,0 +1,85 @@
+"""Decisions by what is in a tensor, which a program that is compiled as a whole can not make."""
+
+import ast
+
+from migrator.edits import Replace, Unwrap
+from migrator.inventory import Construct
+from migrator.names import argument
+from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+
+BRANCH = Rule(
+    code="TEN001",
+    name="branch-on-values",
+    summary="a forward pass that decides by values becomes one without a branch",
+    why="""`if torch.all(x == 0)` waits for the device and reads one value, and the program around
+it can not be compiled as a whole. A mask that is replaced by nothing or by everything is chosen by
+torch.where, which computes the same. Other branches stay, and are said.""",
+    examples=(
+        Example(
+            "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
+            "    def forward(self, x):\n"
+            "        mask = torch.ones(x.shape, dtype=torch.bool)\n"
+            "        if torch.all(x == 0):  # nothing there\n"
+            "            mask = torch.zeros_like(mask)\n"
+            "        return mask\n",
+            both="import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
+            "    def forward(self, x):\n"
+            "        mask = torch.ones(x.shape, dtype=torch.bool)\n"
+            "        # nothing there\n"
+            "        mask = torch.where(torch.all(x == 0), torch.zeros_like(mask), mask)\n"
+            "        return mask\n",
+        ),
+        Example(
+            "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
+            "    def forward(self, x):\n"
+            "        if torch.any(x > 1):\n"
+            "            x = self.rescale(x)\n"
+            "        return x\n",
+        ),
+    ),
+)
+
+_ALIKE = ("torch.zeros_like", "torch.ones_like")
+
+
+@BRANCH.on("branch", "values")
+def branch(ctx: Context, found: Construct) -> Decision:
+    match found.node:
+        case (
+            ast.If(
+                test=test,
+                body=[ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as value)],
+                orelse=[],
+            ) as node
+        ) if ctx.names.qualified(value.func) in _ALIKE and len(value.args) == 1:
+            like = value.args[0]
+            same = isinstance(like, ast.Name) and like.id == name and not value.keywords
+            if same and isinstance(test, ast.Call) and _is_mask(ctx, node, name):
+                spelled, requires = ctx.module("torch")
+                chosen = f"{spelled}.where({{test}}, {ctx.source.code(value)}, {name})"
+                edit = Replace(value, chosen, {"test": test})
+                return Rewrite([edit, Unwrap(node)], requires)
+    return Keep(
+        "right, and slow",
+        advice="waits for the device to read a value, and keeps the model from being compiled as a "
+        "whole: choose by torch.where",
+    )
+
+
+def _is_mask(ctx: Context, branch: ast.If, name: str) -> bool:
+    """Whether ``name`` is a tensor of truth values, by the statements in front of ``branch``.
+
+    A tensor with gradients would get zeros where the branch leaves it without any.
+    """
+    block = ctx.names.block(branch)
+    for statement in reversed(block[: block.index(branch)]):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
+                if not isinstance(value, ast.Call):
+                    return False
+                dtype = argument(value, None, "dtype")
+                return dtype is not None and ctx.names.qualified(dtype) == "torch.bool"
+        if any(isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load)
+               for n in ast.walk(statement)):  # fmt: skip
+            return False
+    return False
