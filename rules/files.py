@@ -72,10 +72,10 @@ torch_xla the decoder runs on the CPU as before.""",
 TENSORS = Rule(
     code="IOS004",
     name="safetensors",
-    summary="safetensors reads onto devices that it knows, which torchax's is not",
+    summary="safetensors reads onto devices whose names it knows",
     why="""What only goes into load_state_dict is read on the CPU, from where it is copied into the
-parameters. Else the runtime's load_file moves what it has read. torch_xla's device is one that
-safetensors knows.""",
+parameters. Else the runtime's load_file moves what it has read. Of torch_xla's device safetensors
+knows the name, but it takes no torch.device.""",
     examples=(
         Example(
             'from safetensors.torch import load_file\nx = load_file(path, device="cuda")["x"]\n',
@@ -90,6 +90,15 @@ safetensors knows.""",
             "model.load_state_dict(load_file(path))\n",
         ),
         Example('from safetensors.torch import load_file\nx = load_file(path, device="cpu")\n'),
+        Example(
+            "import torch\nfrom safetensors.torch import load_file\n"
+            'device = "cuda" if torch.cuda.is_available() else "cpu"\n'
+            "x = load_file(path, device=device)\n",
+            torchax="import torch\nimport tpu_runtime\n"
+            'device = "jax"\nx = tpu_runtime.load_file(path, device=device)\n',
+            torch_xla="import torch\nimport tpu_runtime\n"
+            'device = "xla"\nx = tpu_runtime.load_file(path, device=device)\n',
+        ),
     ),
 )
 
@@ -127,24 +136,25 @@ def load(ctx: Context, found: Construct) -> Decision:
     return Rewrite([EditCall(call, function=f"{RUNTIME}.load")], (RUNTIME,))
 
 
-@TENSORS.on("name", "safetensors.torch.load_file", "safetensors.torch.load_model",
-            "safetensors.safe_open")  # fmt: skip
+_PLACES = {"safetensors.torch.load_file": 1, "safetensors.torch.load_model": 3,
+           "safetensors.safe_open": 2}  # fmt: skip
+
+
+@TENSORS.on("name", *_PLACES)
 def tensors(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
-    position = 1 if found.key.endswith("load_file") else None  # load_model's is behind `strict`
-    place = argument(call, position, "device") if call is not None else None
+    place = argument(call, _PLACES[found.key], "device") if call is not None else None
     if call is None or place is None or ctx.flow.kind(place) == Kind.CPU:
         return Keep("reads on the CPU")
     if found.key.endswith("load_model") or _only_state(ctx.names, call):
         named = [k for k in call.keywords if k.value is place]
         return Rewrite([EditCall(call, drop=named or [place])])
-    if not ctx.target.renames.get("safetensors.torch.load_file"):
-        return Keep("safetensors knows the target's device")
+    if ctx.target.safetensors and not ctx.target.portable and isinstance(place, ast.Constant):
+        return Keep("safetensors knows the target's device by its name")
     if found.key == "safetensors.safe_open":
-        return Report(f"safetensors does not know {ctx.target.device!r}: open it on the CPU, and "
+        return Report("opened on a device that safetensors may not know; open it on the CPU, and "
                       "move what is read")  # fmt: skip
-    word = ctx.target.renames[found.key]
-    return Rewrite([EditCall(call, function=word.code)], word.requires)
+    return Rewrite([EditCall(call, function=f"{RUNTIME}.load_file")], (RUNTIME,))
 
 
 @LOAD.on("string", "cuda")

@@ -26,6 +26,5 @@ TARGET = Target(
         "torchvision.io.read_image": Word(f"{RUNTIME}.read_image", (RUNTIME,)),
         "torchvision.io.image.decode_image": Word(f"{RUNTIME}.decode_image", (RUNTIME,)),
         "torchvision.io.image.read_image": Word(f"{RUNTIME}.read_image", (RUNTIME,)),
-        "safetensors.torch.load_file": Word(f"{RUNTIME}.load_file", (RUNTIME,)),
     },
 )
