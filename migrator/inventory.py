@@ -149,7 +149,7 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
             case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
                 if key in _PINNED and not _false(node.value):
                     yield Construct("keyword", key, node)
-            case ast.If() | ast.IfExp() | ast.While() | ast.Assert() if reads_values(names, node):
+            case ast.If() | ast.IfExp() | ast.While() | ast.Assert() if _reads_values(names, node):
                 yield Construct("branch", "values", node)
             case ast.For() | ast.While() if node in rounds:
                 yield Construct("loop", "without gradients", node)
@@ -168,7 +168,7 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                     yield Construct("library", library, node)
 
 
-def reads_values(names: Names, node: ast.If | ast.IfExp | ast.While | ast.Assert) -> bool:
+def _reads_values(names: Names, node: ast.If | ast.IfExp | ast.While | ast.Assert) -> bool:
     """Whether the forward pass of a model decides by what is in a tensor."""
     test = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
     function = names.function(node)

@@ -269,5 +269,5 @@ def _module(ctx: Context, found: Construct) -> Decision:
 
 @PROFILER.on("name", "torch.profiler.ProfilerActivity.CUDA")
 def activity(ctx: Context, found: Construct) -> Decision:
-    how = "jax.profiler.trace" if ctx.target.device == "jax" else "torch_xla.debug.profiler"
+    how = ctx.target.profiler
     return Report(f"collects the kernels of a GPU; a trace of the TPU is made by {how}")

@@ -26,6 +26,7 @@ TARGET = Target(
         "manual_seed_all": Word("torch_xla.manual_seed({0})", ("torch_xla",)),
         "is_current_stream_capturing": Word("False"),
     },
+    profiler="torch_xla.debug.profiler",
     safetensors=True,
     renames={
         "torch.save": Word("xm.save", ("torch_xla.core.xla_model as xm",)),

@@ -16,6 +16,7 @@ TARGET = Target(
         sharded=Word(f"{RUNTIME}.FullyShardedDataParallel", (RUNTIME,)),
         sampler=Word(f"{RUNTIME}.DistributedSampler", (RUNTIME,)),
     ),
+    profiler="jax.profiler.trace",
     calls={
         "current_device": Word("0"),
         "is_current_stream_capturing": Word("False"),

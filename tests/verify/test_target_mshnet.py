@@ -29,7 +29,7 @@ HALF = "2"  # epochs, of four: the warm-up
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quickly_compiled() -> Iterator[None]:
+def within_minutes() -> Iterator[None]:
     """The TPU compiler gets less time, it needs minutes for one of torchax's programs; torch gets
     one thread, since on tensors this small a second one that has to wait costs more than it does.
     """

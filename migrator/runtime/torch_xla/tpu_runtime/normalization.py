@@ -28,7 +28,7 @@ _torch_group_norm: Callable[..., Tensor] = torch.group_norm
 Pair = tuple[Tensor | None, Tensor | None]
 
 
-def _values(x: Tensor) -> Tensor:
+def computed(x: Tensor) -> Tensor:
     """``x`` in the dtype of the computation."""
     return x.float() if x.dtype.itemsize == 2 else x
 
@@ -39,41 +39,48 @@ def _standardized(x: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, T
     The result does not depend on what is taken from all values, so that is no matter of gradients;
     without a large mean, one pass for the sums of values and squares is as good as two.
     """
-    shift = x.detach().mean(tuple(dims), keepdim=True)
+    dims = tuple(dims)
+    shift = x.detach().mean(dims, keepdim=True)
     x = x - shift
-    mean = x.mean(tuple(dims), keepdim=True)
-    variance = (x * x).mean(tuple(dims), keepdim=True) - mean * mean
+    mean = x.mean(dims, keepdim=True)
+    variance = (x * x).mean(dims, keepdim=True) - mean * mean
     return (x - mean) * (variance + eps).rsqrt(), shift + mean, variance
 
 
-def _scaled(x: Tensor, affine: Pair, shape: Sequence[int]) -> Tensor:
+def scaled(x: Tensor, affine: Pair, shape: Sequence[int]) -> Tensor:
     """``x`` times the weight, plus the bias, where there are any."""
     weight, bias = affine
     x = x if weight is None else x * weight.reshape(tuple(shape))
     return x if bias is None else x + bias.reshape(tuple(shape))
 
 
+def follow(running: Pair, taken: tuple[Tensor, Tensor], momentum: float | Tensor) -> None:
+    """Let the ``running`` mean and variance, if there are any, follow those of a batch."""
+    with torch.no_grad():
+        for kept, new in zip(running, taken, strict=True):
+            if kept is not None:
+                kept.mul_(1.0 - momentum).add_((new * momentum).to(kept.dtype))
+
+
 def _by_channel(
     x: Tensor, dims: Sequence[int] | None, running: Pair, affine: Pair, momentum: Any, eps: float
 ) -> Tensor:
     """Normalize by the statistics over ``dims``, which the running ones follow; None: by these."""
-    values, shape = _values(x), (1, -1) + (1,) * (x.dim() - 2)
+    values, shape = computed(x), (1, -1) + (1,) * (x.dim() - 2)
     running_mean, running_var = running
     if dims is None:
         assert running_mean is not None and running_var is not None
         scale = (running_var + eps).rsqrt().reshape(shape)
         result = (values - running_mean.reshape(shape)) * scale
-        return _scaled(result, affine, shape).to(x.dtype)
+        return scaled(result, affine, shape).to(x.dtype)
     result, mean, variance = _standardized(values, dims, eps)
     if running_mean is not None and running_var is not None:
         count = math.prod(x.shape[d] for d in dims)
         unbiased = variance * (count / (count - 1)) if count > 1 else variance * float("nan")
-        with torch.no_grad():
-            for kept, new in ((running_mean, mean), (running_var, unbiased)):
-                # instance normalization has statistics of each sample
-                new = new.transpose(0, 1).flatten(1).mean(1)
-                kept.mul_(1.0 - momentum).add_((new * momentum).to(kept.dtype))
-    return _scaled(result, affine, shape).to(x.dtype)
+        # instance normalization has statistics of each sample
+        mean, unbiased = (t.detach().transpose(0, 1).flatten(1).mean(1) for t in (mean, unbiased))
+        follow(running, (mean, unbiased), momentum)
+    return scaled(result, affine, shape).to(x.dtype)
 
 
 @functools.wraps(_torch_batch_norm)
@@ -137,8 +144,8 @@ def layer_norm(
     if input.device.type != DEVICE_TYPE or not shape or input.shape[-len(shape) :] != shape:
         return _torch_layer_norm(input, normalized_shape, weight, bias, eps, cudnn_enable)
     dims = range(input.dim() - len(shape), input.dim())
-    result, _, _ = _standardized(_values(input), dims, eps)
-    return _scaled(result, (weight, bias), shape).to(_dtype_of_sums(input, weight))
+    result, _, _ = _standardized(computed(input), dims, eps)
+    return scaled(result, (weight, bias), shape).to(_dtype_of_sums(input, weight))
 
 
 @functools.wraps(_torch_group_norm)
@@ -152,10 +159,10 @@ def group_norm(
 ) -> Tensor:
     if input.device.type != DEVICE_TYPE or input.dim() < 2 or input.shape[1] % num_groups:
         return _torch_group_norm(input, num_groups, weight, bias, eps, cudnn_enabled)
-    groups = _values(input).reshape(input.shape[0], num_groups, -1)
+    groups = computed(input).reshape(input.shape[0], num_groups, -1)
     result = _standardized(groups, (2,), eps)[0].reshape(input.shape)
     shape = (1, -1) + (1,) * (input.dim() - 2)
-    return _scaled(result, (weight, bias), shape).to(_dtype_of_sums(input, weight))
+    return scaled(result, (weight, bias), shape).to(_dtype_of_sums(input, weight))
 
 
 def _keep_the_average_on_the_device(kind: Any) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from . import collectives
 from .device import DEVICE_TYPE
+from .normalization import computed, follow, scaled
 
 
 class _Sum(torch.autograd.Function):
@@ -32,7 +33,7 @@ def _normalize(norm: Any, x: Tensor, momentum: float | Tensor) -> Tensor:
     """``x`` by the statistics of all ranks' batches, which the running ones follow."""
     others = [d for d in range(x.dim()) if d != 1]
     shape = [-1 if d == 1 else 1 for d in range(x.dim())]
-    values = x.float() if x.dtype.itemsize == 2 else x
+    values = computed(x)
     number = values.new_full((1,), x.numel() // x.shape[1])
     sums = _Sum.apply(torch.cat([values.sum(others), number]))
     count = sums[-1].detach()
@@ -40,14 +41,9 @@ def _normalize(norm: Any, x: Tensor, momentum: float | Tensor) -> Tensor:
     centred = values - mean.reshape(shape)
     variance = _Sum.apply(centred.square().sum(others)) / count
     result = centred * (variance + norm.eps).rsqrt().reshape(shape)
-    if norm.weight is not None:
-        result = result * norm.weight.reshape(shape) + norm.bias.reshape(shape)
-    if norm.running_mean is not None:
-        with torch.no_grad():
-            unbiased = variance * (count / (count - 1))
-            for kept, new in ((norm.running_mean, mean), (norm.running_var, unbiased)):
-                kept.mul_(1.0 - momentum).add_((new * momentum).to(kept.dtype))
-    return result.to(x.dtype)
+    unbiased = variance.detach() * (count / (count - 1))
+    follow((norm.running_mean, norm.running_var), (mean.detach(), unbiased), momentum)
+    return scaled(result, (norm.weight, norm.bias), shape).to(x.dtype)
 
 
 def install() -> None:
