@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,10 @@ _RANKS = re.compile(
     rb"distributed|spawn|rank|gpus?\b|world_size|n_?procs|batch_?size"
     rb"|\bbsz?\b|reduction|Process\b|horovod|Sampler\b|num_?devices",
     re.I,
+)
+_INFERS = re.compile(rb"\b(?:no_grad|inference_mode)\b")
+_TRAINS = re.compile(
+    rb"\.backward\(|\boptim\b|\bautograd\.(?:grad|backward)\b|\.train\(|Trainer\b|DistributedSampler"
 )
 _MAIN_GUARD = re.compile(rb"^if\s*\(?\s*(?:__name__|[\"']__main__[\"'])\s*==", re.M)
 # Top-level calls that library modules make too: they do not make a module a script.
@@ -67,6 +71,12 @@ def collect(tree: ast.Module) -> FileFacts:
     flow = Flow(names)
     uses_device = any(map(inventory.uses_device, inventory.find(names, flow)))
     return FileFacts(names, flow, uses_device, Ranks(names, flow))
+
+
+def only_infers(sources: Iterable[bytes]) -> bool:
+    """True for files that switch gradients off, none of which speaks of training."""
+    texts = list(sources)
+    return any(map(_INFERS.search, texts)) and not any(map(_TRAINS.search, texts))
 
 
 def is_script(names: Names) -> bool | None:
@@ -235,7 +245,17 @@ class ProjectFacts:
         return any(self.cache.uses_device(path) for path in self.reached())
 
     def distributed_program(self) -> dict[Path, Ranks]:
-        """The files of the programs for several devices that this file is a part of.
+        """The files of the programs for several devices that this file is a part of."""
+        speaking = filter(self.cache.speaks_of_ranks, self._files_with_ranks())
+        facts = {path: self.cache.facts(path) for path in speaking}
+        return {path: found.ranks for path, found in facts.items() if found is not None}
+
+    def only_infers(self) -> bool:
+        """True where nothing in these programs trains."""
+        return only_infers(self.reader.read(path) or b"" for path in self._files_with_ranks())
+
+    def _files_with_ranks(self) -> Iterable[Path]:
+        """All files of the programs for several devices that this file is a part of.
 
         These are the files that it imports; and, if it has to do with ranks itself or imports what
         starts them, the programs that import it, with what they import.
@@ -244,11 +264,7 @@ class ProjectFacts:
         if self.cache.takes_part(self.path) or any(map(self.cache.distributes, files)):
             for importer in self._importers():
                 files += [importer, *self.reached(importer)]
-        if not any(map(self.cache.distributes, files)):
-            return {}
-        speaking = filter(self.cache.speaks_of_ranks, dict.fromkeys(files))
-        facts = {path: self.cache.facts(path) for path in speaking}
-        return {path: found.ranks for path, found in facts.items() if found is not None}
+        return dict.fromkeys(files) if any(map(self.cache.distributes, files)) else ()
 
     def obstacle(self, path: Path, ranks: Ranks) -> tuple[int, str] | None:
         """What keeps one process from taking the place of the ranks, in one file of a program."""

@@ -48,6 +48,11 @@ _WITH_PROCESSES = _UNDERSTOOD | {
     "scatter", "reduce_scatter", "reduce_scatter_tensor", "all_gather_into_tensor", "all_to_all",
     "all_to_all_single", "monitored_barrier", "scatter_object_list", "nn", "elastic",
 }  # fmt: skip
+# What a rank that is alone may do, too: it sends to itself, or to nobody.
+_ALONE = _UNDERSTOOD | {
+    "scatter", "reduce_scatter", "reduce_scatter_tensor", "all_gather_into_tensor",
+    "all_to_all_single",
+}  # fmt: skip
 # How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
 _SHARDING = frozenset({
     "module", "auto_wrap_policy", "device_id", "sharding_strategy", "sync_module_states",
@@ -274,6 +279,30 @@ class Ranks:
                 reason = f"the {passed.kind} goes to {short}(), where it is not followed"
                 found.append((passed.line, reason))
         return min(found, default=None)
+
+    @cached_property
+    def lone_obstacle(self) -> tuple[int, str] | None:
+        """The line and the reason why one rank alone can not do what all do together.
+
+        A launcher may start any number of ranks, so one will do, if nothing else says how many.
+        """
+        found = [*self._unknown(_ALONE), *self.uses.processes, *self._counted_otherwise()]
+        return min(found, default=None)
+
+    def _counted_otherwise(self) -> Iterator[tuple[int, str]]:
+        """Ranks that the program starts itself, or counts by what the machine has."""
+        for call in self._calls(SPAWN):
+            yield call.lineno, "the program starts its ranks itself, as many as there are devices"
+        for node in self._references():
+            counted = self.names.call_of(node)
+            if counted is None or self.names.qualified(node) != "torch.cuda.device_count":
+                continue
+            match self.names.parents.get(counted):
+                case ast.BinOp(op=ast.Mod(), right=right) if right is counted:  # its device
+                    continue
+                case ast.Compare() | ast.FormattedValue():
+                    continue
+            yield node.lineno, "device_count() may stand for the number of ranks"
 
     @cached_property
     def launch_obstacle(self) -> tuple[int, str] | None:

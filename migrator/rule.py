@@ -8,10 +8,11 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from pathlib import Path
 
 from migrator.diagnostics import Safety, SourceMap
 from migrator.edits import Edit
-from migrator.facts import ProjectFacts, is_script
+from migrator.facts import ProjectFacts, is_script, only_infers
 from migrator.flow import Flow
 from migrator.inventory import Construct, uses_device
 from migrator.names import Names
@@ -192,18 +193,29 @@ class Context:
     def rank_obstacle(self) -> tuple[str, int, str] | None:
         """File ("" for this one), line and reason why the target can not do what its ranks do."""
         if self.project is None:
-            own = self.own_ranks
-            found = own.launch_obstacle if self.target.launches else own.obstacle()
+            found = self._obstacle(self.own_ranks)
             return ("", *found) if found is not None else None
         for path, ranks in self.project.distributed_program().items():
-            found = (
-                ranks.launch_obstacle
-                if self.target.launches
-                else self.project.obstacle(path, ranks)
-            )
+            found = self._obstacle(ranks, path)
             if found is not None:
                 return (path.name if path != self.project.path else "", *found)
         return None
+
+    def _obstacle(self, ranks: Ranks, path: Path | None = None) -> tuple[int, str] | None:
+        if self.target.launches:
+            return ranks.launch_obstacle
+        if self.only_infers:
+            return ranks.lone_obstacle
+        if self.project is None or path is None:
+            return ranks.obstacle()
+        return self.project.obstacle(path, ranks)
+
+    @cached_property
+    def only_infers(self) -> bool:
+        """True for a program with ranks that does not train: one rank can do what all do."""
+        if self.project is None:
+            return only_infers([self.source.text.encode()])
+        return self.project.only_infers()
 
     @cached_property
     def is_entry(self) -> bool:

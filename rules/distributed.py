@@ -57,7 +57,12 @@ in the program's configuration keep their meaning: the batch size is that of one
 program divides by the number of ranks, which is the number of devices), the learning rate stays.
 Sums and means over the whole batch are those over all ranks, so a collective leaves a tensor as it
 is, and a division by the number of ranks that undoes a sum divides by 1. BatchNorm uses the
-statistics of the whole batch, as SyncBatchNorm does.""",
+statistics of the whole batch, as SyncBatchNorm does.
+
+A program that does not train (it switches gradients off, and no file of it speaks of training) and
+that a launcher starts needs none of this: launchers may start any number of ranks, and the only one
+does what all do together. The number of ranks is 1 there, and the devices share the model's weights
+(rule SHD001).""",
     examples=(
         Example(
             "import torch\nimport torch.distributed as dist\nimport torch.multiprocessing as mp\n"
@@ -123,7 +128,7 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
         name, line, reason = ctx.rank_obstacle
         where = f"line {line}" if not name else f"{name}, line {line}"
         return Report(f"{part}; it stays as it is, because {reason} ({where})")
-    if ctx.target.launches:
+    if ctx.target.launches or ctx.only_infers:
         return None
     if not any(ranks.samples for ranks in ctx.ranks.values()):
         return Report(
@@ -171,6 +176,11 @@ def _in_one_process(ctx: Context) -> Devices | None:
     """The same where one process takes the place of all ranks."""
     words = _words(ctx)
     return words if not ctx.target.launches else None
+
+
+def _is_alone(ctx: Context) -> bool:
+    """Whether the only rank does what all do together, as if a launcher had started one."""
+    return _in_one_process(ctx) is not None and ctx.only_infers
 
 
 @COPIES.on("name", *COPYING)
@@ -255,7 +265,8 @@ def group(ctx: Context, found: Construct) -> Decision | None:
     kept = ("world_size",) if words.launch is None else ("timeout", "world_size", "rank")
     gone = [k for k in call.keywords if k.arg not in (*kept, "init_method")]
     drop: list[ast.expr | ast.keyword] = [*call.args, *gone]
-    put = {"init_method": ctx.quoted(f"{words.group}://", call)}
+    alone = "alone" if _is_alone(ctx) else ""
+    put = {"init_method": ctx.quoted(f"{words.group}://{alone}", call)}
     for name, value in zip(_GROUP_ARGUMENTS, call.args, strict=False):
         if name in kept:
             put[name] = ctx.source.code(value)
@@ -293,6 +304,8 @@ def world(ctx: Context, found: Construct) -> Decision | None:
     call = ctx.names.call_of(found.node)
     if not _in_one_process(ctx) or call is None:
         return None
+    if _is_alone(ctx):
+        return Keep("1: one rank does what all do together")
     if call in ctx.ranks[""].undone:
         return Keep("undoes a sum over the ranks: 1, in a world of one")
     return Rewrite([Replace(call, f"{RUNTIME}.device_count()")])
@@ -300,7 +313,7 @@ def world(ctx: Context, found: Construct) -> Decision | None:
 
 @RANKS.on("ranks", "undone")
 def undone(ctx: Context, found: Construct) -> Decision:
-    if not _in_one_process(ctx):
+    if not _in_one_process(ctx) or _is_alone(ctx):
         return Keep("a number")
     assert isinstance(found.node, ast.expr)
     spelled, requires = ctx.module("torch.distributed")
@@ -326,12 +339,13 @@ def launcher(ctx: Context, found: Construct) -> Decision:
         return Keep("set by a launcher, which starts one process here")
     node = found.node
     assert isinstance(node, ast.expr)
-    key = environment(ctx.names, node) or ""
-    value = ENVIRONMENT[key] or f"{RUNTIME}.device_count()"
+    value = ENVIRONMENT[environment(ctx.names, node) or ""]
+    if value is None:
+        value = "1" if _is_alone(ctx) else f"{RUNTIME}.device_count()"
     if isinstance(node, ast.Compare):
         return Rewrite([Replace(node, str(isinstance(node.ops[0], ast.In)))])
     outer = ctx.parent(node)
     if isinstance(outer, ast.Call) and dotted(outer.func) == "int" and outer.args == [node]:
         return Rewrite([Replace(outer, value)])
-    text = f"str({value})" if ENVIRONMENT[key] is None else ctx.quoted(value, node)
+    text = ctx.quoted(value, node) if value.isdigit() else f"str({value})"
     return Rewrite([Replace(node, text)])

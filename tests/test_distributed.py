@@ -441,3 +441,59 @@ def test_a_program_moves_with_all_its_files_or_with_none(tmp_path: Path) -> None
     write(tmp_path, parts=parts.replace("rank::n", "0:1"))
     report = migrate_paths([tmp_path], config=UNSAFE)
     assert {f.path.name for f in report.changed} == {"train.py", "parts.py", "layers.py"}
+
+
+INFERENCE = """import os
+import torch
+import torch.distributed as dist
+
+@torch.no_grad()
+def main(args):
+    dist.init_process_group("nccl", init_method="env://", world_size=args.world_size)
+    model = net.cuda()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("x = x.chunk(dist.get_world_size())[dist.get_rank()]", None),
+        ("mine = prompts[dist.get_rank()::dist.get_world_size()]", None),
+        ("world_size = int(os.environ['WORLD_SIZE'])", "world_size = 1"),
+        ("world_size = os.environ.get('WORLD_SIZE')", "world_size = '1'"),
+        ("seed = args.seed * dist.get_world_size() + dist.get_rank()", None),
+        ("dist.all_gather(parts, x); dist.all_to_all_single(out, x)", None),
+        ("x = x.to(f\"cuda:{os.environ['LOCAL_RANK']}\")", "x = x.to('jax')"),
+        ("x = x.to(dist.get_rank() % torch.cuda.device_count())", 'x = x.to("jax")'),
+    ],
+)
+def test_without_training_one_rank_does_what_all_do(before: str, after: str | None) -> None:
+    text = migrated(f"{INFERENCE}    {before}\n")
+    assert (
+        'init_process_group("jax", init_method="jax://alone", world_size=args.world_size)' in text
+    )
+    assert text.splitlines()[-1].strip() == (after or before)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("n = torch.cuda.device_count()", "device_count() may stand for the number of ranks"),
+        ("torch.multiprocessing.spawn(main, nprocs=2)", "the program starts its ranks itself"),
+        ("dist.send(x, 1)", "torch.distributed.send is not understood"),
+        ("group = dist.new_group([0, 1])", "torch.distributed.new_group is not understood"),
+        ("model(x).sum().backward()", "a loss is a sum"),
+    ],
+)
+def test_inference_that_one_rank_can_not_do_stays(line: str, reason: str) -> None:
+    result = run(f"{INFERENCE}    {line}\n")
+    assert not result.changed
+    assert all(reason in d.message for d in constructs(result))
+
+
+def test_training_in_a_file_that_knows_no_ranks_is_training(tmp_path: Path) -> None:
+    loop = "def fit(net, loss):\n    loss.backward()\n"
+    write(tmp_path, sample=f"from loop import fit\n{INFERENCE}", loop=loop)
+    assert not migrate_paths([tmp_path]).changed
+    write(tmp_path, loop=loop.replace("backward", "item"))
+    assert [f.path.name for f in migrate_paths([tmp_path]).changed] == ["sample.py"]

@@ -4,6 +4,8 @@ What ranks exchange is here already: sums and means over the whole batch are tho
 So each collective leaves a tensor as it is, on the device and on the CPU.
 
     torch.distributed.init_process_group("jax", init_method="jax://")
+
+With `jax://alone`, a program that any number of ranks may run has one, whatever the devices.
 """
 
 import os
@@ -105,15 +107,22 @@ def _rendezvous(url: str, timeout: object = None, **options: object) -> Iterator
     """Nobody to meet.
 
     Raises RuntimeError where a launcher has started several processes, and ValueError for another
-    ``world_size`` than the number of devices: the program is set up for other sizes then.
+    ``world_size`` than the number of devices, or 1 if alone: the program is set up for other sizes.
     """
     if _STARTED > 1:
         raise RuntimeError(
             f"{_STARTED} processes were started: start the program once, without torchrun; one "
             "process drives all devices"
         )
-    for size in parse_qs(urlparse(url).query).get("world_size", ()):
-        check_ranks(int(size))
+    asked = urlparse(url)
+    for size in map(int, parse_qs(asked.query).get("world_size", ())):
+        if asked.netloc != "alone":
+            check_ranks(size)
+        elif size not in (-1, 1):
+            raise ValueError(
+                f"the program is set up for {size} ranks: tell it that it has one, which uses all "
+                "devices"
+            )
     yield dist.HashStore(), 0, 1
 
 
