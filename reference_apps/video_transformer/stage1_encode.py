@@ -10,8 +10,9 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
+from files import reading, write
 from text_encoder import TextEncoder, tokenize
 from transformer import PRESETS
 
@@ -28,7 +29,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=832)
     parser.add_argument("--max_tokens", type=int, default=64)
     parser.add_argument("--vision_tokens", type=int, default=8)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.height % 16 or args.width % 16:
+        parser.error(f"{args.height} x {args.width}: height and width have to be multiples of 16")
+    return args
 
 
 @torch.inference_mode()
@@ -37,7 +41,9 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     config = PRESETS[args.preset]
     encoder = TextEncoder(config.text_dim)
-    encoder.load_state_dict(load_file(args.weights / "text_encoder.safetensors"))
+    path = args.weights / "text_encoder.safetensors"
+    with reading(path, "make_weights.py"):
+        encoder.load_state_dict(load_file(path))
     encoder.cuda().eval()
 
     tensors = {}
@@ -48,8 +54,7 @@ def main(argv: list[str] | None = None) -> None:
     # No first frame is given: text to video.
     tensors["vision"] = torch.zeros(1, args.vision_tokens, config.vision_dim)
 
-    args.output_dir.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, args.output_dir / "stage1_embeddings.safetensors")
+    write(tensors, args.output_dir / "stage1_embeddings.safetensors")
     settings = {"preset": args.preset, "height": args.height, "width": args.width}
     path = args.output_dir / "generation_config.json"
     path.write_text(json.dumps({**settings, "prompt": args.prompt}, indent=2) + "\n")

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler
 from tqdm import tqdm
 
 import sequence_parallel
+from files import reading, write
 from rotary import rotary_tables
 from scheduler import FlowMatchEuler
 from transformer import PRESETS, TransformerConfig, VideoTransformer
@@ -56,15 +57,16 @@ def load_transformer(config: TransformerConfig, path: Path, args: argparse.Names
     """The model on the GPU, compiled if asked for."""
     with torch.device("meta"):
         model = VideoTransformer(config)
-    weights = load_file(path / "transformer.safetensors")
-    model.load_state_dict(weights, assign=True)
-    model = model.to(DTYPES[args.dtype]).cuda().eval().requires_grad_(False)
+    with reading(path, "make_weights.py"):
+        model.load_state_dict(load_file(path), assign=True)
+        model = model.to(DTYPES[args.dtype]).cuda().eval().requires_grad_(False)
     return torch.compile(model) if args.compile else model
 
 
 def load_conditions(path: Path, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """Text and vision embeddings of the negative and the positive prompt, as a batch of two."""
-    stored = {k: v.cuda() for k, v in load_file(path / "stage1_embeddings.safetensors").items()}
+    with reading(path, "stage1_encode.py"):
+        stored = {k: v.cuda() for k, v in load_file(path).items()}
     text = torch.cat([stored["negative"], stored["text"]])
     mask = torch.cat([stored["negative_mask"], stored["text_mask"]])
     text = text / text[mask].float().pow(2).mean().sqrt()  # of the tokens that count
@@ -77,6 +79,8 @@ def load_conditions(path: Path, dtype: torch.dtype) -> dict[str, torch.Tensor]:
 
 def runs_cached(step: int, args: argparse.Namespace) -> bool:
     """Whether ``step`` uses the blocks' results of the last full step."""
+    if step < 0:  # a warm-up runs both branches
+        return args.enable_cache and step == -1
     if not args.enable_cache or not args.cache_start_step <= step < args.cache_end_step:
         return False
     return (step - args.cache_start_step) % args.cache_step_interval != 0
@@ -89,14 +93,17 @@ def denoise(
     conditions: dict[str, torch.Tensor],
     rope: tuple[torch.Tensor, torch.Tensor],
     args: argparse.Namespace,
-    steps: int,
+    steps: range,
     profiler: Any = None,
 ) -> tuple[torch.Tensor, list[float], int]:
-    """The latents after ``steps`` steps, milliseconds of each, and how many ran cached."""
+    """The latents after ``steps``, milliseconds of each, and how many ran cached.
+
+    Steps below 0 are a warm-up.
+    """
     scheduler = FlowMatchEuler(args.num_inference_steps)
     guidance = torch.full((2,), args.guidance_scale * 1000, device="cuda")
     cached, times, hits = None, [], 0
-    for i in tqdm(range(steps), desc="denoising", disable=steps == args.warmup_steps):
+    for i in tqdm(steps, desc="denoising", disable=steps.start < 0):
         start = torch.cuda.Event(enable_timing=True)
         end = torch.cuda.Event(enable_timing=True)
         start.record()
@@ -127,11 +134,14 @@ def main(argv: list[str] | None = None) -> None:
     """Denoise, and write the latents and the times."""
     args = parse_args(argv)
     rank = sequence_parallel.start() if args.sequence_parallel else 0
-    settings = json.loads((args.input_dir / "generation_config.json").read_text())
-    config = PRESETS[settings["preset"]]
+    path = args.input_dir / "generation_config.json"
+    with reading(path, "stage1_encode.py"):
+        settings = json.loads(path.read_text())
+        config = PRESETS[settings["preset"]]
 
-    model = load_transformer(config, args.weights, args)
-    conditions = load_conditions(args.input_dir, DTYPES[args.dtype])
+    path = args.input_dir / "stage1_embeddings.safetensors"
+    conditions = load_conditions(path, DTYPES[args.dtype])
+    model = load_transformer(config, args.weights / "transformer.safetensors", args)
     frames = (args.video_length - 1) // VAE_TIME + 1
     size = (frames, settings["height"] // VAE_SPACE, settings["width"] // VAE_SPACE)
     grid = tuple(n // p for n, p in zip(size, config.patch, strict=True))
@@ -140,7 +150,7 @@ def main(argv: list[str] | None = None) -> None:
     noise = torch.randn(1, config.latent_channels, *size, generator=generator, device="cuda")
 
     if args.warmup_steps:
-        denoise(model, noise, conditions, rope, args, args.warmup_steps)
+        denoise(model, noise, conditions, rope, args, range(-args.warmup_steps, 0))
     torch.cuda.reset_peak_memory_stats()
     tracing: Any = nullcontext()
     if args.enable_profiler:
@@ -150,12 +160,11 @@ def main(argv: list[str] | None = None) -> None:
         )
     with tracing as profiler:
         latents, times, hits = denoise(
-            model, noise, conditions, rope, args, args.num_inference_steps, profiler
+            model, noise, conditions, rope, args, range(args.num_inference_steps), profiler
         )
 
     if rank == 0:
-        args.output_dir.mkdir(parents=True, exist_ok=True)
-        save_file({"latents": latents.cpu()}, args.output_dir / "stage2_latents.safetensors")
+        write({"latents": latents.cpu()}, args.output_dir / "stage2_latents.safetensors")
         table = {"step_ms": times, "cached_steps": hits, "full_steps": len(times) - hits}
         (args.output_dir / "stage2_times.json").write_text(json.dumps(table) + "\n")
         seconds, peak = sum(times) / 1000, torch.cuda.max_memory_allocated() / 2**30

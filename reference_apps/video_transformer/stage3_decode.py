@@ -13,8 +13,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
+from files import reading, write
 from transformer import PRESETS
 from vae import Decoder
 
@@ -43,18 +44,23 @@ def write_video(frames: np.ndarray, path: Path, fps: int) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Decode and write."""
     args = parse_args(argv)
-    settings = json.loads((args.input_dir / "generation_config.json").read_text())
-    decoder = Decoder(PRESETS[settings["preset"]].latent_channels)
-    decoder.load_state_dict(load_file(args.weights / "vae.safetensors"))
+    path = args.input_dir / "generation_config.json"
+    with reading(path, "stage1_encode.py"):
+        settings = json.loads(path.read_text())
+        decoder = Decoder(PRESETS[settings["preset"]].latent_channels)
+    path = args.weights / "vae.safetensors"
+    with reading(path, "make_weights.py"):
+        decoder.load_state_dict(load_file(path))
     decoder.cuda().eval()
-    latents = load_file(args.input_dir / "stage2_latents.safetensors", device="cuda")["latents"]
+    path = args.input_dir / "stage2_latents.safetensors"
+    with reading(path, "stage2_denoise.py"):
+        latents = load_file(path, device="cuda")["latents"]
 
     video = decoder(latents)[0]
     frames = ((video + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
     frames = frames.permute(1, 2, 3, 0).contiguous().cpu()
 
-    args.output_dir.mkdir(parents=True, exist_ok=True)
-    save_file({"frames": frames}, args.output_dir / "stage3_frames.safetensors")
+    write({"frames": frames}, args.output_dir / "stage3_frames.safetensors")
     if args.format == "mp4":
         write_video(frames.numpy(), args.output_dir / "video.mp4", args.fps)
     else:
