@@ -90,8 +90,9 @@ def cli() -> None:
 )
 @click.option(
     "--shard",
-    type=click.Choice(["replicated", "fsdp"]),
-    help="Data-parallel models: all of them on each device (default), or a part (torchax).",
+    type=click.Choice(["replicated", "fsdp", "tp", "tp-row"]),
+    help="Models on several devices: all of a model on each (default); fsdp: a part of each "
+    "parameter (data-parallel programs, torchax); tp, tp-row: divided layers, by a table.",
 )
 @click.option(
     "--num-cores",

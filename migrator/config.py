@@ -46,7 +46,7 @@ class Config:
 _CHOICES = {
     "precision": ("high", "default"),
     "runtime": ("bundled", "installed"),
-    "shard": ("replicated", "fsdp"),
+    "shard": ("replicated", "fsdp", "tp", "tp-row"),
     "num_cores": ("1", "all"),
 }
 

@@ -132,6 +132,8 @@ def _migrate_tree(
     constructs = list(inventory.find(names, flow))
     source_map = SourceMap(decoded.text)
     context = Context(names, flow, source_map, target, options, constructs, project)
+    # First of all, since these take the place of the moves that other rules make.
+    constructs[:0] = [Construct("model", "move", move) for move in context.shardings]
     if target.launches:
         if context.ranks or (project is not None and project.serves_ranks()):
             context.target = with_ranks(target)

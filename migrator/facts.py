@@ -19,6 +19,7 @@ from migrator.flow import Flow, Kind
 from migrator.formats.python import decode
 from migrator.names import Binding, Names, dotted
 from migrator.ranks import Ranks
+from migrator.sharding import Models
 from migrator.targets import RUNTIME
 
 _IMPORT = re.compile(
@@ -283,6 +284,19 @@ class ProjectFacts:
     def makes_copies(self) -> bool:
         """True where a file that this one imports, directly or not, uses nn.DataParallel."""
         return any(map(self.cache.makes_copies, self.reached()))
+
+    def divides_models(self) -> bool:
+        """True where a file that this one imports moves a model that can be divided."""
+        return any(map(self._divides, self.reached()))
+
+    def _divides(self, path: Path) -> bool:
+        facts = self.cache.facts(path) if self.cache.uses_device(path) else None
+        if facts is None:
+            return False
+        there = ProjectFacts(path, self.root, self.reader, self.cache)
+        models = Models(facts.names, Flow(facts.names, there.kind), there)
+        tables = (models.table(model, "replicated") for model in models.moves())
+        return any(table is not None and table.rules for table in tables)
 
     def _importers(self) -> Iterator[Path]:
         """Files beside this one or above it that import it."""

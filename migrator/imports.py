@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from migrator.edits import Delete, DropNames, Edit, Insert
+from migrator.facts import is_main_guard
 from migrator.names import Names
+from migrator.targets import RUNTIME
 
 # Names that are only taken out of an import if they came from here.
 _GPU_MODULES = ("torch.cuda", "torch.amp", "torch.backends", "torch.autocast", "torch.accelerator",
@@ -230,6 +232,29 @@ def _is_future(statement: ast.stmt | None) -> bool:
 
 def _is_docstring(statement: ast.stmt | None) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def top(names: Names) -> ast.stmt | None:
+    """The last import above what computes: what the whole program needs comes behind it."""
+    return last_import(names, _first_use(names))
+
+
+def _first_use(names: Names) -> set[ast.AST]:
+    """The first top-level statement that computes something: set-up has to stand above it."""
+    for statement in names.tree.body:
+        if isinstance(statement, ast.For | ast.While | ast.With) or is_main_guard(statement):
+            return {statement}
+        if isinstance(statement, ast.Expr | ast.Assign | ast.If):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Call):
+                    name = names.qualified(node.func) or ""
+                    moves = isinstance(node.func, ast.Attribute) and node.func.attr in (
+                        "to",
+                        "cuda",
+                    )
+                    if moves or name.startswith(("torch.", RUNTIME)):
+                        return {statement}
+    return set()
 
 
 def last_import(names: Names, stop: set[ast.AST]) -> ast.stmt | None:

@@ -79,7 +79,7 @@ class Construct:
     keyword (argument), loop (that calls a model without gradients), branch (on values of tensors),
     string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
     module), star (module that a star import takes everything from), ranks (what a launcher sets, or
-    a number of ranks).
+    a number of ranks), model (that moves to the device, where models are divided).
     """
 
     kind: str

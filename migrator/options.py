@@ -15,9 +15,14 @@ class Options:
     precision: str | None = None  # "high" or "default" instead of what the script asks for
     runtime: str = "bundled"  # or "installed"
     portable: bool = False  # the program still runs on a GPU and on a CPU
-    shard: str = "replicated"  # or "fsdp": parameters of a data-parallel program
+    shard: str = "replicated"  # or "fsdp" (of data-parallel programs), "tp", "tp-row"
     num_cores: str = "all"  # or "1": how many devices a data-parallel program uses
     entry: bool | None = None  # force the set-up statements on or off; None: look at the file
+
+    @property
+    def tensor_parallel(self) -> str:
+        """What the layers behind divided ones become, replicated or row; "" without --shard tp."""
+        return {"tp": "replicated", "tp-row": "row"}.get(self.shard, "")
 
     def enabled(self, code: str) -> bool:
         if any(code.startswith(prefix) for prefix in self.ignore):

@@ -18,6 +18,7 @@ from migrator.inventory import Construct, uses_device
 from migrator.names import Names
 from migrator.options import Options
 from migrator.ranks import Ranks
+from migrator.sharding import Models, Table
 from migrator.targets import RUNTIME, Target
 
 
@@ -68,6 +69,7 @@ class Example:
     script: bool = False  # an entry script: gets the set-up statements too
     unsafe: bool = False  # needs --unsafe
     portable: bool = False  # with --portable
+    shard: str = "replicated"  # with --shard
 
     def after(self, target: str) -> str:
         return self.both or getattr(self, target) or self.before
@@ -170,6 +172,23 @@ class Context:
         if any(map(uses_device, self.constructs)):
             return True
         return self.project is not None and self.project.imports_gpu_code()
+
+    @cached_property
+    def shardings(self) -> dict[ast.expr, Table | None]:
+        """How the models are divided that move to the device; None where it is not known."""
+        inner = self.options.tensor_parallel
+        if not inner:
+            return {}
+        models = Models(self.names, self.flow, self.project)
+        return {model: models.table(model, inner) for model in models.moves()}
+
+    @cached_property
+    def divides_models(self) -> bool:
+        """Whether this file, or one that it imports, divides a model over the devices."""
+        if any(table is not None and table.rules for table in self.shardings.values()):
+            return True
+        inner = self.options.tensor_parallel
+        return bool(inner) and self.project is not None and self.project.divides_models()
 
     @cached_property
     def own_ranks(self) -> Ranks:

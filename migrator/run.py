@@ -116,6 +116,9 @@ def migrate_paths(
     words = find_target(target)
     if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
         raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
+    if config.options.tensor_parallel and (config.portable or words.devices is None):
+        how = " --portable" if config.portable else ""
+        raise UsageError(f"--shard {config.shard}: {words.name}{how} has no divided models")
     for path in roots:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")

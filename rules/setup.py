@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from migrator import imports
 from migrator.edits import Insert
-from migrator.facts import is_main_guard
 from migrator.inventory import Construct
 from migrator.names import dotted
 from migrator.rule import Context, Decision, Example, Rewrite, Rule
@@ -63,7 +62,7 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
         return None
     given = [f'precision="{ctx.options.precision}"'] if ctx.options.precision else []
     arguments = ", ".join(filter(None, [*given, *_for_devices(ctx)]))
-    anchor = imports.last_import(ctx.names, _first_use(ctx))
+    anchor = imports.top(ctx.names)
     lines = ["", f"{RUNTIME}.setup({arguments})", ""]
     return Rewrite([Insert(ctx.names.tree, anchor, lines, before=anchor is None)], (RUNTIME,))
 
@@ -75,6 +74,8 @@ def _for_devices(ctx: Context) -> Iterator[str]:
         return
     if any(ranks.spawns for ranks in ctx.ranks.values()):
         yield words.launch_setup
+    elif ctx.divides_models:
+        yield words.copies_setup
     elif ctx.ranks and words.launch is not None:
         return  # torchrun starts them, and each has a device
     elif ctx.own_ranks.copies or (ctx.project is not None and ctx.project.makes_copies()):
@@ -127,21 +128,3 @@ def _present(ctx: Context) -> bool:
         isinstance(node, ast.Call) and ctx.names.qualified(node.func) == f"{RUNTIME}.setup"
         for node in ctx.names.order
     )
-
-
-def _first_use(ctx: Context) -> set[ast.AST]:
-    """The first top-level statement that computes something: set-up has to stand above it."""
-    for statement in ctx.names.tree.body:
-        if isinstance(statement, ast.For | ast.While | ast.With) or is_main_guard(statement):
-            return {statement}
-        if isinstance(statement, ast.Expr | ast.Assign | ast.If):
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Call):
-                    name = ctx.names.qualified(node.func) or ""
-                    moves = isinstance(node.func, ast.Attribute) and node.func.attr in (
-                        "to",
-                        "cuda",
-                    )
-                    if moves or name.startswith(("torch.", RUNTIME)):
-                        return {statement}
-    return set()

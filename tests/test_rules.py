@@ -26,7 +26,8 @@ EXAMPLES = [
 
 def options_of(example: Example) -> dict[str, bool]:
     return {
-        "entry": example.script, "unsafe": example.unsafe, "portable": example.portable
+        "entry": example.script, "unsafe": example.unsafe, "portable": example.portable,
+        "shard": example.shard,
     }  # fmt: skip
 
 

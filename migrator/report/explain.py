@@ -37,6 +37,7 @@ def _example(example: Example) -> list[str]:
         changed = any(line.startswith(("+", "-")) for line in diff.splitlines())
         flag = " with `--unsafe`" if example.unsafe else ""
         flag += " with `--portable`" if example.portable else ""
+        flag += f" with `--shard {example.shard}`" if example.shard != "replicated" else ""
         parts.append(f"{' and '.join(names)}{flag}{'' if changed else ' (stays)'}:")
         parts.append(f"```diff\n{diff}\n```")
     return parts

@@ -122,7 +122,7 @@ def statements(lines: Sequence[str]) -> list[Any]:
             blanks.append(cst.EmptyLine(indent=False))
             continue
         statement = cst.parse_statement(line)
-        result.append(statement.with_changes(leading_lines=blanks))
+        result.append(statement.with_changes(leading_lines=[*blanks, *statement.leading_lines]))
         blanks = []
     return [*result, Leftover(blanks)] if blanks else result
 

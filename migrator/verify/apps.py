@@ -31,6 +31,7 @@ class App:
     timeout: float  # seconds, where the user names none
     precision: str  # of float32 products, as the script asks for it: "highest" unless stated
     devices_args: Sequence[str] = ()  # further ones for several devices
+    shard: str = "replicated"  # --shard of the migration
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def find_app(name: str, target: str) -> App:
             timeout=float(table.get("timeout_s", 1800)),
             precision=str(table.get("precision", "highest")),
             devices_args=[str(argument) for argument in table.get("devices_args", [])],
+            shard=str(table.get("shard", "replicated")),
         )
     except KeyError as error:
         raise VerifyError(f"{path}: {error} is missing") from error

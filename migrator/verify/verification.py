@@ -132,6 +132,7 @@ def _migrate(
     console: "Console | None" = None,
     diff: bool = False,
     portable: bool = False,
+    shard: str = "replicated",
     script: str | None = None,
 ) -> list[str]:
     """With ``script``, what is wrong with other files of somebody's folder is only shown."""
@@ -140,7 +141,7 @@ def _migrate(
     from migrator.report.console import render, show_diff
 
     try:
-        config = Config(portable=portable)
+        config = Config(portable=portable, shard="replicated" if portable else shard)
         report = migrate_paths([source], target=target, config=config, output=destination)
     except UsageError as error:
         return [str(error)]
@@ -249,6 +250,7 @@ class _Work:
             console=self.console,
             diff=how.diff,
             portable=how.portable,
+            shard=self.app.shard,
             script=None if self.golden else self.app.entry,
         )
         with _status(self.console, f"migrating {self.app.name}"):

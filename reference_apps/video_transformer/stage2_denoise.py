@@ -38,7 +38,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--guidance_scale", type=float, default=6.0)
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
-    parser.add_argument("--warmup_steps", type=int, default=2)
+    parser.add_argument("--warmup_steps", type=int, default=2, help="of each kind of step")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--enable_cache", action="store_true", help="DeepCache")
     parser.add_argument("--cache_start_step", type=int, default=11)
@@ -63,8 +63,9 @@ def load_transformer(config: TransformerConfig, path: Path, args: argparse.Names
     return torch.compile(model) if args.compile else model
 
 
-def load_conditions(path: Path, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+def load_conditions(path: Path, args: argparse.Namespace) -> dict[str, torch.Tensor]:
     """Text and vision embeddings of the negative and the positive prompt, as a batch of two."""
+    dtype = DTYPES[args.dtype]
     with reading(path, "stage1_encode.py"):
         stored = {k: v.cuda() for k, v in load_file(path).items()}
     text = torch.cat([stored["negative"], stored["text"]])
@@ -74,13 +75,14 @@ def load_conditions(path: Path, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         "text": text.to(dtype),
         "text_mask": mask,
         "vision": torch.cat([stored["vision"]] * 2).to(dtype),
+        "guidance": torch.full((2,), args.guidance_scale * 1000, device="cuda"),
     }
 
 
 def runs_cached(step: int, args: argparse.Namespace) -> bool:
     """Whether ``step`` uses the blocks' results of the last full step."""
-    if step < 0:  # a warm-up runs both branches
-        return args.enable_cache and step == -1
+    if step < 0:  # a warm-up: the second half of it where there is a cache
+        return args.enable_cache and step >= -args.warmup_steps
     if not args.enable_cache or not args.cache_start_step <= step < args.cache_end_step:
         return False
     return (step - args.cache_start_step) % args.cache_step_interval != 0
@@ -101,7 +103,6 @@ def denoise(
     Steps below 0 are a warm-up.
     """
     scheduler = FlowMatchEuler(args.num_inference_steps)
-    guidance = torch.full((2,), args.guidance_scale * 1000, device="cuda")
     cached, times, hits = None, [], 0
     for i in tqdm(steps, desc="denoising", disable=steps.start < 0):
         start = torch.cuda.Event(enable_timing=True)
@@ -114,7 +115,6 @@ def denoise(
             velocity, cached = model(
                 torch.cat([latents] * 2).to(DTYPES[args.dtype]),
                 t,
-                guidance,
                 **conditions,
                 rope=rope,
                 cached=cached if use_cache else None,
@@ -140,7 +140,7 @@ def main(argv: list[str] | None = None) -> None:
         config = PRESETS[settings["preset"]]
 
     path = args.input_dir / "stage1_embeddings.safetensors"
-    conditions = load_conditions(path, DTYPES[args.dtype])
+    conditions = load_conditions(path, args)
     model = load_transformer(config, args.weights / "transformer.safetensors", args)
     frames = (args.video_length - 1) // VAE_TIME + 1
     size = (frames, settings["height"] // VAE_SPACE, settings["width"] // VAE_SPACE)
@@ -150,7 +150,8 @@ def main(argv: list[str] | None = None) -> None:
     noise = torch.randn(1, config.latent_channels, *size, generator=generator, device="cuda")
 
     if args.warmup_steps:
-        denoise(model, noise, conditions, rope, args, range(-args.warmup_steps, 0))
+        steps = args.warmup_steps * (2 if args.enable_cache else 1)
+        denoise(model, noise, conditions, rope, args, range(-steps, 0))
     torch.cuda.reset_peak_memory_stats()
     tracing: Any = nullcontext()
     if args.enable_profiler:

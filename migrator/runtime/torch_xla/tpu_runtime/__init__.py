@@ -18,6 +18,7 @@ from . import (  # noqa: E402
     generators,
     launching,
     logs,
+    mesh,
     normalization,
     optimizers,
     parallel,
@@ -59,6 +60,7 @@ from .memory import (  # noqa: E402
 from .parallel import DataParallel, DistributedDataParallel  # noqa: E402
 from .precision import set_matmul_precision  # noqa: E402
 from .seeds import initial_seed, manual_seed, manual_seed_all, seed, seed_all  # noqa: E402
+from .sharding import shard  # noqa: E402
 from .tensor_types import (  # noqa: E402
     BFloat16Tensor,
     BoolTensor,
@@ -115,6 +117,7 @@ __all__ = [
     "seed_all",
     "set_matmul_precision",
     "setup",
+    "shard",
     "synchronize",
 ]
 
@@ -130,25 +133,27 @@ def setup(
     """Prepare torch_xla. Call it once, after the script's imports; it does not start the runtime.
 
     ``precision`` is that of float32 products, see ``set_matmul_precision``. ``spmd``: one process
-    drives all devices, for DataParallel. ``ranks``: the program starts a process for each device,
-    which this process therefore leaves alone. ``num_cores``: 1 for a single device, unless
-    TPU_RUNTIME_NUM_CORES says otherwise. A further call changes the precision only.
+    drives all devices, for DataParallel and `shard`. ``ranks``: the program starts a process for
+    each device, which this process therefore leaves alone. ``num_cores``: 1 for a single device,
+    unless TPU_RUNTIME_NUM_CORES says otherwise. A further call, as of a script that is imported,
+    changes the precision, and may add ``spmd``.
     """
     global _is_set_up
     set_matmul_precision(precision)
+    device.limit(num_cores)
+    if spmd:
+        mesh.enable()
     if _is_set_up:
         return
     _is_set_up = True
-    device.limit(num_cores)
     report.install()
     if ranks:
         device.rest()
     else:
         cache.install()
-    parallel.install(spmd)
     for concern in (
         logs, tensors, resize, convolutions, generators, seeds, parameters, normalization,
         recurrent, recurrence, clipping, checkpointing, optimizers, sync_batch_norm,
-        process_group, launching,
+        process_group, launching, parallel,
     ):  # fmt: skip
         concern.install()

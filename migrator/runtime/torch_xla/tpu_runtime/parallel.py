@@ -10,15 +10,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
-import torch_xla.distributed.spmd as xs
-import torch_xla.runtime as xr
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from . import collectives
-from .device import DEVICE_TYPE, device_count, get_device_name, say
+from . import collectives, mesh
+from .device import DEVICE_TYPE, say
 
 
 class DistributedDataParallel(nn.Module):
@@ -154,18 +151,13 @@ class DataParallel(nn.DataParallel[nn.Module]):
     ) -> None:  # fmt: skip
         nn.Module.__init__(self)
         self.module, self.dim = module, dim
-        count = device_count()
-        self.device_ids, self.output_device = list(range(count)), 0
-        if count > 1 and not xr.is_spmd():
-            raise RuntimeError("DataParallel needs tpu_runtime.setup(spmd=True), before all else")
-        self._mesh = xs.Mesh(np.arange(count), (count,), ("data",)) if count > 1 else None
-        say(f"{count} device{'s' * (count > 1)} ({get_device_name()})")
+        self.device_ids, self.output_device = list(range(mesh.start(mesh.DATA))), 0
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results for the whole batch."""
         inputs, kwargs = _moved(self.module, inputs), _moved(self.module, kwargs)
         count = len(self.device_ids)
-        if self._mesh is not None:
+        if count > 1:
             tree_map_only(Tensor, self._split, (inputs, kwargs))
             _note_batch((*inputs, *kwargs.values()), lambda n: f"a batch of {n} " + (
                 f"can not be split over {count} devices: each computes all of it" if n % count
@@ -176,7 +168,7 @@ class DataParallel(nn.DataParallel[nn.Module]):
         """A part for each device where the first dimension divides."""
         if tensor.dim() and tensor.shape[0] and tensor.shape[0] % len(self.device_ids) == 0:
             if tensor.device.type == DEVICE_TYPE:
-                xs.mark_sharding(tensor, self._mesh, ("data", *[None] * (tensor.dim() - 1)))
+                mesh.placed(tensor, 0)
 
 
 def _moved(module: nn.Module, values: Any) -> Any:
@@ -194,10 +186,8 @@ def _note_batch(values: tuple[Any, ...], words: Callable[[int], str]) -> None:
         say(words(batch.shape[0]))
 
 
-def install(spmd: bool) -> None:
-    """One process for all devices, where there are several; gradients of ranks are averaged."""
-    if spmd and device_count() > 1 and not torch.distributed.is_torchelastic_launched():
-        xr.use_spmd()
+def install() -> None:
+    """Gradients of ranks are averaged."""
     backward = torch.autograd.backward
 
     @functools.wraps(backward)

@@ -79,6 +79,7 @@ from .seeds import (  # noqa: E402
     seed_all,
     set_rng_state,
 )
+from .sharding import shard  # noqa: E402
 from .tensor_types import (  # noqa: E402
     BFloat16Tensor,
     BoolTensor,
@@ -142,6 +143,7 @@ __all__ = [
     "set_matmul_precision",
     "set_rng_state",
     "setup",
+    "shard",
     "synchronize",
     "train_step",
 ]

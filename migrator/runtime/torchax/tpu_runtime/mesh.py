@@ -1,9 +1,10 @@
-"""All devices at once: one process and a mesh; batches are split, parameters are on each device.
+"""All devices at once: one process and a mesh; its axis divides batches, or a model's weights.
 
 JAX computes with whole arrays wherever their parts lie, so a placement never changes what is
 computed, but for rounding. The mesh is used from the first model on that is told to
-(parallel.py): compiled programs then get their state on all devices, and their arguments split
-along the first dimension. XLA adds the sums over devices.
+(parallel.py, sharding.py): compiled programs then get their state on all devices, and their
+arguments split along the first dimension, or whole where weights are divided. XLA adds what the
+devices have to exchange.
 """
 
 import functools
@@ -14,32 +15,43 @@ from typing import Any
 import jax
 import torch
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from torchax.tensor import Tensor
 
 from .calls import is_device_tensor
 from .device import device_count
 
 Array = Any
-AXIS = "data"
+DATA, MODEL = "data", "model"  # what an axis divides: batches, or weights
 
 _mesh: Mesh | None = None
 _told: set[str] = set()
 
 
-def start() -> None:
-    """Use all devices from here on."""
+def start(axis: str) -> int:
+    """Use all devices from here on; returns their number.
+
+    Raises RuntimeError where they are used in another way.
+    """
     global _mesh
     count = device_count()
     if _mesh is None and count > 1:
         # Explicit axes, JAX's default, have shardings as types, which torchax's operators lack.
-        _mesh = jax.make_mesh((count,), (AXIS,), axis_types=(AxisType.Auto,))
-    _say(f"{count} device{'s' * (count > 1)} ({jax.devices()[0].device_kind})")
+        _mesh = jax.make_mesh((count,), (axis,), axis_types=(AxisType.Auto,))
+    if _mesh is not None and _mesh.axis_names != (axis,):
+        raise RuntimeError("a program divides its batches or its weights, not both")
+    say(f"{count} device{'s' * (count > 1)} ({jax.devices()[0].device_kind})")
+    return count
 
 
 def in_use() -> Mesh | None:
     return _mesh
 
 
-def _say(what: str) -> None:
+def _divides(axis: str) -> bool:
+    return _mesh is not None and _mesh.axis_names == (axis,)
+
+
+def say(what: str) -> None:
     if what not in _told:
         _told.add(what)
         print(f"tpu_runtime: {what}", file=sys.stderr, flush=True)
@@ -60,9 +72,9 @@ def split(array: Array) -> Array:
     """What a model is given: a part for each device where the first dimension divides."""
     if _mesh is None or _is_placed(array):
         return array
-    if array.ndim == 0 or array.shape[0] % _mesh.size or not array.shape[0]:
+    if not _divides(DATA) or array.ndim == 0 or array.shape[0] % _mesh.size or not array.shape[0]:
         return everywhere(array)
-    return jax.device_put(array, NamedSharding(_mesh, PartitionSpec(AXIS)))
+    return jax.device_put(array, NamedSharding(_mesh, PartitionSpec(DATA)))
 
 
 def note_batch(tensor: torch.Tensor) -> None:
@@ -72,9 +84,9 @@ def note_batch(tensor: torch.Tensor) -> None:
         return
     n = tensor.shape[0]
     if n % _mesh.size == 0:
-        _say(f"a batch of {n} is {n // _mesh.size} on each of {_mesh.size} devices")
+        say(f"a batch of {n} is {n // _mesh.size} on each of {_mesh.size} devices")
     else:
-        _say(f"a batch of {n} can not be split over {_mesh.size} devices: each computes all of it")
+        say(f"a batch of {n} can not be split over {_mesh.size} devices: each computes all of it")
 
 
 def shard(array: Array) -> Array:
@@ -85,7 +97,7 @@ def shard(array: Array) -> Array:
     if not dividing:
         return everywhere(array)
     before: list[str | None] = [None] * array.shape.index(max(dividing))
-    return jax.device_put(array, NamedSharding(_mesh, PartitionSpec(*before, AXIS)))
+    return jax.device_put(array, NamedSharding(_mesh, PartitionSpec(*before, DATA)))
 
 
 def place(tensors: Iterable[Any], how: Callable[[Array], Array] = everywhere) -> None:
@@ -125,11 +137,11 @@ def as_before(given: Any, known: list[Any]) -> Any:
 
 
 def gather(array: Array, sharding: Any) -> Array:
-    """In a trace: the whole of a parameter of which each device has a part.
+    """In a trace, where batches are split: the whole of a parameter.
 
     Else XLA may gather the batch instead, and split the model.
     """
-    if _mesh is None or not any(sharding.spec):
+    if _mesh is None or not _divides(DATA) or not any(sharding.spec):
         return array
     return jax.lax.with_sharding_constraint(array, NamedSharding(_mesh, PartitionSpec()))
 
@@ -139,3 +151,21 @@ def stay(array: Array, sharding: Any) -> Array:
     if sharding is None:
         return array
     return jax.lax.with_sharding_constraint(array, sharding)
+
+
+def placed(tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
+    """A part of a model's tensor for each device, along ``dim``; None: the whole of it."""
+    if _mesh is not None:
+        place_as = NamedSharding(
+            _mesh, PartitionSpec(*[None] * (dim or 0), MODEL if dim is not None else None)
+        )
+        place([tensor], functools.partial(jax.device_put, device=place_as))
+    return tensor
+
+
+def gathered(tensor: Any) -> torch.Tensor:
+    """The same values, whole on each device."""
+    if _mesh is None or not is_device_tensor(tensor):
+        return tensor
+    whole = NamedSharding(_mesh, PartitionSpec())
+    return Tensor(jax.lax.with_sharding_constraint(tensor.jax(), whole), tensor._env)

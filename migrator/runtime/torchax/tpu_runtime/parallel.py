@@ -32,7 +32,7 @@ class DataParallel(torch.nn.DataParallel):
         dim: int = 0,
     ) -> None:  # fmt: skip
         torch.nn.Module.__init__(self)
-        mesh.start()
+        mesh.start(mesh.DATA)
         self.module, self.dim = module, dim
         self.device_ids, self.output_device = list(range(device_count())), 0
 
@@ -53,7 +53,7 @@ class DistributedDataParallel(torch.nn.Module):
 
     def __init__(self, module: torch.nn.Module, **options: object) -> None:
         super().__init__()
-        mesh.start()
+        mesh.start(mesh.DATA)
         self.module = module
         self.device_ids: list[int] | None = None
         self.require_backward_grad_sync = True

@@ -1,0 +1,296 @@
+"""Tensor parallel models: which layers of a model are divided, read from its classes.
+
+Layers are found by following `self.x = …` from the model's class on, through module lists and the
+classes of the project. What a layer does is told by its name and those beside it; only layers of
+repeated blocks are divided, since the others are small. Nothing is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from migrator.flow import ANY_DEVICE, Flow, Kind
+from migrator.names import Names, argument
+
+if TYPE_CHECKING:
+    from migrator.facts import ProjectFacts
+
+_END = r"_?(?:proj|projection|lin|linear|layer|fc)?\d?$"
+_QUERY, _KEY, _VALUE = (
+    re.compile(rf"(?:^|_)(?:to_|w)?{names}{_END}", re.I)
+    for names in ("(?:q|query)", "(?:k|key)", "(?:v|value)")
+)
+# Attention's projection back, and the layers of an MLP: into the wide part, and out of it.
+_OUT = re.compile(
+    r"(?:^|_)(?:proj|projection|out|to_out|to_add_out|o|wo|(?:o|c|out|attn)_?proj|proj_?out|output"
+    r"|out_?lin)$",
+    re.I,
+)
+_FIRST = re.compile(
+    r"(?:^|_)(?:fc_?1|w1|w3|lin(?:ear)?_?1|c_fc|fc_?in|(?:gate|up|in)_proj|wi(?:_?[01])?"
+    r"|dense_h_to_4h)$",
+    re.I,
+)
+_SECOND = re.compile(
+    r"(?:^|_)(?:fc_?2|w2|lin(?:ear)?_?2|c_proj|fc_?out|(?:down|out)_proj|wo|dense_4h_to_h)$", re.I
+)
+_MODEL_NAME = re.compile(r"(?:^|_)(?:net|model|module|transformer|unet|dit)$", re.I)
+_SAME = frozenset({
+    "to", "cuda", "cpu", "half", "float", "bfloat16", "double", "eval", "train", "requires_grad_",
+})  # fmt: skip
+_DEPTH = 12
+
+
+@dataclass(frozen=True)
+class Table:
+    """What each device has of a model's layers: `blocks.*.attn.q` → column, row or replicated."""
+
+    model: str
+    rules: dict[str, str]
+    unknown: tuple[str, ...]  # layers of repeated blocks that no rule is about
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """A layer: its name, that of the module that holds it, and what it is called there."""
+
+    name: str
+    holder: str
+    attribute: str
+
+    @property
+    def repeats(self) -> bool:
+        return "*" in self.name
+
+
+class Models:
+    """The models of one file."""
+
+    def __init__(self, names: Names, flow: Flow, project: ProjectFacts | None) -> None:
+        self.names, self.flow, self.project = names, flow, project
+
+    def moves(self) -> Iterator[ast.expr]:
+        """Models that are moved to the device: by `model.cuda()`, `model.to(device)`."""
+        for node in self.names.order:
+            match node:
+                case ast.Call(func=ast.Attribute(attr="cuda" | "to", value=model)):
+                    if self._is_model(model) and self._is_to_device(node):
+                        yield model
+
+    def table(self, model: ast.expr, inner: str) -> Table | None:
+        """How a model is divided; None where its class is not known.
+
+        Layers that lead back from the divided part are `inner`: replicated or row.
+        """
+        found = self._model(model)
+        if found is None:
+            return None
+        linears = list(found.linears())
+        rules = _rules(linears, inner)
+        unknown = (layer.name for layer in linears if layer.repeats and layer.name not in rules)
+        return Table(found.node.name, rules, tuple(dict.fromkeys(unknown)))
+
+    def _is_model(self, node: ast.expr) -> bool:
+        """Whether a value is a model, or is called one."""
+        kind, name = self.flow.kind(node), (_root(node) or "")
+        return bool(kind & Kind.MODULE) or not (kind or _MODEL_NAME.search(name) is None)
+
+    def _is_to_device(self, call: ast.Call) -> bool:
+        assert isinstance(call.func, ast.Attribute)
+        if call.func.attr == "cuda":
+            return True
+        device = argument(call, 0, "device")
+        if device is None or self.flow.kind(device) & Kind.DTYPE:
+            return False
+        return bool(self.flow.kind(device) & ANY_DEVICE) or self.flow.is_device(device)
+
+    def _model(self, node: ast.expr) -> _Class | None:
+        """The class of a model, if all that the name is assigned agree."""
+        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr not in _SAME:
+                break
+            node = node.func.value
+        here = _Scope(self.names, self.project)
+        if isinstance(node, ast.Call):
+            return here.class_of(node.func)
+        if not isinstance(node, ast.Name):
+            return None
+        found: dict[ast.AST, _Class] = {}
+        for binding in self.names.lookup(node):
+            value = binding.value
+            if binding.kind != "assign" or value is None:
+                return None
+            if _root(value) == node.id:
+                continue  # `model = model.eval()`
+            made = self._model(value) if isinstance(value, ast.Call) else None
+            if made is None:
+                return None
+            found[made.node] = made
+        return next(iter(found.values())) if len(found) == 1 else None
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """A file, where names mean something."""
+
+    names: Names
+    project: ProjectFacts | None
+
+    def class_of(self, function: ast.expr) -> _Class | None:
+        """The class that a call makes an instance of."""
+        if isinstance(function, ast.Name):
+            match self.names.lookup(function):
+                case [binding] if isinstance(binding.node, ast.ClassDef):
+                    return _Class(self, binding.node)
+        name = self.names.qualified(function)
+        found = self.project.definition(name) if self.project is not None and name else None
+        if found is None:
+            return None
+        facts, there, node = found
+        return _Class(_Scope(facts.names, there), node) if isinstance(node, ast.ClassDef) else None
+
+    def is_torch(self, call: ast.Call, *kinds: str) -> bool:
+        name = self.names.qualified(call.func) or ""
+        return any(name in (f"torch.nn.{kind}", f"torch.nn.modules.{kind}") for kind in kinds)
+
+
+@dataclass(frozen=True)
+class _Class:
+    """A class of modules."""
+
+    scope: _Scope
+    node: ast.ClassDef
+
+    def linears(self, prefix: str = "", depth: int = 0) -> Iterator[_Linear]:
+        """The linear layers of an instance, in the order of the source."""
+        if depth > _DEPTH:
+            return
+        for base in self.node.bases:
+            inherited = self.scope.class_of(base)
+            if inherited is not None:
+                yield from inherited.linears(prefix, depth + 1)
+        for attribute, values in self.scope.names.class_attributes[self.node].items():
+            for value in values:
+                if value is not None:
+                    yield from self._within(value, prefix, attribute, attribute, depth)
+            for item in self._appended(attribute):
+                yield from self._within(item, prefix, f"{attribute}.*", attribute, depth)
+
+    def _within(
+        self, value: ast.expr, holder: str, path: str, attribute: str, depth: int
+    ) -> Iterator[_Linear]:
+        """The linear layers of what is assigned to `path`."""
+        if isinstance(value, ast.IfExp):
+            for one in (value.body, value.orelse):
+                yield from self._within(one, holder, path, attribute, depth)
+        if not isinstance(value, ast.Call):
+            return
+        name = f"{holder}.{path}" if holder else path
+        if self.scope.is_torch(value, "Linear"):
+            yield _Linear(name, holder, attribute)
+        elif self.scope.is_torch(value, "ModuleList", "Sequential"):
+            items = list(self._items(value))
+            linears = [key for key, one in items if self._is_linear(one)]
+            for key, one in items:
+                # The only layer of a sequence is what the sequence is called; of two, the first
+                # leads into the wide part.
+                role = attribute if len(linears) == 1 else key
+                if len(linears) == 2 and key in linears:
+                    role = "fc1" if key == linears[0] else "fc2"
+                inner = holder if role == attribute or key == "*" else name
+                tail = f"{path}.{key}" if inner == holder else key
+                yield from self._within(one, inner, tail, role, depth)
+        else:
+            made = self.scope.class_of(value.func)
+            if made is not None:
+                yield from made.linears(name, depth + 1)
+
+    def _is_linear(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Call) and self.scope.is_torch(node, "Linear")
+
+    def _items(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+        """What a list or a sequence of modules is made of, by number; `*` for any."""
+        given = call.args
+        if len(given) == 1 and isinstance(given[0], ast.List | ast.Tuple):
+            given = given[0].elts
+        for number, node in enumerate(given):
+            inner = node.value if isinstance(node, ast.Starred) else node
+            match inner:
+                case ast.ListComp(elt=item) | ast.GeneratorExp(elt=item):
+                    yield "*", item
+                case ast.List(elts=items):
+                    yield from (("*", item) for item in items)
+                case ast.Name():
+                    for item in self._collected(inner):
+                        yield "*", item
+                case ast.Call():
+                    yield str(number), inner
+
+    def _collected(self, name: ast.Name) -> Iterator[ast.expr]:
+        """What is put into a local list before it becomes one of modules."""
+        for binding in self.scope.names.lookup(name):
+            match binding.value:
+                case ast.ListComp(elt=item):
+                    yield item
+                case ast.List(elts=items):
+                    yield from items
+        function = self.scope.names.function(name)
+        for node in ast.walk(function) if function is not None else ():
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="append", value=ast.Name(id=owner)), args=[item]
+                ) if owner == name.id:
+                    yield item
+
+    def _appended(self, attribute: str) -> Iterator[ast.expr]:
+        """`self.blocks.append(Block())`"""
+        for node in ast.walk(self.node):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(
+                        attr="append", value=ast.Attribute(attr=name, value=ast.Name(id="self"))
+                    ),
+                    args=[item],
+                ) if name == attribute:
+                    yield item
+
+
+def _rules(linears: list[_Linear], inner: str) -> dict[str, str]:
+    """What each device has of the layers whose part is known from those beside them."""
+    holders: dict[str, list[_Linear]] = {}
+    for layer in linears:
+        if layer.repeats:
+            holders.setdefault(layer.holder, []).append(layer)
+    found: dict[str, str] = {}
+    for layers in holders.values():
+        attention = [
+            [layer for layer in layers if kind.search(layer.attribute)]
+            for kind in (_QUERY, _KEY, _VALUE, _OUT)
+        ]
+        mlp = [
+            [layer for layer in layers if kind.search(layer.attribute)]
+            for kind in (_FIRST, _SECOND)
+        ]
+        for group in (attention, mlp):
+            if all(group):
+                found |= {layer.name: inner for layer in group[-1]}
+                found |= {layer.name: "column" for part in group[:-1] for layer in part}
+    return {layer.name: found[layer.name] for layer in linears if layer.name in found}
+
+
+def _root(node: ast.expr) -> str | None:
+    """The name that a chain of calls begins with, or what is given to `compile(model)`."""
+    while True:
+        match node:
+            case ast.Call(func=ast.Attribute(attr=attr, value=inner)) if attr in _SAME:
+                node = inner
+            case ast.Call(args=[ast.Name(id=name), *_]):
+                return name
+            case ast.Name(id=name):
+                return name
+            case _:
+                return None

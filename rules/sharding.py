@@ -1,0 +1,119 @@
+"""Models that are divided over the devices: tensor parallel."""
+
+import ast
+
+from migrator import imports
+from migrator.edits import Insert, Replace
+from migrator.inventory import Construct
+from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+from migrator.sharding import Table
+from migrator.targets import RUNTIME
+
+SHARD = Rule(
+    code="SHD001",
+    name="sharded-model",
+    summary="with --shard tp, each device has a part of a model's layers",
+    why="""A model that is too large or too slow for one device is divided: each device computes
+some of attention's heads, and a part of the MLP. Which layers are divided, and how, is a table of
+names that is written into the source, for you to edit; `shard` holds it against the model when the
+program starts. Attention's queries, keys and values and the first layer of an MLP are divided by
+their outputs ("column"). The layers behind them are whole on each device ("replicated"), and what
+enters them is gathered: nothing has to be added up, at the price of memory. With --shard tp-row
+they are divided by their inputs ("row"), and the devices' sums are added up. Only layers of
+repeated blocks are divided whose part is known by their names.""",
+    examples=(
+        Example(
+            "import torch\nfrom torch import nn\n\n\nclass MLP(nn.Module):\n"
+            "    def __init__(self, dim):\n        super().__init__()\n"
+            "        self.fc1 = nn.Linear(dim, 4 * dim)\n"
+            "        self.fc2 = nn.Linear(4 * dim, dim)\n\n\nclass Net(nn.Module):\n"
+            "    def __init__(self, dim):\n        super().__init__()\n"
+            "        self.blocks = nn.ModuleList(MLP(dim) for _ in range(4))\n\n\n"
+            "model = Net(64).cuda().eval()\n",
+            both="import torch\nimport tpu_runtime\nfrom torch import nn\n\n"
+            "# What each device has of the layers of Net, where * is any number:\n"
+            '# "column", a part of the outputs; "row", a part of the inputs, whose sums are added '
+            'up;\n# "replicated", all of it, and the input is gathered.\n'
+            'SHARDING = {\n    "blocks.*.fc1": "column",\n    "blocks.*.fc2": "replicated",\n}\n'
+            "\n\nclass MLP(nn.Module):\n"
+            "    def __init__(self, dim):\n        super().__init__()\n"
+            "        self.fc1 = nn.Linear(dim, 4 * dim)\n"
+            "        self.fc2 = nn.Linear(4 * dim, dim)\n\n\nclass Net(nn.Module):\n"
+            "    def __init__(self, dim):\n        super().__init__()\n"
+            "        self.blocks = nn.ModuleList(MLP(dim) for _ in range(4))\n\n\n"
+            "model = tpu_runtime.shard(Net(64), SHARDING).eval()\n",
+            shard="tp",
+        ),
+    ),
+)
+
+_COMMENT = """\
+# What each device has of the layers of {model}, where * is any number:
+# "column", a part of the outputs; "row", a part of the inputs, whose sums are added up;
+# "replicated", all of it, and the input is gathered."""
+
+
+@SHARD.on("model", "move")
+def move(ctx: Context, found: Construct) -> Decision:
+    model, call = found.node, _call(ctx, found.node)
+    assert isinstance(model, ast.expr)
+    table = ctx.shardings.get(model)
+    if table is None:
+        return Keep(
+            "goes to the device as it is",
+            advice="is not divided: which class this model is of can not be followed",
+        )
+    if not table.rules:
+        return Keep("has no layers in repeated blocks that could be divided")
+    if not _only_moves(call):
+        return Keep(
+            "goes to the device as it is",
+            advice="is not divided: move the model and change its dtype by calls of their own",
+        )
+    note = ""
+    if table.unknown:
+        note = f"whole on each device, as their part is not known: {', '.join(table.unknown)}"
+    text = f"{RUNTIME}.shard({{model}}, {_name(ctx, table)})"
+    return Rewrite([Replace(call, text, {"model": model})], (RUNTIME,), note)
+
+
+@SHARD.on("file", "setup")
+def tables(ctx: Context, found: Construct) -> Decision | None:
+    """The tables, below the imports."""
+    lines: list[str] = []
+    for table in _tables(ctx).values():
+        rules = [f'    "{name}": "{kind}",' for name, kind in table.rules.items()]
+        comment = _COMMENT.format(model=table.model).splitlines()
+        lines += ["\n".join([*comment, f"{_name(ctx, table)} = {{", *rules, "}"]), ""]
+    if not lines:
+        return None
+    anchor = imports.top(ctx.names)
+    edit = Insert(ctx.names.tree, anchor, ["", *lines], before=anchor is None)
+    return Rewrite([edit], (RUNTIME,))
+
+
+def _call(ctx: Context, model: ast.AST) -> ast.Call:
+    """The call of its method that moves a model."""
+    method = ctx.parent(model)
+    call = ctx.names.call_of(method) if method is not None else None
+    assert call is not None
+    return call
+
+
+def _only_moves(call: ast.Call) -> bool:
+    """Whether a call moves a model and does nothing else to it."""
+    return len(call.args) < 2 and {k.arg for k in call.keywords} <= {"device", "non_blocking"}
+
+
+def _name(ctx: Context, table: Table) -> str:
+    """What the table is called in the source."""
+    return "SHARDING" if len(_tables(ctx)) == 1 else f"{table.model.upper()}_SHARDING"
+
+
+def _tables(ctx: Context) -> dict[str, Table]:
+    """Those of the file, by model."""
+    return {
+        table.model: table
+        for model, table in ctx.shardings.items()
+        if table is not None and table.rules and _only_moves(_call(ctx, model))
+    }

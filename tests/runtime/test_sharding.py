@@ -1,0 +1,115 @@
+"""Models that are divided over devices give the numbers of the whole model, and their gradients."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from migrator import migrate_paths
+from migrator.config import Config
+from tests.runtime.several_devices import PROGRAMS, execute
+
+TARGET = os.environ["TPU_MIGRATE_TARGET"]
+DEVICES = {
+    "torchax": {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count={}"},
+    "torch_xla": {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "{}"},
+}[TARGET]
+STAND_IN = Path(__file__).parents[2] / "golden" / "cpu_stand_in.py"
+
+
+def on_devices(count: int, script: Path, *arguments: object) -> str:
+    return execute(script, *arguments, **{k: v.format(count) for k, v in DEVICES.items()})
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    path = tmp_path_factory.mktemp("golden") / "golden.pt"
+    execute(STAND_IN, PROGRAMS / "divided_model.py", path)
+    found: dict[str, torch.Tensor] = torch.load(path)
+    return found
+
+
+def migrated(folder: Path, shard: str) -> Path:
+    (folder / "gpu").mkdir()
+    (folder / "gpu" / "program.py").write_text((PROGRAMS / "divided_model.py").read_text())
+    config = Config(shard=shard)
+    migrate_paths([folder / "gpu"], target=TARGET, config=config, output=folder / "tpu")
+    return folder / "tpu" / "program.py"
+
+
+def difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
+    """The largest one, of values about 1 and gradients about 10."""
+    assert found.keys() == expected.keys()
+    return max((found[k] - v).abs().max().item() for k, v in expected.items())
+
+
+@pytest.mark.parametrize(("shard", "count"), [("tp", 8), ("tp-row", 8), ("tp", 1)])
+def test_results_and_gradients_are_those_of_the_whole_model(
+    shard: str, count: int, golden: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    script = migrated(tmp_path, shard)
+    printed = on_devices(count, script, tmp_path / "here.pt")
+    assert difference(torch.load(tmp_path / "here.pt"), golden) < 2e-5
+    kind = "replicated" if shard == "tp" else "row"
+    divided = f"Net on 8 devices: 8 layers column, 4 layers {kind}" in printed
+    assert divided is (count > 1)
+
+
+CHECK = """
+import torch
+import torch.nn as nn
+import tpu_runtime
+
+tpu_runtime.setup({setup})
+model = nn.ModuleDict({{"a": nn.Linear(16, 12), "b": nn.Linear(12, 16, bias=False)}})
+for table in (
+    {{"a": "column"}}, {{"b": "row", "c": "column"}}, {{"*": "columns"}}, {{"b": "column"}},
+):
+    try:
+        tpu_runtime.shard(model, table)
+    except ValueError as error:
+        print(error)
+parts = {parts}
+print("weight", parts(model.b.weight), parts(model.a.weight))
+"""
+PARTS = {
+    "torchax": "lambda x: x._elem.addressable_shards[0].data.shape",
+    "torch_xla": "lambda x: torch_xla._XLAC._get_xla_sharding_spec(x)",
+}
+
+
+def test_a_table_is_held_against_the_model(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import torch\nx = torch.ones(2).cuda()\n")
+    migrate_paths([tmp_path / "a.py"], target=TARGET, output=tmp_path / "out")
+    setup = "spmd=True" if TARGET == "torch_xla" else ""
+    text = CHECK.format(setup=setup, parts=PARTS[TARGET])
+    script = tmp_path / "out" / "check.py"
+    script.write_text(("import torch_xla\n" if setup else "") + text)
+    lines = [x for x in on_devices(8, script).splitlines() if x.startswith(("sharding", "weight"))]
+    assert lines[:3] == [
+        'sharding rule "a": "column": a.weight of shape (12, 16) can not be divided over 8 devices '
+        "along dimension 0: make it replicated",
+        'sharding rule "b": "row": b.weight of shape (16, 12) can not be divided over 8 devices '
+        "along dimension 1: make it replicated",
+        'sharding rule "*": "columns": a layer is column, row or replicated',
+    ]
+    expected = {
+        "torchax": "weight (2, 12) (12, 16)",
+        "torch_xla": "weight {devices=[8,1]0,1,2,3,4,5,6,7} ",
+    }
+    assert lines[3] == expected[TARGET]
+
+
+def test_a_rule_that_matches_nothing_names_what_it_may_mean(tmp_path: Path) -> None:
+    script = migrated(tmp_path, "tp")
+    script.write_text(script.read_text().replace('"blocks.*.q"', '"block.*.q"'))
+    try:
+        printed = on_devices(8, script, tmp_path / "here.pt")
+    except AssertionError as error:
+        printed = str(error)
+    expected = (
+        'sharding rule "block.*.q": "column" matches no layer of Net: did you mean "blocks.*.q"?'
+    )
+    assert f"ValueError: {expected}" in printed
