@@ -21,8 +21,9 @@ _PRODUCT = re.compile(r"= (\S+) (dot|convolution)\(.*")
 _PARTITIONS = re.compile(r"mhlo\.num_partitions = (\d+)")
 # An asynchronous one is counted by its start.
 _COLLECTIVE = re.compile(
-    r"= .*\b(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?\("
+    r"= .*\b(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?\((.*)"
 )
+_SCOPE = re.compile(r'op_name="(?:p?jit\([^)]*\)/)*([^"]*)/[^"/]*"')
 
 
 def main() -> None:
@@ -112,7 +113,22 @@ def _seen(compiled: Any) -> dict[str, Any]:
         for found in _PRODUCT.finditer(text)
         if "operand_precision={highest,highest}" not in found[0]
     ]
-    return {"below": below, "collectives": len(_COLLECTIVE.findall(text))}
+    return {"below": below, "collectives": _collectives(text)}
+
+
+def _collectives(text: str) -> dict[str, dict[str, int]]:
+    """How often devices exchange something, by kind and by module: `{"all-gather": {"fc2": 4}}`.
+
+    Modules are named as in the source, with `*` for a number.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for match in _COLLECTIVE.finditer(text):
+        scope = _SCOPE.search(match[3])
+        path = [part for part in scope[1].split("/") if "::" not in part] if scope else []
+        module = re.sub(r"\b\d+\b", "*", ".".join(path))  # without torchax's own aten::…
+        modules = found.setdefault(match[1], {})
+        modules[module] = modules.get(module, 0) + 1
+    return found
 
 
 if __name__ == "__main__":

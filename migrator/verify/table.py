@@ -54,7 +54,7 @@ def _tpu_steps(steps: list[Compiled]) -> Table:
         f"a chip has {HBM // 2**20:,}"
     )
     table = Table(caption=caption, caption_justify="left")
-    table.add_column("step", overflow="fold", min_width=8)
+    table.add_column("program", overflow="fold", min_width=8)
     parts = ("arguments", "outputs", "in place", "temporary", "code")
     for heading in ("HBM", *parts, "GFLOP", "GB accessed", "collectives"):
         table.add_column(heading, justify="right")
@@ -66,7 +66,7 @@ def _tpu_steps(steps: list[Compiled]) -> Table:
             *map(mib, sizes),
             f"{step.flops / 1e9:,.3g}",
             f"{step.accessed / 1e9:,.3g}",
-            str(step.collectives),
+            ", ".join(f"{sum(n.values())} {kind}" for kind, n in step.collectives.items()) or "0",
             precision_of([step]),
         )
     return table

@@ -1,14 +1,15 @@
 """What the real TPU compiler makes of a run's programs, for a TPU that is not here.
 
 A compiled training step is known by what it donates: its outputs take the place of its arguments.
-Operators, which torchax hands to the compiler one by one, never do that.
+Operators, which torchax hands to the compiler one by one, never do that. Modules that are compiled
+as a whole are known by their names, which the runtime reports.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,12 @@ class Compiled:
     code: int = 0
     flops: float = 0.0
     accessed: float = 0.0
-    collectives: int = 0
+    collectives: dict[str, dict[str, int]] = field(default_factory=dict)  # by kind and module
+
+    @property
+    def exchanges(self) -> int:
+        """How many collectives it has."""
+        return sum(sum(modules.values()) for modules in self.collectives.values())
 
 
 @dataclass(frozen=True)
@@ -127,14 +133,15 @@ class TpuReport:
         """What to print beside the table of the steps, a line each."""
         lines = []
         if not self.steps:
-            lines.append("no compiled training step among the programs of this run")
+            lines.append("no compiled step or module among the programs of this run")
         if done := [c for c in self.compiled if not c.is_step and not c.error]:
             largest = max(done, key=lambda c: c.hbm)
             lines.append(
                 f"{len(done)} other programs with dots or convolutions (single operators): "
                 f"largest {largest.name}, {mib(largest.hbm)} MiB of HBM; "
-                f"{sum(c.collectives for c in done)} collectives; {precision_of(done)}"
+                f"{sum(c.exchanges for c in done)} collectives; {precision_of(done)}"
             )
+        lines += [line for step in self.compiled_steps for line in _exchanged(step)]
         lines += [f"not compiled: {c.name} ({c.file}): {c.error}" for c in self._refused]
         if self.note:
             left = self.wanted - len(self.compiled)
@@ -142,6 +149,13 @@ class TpuReport:
             what = f"{left} of {self.wanted} programs not compiled ({steps} of them steps)"
             lines.append(f"{what}: {self.note}")
         return lines
+
+
+def _exchanged(step: Compiled) -> Iterator[str]:
+    """Which modules of a program devices exchange something for."""
+    for kind, modules in sorted(step.collectives.items()):
+        counts = ", ".join(f"{module or '(others)'} {n}" for module, n in sorted(modules.items()))
+        yield f"{kind} in {step.name}: {counts}"
 
 
 def mib(size: float) -> str:
@@ -157,21 +171,25 @@ def precision_of(programs: Sequence[Compiled]) -> str:
     return f"{below} of {products} below HIGHEST" if below else f"{products}, all HIGHEST"
 
 
-def programs_of(dump_dir: Path) -> list[Program]:
-    """torchax programs that are steps or have products, one of each text, the smallest first."""
+def programs_of(dump_dir: Path, functions: Collection[str] = ()) -> list[Program]:
+    """torchax programs that are steps or have products, one of each text, the smallest first.
+
+    ``functions``: names of what the runtime compiled as a whole.
+    """
     unique: dict[str, Program] = {}
     for path in sorted(dump_dir.glob("**/*_compile.mlir")):
         text = path.read_text(encoding="utf-8", errors="replace")
-        program = _read(path, text)
+        program = _read(path, text, functions)
         if program.is_step or program.products:
             unique.setdefault(_PLACES.sub("", text), program)
     return sorted(_numbered(unique.values()), key=lambda p: p.path.stat().st_size)
 
 
-def _read(path: Path, text: str) -> Program:
+def _read(path: Path, text: str, functions: Collection[str]) -> Program:
     module = _MODULE.search(text)
     name = module[1] if module else path.name
-    return Program(path, name, _DONATED.search(text) is not None, products_of(path))
+    is_step = name in functions or _DONATED.search(text) is not None
+    return Program(path, name, is_step, products_of(path))
 
 
 def _numbered(programs: Iterable[Program]) -> Iterator[Program]:

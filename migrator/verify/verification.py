@@ -4,6 +4,7 @@ A script without a golden is migrated and run, and its programs are compiled for
 """
 
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -369,17 +370,27 @@ class _Work:
         ]
         return results, [answer["error"]] if answer["error"] else []
 
-    def _compiled(self) -> str | None:
+    def _reported(self) -> dict[str, Any]:
         """What the runtime says of the run; nothing where the script did not end by itself."""
         try:
-            return str(json.loads(self.report.read_text(encoding="utf-8"))["text"])
-        except (OSError, ValueError, KeyError):
-            return None
+            report: dict[str, Any] = json.loads(self.report.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return report
+
+    def _compiled(self) -> str | None:
+        """The same for people."""
+        return self._reported().get("text")
+
+    def _functions(self) -> set[str]:
+        """What the runtime compiled as a whole: `step() (train.py:12)`, `Net with gradients`."""
+        functions = self._reported().get("functions", ())
+        return {re.split(r"[ (]", function["name"])[0] for function in functions}
 
     def _programs(self) -> tuple[precision.PrecisionReport, tpu.TpuReport | None]:
         """The dumped programs: read, and compiled for a TPU; a report of that if it was wanted."""
         report, wish = precision.check(self.programs), self.options.compile_for
-        programs = tpu.programs_of(self.programs)
+        programs = tpu.programs_of(self.programs, self._functions())
         if wish is not None:
             steps = [program for program in programs if program.is_step]
             others = [program for program in programs if not program.is_step]

@@ -1,6 +1,8 @@
 """Models that are divided over devices give the numbers of the whole model, and their gradients."""
 
 import os
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +115,18 @@ def test_a_rule_that_matches_nothing_names_what_it_may_mean(tmp_path: Path) -> N
         'sharding rule "block.*.q": "column" matches no layer of Net: did you mean "blocks.*.q"?'
     )
     assert f"ValueError: {expected}" in printed
+
+
+@pytest.mark.parametrize(("shard", "kind"), [("tp", "all-gather"), ("tp-row", "all-reduce")])
+def test_devices_exchange_what_the_layers_behind_need_and_nothing_else(
+    shard: str, kind: str, tmp_path: Path
+) -> None:
+    """The first forward pass as XLA has partitioned it: two exchanges for each of two blocks."""
+    script, dump = migrated(tmp_path, shard), tmp_path / "dump"
+    variables = {name: value.format(8) for name, value in DEVICES.items()}
+    flags = f"{variables.get('XLA_FLAGS', '')} --xla_dump_to={dump} --xla_dump_hlo_as_text"
+    execute(script, tmp_path / "here.pt", **(variables | {"XLA_FLAGS": flags}))
+    name = {"torchax": "jit_Net", "torch_xla": "SyncTensorsGraph"}[TARGET]
+    texts = sorted(dump.glob(f"*{name}*after_optimizations.txt"))
+    kinds = re.findall(r"(all-\w+|reduce-scatter|collective-\w+)\(", texts[0].read_text())
+    assert Counter(kinds) == {kind: 4}

@@ -24,6 +24,7 @@ from . import (  # noqa: E402
     parallel,
     parameters,
     process_group,
+    products,
     recurrence,
     recurrent,
     report,
@@ -154,6 +155,6 @@ def setup(
     for concern in (
         logs, tensors, resize, convolutions, generators, seeds, parameters, normalization,
         recurrent, recurrence, clipping, checkpointing, optimizers, sync_batch_norm,
-        process_group, launching, parallel,
+        process_group, launching, parallel, products,
     ):  # fmt: skip
         concern.install()

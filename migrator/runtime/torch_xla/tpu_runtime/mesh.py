@@ -39,10 +39,15 @@ def start(axis: str) -> int:
         raise RuntimeError("several devices need tpu_runtime.setup(spmd=True), before all else")
     if count > 1 and _mesh is None:
         _mesh = xs.Mesh(np.arange(count), (count,), (axis,))
-    if _mesh is not None and _mesh.axis_names != (axis,):
+    if _mesh is not None and not divides(axis):
         raise RuntimeError("a program divides its batches or its weights, not both")
     say(f"{count} device{'s' * (count > 1)} ({get_device_name()})")
     return count
+
+
+def divides(axis: str) -> bool:
+    """Whether the devices divide batches, or weights."""
+    return _mesh is not None and _mesh.axis_names == (axis,)
 
 
 def placed(tensor: Tensor, dim: int | None) -> Tensor:

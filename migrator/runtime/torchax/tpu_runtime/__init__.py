@@ -30,6 +30,7 @@ from . import (  # noqa: E402
     parts,
     pooling,
     process_group,
+    products,
     recurrence,
     report,
     resize,
@@ -172,7 +173,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
     for concern in (
         modes, views, indexing, derived, tensors, modules, generators, resize, amp, seeds,
         gradients, backwards, pooling, buffers, attention, operators, linalg,
-        fallback, optimizers, recurrence, parts, parallel, process_group,
+        fallback, optimizers, recurrence, parts, parallel, process_group, products,
     ):  # fmt: skip
         concern.install(env)
     if not env.enabled:

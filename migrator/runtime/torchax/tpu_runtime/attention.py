@@ -5,7 +5,6 @@ torchax 0.0.13: `scaled_dot_product_attention` raises for masks that need broadc
 `pack_padded_sequence` raises.
 """
 
-import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ from torchax.tensor import Environment, Tensor
 
 from .calls import Function, holds_device_tensor, native, register, replaces
 from .kernels import Array
+from .scaled_dot_product import scaled_dot_product, softmax
 
 
 @replaces(F.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_attention)
@@ -22,40 +22,7 @@ def _attention(env: Environment, function: Function, args: Any, kwargs: Any) -> 
     if not holds_device_tensor((args, kwargs)):
         return NotImplemented
     with env:
-        return _scaled_dot_product(*args, **kwargs)
-
-
-def _scaled_dot_product(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor:
-    if enable_gqa:
-        key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
-        value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
-    factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
-    scores = query @ key.transpose(-2, -1) * factor
-    if is_causal:
-        if attn_mask is not None:
-            raise RuntimeError("scaled_dot_product_attention: both attn_mask and is_causal are set")
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
-    if attn_mask is None:
-        weights = scores.softmax(-1)
-    else:
-        if attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(~attn_mask, -math.inf)
-        else:
-            scores = scores + attn_mask
-        weights = scores.softmax(-1) if is_causal else _softmax(scores, -1)
-    weights = weights.to(value.dtype)  # under autocast softmax gives float32
-    if dropout_p > 0:
-        weights = F.dropout(weights, dropout_p)
-    return weights @ value
+        return scaled_dot_product(*args, **kwargs)
 
 
 @replaces(torch.ops.aten._safe_softmax, torch.ops.aten._safe_softmax.default)
@@ -63,13 +30,7 @@ def _safe_softmax(env: Environment, function: Function, args: Any, kwargs: Any) 
     if not holds_device_tensor(args):
         return NotImplemented
     with env:
-        return _softmax(*args, **kwargs)
-
-
-def _softmax(scores: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Softmax with 0 for rows that are all -inf, and a gradient of 0 there."""
-    empty = (scores == -math.inf).all(dim, keepdim=True)
-    return scores.masked_fill(empty, 0.0).softmax(dim, dtype).masked_fill(empty, 0.0)
+        return softmax(*args, **kwargs)
 
 
 def _packed_places(batch_sizes: torch.Tensor) -> Array:

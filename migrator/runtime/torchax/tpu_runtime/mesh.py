@@ -37,7 +37,7 @@ def start(axis: str) -> int:
     if _mesh is None and count > 1:
         # Explicit axes, JAX's default, have shardings as types, which torchax's operators lack.
         _mesh = jax.make_mesh((count,), (axis,), axis_types=(AxisType.Auto,))
-    if _mesh is not None and _mesh.axis_names != (axis,):
+    if _mesh is not None and not divides(axis):
         raise RuntimeError("a program divides its batches or its weights, not both")
     say(f"{count} device{'s' * (count > 1)} ({jax.devices()[0].device_kind})")
     return count
@@ -47,7 +47,8 @@ def in_use() -> Mesh | None:
     return _mesh
 
 
-def _divides(axis: str) -> bool:
+def divides(axis: str) -> bool:
+    """Whether the devices divide batches, or weights."""
     return _mesh is not None and _mesh.axis_names == (axis,)
 
 
@@ -72,7 +73,7 @@ def split(array: Array) -> Array:
     """What a model is given: a part for each device where the first dimension divides."""
     if _mesh is None or _is_placed(array):
         return array
-    if not _divides(DATA) or array.ndim == 0 or array.shape[0] % _mesh.size or not array.shape[0]:
+    if not divides(DATA) or array.ndim == 0 or array.shape[0] % _mesh.size or not array.shape[0]:
         return everywhere(array)
     return jax.device_put(array, NamedSharding(_mesh, PartitionSpec(DATA)))
 
@@ -141,7 +142,7 @@ def gather(array: Array, sharding: Any) -> Array:
 
     Else XLA may gather the batch instead, and split the model.
     """
-    if _mesh is None or not _divides(DATA) or not any(sharding.spec):
+    if _mesh is None or not divides(DATA) or not any(sharding.spec):
         return array
     return jax.lax.with_sharding_constraint(array, NamedSharding(_mesh, PartitionSpec()))
 

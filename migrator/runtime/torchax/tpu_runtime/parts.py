@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 from torchax.tensor import Environment
 
+from . import scopes
 from .calls import holds_device_tensor, patch
 from .guards import KEPT
 from .parallel import DistributedDataParallel
@@ -113,6 +114,9 @@ def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
     """`Module.__call__`."""
 
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if is_inside():
+            with scopes.of(self):
+                return stock(self, *args, **kwargs)
         if not _is_free() or not _is_worth_it(self):
             return stock(self, *args, **kwargs)
         if not (holds_device_tensor(args) or holds_device_tensor(kwargs)):

@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 )
 from torchax.tensor import Environment, Tensor
 
-from . import mesh, views
+from . import mesh, scopes, views
 from .calls import is_device_tensor
 from .differentiation import Backward, split
 from .guards import Snapshot, leaked, put
@@ -295,7 +295,8 @@ class Trace:
             with natively():
                 versions = [tensor._version for tensor in self.state[: self.n_written]]
             try:
-                with self._watched(moved, wrappers), self._listening(), _compiling():
+                owner = scopes.of(self.memory.watch.owner)
+                with self._watched(moved, wrappers), self._listening(), _compiling(), owner:
                     result = self.memory.function(*args, **kwargs)
                 with self._watched(moved, wrappers), natively():
                     self._wrappers = wrappers

@@ -1,0 +1,52 @@
+"""Products of attention where heads are divided over the devices.
+
+torch makes one dimension of batch and heads before it multiplies. XLA can not divide that one by
+heads, but where they are its outer part: it would gather them, and each device would compute all of
+attention. So heads are put first. (torch_xla's einsum keeps them apart, and has no precision.)
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from . import mesh
+from .device import DEVICE_TYPE
+from .scaled_dot_product import scaled_dot_product
+
+
+def _is_divided(*values: Any) -> bool:
+    """Whether these are batches of heads on devices that divide a model."""
+    return mesh.divides(mesh.MODEL) and all(
+        isinstance(x, Tensor) and x.dim() > 3 and x.device.type == DEVICE_TYPE for x in values
+    )
+
+
+def _matmul(stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def matmul(left: Any, right: Any, **kwargs: Any) -> Any:
+        if kwargs or not _is_divided(left, right) or left.shape[:-2] != right.shape[:-2]:
+            return stock(left, right, **kwargs)
+        left, right = left.movedim(-3, 0), right.movedim(-3, 0)
+        product = torch.bmm(left.flatten(0, -3), right.flatten(0, -3))
+        return product.unflatten(0, left.shape[:-2]).movedim(0, -3)
+
+    return matmul
+
+
+def install() -> None:
+    """Keep batch and heads apart in products."""
+    torch.matmul = _matmul(torch.matmul)
+    for name in ("matmul", "__matmul__"):
+        setattr(Tensor, name, _matmul(getattr(Tensor, name)))
+    stock = F.scaled_dot_product_attention
+
+    @functools.wraps(stock)
+    def attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        function = scaled_dot_product if _is_divided(query, key, value) else stock
+        return function(query, key, value, *args, **kwargs)
+
+    F.scaled_dot_product_attention = attention

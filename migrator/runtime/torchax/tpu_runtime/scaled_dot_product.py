@@ -1,0 +1,1 @@
+../../shared/scaled_dot_product.py
