@@ -18,7 +18,8 @@ _GPU_NAMES = ("torch.nn.DataParallel", "torch.utils.data.DistributedSampler",
               "torch.utils.data.distributed.DistributedSampler", "torch.device",
               "torch.inference_mode", "torch.compile", "torch.save",
               "torchvision.io.decode_image", "torchvision.io.read_image",
-              "safetensors.torch.load_file")  # fmt: skip
+              "safetensors.torch.load_file", "torch.profiler.profile",
+              "torch.profiler.ProfilerActivity")  # fmt: skip
 
 
 def statement_for(module: str) -> str:

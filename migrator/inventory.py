@@ -28,6 +28,7 @@ NAMES = frozenset({
     "torchvision.io.image.decode_image", "torchvision.io.image.read_image",
     "safetensors.torch.load_file", "safetensors.torch.load_model", "safetensors.safe_open",
     "torch.random.fork_rng", "torch.profiler.ProfilerActivity.CUDA",
+    "torch.profiler.profile",
     "torch.version.cuda", "torch.version.hip", "torch.backends.cuda", "torch.backends.cudnn",
 })  # fmt: skip
 PREFIXES = (
@@ -51,7 +52,7 @@ _TOKENS = re.compile(
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
 )
 _TORCH_TOKENS = re.compile(
-    rb"inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|ProfilerActivity|set_default|set_float32_matmul_precision|distributed"
+    rb"inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|profile|set_default|set_float32_matmul_precision|distributed"
     rb"|Generator|decode_image|read_image|get_device|half|record_stream|Stream|Event|parallel"
     rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|torch\.a(?:ll|ny)\(|version\.hip|spawn|\.step\(|no_grad"
     rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"

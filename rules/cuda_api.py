@@ -4,6 +4,7 @@ import ast
 
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.inventory import Construct
+from migrator.names import dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
 
@@ -91,16 +92,26 @@ what to use instead, if anything.""",
 
 PROFILER = Rule(
     code="CUD006",
-    name="profiler-activity",
-    summary="torch.profiler sees nothing of a TPU",
-    why="""ProfilerActivity.CUDA collects the kernels of a GPU. A TPU's program is traced by the
-profiler of its own framework, jax.profiler or torch_xla.debug.profiler, for TensorBoard and XProf;
-torch.profiler goes on to time what the host does.""",
+    name="profiler",
+    summary="torch.profiler.profile becomes a trace of the TPU",
+    why="""torch.profiler sees nothing of a TPU. The runtime's class has its interface (schedule,
+`step`, `on_trace_ready`, `export_chrome_trace`) and takes traces by jax.profiler, or by
+torch_xla.debug.profiler, which TensorBoard's profile plugin and XProf open.""",
     examples=(
         Example(
-            "from torch.profiler import ProfilerActivity, profile\n"
-            "with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as p:\n"
-            "    run()\n"
+            "from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler\n"
+            "with profile(\n    activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],\n"
+            '    on_trace_ready=tensorboard_trace_handler("log"),\n) as p:\n'
+            "    run()\n",
+            both="from torch.profiler import tensorboard_trace_handler\n"
+            "import tpu_runtime\n"
+            "with tpu_runtime.profile(\n"
+            '    on_trace_ready=tensorboard_trace_handler("log"),\n) as p:\n'
+            "    run()\n",
+        ),
+        Example(
+            "from torch.profiler import ProfilerActivity\n"
+            "activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]\n"
         ),
     ),
 )
@@ -269,5 +280,27 @@ def _module(ctx: Context, found: Construct) -> Decision:
 
 @PROFILER.on("name", "torch.profiler.ProfilerActivity.CUDA")
 def activity(ctx: Context, found: Construct) -> Decision:
+    if not ctx.target.portable and any(c.key == _PROFILE for c in ctx.constructs):
+        return Keep("the runtime's profiler traces the device, whatever it is told")
     how = ctx.target.profiler
     return Report(f"collects the kernels of a GPU; a trace of the TPU is made by {how}")
+
+
+_PROFILE = "torch.profiler.profile"
+
+
+@PROFILER.on("name", _PROFILE)
+def profiler(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    if ctx.target.portable:
+        return Keep("times what the host does; a GPU's kernels where there is a GPU")
+    if call is None:
+        return Report("torch.profiler.profile is passed on, not called")
+    if any(k.arg is None for k in call.keywords):
+        return Report("its arguments are unpacked; write them out")
+    activities = [k for k in call.keywords if k.arg == "activities"]
+    for given in activities:
+        listed = given.value.elts if isinstance(given.value, ast.List | ast.Tuple) else []
+        if listed and all((dotted(x) or "").endswith("Activity.CPU") for x in listed):
+            return Keep("times what the host does")
+    return Rewrite([EditCall(call, function=f"{RUNTIME}.profile", drop=activities)])

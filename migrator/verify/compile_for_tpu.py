@@ -124,8 +124,9 @@ def _collectives(text: str) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for match in _COLLECTIVE.finditer(text):
         scope = _SCOPE.search(match[3])
-        path = [part for part in scope[1].split("/") if "::" not in part] if scope else []
-        module = re.sub(r"\b\d+\b", "*", ".".join(path))  # without torchax's own aten::…
+        parts = scope[1].split("/") if scope else []
+        path = [part for part in parts if re.fullmatch(r"\w+(\.\w+)*", part)]  # of the source
+        module = re.sub(r"\b\d+\b", "*", ".".join(path))
         modules = found.setdefault(match[1], {})
         modules[module] = modules.get(module, 0) + 1
     return found

@@ -60,6 +60,7 @@ from .memory import (  # noqa: E402
 )
 from .parallel import DataParallel, DistributedDataParallel  # noqa: E402
 from .precision import set_matmul_precision  # noqa: E402
+from .profiling import profile  # noqa: E402
 from .seeds import initial_seed, manual_seed, manual_seed_all, seed, seed_all  # noqa: E402
 from .sharding import shard  # noqa: E402
 from .tensor_types import (  # noqa: E402
@@ -111,6 +112,7 @@ __all__ = [
     "memory_reserved",
     "memory_stats",
     "memory_summary",
+    "profile",
     "reset_max_memory_allocated",
     "reset_peak_memory_stats",
     "save",

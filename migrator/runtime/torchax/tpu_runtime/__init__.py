@@ -71,6 +71,7 @@ from .parallel import (  # noqa: E402
     FullyShardedDataParallel,
 )
 from .precision import set_matmul_precision  # noqa: E402
+from .profiling import profile  # noqa: E402
 from .seeds import (  # noqa: E402
     get_rng_state,
     initial_seed,
@@ -135,6 +136,7 @@ __all__ = [
     "memory_reserved",
     "memory_stats",
     "memory_summary",
+    "profile",
     "read_image",
     "reset_max_memory_allocated",
     "reset_peak_memory_stats",

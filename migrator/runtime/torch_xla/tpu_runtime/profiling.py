@@ -1,0 +1,1 @@
+../../shared/profiling.py
