@@ -141,7 +141,10 @@ class _Scope:
     project: ProjectFacts | None
 
     def class_of(self, function: ast.expr) -> _Class | None:
-        """The class that a call makes an instance of."""
+        """The class that a call makes an instance of: `Net(…)`, `Net.from_pretrained(…)`."""
+        match function:
+            case ast.Attribute(attr=attr, value=owner) if attr.startswith("from_"):
+                return self.class_of(owner)
         if isinstance(function, ast.Name):
             match self.names.lookup(function):
                 case [binding] if isinstance(binding.node, ast.ClassDef):
@@ -204,6 +207,9 @@ class _Class:
                 inner = holder if role == attribute or key == "*" else name
                 tail = f"{path}.{key}" if inner == holder else key
                 yield from self._within(one, inner, tail, role, depth)
+        elif self.scope.is_torch(value, "ModuleDict"):
+            for key, one in _entries(value):
+                yield from self._within(one, name, key, key, depth)
         else:
             made = self.scope.class_of(value.func)
             if made is not None:
@@ -257,6 +263,17 @@ class _Class:
                     args=[item],
                 ) if name == attribute:
                     yield item
+
+
+def _entries(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """What a dictionary of modules is made of."""
+    match call.args:
+        case [ast.Dict(keys=keys, values=values)]:
+            for key, value in zip(keys, values, strict=True):
+                if isinstance(key, ast.Constant):
+                    yield str(key.value), value
+        case [ast.Call(func=ast.Name(id="dict"), keywords=keywords)]:
+            yield from ((k.arg, k.value) for k in keywords if k.arg is not None)
 
 
 def _rules(linears: list[_Linear], inner: str) -> dict[str, str]:

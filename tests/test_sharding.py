@@ -57,6 +57,9 @@ QKV = dict.fromkeys(("q", "k", "v"), "column") | {"proj": "replicated"}
          "for _ in range(2)])", "blocks.*.1"),
         ("self.blocks = nn.ModuleList(Attention(dim) if dim else Attention(1) for _ in range(2))",
          "blocks.*"),
+        ("self.parts = nn.ModuleDict(dict(h=nn.ModuleList([Attention(dim) for _ in 'ab'])))", "parts.h.*"),
+        ("self.parts = nn.ModuleDict({'h': nn.ModuleList([Attention(1) for _ in 'ab'])})",
+         "parts.h.*"),
     ],
 )  # fmt: skip
 def test_layers_are_found_through_module_lists(blocks: str, prefix: str) -> None:

@@ -68,13 +68,14 @@ def load_conditions(path: Path, args: argparse.Namespace) -> dict[str, torch.Ten
     dtype = DTYPES[args.dtype]
     with reading(path, "stage1_encode.py"):
         stored = {k: v.cuda() for k, v in load_file(path).items()}
-    text = torch.cat([stored["negative"], stored["text"]])
-    mask = torch.cat([stored["negative_mask"], stored["text_mask"]])
+        text = torch.cat([stored["negative"], stored["text"]])
+        mask = torch.cat([stored["negative_mask"], stored["text_mask"]])
+        vision = torch.cat([stored["vision"]] * 2)
     text = text / text[mask].float().pow(2).mean().sqrt()  # of the tokens that count
     return {
         "text": text.to(dtype),
         "text_mask": mask,
-        "vision": torch.cat([stored["vision"]] * 2).to(dtype),
+        "vision": vision.to(dtype),
         "guidance": torch.full((2,), args.guidance_scale * 1000, device="cuda"),
     }
 

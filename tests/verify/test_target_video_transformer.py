@@ -1,0 +1,42 @@
+"""The whole of it: the video transformer migrated with --shard tp, on one device and on eight."""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from migrator.verify import VerifyResult, verification, verify_app
+
+TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
+
+
+@pytest.fixture(scope="module", params=[1, 8])
+def result(request: pytest.FixtureRequest) -> Iterator[VerifyResult]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setattr(verification, "_COMPILE_SECONDS", 5.0)
+        devices, python = request.param, Path(sys.executable)
+        yield verify_app("video_transformer", TARGET, python=python, devices=devices)
+
+
+def test_every_number_agrees_with_the_golden(result: VerifyResult) -> None:
+    assert result.error is None and result.log_tail is None
+    assert [(each.name, each.reason) for each in result.outputs if not each.passed] == []
+    assert result.compared == 11
+    assert all(step.first is not None for step in result.times)
+    assert result.precision is not None and result.precision.offenders == []
+
+
+def test_nothing_is_compiled_after_the_warm_up(result: VerifyResult) -> None:
+    assert result.compiled is not None
+    if TARGET == "torchax":  # float32, float32 with and without cache, bfloat16
+        assert "VideoTransformer without gradients: 44 calls, 4 programs" in result.compiled
+    else:  # a first run that compiled would take seconds
+        programs = re.match(r"(\d+) programs compiled", result.compiled)
+        assert programs is not None and int(programs[1]) < 20
+    for step in result.times:
+        assert step.first is not None and step.later is not None
+        assert step.first < 20 * step.later + 0.5
