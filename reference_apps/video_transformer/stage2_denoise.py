@@ -109,7 +109,8 @@ def denoise(
         start = torch.cuda.Event(enable_timing=True)
         end = torch.cuda.Event(enable_timing=True)
         start.record()
-        t = scheduler.timesteps[i].repeat(2).cuda()
+        index = max(i, 0)
+        t = scheduler.timesteps[index].repeat(2).cuda()
         use_cache = runs_cached(i, args)
         hits += use_cache
         with torch.cuda.amp.autocast(dtype=torch.bfloat16, enabled=args.dtype == "bfloat16"):
@@ -122,7 +123,7 @@ def denoise(
             )
         negative, positive = velocity.float().chunk(2)
         guided = negative + args.guidance_scale * (positive - negative)
-        latents = scheduler.step(guided, i, latents)
+        latents = scheduler.step(guided, index, latents)
         end.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end))

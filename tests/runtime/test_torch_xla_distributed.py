@@ -63,7 +63,7 @@ def test_ddp_ends_with_the_parameters_of_the_ranks(
     there, here = tmp_path / "gloo.pt", tmp_path / "xla.pt"
     arguments = (*cases, "--epochs", 2, "--output")
     execute(PROGRAMS / "ddp_training.py", *arguments, there, "--world-size", count)
-    printed = on_replicas(count, migrated(PROGRAMS, tmp_path), *arguments, here)
+    printed = on_replicas(count, migrated(PROGRAMS / "ddp_training.py", tmp_path), *arguments, here)
     compare(here, there, cases)
     assert f"tpu_runtime: {count} ranks, each with a device of its own (cpu)" in printed
     assert f"a batch of 4 on each of {count} ranks is {4 * count}" in printed
@@ -83,7 +83,7 @@ def test_one_rank_and_sync_batchnorm(tmp_path: Path) -> None:
     there, one, two = tmp_path / "gloo.pt", tmp_path / "one.pt", tmp_path / "two.pt"
     cases, arguments = ["adam_norm_sync", "sgd"], ("--epochs", 2, "--output")
     whole = ("--batch-size", 8)
-    script = migrated(PROGRAMS, tmp_path)
+    script = migrated(PROGRAMS / "ddp_training.py", tmp_path)
     execute(PROGRAMS / "ddp_training.py", *cases, *arguments, there, "--world-size", 1, *whole)
     printed = on_replicas(1, script, *cases, *arguments, one, *whole)
     assert "tpu_runtime: 1 rank (cpu)" in printed
@@ -282,7 +282,7 @@ def test_a_parameter_without_a_gradient_is_named(tmp_path: Path) -> None:
 
 
 def test_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
-    script = migrated(PROGRAMS, tmp_path)
+    script = migrated(PROGRAMS / "ddp_training.py", tmp_path)
     with pytest.raises(AssertionError, match="set up for 3 ranks, and there are 2, one for each"):
         on_replicas(2, script, "sgd", "--output", tmp_path / "x.pt", "--world-size", 3)
 
