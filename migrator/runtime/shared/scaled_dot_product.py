@@ -26,18 +26,21 @@ def scaled_dot_product(
         if attn_mask is not None:
             raise RuntimeError("scaled_dot_product_attention: both attn_mask and is_causal are set")
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    empty = None  # queries that may see no key
     if attn_mask is None:
         weights = scores.softmax(-1)
+    elif attn_mask.dtype == torch.bool:
+        if not is_causal:  # looked for in the mask, which is smaller than the scores
+            empty = ~attn_mask.any(-1, keepdim=True)
+            attn_mask = attn_mask | empty
+        weights = scores.masked_fill(~attn_mask, -math.inf).softmax(-1)
     else:
-        if attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(~attn_mask, -math.inf)
-        else:
-            scores = scores + attn_mask
-        weights = scores.softmax(-1) if is_causal else softmax(scores, -1)
+        weights = softmax(scores + attn_mask, -1)
     weights = weights.to(value.dtype)  # under autocast softmax gives float32
     if dropout_p > 0:
         weights = F.dropout(weights, dropout_p)
-    return weights @ value
+    result = weights @ value
+    return result if empty is None else result.masked_fill(empty, 0.0)
 
 
 def softmax(scores: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
