@@ -32,6 +32,7 @@ class App:
     precision: str  # of float32 products, as the script asks for it: "highest" unless stated
     devices_args: Sequence[str] = ()  # further ones for several devices
     shard: str = "replicated"  # --shard of the migration
+    frames: Sequence[str] = ()  # outputs that are pictures, (T, H, W, 3) in uint8
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ def find_app(name: str, target: str) -> App:
             precision=str(table.get("precision", "highest")),
             devices_args=[str(argument) for argument in table.get("devices_args", [])],
             shard=str(table.get("shard", "replicated")),
+            frames=[str(name) for name in table.get("frames", [])],
         )
     except KeyError as error:
         raise VerifyError(f"{path}: {error} is missing") from error

@@ -302,6 +302,7 @@ class _Work:
         self, result: VerifyResult, device: Device, done: Run, golden: Golden
     ) -> VerifyResult:
         outputs, problems = self._compare(golden)
+        notes = [*result.notes, *(self._sheet(golden) if outputs else ())]
         report, found = self._programs()
         if self.app.precision == "highest":
             if report.offenders:
@@ -310,6 +311,7 @@ class _Work:
                 problems.append(f"no program was compiled: the script did not use {result.target}")
         return replace(
             result,
+            notes=notes,
             outputs=outputs,
             problems=[*problems, *(found.problems() if found else [])],
             times=self._times(golden),
@@ -369,6 +371,22 @@ class _Work:
             OutputResult(**row, tolerance=self.app.tolerances.get(row["name"])) for row in rows
         ]
         return results, [answer["error"]] if answer["error"] else []
+
+    def _sheet(self, golden: Golden) -> list[str]:
+        """Draw the frames of both where the folder is kept; what to say of it."""
+        if not self.app.frames or self.options.keep is None or self.app.outputs is None:
+            return []
+        picture = self.folder / "contact_sheet.png"
+        answer = ask(
+            self.interpreter.python,
+            "contact_sheet.py",
+            [*map(str, (golden.outputs, self.copy / self.app.outputs, picture)), *self.app.frames],
+            timeout=_COMPARE_SECONDS,
+            cwd=self.folder,
+        )
+        if answer["error"]:
+            return [f"no contact sheet: {answer['error']}"]
+        return [f"frames of the golden above those of this run: {picture}"]
 
     def _reported(self) -> dict[str, Any]:
         """What the runtime says of the run; nothing where the script did not end by itself."""

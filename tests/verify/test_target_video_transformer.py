@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from migrator.verify import VerifyResult, verification, verify_app
 
@@ -14,12 +15,15 @@ TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 
 
 @pytest.fixture(scope="module", params=[1, 8])
-def result(request: pytest.FixtureRequest) -> Iterator[VerifyResult]:
+def result(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[VerifyResult]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setattr(verification, "_COMPILE_SECONDS", 5.0)
         devices, python = request.param, Path(sys.executable)
-        yield verify_app("video_transformer", TARGET, python=python, devices=devices)
+        keep = tmp_path_factory.mktemp("keep")
+        yield verify_app("video_transformer", TARGET, python=python, devices=devices, keep=keep)
 
 
 def test_every_number_agrees_with_the_golden(result: VerifyResult) -> None:
@@ -28,6 +32,12 @@ def test_every_number_agrees_with_the_golden(result: VerifyResult) -> None:
     assert result.compared == 11
     assert all(step.first is not None for step in result.times)
     assert result.precision is not None and result.precision.offenders == []
+
+
+def test_frames_are_drawn_beside_those_of_the_golden(result: VerifyResult) -> None:
+    assert result.kept is not None
+    with Image.open(result.kept / "contact_sheet.png") as sheet:
+        assert sheet.size == (8 * 132 + 4, 6 * 148 + 4)
 
 
 def test_nothing_is_compiled_after_the_warm_up(result: VerifyResult) -> None:
