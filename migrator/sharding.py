@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from migrator.flow import ANY_DEVICE, Flow, Kind
-from migrator.names import Names, argument
+from migrator.names import Names, argument, dotted
 
 if TYPE_CHECKING:
     from migrator.facts import ProjectFacts
@@ -86,8 +86,8 @@ class Models:
 
         Layers that lead back from the divided part are `inner`: replicated or row.
         """
-        found = self._model(model)
-        if found is None:
+        found = _Scope(self.names, self.project).model(model)
+        if found is None or not found.moves_as_modules_do():
             return None
         linears = list(found.linears())
         rules = _rules(linears, inner)
@@ -97,7 +97,10 @@ class Models:
     def _is_model(self, node: ast.expr) -> bool:
         """Whether a value is a model, or is called one."""
         kind, name = self.flow.kind(node), (_root(node) or "")
-        return bool(kind & Kind.MODULE) or not (kind or _MODEL_NAME.search(name) is None)
+        made = _Scope(self.names, self.project).model(node)
+        if kind & Kind.MODULE or (made is not None and made.moves_as_modules_do()):
+            return True
+        return not kind and _MODEL_NAME.search(name) is not None
 
     def _is_to_device(self, call: ast.Call) -> bool:
         assert isinstance(call.func, ast.Attribute)
@@ -108,30 +111,6 @@ class Models:
             return False
         return bool(self.flow.kind(device) & ANY_DEVICE) or self.flow.is_device(device)
 
-    def _model(self, node: ast.expr) -> _Class | None:
-        """The class of a model, if all that the name is assigned agree."""
-        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr not in _SAME:
-                break
-            node = node.func.value
-        here = _Scope(self.names, self.project)
-        if isinstance(node, ast.Call):
-            return here.class_of(node.func)
-        if not isinstance(node, ast.Name):
-            return None
-        found: dict[ast.AST, _Class] = {}
-        for binding in self.names.lookup(node):
-            value = binding.value
-            if binding.kind != "assign" or value is None:
-                return None
-            if _root(value) == node.id:
-                continue  # `model = model.eval()`
-            made = self._model(value) if isinstance(value, ast.Call) else None
-            if made is None:
-                return None
-            found[made.node] = made
-        return next(iter(found.values())) if len(found) == 1 else None
-
 
 @dataclass(frozen=True)
 class _Scope:
@@ -140,21 +119,63 @@ class _Scope:
     names: Names
     project: ProjectFacts | None
 
-    def class_of(self, function: ast.expr) -> _Class | None:
-        """The class that a call makes an instance of: `Net(…)`, `Net.from_pretrained(…)`."""
+    def model(self, node: ast.expr, depth: int = 0) -> _Class | None:
+        """The class of a model, if all that its name is assigned agree."""
+        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr not in _SAME:
+                break
+            node = node.func.value
+        if isinstance(node, ast.Call):
+            return self.class_of(node.func, depth)
+        if not isinstance(node, ast.Name) or depth > _DEPTH:
+            return None
+        found: list[_Class | None] = []
+        for binding in self.names.lookup(node):
+            value = binding.value
+            if binding.kind != "assign" or value is None:
+                return None
+            if not self._is_the_same(value, node.id):
+                found.append(self.model(value, depth + 1))
+        return _only(found)
+
+    def _is_the_same(self, value: ast.expr, name: str) -> bool:
+        """`model = model.eval()`, `model = load(path, model)`, but for what wraps a model."""
+        if _root(value) == name:
+            return True
+        if not isinstance(value, ast.Call) or "Parallel" in ast.unparse(value.func):
+            return False
+        return any(isinstance(given, ast.Name) and given.id == name for given in value.args)
+
+    def class_of(self, function: ast.expr, depth: int = 0) -> _Class | None:
+        """The class that a call makes an instance of.
+
+        `Net(…)`, `Net.from_pretrained(…)`, `load_model(…)` of the project.
+        """
         match function:
             case ast.Attribute(attr=attr, value=owner) if attr.startswith("from_"):
-                return self.class_of(owner)
+                return self.class_of(owner, depth)
         if isinstance(function, ast.Name):
             match self.names.lookup(function):
-                case [binding] if isinstance(binding.node, ast.ClassDef):
-                    return _Class(self, binding.node)
+                case [binding] if isinstance(binding.node, ast.ClassDef | ast.FunctionDef):
+                    return self._made_by(binding.node, depth)
         name = self.names.qualified(function)
         found = self.project.definition(name) if self.project is not None and name else None
         if found is None:
             return None
         facts, there, node = found
-        return _Class(_Scope(facts.names, there), node) if isinstance(node, ast.ClassDef) else None
+        return _Scope(facts.names, there)._made_by(node, depth)
+
+    def _made_by(self, node: ast.ClassDef | ast.FunctionDef, depth: int) -> _Class | None:
+        if isinstance(node, ast.ClassDef):
+            return _Class(self, node)
+        if depth > _DEPTH:
+            return None
+        returned = [
+            part.value
+            for part in ast.walk(node)
+            if isinstance(part, ast.Return) and self.names.function(part) is node
+        ]
+        return _only([self.model(v, depth + 1) if v is not None else None for v in returned])
 
     def is_torch(self, call: ast.Call, *kinds: str) -> bool:
         name = self.names.qualified(call.func) or ""
@@ -167,6 +188,20 @@ class _Class:
 
     scope: _Scope
     node: ast.ClassDef
+
+    def moves_as_modules_do(self, depth: int = 0) -> bool:
+        """Whether it is an `nn.Module` without a `to` or `cuda` of its own."""
+        own = self.scope.names.scopes[self.node].bindings
+        if depth > _DEPTH or "to" in own or "cuda" in own or "_apply" in own:
+            return False
+        for base in self.node.bases:
+            inherited = self.scope.class_of(base)
+            if inherited is not None:
+                if inherited.moves_as_modules_do(depth + 1):
+                    return True
+            elif (self.scope.names.qualified(base) or dotted(base) or "").endswith("Module"):
+                return True
+        return False
 
     def linears(self, prefix: str = "", depth: int = 0) -> Iterator[_Linear]:
         """The linear layers of an instance, in the order of the source."""
@@ -297,6 +332,12 @@ def _rules(linears: list[_Linear], inner: str) -> dict[str, str]:
                 found |= {layer.name: inner for layer in group[-1]}
                 found |= {layer.name: "column" for part in group[:-1] for layer in part}
     return {layer.name: found[layer.name] for layer in linears if layer.name in found}
+
+
+def _only(found: list[_Class | None]) -> _Class | None:
+    """The one class among those found, if there are no others and none is unknown."""
+    known = {made.node: made for made in found if made is not None}
+    return next(iter(known.values())) if len(known) == 1 and None not in found else None
 
 
 def _root(node: ast.expr) -> str | None:

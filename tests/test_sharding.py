@@ -145,6 +145,27 @@ def test_layers_of_a_base_class_and_of_another_file(tmp_path: Path) -> None:
             assert f"tpu_runtime.{setup}" in (folder / file).read_text()
 
 
+@pytest.mark.parametrize(
+    "model",
+    ["Net.from_pretrained('x')", "make()", "load('x', make()).half()", "Net(1).to(torch.bfloat16)"],
+)
+def test_a_model_is_followed_through_functions(model: str) -> None:
+    functions = (
+        "def make():\n    net = Net(64)\n    net = restore(path, net)\n    return net.eval()\n\n\n"
+        "def load(path, net):\n    return make()\n"
+    )
+    classes = ATTENTION + net("self.blocks = nn.ModuleList(Attention(dim) for _ in range(2))")
+    assert len(table(f"{classes}\n\n{functions}", model)) == 4
+
+
+@pytest.mark.parametrize("method", ["to", "cuda"])
+def test_a_class_that_moves_in_its_own_way_is_not_divided(method: str) -> None:
+    classes = ATTENTION + net("self.blocks = nn.ModuleList(Attention(dim) for _ in range(2))")
+    assert len(table(classes)) == 4
+    assert not table(f"{classes}\n    def {method}(self, *args):\n        return self\n")
+    assert not table(classes.replace("class Net(nn.Module)", "class Net(Pipeline)"))
+
+
 def test_what_is_not_divided_says_why() -> None:
     classes = ATTENTION + net("self.blocks = nn.ModuleList(Attention(dim) for _ in range(2))")
     head = "import torch\nimport torch.nn as nn\n"
