@@ -128,7 +128,7 @@ class Abstract:
         self.model, count = model, mesh.start(mesh.MODEL)
         divided, gathered, _ = sharding._plan(model, table, count)
         for layer in gathered:
-            layer.register_forward_pre_hook(sharding._gather_input)
+            layer.register_forward_pre_hook(sharding._gather_input, with_kwargs=True)
 
         def spec(dim: int | None, given: Any) -> Any:
             parts = [mesh.MODEL if i == dim else None for i in range(len(given.shape))]

@@ -31,13 +31,14 @@ _DISTRIBUTES = re.compile(
     rb"init_process_group|spawn|DistributedDataParallel|init_rpc|init_device_mesh|Process"
 )
 _RANKS = re.compile(
-    rb"distributed|spawn|rank|gpus?\b|world_size|n_?procs|batch_?size"
+    rb"distributed|spawn|rank|gpus?\b|device_count|world_size|n_?procs|batch_?size"
     rb"|\bbsz?\b|reduction|Process\b|horovod|Sampler\b|num_?devices",
     re.I,
 )
 _INFERS = re.compile(rb"\b(?:no_grad|inference_mode)\b")
 _TRAINS = re.compile(
     rb"\.backward\(|\boptim\b|\bautograd\.(?:grad|backward)\b|\.train\(|Trainer\b|DistributedSampler"
+    rb"|\bautograd\s+import\b|\bfunc\.(?:grad|vjp)\b"
 )
 _MAIN_GUARD = re.compile(rb"^if\s*\(?\s*(?:__name__|[\"']__main__[\"'])\s*==", re.M)
 # Top-level calls that library modules make too: they do not make a module a script.
@@ -252,8 +253,12 @@ class ProjectFacts:
         return {path: found.ranks for path, found in facts.items() if found is not None}
 
     def only_infers(self) -> bool:
-        """True where nothing in these programs trains."""
-        return only_infers(self.reader.read(path) or b"" for path in self._files_with_ranks())
+        """True where nothing in these programs trains, nor in others that share their files."""
+        files = dict.fromkeys(self._files_with_ranks())
+        for path in filter(self.cache.takes_part, list(files)):
+            there = ProjectFacts(path, self.root, self.reader, self.cache)
+            files |= dict.fromkeys(there._files_with_ranks())
+        return only_infers(self.reader.read(path) or b"" for path in files)
 
     def _files_with_ranks(self) -> Iterable[Path]:
         """All files of the programs for several devices that this file is a part of.

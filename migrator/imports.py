@@ -245,7 +245,8 @@ def _first_use(names: Names) -> set[ast.AST]:
     for statement in names.tree.body:
         if isinstance(statement, ast.For | ast.While | ast.With) or is_main_guard(statement):
             return {statement}
-        if isinstance(statement, ast.Expr | ast.Assign | ast.If):
+        computes = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.If, ast.Try, ast.Match)
+        if isinstance(statement, computes):
             for node in ast.walk(statement):
                 if isinstance(node, ast.Call):
                     name = names.qualified(node.func) or ""

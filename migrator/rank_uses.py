@@ -169,7 +169,7 @@ class Uses:
 
     def _followed(self, node: ast.expr, kind: str) -> str:
         """Why the use of a value is an obstacle; "" if it is not."""
-        if self._is_about_seeds(node) or self._is_shown(node):
+        if self._is_about_seeds(node) or self.is_shown(node):
             return ""
         text = ast.unparse(node)
         top: ast.AST = node
@@ -391,7 +391,7 @@ class Uses:
                 break
         return reason
 
-    def _is_shown(self, node: ast.expr) -> bool:
+    def is_shown(self, node: ast.expr) -> bool:
         """Whether a statement only says something."""
         match self.names.statement(node):
             case ast.Expr(value=ast.Call(func=func) as call) if node is not call:

@@ -294,14 +294,16 @@ class Ranks:
         for call in self._calls(SPAWN):
             yield call.lineno, "the program starts its ranks itself, as many as there are devices"
         for node in self._references():
-            counted = self.names.call_of(node)
-            if counted is None or self.names.qualified(node) != "torch.cuda.device_count":
+            if self.names.qualified(node) != "torch.cuda.device_count":
                 continue
-            match self.names.parents.get(counted):
+            counted = self.names.call_of(node)
+            match self.names.parents.get(counted) if counted is not None else None:
                 case ast.BinOp(op=ast.Mod(), right=right) if right is counted:  # its device
                     continue
-                case ast.Compare() | ast.FormattedValue():
+                case ast.Compare():
                     continue
+            if counted is not None and self.uses.is_shown(counted):
+                continue
             yield node.lineno, "device_count() may stand for the number of ranks"
 
     @cached_property

@@ -109,6 +109,8 @@ class Context:
     options: Options
     constructs: Sequence[Construct] = ()
     project: ProjectFacts | None = None
+    # Names of the tables in the source, and what writes them, by the class of the model.
+    sharding_tables: dict[ast.ClassDef, tuple[str, Edit]] = field(default_factory=dict)
 
     def quoted(self, value: str, near: ast.AST | None = None) -> str:
         """`value` as a string literal in the quotes that the code nearby uses."""

@@ -39,6 +39,7 @@ _SECOND = re.compile(
     r"(?:^|_)(?:fc_?2|w2|lin(?:ear)?_?2|c_proj|fc_?out|(?:down|out)_proj|wo|dense_4h_to_h)$", re.I
 )
 _MODEL_NAME = re.compile(r"(?:^|_)(?:net|model|module|transformer|unet|dit)$", re.I)
+_LOADS = re.compile(r"load|restore|resume|init", re.I)
 _SAME = frozenset({
     "to", "cuda", "cpu", "half", "float", "bfloat16", "double", "eval", "train", "requires_grad_",
 })  # fmt: skip
@@ -50,6 +51,7 @@ class Table:
     """What each device has of a model's layers: `blocks.*.attn.q` → column, row or replicated."""
 
     model: str
+    definition: ast.ClassDef
     rules: dict[str, str]
     unknown: tuple[str, ...]  # layers of repeated blocks that no rule is about
 
@@ -81,6 +83,14 @@ class Models:
                     if self._is_model(model) and self._is_to_device(node):
                         yield model
 
+    def device(self, call: ast.Call) -> ast.expr | None:
+        """What a model is moved to, where that may turn out to be the CPU."""
+        assert isinstance(call.func, ast.Attribute)
+        device = argument(call, 0, "device") if call.func.attr == "to" else None
+        if device is None or isinstance(device, ast.Constant) or not self.flow.is_device(device):
+            return None
+        return device
+
     def table(self, model: ast.expr, inner: str) -> Table | None:
         """How a model is divided; None where its class is not known.
 
@@ -92,7 +102,7 @@ class Models:
         linears = list(found.linears())
         rules = _rules(linears, inner)
         unknown = (layer.name for layer in linears if layer.repeats and layer.name not in rules)
-        return Table(found.node.name, rules, tuple(dict.fromkeys(unknown)))
+        return Table(found.node.name, found.node, rules, tuple(dict.fromkeys(unknown)))
 
     def _is_model(self, node: ast.expr) -> bool:
         """Whether a value is a model, or is called one."""
@@ -139,10 +149,10 @@ class _Scope:
         return _only(found)
 
     def _is_the_same(self, value: ast.expr, name: str) -> bool:
-        """`model = model.eval()`, `model = load(path, model)`, but for what wraps a model."""
+        """`model = model.eval()`, `model = load(path, model)`."""
         if _root(value) == name:
             return True
-        if not isinstance(value, ast.Call) or "Parallel" in ast.unparse(value.func):
+        if not isinstance(value, ast.Call) or not _LOADS.search(ast.unparse(value.func)):
             return False
         return any(isinstance(given, ast.Name) and given.id == name for given in value.args)
 
@@ -207,24 +217,45 @@ class _Class:
         """The linear layers of an instance, in the order of the source."""
         if depth > _DEPTH:
             return
-        for base in self.node.bases:
+        for attribute, owner in self._attributes(depth).items():
+            found = [
+                tuple(owner._within(value, prefix, attribute, attribute, depth))
+                for value in owner._values(attribute)
+            ]
+            if len(set(found)) == 1:  # else which of them it is turns out when the program runs
+                yield from found[0]
+            for item in owner._appended(attribute):
+                yield from owner._within(item, prefix, f"{attribute}.*", attribute, depth)
+
+    def _attributes(self, depth: int) -> dict[str, _Class]:
+        """All that an instance has, with the class that assigns it last."""
+        found: dict[str, _Class] = {}
+        for base in self.node.bases if depth <= _DEPTH else ():
             inherited = self.scope.class_of(base)
             if inherited is not None:
-                yield from inherited.linears(prefix, depth + 1)
-        for attribute, values in self.scope.names.class_attributes[self.node].items():
-            for value in values:
-                if value is not None:
-                    yield from self._within(value, prefix, attribute, attribute, depth)
-            for item in self._appended(attribute):
-                yield from self._within(item, prefix, f"{attribute}.*", attribute, depth)
+                found |= inherited._attributes(depth + 1)
+        own = self.scope.names.class_attributes[self.node]
+        return found | dict.fromkeys(own, self)
+
+    def _values(self, attribute: str) -> Iterator[ast.expr]:
+        """What may be assigned to an attribute; None, too, where that is left to a condition."""
+        values = self.scope.names.class_attributes[self.node].get(attribute, ())
+        nothing = ast.Constant(None)
+        for value in values:
+            yield from _alternatives(value if value is not None else nothing)
+            within = [*self.scope.names.ancestors(value)] if value is not None else []
+            if len(values) == 1 and any(isinstance(outer, ast.If) for outer in within):
+                yield nothing
 
     def _within(
         self, value: ast.expr, holder: str, path: str, attribute: str, depth: int
     ) -> Iterator[_Linear]:
         """The linear layers of what is assigned to `path`."""
         if isinstance(value, ast.IfExp):
-            for one in (value.body, value.orelse):
-                yield from self._within(one, holder, path, attribute, depth)
+            found = {tuple(self._within(one, holder, path, attribute, depth))
+                     for one in _alternatives(value)}  # fmt: skip
+            if len(found) == 1:
+                yield from found.pop()
         if not isinstance(value, ast.Call):
             return
         name = f"{holder}.{path}" if holder else path
@@ -268,8 +299,10 @@ class _Class:
                 case ast.Name():
                     for item in self._collected(inner):
                         yield "*", item
-                case ast.Call():
+                case ast.Call() if not isinstance(node, ast.Starred):
                     yield str(number), inner
+            if isinstance(node, ast.Starred) and len(given) > 1:
+                return  # how many these are is not known
 
     def _collected(self, name: ast.Name) -> Iterator[ast.expr]:
         """What is put into a local list before it becomes one of modules."""
@@ -298,6 +331,15 @@ class _Class:
                     args=[item],
                 ) if name == attribute:
                     yield item
+
+
+def _alternatives(value: ast.expr) -> Iterator[ast.expr]:
+    """`a if condition else b`"""
+    if isinstance(value, ast.IfExp):
+        yield from _alternatives(value.body)
+        yield from _alternatives(value.orelse)
+    else:
+        yield value
 
 
 def _entries(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
@@ -346,7 +388,8 @@ def _root(node: ast.expr) -> str | None:
         match node:
             case ast.Call(func=ast.Attribute(attr=attr, value=inner)) if attr in _SAME:
                 node = inner
-            case ast.Call(args=[ast.Name(id=name), *_]):
+            case ast.Call(func=ast.Name(id="compile") | ast.Attribute(attr="compile"),
+                          args=[ast.Name(id=name), *_]):  # fmt: skip
                 return name
             case ast.Name(id=name):
                 return name

@@ -3,10 +3,10 @@
 import ast
 
 from migrator import imports
-from migrator.edits import Insert, Replace
+from migrator.edits import Edit, Insert, Replace
 from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
-from migrator.sharding import Table
+from migrator.sharding import Models
 from migrator.targets import RUNTIME
 
 SHARD = Rule(
@@ -73,23 +73,12 @@ def move(ctx: Context, found: Construct) -> Decision:
     note = ""
     if table.unknown:
         note = f"whole on each device, as their part is not known: {', '.join(table.unknown)}"
-    text = f"{RUNTIME}.shard({{model}}, {_name(ctx, table)})"
-    return Rewrite([Replace(call, text, {"model": model})], (RUNTIME,), note)
-
-
-@SHARD.on("file", "setup")
-def tables(ctx: Context, found: Construct) -> Decision | None:
-    """The tables, below the imports."""
-    lines: list[str] = []
-    for table in _tables(ctx).values():
-        rules = [f'    "{name}": "{kind}",' for name, kind in table.rules.items()]
-        comment = _COMMENT.format(model=table.model).splitlines()
-        lines += ["\n".join([*comment, f"{_name(ctx, table)} = {{", *rules, "}"]), ""]
-    if not lines:
-        return None
-    anchor = imports.top(ctx.names)
-    edit = Insert(ctx.names.tree, anchor, ["", *lines], before=anchor is None)
-    return Rewrite([edit], (RUNTIME,))
+    name, edit = _tables(ctx)[table.definition]
+    holes, text = {"model": model}, f"{RUNTIME}.shard({{model}}, {name})"
+    device = Models(ctx.names, ctx.flow, ctx.project).device(call)
+    if device is not None:
+        holes, text = holes | {"device": device}, f"{RUNTIME}.shard({{model}}, {name}, {{device}})"
+    return Rewrite([Replace(call, text, holes), edit], (RUNTIME,), note)
 
 
 def _call(ctx: Context, model: ast.AST) -> ast.Call:
@@ -105,15 +94,22 @@ def _only_moves(call: ast.Call) -> bool:
     return len(call.args) < 2 and {k.arg for k in call.keywords} <= {"device", "non_blocking"}
 
 
-def _name(ctx: Context, table: Table) -> str:
-    """What the table is called in the source."""
-    return "SHARDING" if len(_tables(ctx)) == 1 else f"{table.model.upper()}_SHARDING"
-
-
-def _tables(ctx: Context) -> dict[str, Table]:
-    """Those of the file, by model."""
-    return {
-        table.model: table
-        for model, table in ctx.shardings.items()
-        if table is not None and table.rules and _only_moves(_call(ctx, model))
-    }
+def _tables(ctx: Context) -> dict[ast.ClassDef, tuple[str, Edit]]:
+    """The tables of the file by class: the name of each, and the edit that writes it."""
+    known = ctx.sharding_tables
+    if not known:
+        moved = (t for t in ctx.shardings.values() if t is not None and t.rules)
+        tables = {table.definition: table for table in moved}
+        anchor = imports.top(ctx.names)
+        for table in tables.values():
+            name = "SHARDING" if len(tables) == 1 else f"{table.model.upper()}_SHARDING"
+            while any(name in scope.bindings for scope in ctx.names.scopes.values()) or any(
+                name == other for other, _ in known.values()
+            ):
+                name += "_OF_WEIGHTS"
+            rules = [f'    "{layer}": "{kind}",' for layer, kind in table.rules.items()]
+            comment = _COMMENT.format(model=table.model).splitlines()
+            lines = ["", "\n".join([*comment, f"{name} = {{", *rules, "}"]), ""]
+            edit = Insert(ctx.names.tree, anchor, lines, before=anchor is None)
+            known[table.definition] = name, edit
+    return known

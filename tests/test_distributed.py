@@ -465,6 +465,10 @@ def main(args):
         ("dist.all_gather(parts, x); dist.all_to_all_single(out, x)", None),
         ("x = x.to(f\"cuda:{os.environ['LOCAL_RANK']}\")", "x = x.to('jax')"),
         ("x = x.to(dist.get_rank() % torch.cuda.device_count())", 'x = x.to("jax")'),
+        (
+            "print(f'{torch.cuda.device_count()} GPUs')",
+            "print(f'{tpu_runtime.device_count()} GPUs')",
+        ),
     ],
 )
 def test_without_training_one_rank_does_what_all_do(before: str, after: str | None) -> None:
@@ -479,6 +483,8 @@ def test_without_training_one_rank_does_what_all_do(before: str, after: str | No
     ("line", "reason"),
     [
         ("n = torch.cuda.device_count()", "device_count() may stand for the number of ranks"),
+        ("n = torch.cuda.device_count", "device_count() may stand for the number of ranks"),
+        ("n = int(f'{torch.cuda.device_count()}')", "device_count() may stand for the number"),
         ("torch.multiprocessing.spawn(main, nprocs=2)", "the program starts its ranks itself"),
         ("dist.send(x, 1)", "torch.distributed.send is not understood"),
         ("group = dist.new_group([0, 1])", "torch.distributed.new_group is not understood"),
@@ -497,3 +503,23 @@ def test_training_in_a_file_that_knows_no_ranks_is_training(tmp_path: Path) -> N
     assert not migrate_paths([tmp_path]).changed
     write(tmp_path, loop=loop.replace("backward", "item"))
     assert [f.path.name for f in migrate_paths([tmp_path]).changed] == ["sample.py"]
+
+
+def test_all_programs_that_share_a_file_are_alone_or_none(tmp_path: Path) -> None:
+    shared = (
+        "import torch.distributed as dist\n\n\ndef total(x):\n    x = x.cuda()\n"
+        "    dist.all_reduce(x)\n    return x\n"
+    )
+    write(tmp_path, shared=shared, sample=f"from shared import total\n{INFERENCE}")
+    assert len(migrate_paths([tmp_path]).changed) == 2
+    write(tmp_path, train=f"from shared import total\n{HEAD}")
+    assert not migrate_paths([tmp_path]).changed
+
+
+def test_devices_that_another_file_counts_keep_a_program_whole(tmp_path: Path) -> None:
+    machine = "import torch\n\n\ndef parts():\n    return torch.cuda.device_count()\n"
+    write(tmp_path, machine=machine, sample=f"from machine import parts\n{INFERENCE}")
+    report = migrate_paths([tmp_path])
+    assert "sample.py" not in [f.path.name for f in report.changed]
+    messages = [d.message for _, d in report.diagnostics(Outcome.REPORTED)]
+    assert any("(machine.py, line 5)" in message for message in messages)

@@ -138,7 +138,7 @@ def test_layers_of_a_base_class_and_of_another_file(tmp_path: Path) -> None:
             )
         assert not report.changed
         text = (folder / "sample.py").read_text()
-        assert "return tpu_runtime.shard(net, SHARDING)" in text
+        assert "return tpu_runtime.shard(net, SHARDING, device)" in text
         assert '    "blocks.*.v": "column",\n    "blocks.*.proj": "replicated",\n' in text
         assert '    "blocks.*.fc2": "replicated",\n}\n' in text
         for file in ("sample.py", "main.py"):
@@ -166,6 +166,88 @@ def test_a_class_that_moves_in_its_own_way_is_not_divided(method: str) -> None:
     assert not table(classes.replace("class Net(nn.Module)", "class Net(Pipeline)"))
 
 
+GATED = (
+    "class MLP(nn.Module):\n    def __init__(self, dim):\n"
+    "        self.fc1, self.fc2 = nn.Linear(dim, 4), nn.Linear(4, dim)\n\n\n"
+    "class Gated(nn.Module):\n    def __init__(self, dim):\n        self.w1 = nn.Linear(dim, 4)\n"
+    "        self.w2 = nn.Linear(4, dim)\n\n\n"
+)
+BLOCKS = net("self.blocks = nn.ModuleList(Block(dim) for _ in range(2))")
+
+
+@pytest.mark.parametrize(
+    ("block", "layers"),
+    [
+        # which one it is turns out when the program runs
+        ("        self.mlp = Gated(dim) if dim else MLP(dim)\n", ""),
+        ("        if dim:\n            self.mlp = Gated(dim)\n        else:\n"
+         "            self.mlp = MLP(dim)\n", ""),
+        ("        if dim:\n            self.mlp = MLP(dim)\n", ""),
+        ("        self.mlp = nn.Sequential(*first, nn.Linear(4, 8), nn.Linear(8, 4))\n", ""),
+        # all the same
+        ("        self.mlp = MLP(dim) if dim else MLP(1)\n", "mlp.fc1 mlp.fc2"),
+        ("        if dim:\n            self.mlp = MLP(dim)\n        else:\n"
+         "            self.mlp = MLP(1)\n", "mlp.fc1 mlp.fc2"),
+    ],
+)  # fmt: skip
+def test_a_layer_that_may_not_be_there_is_not_in_the_table(block: str, layers: str) -> None:
+    head = "class Block(nn.Module):\n    def __init__(self, dim):\n"
+    found = table(f"{GATED}{head}{block}\n{BLOCKS}")
+    assert list(found) == [f"blocks.*.{name}" for name in layers.split()]
+
+
+def test_a_derived_class_replaces_what_its_base_has() -> None:
+    base = "class Base(nn.Module):\n    def __init__(self, dim):\n        self.mlp = MLP(dim)\n\n"
+    derived = (
+        "class Block(Base):\n    def __init__(self, dim):\n        super().__init__(dim)\n"
+        "        self.mlp = Gated(dim)\n\n"
+    )
+    assert list(table(GATED + base + derived + BLOCKS)) == ["blocks.*.mlp.w1", "blocks.*.mlp.w2"]
+
+
+def test_names_of_tables(tmp_path: Path) -> None:
+    """Two models of one name have two tables, and a name of the source's own stays."""
+    model = (
+        f"import torch.nn as nn\n\n{ATTENTION}\n"
+        f"{net('self.{} = nn.ModuleList(Attention(dim) for _ in range(2))')}"
+    )
+    for name in "ab":
+        (tmp_path / f"{name}.py").write_text(model.replace("{}", f"blocks_{name}"))
+    script = (
+        "import torch\nimport a, b\n\nSHARDING = 'full'\nfirst = a.Net(1).cuda()\n"
+        "second = b.Net(1).cuda()  # comment\nthird = a.Net(2).cuda()  # tpu-migrate: ignore\n"
+    )
+    (tmp_path / "main.py").write_text(script)
+    for _ in range(2):
+        migrate_paths([tmp_path], config=Config(shard="tp"), write=True, allow_dirty=True)
+        text = (tmp_path / "main.py").read_text()
+        assert text.count("SHARDING = {") == 1 and text.count("NET_SHARDING_OF_WEIGHTS = {") == 1
+    assert "first = tpu_runtime.shard(a.Net(1), NET_SHARDING)" in text
+    assert "third = a.Net(2).cuda()" in text and "SHARDING = 'full'" in text
+    tables: dict[str, dict[str, str]] = {}
+    for part in text.split("\n\n"):
+        if "SHARDING" in part and "{\n" in part:
+            exec(part, tables)
+    assert all("blocks_a" in name for name in tables["NET_SHARDING"])
+    assert all("blocks_b" in name for name in tables["NET_SHARDING_OF_WEIGHTS"])
+
+
+def test_a_model_that_stays_by_a_comment_has_no_table() -> None:
+    classes = ATTENTION + net("self.blocks = nn.ModuleList(Attention(dim) for _ in range(2))")
+    source = f"import torch\nimport torch.nn as nn\n\n{classes}\n\nmodel = Net(1).cuda()"
+    assert "SHARDING" not in migrated(f"{source}  # tpu-migrate: ignore\n", shard="tp")
+
+
+def test_a_table_stands_above_its_use() -> None:
+    classes = ATTENTION + net("self.blocks = nn.ModuleList(Attention(dim) for _ in range(2))")
+    source = (
+        f"import torch\nimport torch.nn as nn\n\n{classes}\n\n"
+        "try:\n    model = Net(1).cuda()\nexcept RuntimeError:\n    raise\nimport math\n"
+    )
+    text = migrated(source, shard="tp")
+    assert text.index("SHARDING = {") < text.index("tpu_runtime.shard(")
+
+
 def test_what_is_not_divided_says_why() -> None:
     classes = ATTENTION + net("self.blocks = nn.ModuleList(Attention(dim) for _ in range(2))")
     head = "import torch\nimport torch.nn as nn\n"
@@ -173,6 +255,8 @@ def test_what_is_not_divided_says_why() -> None:
         ("def move(model: nn.Module):\n    model.cuda()\n", "can not be followed"),
         ("model = Net(1)\nmodel = model.to('cuda', torch.float16)\n", "by calls of their own"),
         ("model = Net(1) if flag else Attention(1)\nmodel.cuda()\n", "can not be followed"),
+        ("model = Net(1)\nmodel = Wrap(model)\nmodel.cuda()\n", "can not be followed"),
+        ("model = nn.DataParallel(Net(1))\nmodel.cuda()\n", "can not be followed"),
     ):
         result = run(f"{head}{classes}{source}", shard="tp")
         assert "shard(" not in result.source.decode()

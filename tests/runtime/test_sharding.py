@@ -130,3 +130,44 @@ def test_devices_exchange_what_the_layers_behind_need_and_nothing_else(
     texts = sorted(dump.glob(f"*{name}*after_optimizations.txt"))
     kinds = re.findall(r"(all-\w+|reduce-scatter|collective-\w+)\(", texts[0].read_text())
     assert Counter(kinds) == {kind: 4}
+
+
+PRODUCTS = """
+import torch
+import torch.nn.functional as F
+import tpu_runtime
+from tpu_runtime import mesh
+
+tpu_runtime.setup({setup})
+mesh.start(mesh.MODEL)
+attend = F.scaled_dot_product_attention
+torch.manual_seed(0)
+x, y = torch.randn(2, 8, 6, 5), torch.randn(2, 8, 5, 7)
+mask = torch.rand(2, 1, 6, 6) > 0.4
+mask[0, 0, 2] = False  # a query that may see no key
+cases = {{
+    "matmul": lambda x, y, m: x @ y,
+    "keywords": lambda x, y, m: torch.matmul(x, other=y),
+    "broadcast": lambda x, y, m: torch.matmul(x, y[0]),
+    "masked": lambda x, y, m: attend(x, x, value=x, attn_mask=m),
+    "bias": lambda x, y, m: attend(x, x, x, m.float()),
+    "causal": lambda x, y, m: attend(x, x, x, is_causal=True, scale=0.3),
+    "groups": lambda x, y, m: attend(x, x[:, :4], x[:, :4], enable_gqa=True),
+}}
+here = torch.empty(0, device="{device}").device
+moved = [t.to(here) for t in (x, y, mask)]
+found = {{name: case(*moved).cpu() for name, case in cases.items()}}
+for name, case in cases.items():
+    print("error", name, (found[name] - case(x, y, mask)).abs().max().item())
+"""
+
+
+def test_products_of_heads_are_those_of_torch(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import torch\nx = torch.ones(2).cuda()\n")
+    migrate_paths([tmp_path / "a.py"], target=TARGET, output=tmp_path / "out")
+    script = tmp_path / "out" / "products.py"
+    setup, device = ("spmd=True", "xla") if TARGET == "torch_xla" else ("", "jax")
+    script.write_text(PRODUCTS.format(setup=setup, device=device))
+    lines = [x for x in on_devices(8, script).splitlines() if x.startswith("error")]
+    assert len(lines) == 7
+    assert all(float(line.split()[2]) < 1e-5 for line in lines), lines

@@ -142,3 +142,12 @@ def test_audit_sees_what_is_wrong() -> None:
     assert "shape" in operator_audit.differs(x[:2], x, "values")
     assert "not finite" in operator_audit.differs(x / (x > x.min()), x, "values")
     assert operator_audit.differs(x > 0.5, x > 2, "values") == "other integers"
+
+
+def test_attention_in_half_precision_does_not_overflow_before_it_is_scaled() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 2, 16, 32)
+    query, value = (x * 20 + 60).half(), x.half()
+    expected = F.scaled_dot_product_attention(query.float(), query.float(), value.float())
+    found = F.scaled_dot_product_attention(*(t.to("jax") for t in (query, query, value)))
+    torch.testing.assert_close(found.cpu().float(), expected, atol=0.2, rtol=0)

@@ -21,7 +21,7 @@ def scaled_dot_product(
         key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
         value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
     factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
-    scores = query @ key.transpose(-2, -1) * factor
+    scores = (query * factor) @ key.transpose(-2, -1)  # first: a product of float16 may overflow
     if is_causal:
         if attn_mask is not None:
             raise RuntimeError("scaled_dot_product_attention: both attn_mask and is_causal are set")

@@ -18,7 +18,7 @@ Model = TypeVar("Model", bound=nn.Module)
 _DIVIDED = {"column": 0, "row": 1, "replicated": None}
 
 
-def shard(model: Model, table: Mapping[str, str]) -> Model:
+def shard(model: Model, table: Mapping[str, str], device: Any = DEVICE_TYPE) -> Model:
     """Move ``model`` to the devices, each with its part of the layers that ``table`` names.
 
     Keys are names of layers, in which `*` stands for one part: "blocks.*.attn.q". "column": each
@@ -26,10 +26,13 @@ def shard(model: Model, table: Mapping[str, str]) -> Model:
     are added up (an all-reduce). "replicated": each has the whole layer, and its input is gathered
     first, so that there is nothing to add up. A layer that is not named is whole on each device.
 
-    Weights go to the devices one by one. With one device nothing is divided; the table is checked
-    all the same. Raises ValueError, in one line, for a rule that matches no layer, that says
-    another word, or that divides what can not be divided by the number of devices.
+    Weights go to the devices one by one; if ``device`` is the CPU, all of them go there. With one
+    device nothing is divided; the table is checked all the same. Raises ValueError, in one line,
+    for a rule that matches no layer, that says another word, or that divides what can not be
+    divided by the number of devices.
     """
+    if torch.device(device).type == "cpu":
+        return model.to(device)
     count = mesh.start(mesh.MODEL)
     divided, gathered, kinds = _plan(model, table, count)
 
@@ -38,7 +41,7 @@ def shard(model: Model, table: Mapping[str, str]) -> Model:
 
     model._apply(placed)
     for layer in gathered if count > 1 else ():
-        layer.register_forward_pre_hook(_gather_input)
+        layer.register_forward_pre_hook(_gather_input, with_kwargs=True)
     if count > 1:
         mesh.say(f"{type(model).__name__} on {count} devices: " + ", ".join(
             f"{n} layers {kind}" for kind, n in kinds.items()))  # fmt: skip
@@ -107,8 +110,15 @@ class _Gathered(torch.autograd.Function):
         return gradient
 
 
-def _gather_input(layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    first, *others = inputs
-    if torch.is_grad_enabled() and first.requires_grad:
-        return (_Gathered.apply(first), *others)
-    return (mesh.gathered(first), *others)
+def _gather_input(
+    layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return tuple(map(_gathered, args)), {name: _gathered(x) for name, x in kwargs.items()}
+
+
+def _gathered(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if torch.is_grad_enabled() and value.requires_grad:
+        return _Gathered.apply(value)
+    return mesh.gathered(value)

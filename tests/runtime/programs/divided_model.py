@@ -30,7 +30,7 @@ class Block(nn.Module):
         )
         mixed = F.scaled_dot_product_attention(q, k, v)
         x = x + self.proj(mixed.transpose(1, 2).flatten(2))
-        return x + self.fc2(F.gelu(self.fc1(x)))
+        return x + self.fc2(input=F.gelu(self.fc1(x)))
 
 
 class Net(nn.Module):

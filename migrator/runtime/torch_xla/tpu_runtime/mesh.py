@@ -31,7 +31,8 @@ def _is_alone() -> bool:
 def start(axis: str) -> int:
     """Use all devices from here on; returns their number: 1 for a rank of several.
 
-    Raises RuntimeError where set-up was not told, or where they are used in another way.
+    Where they divide weights, batches are whole on each. Raises RuntimeError for the other way, and
+    where set-up was not told.
     """
     global _mesh
     count = device_count() if _is_alone() else 1
@@ -39,7 +40,7 @@ def start(axis: str) -> int:
         raise RuntimeError("several devices need tpu_runtime.setup(spmd=True), before all else")
     if count > 1 and _mesh is None:
         _mesh = xs.Mesh(np.arange(count), (count,), (axis,))
-    if _mesh is not None and not divides(axis):
+    if _mesh is not None and not divides(axis) and axis != DATA:
         raise RuntimeError("a program divides its batches or its weights, not both")
     say(f"{count} device{'s' * (count > 1)} ({get_device_name()})")
     return count

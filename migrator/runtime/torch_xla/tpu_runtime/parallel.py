@@ -157,7 +157,7 @@ class DataParallel(nn.DataParallel[nn.Module]):
         """The module's results for the whole batch."""
         inputs, kwargs = _moved(self.module, inputs), _moved(self.module, kwargs)
         count = len(self.device_ids)
-        if count > 1:
+        if mesh.divides(mesh.DATA):
             tree_map_only(Tensor, self._split, (inputs, kwargs))
             _note_batch((*inputs, *kwargs.values()), lambda n: f"a batch of {n} " + (
                 f"can not be split over {count} devices: each computes all of it" if n % count

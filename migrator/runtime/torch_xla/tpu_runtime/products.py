@@ -27,9 +27,12 @@ def _is_divided(*values: Any) -> bool:
 
 def _matmul(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
-    def matmul(left: Any, right: Any, **kwargs: Any) -> Any:
-        if kwargs or not _is_divided(left, right) or left.shape[:-2] != right.shape[:-2]:
-            return stock(left, right, **kwargs)
+    def matmul(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != 2 or not _is_divided(*args):
+            return stock(*args, **kwargs)
+        left, right = args
+        if left.shape[:-2] != right.shape[:-2]:
+            return stock(left, right)
         left, right = left.movedim(-3, 0), right.movedim(-3, 0)
         product = torch.bmm(left.flatten(0, -3), right.flatten(0, -3))
         return product.unflatten(0, left.shape[:-2]).movedim(0, -3)
@@ -45,8 +48,9 @@ def install() -> None:
     stock = F.scaled_dot_product_attention
 
     @functools.wraps(stock)
-    def attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-        function = scaled_dot_product if _is_divided(query, key, value) else stock
-        return function(query, key, value, *args, **kwargs)
+    def attention(*args: Any, **kwargs: Any) -> Any:
+        given = [*args[:3], *(kwargs[name] for name in ("query", "key", "value") if name in kwargs)]
+        function = scaled_dot_product if _is_divided(*given) else stock
+        return function(*args, **kwargs)
 
     F.scaled_dot_product_attention = attention

@@ -30,14 +30,14 @@ _told: set[str] = set()
 def start(axis: str) -> int:
     """Use all devices from here on; returns their number.
 
-    Raises RuntimeError where they are used in another way.
+    Where they divide weights, batches are whole on each. Raises RuntimeError for the other way.
     """
     global _mesh
     count = device_count()
     if _mesh is None and count > 1:
         # Explicit axes, JAX's default, have shardings as types, which torchax's operators lack.
         _mesh = jax.make_mesh((count,), (axis,), axis_types=(AxisType.Auto,))
-    if _mesh is not None and not divides(axis):
+    if _mesh is not None and not divides(axis) and axis != DATA:
         raise RuntimeError("a program divides its batches or its weights, not both")
     say(f"{count} device{'s' * (count > 1)} ({jax.devices()[0].device_kind})")
     return count
@@ -92,8 +92,8 @@ def note_batch(tensor: torch.Tensor) -> None:
 
 def shard(array: Array) -> Array:
     """A part of a parameter for each device, along its longest dimension that divides."""
-    if _mesh is None or _is_placed(array):
-        return array
+    if _mesh is None or not divides(DATA) or _is_placed(array):
+        return everywhere(array)
     dividing = [n for n in array.shape if n and n % _mesh.size == 0]
     if not dividing:
         return everywhere(array)
