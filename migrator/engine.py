@@ -142,7 +142,7 @@ def _migrate_tree(
     plan = decide(context, rules, constructs, suppressions)
     while True:
         additions = _additions(context, rules, plan, suppressions)
-        edits = [*plan.edits, *additions.edits]
+        edits = [*additions.edits, *plan.edits]
         if not edits:
             return Result(source, source, _diagnostics(plan, additions))
         places = Tree(decoded.text)
