@@ -136,7 +136,7 @@ def test_a_users_script_is_migrated_run_and_compiled_for_a_tpu(
     assert result.tpu is not None and result.tpu.note is None
     (step,) = result.tpu.compiled_steps
     # convolution and linear layer, each with two gradients; the images need none
-    assert (step.products, step.below, step.lowered, step.collectives) == (5, [], [], 0)
+    assert (step.products, step.below, step.lowered, step.collectives) == (5, [], [], {})
     parts = step.arguments + step.outputs - step.in_place + step.temporaries + step.code
     assert step.hbm == parts and step.in_place > 0
     assert step.flops > 2 * 4 * 36 * 8 * 27  # the first convolution alone

@@ -24,7 +24,7 @@ DOT = (
 FACTS = {
     "error": None, "below": [], "hbm": 3 * 2**20, "arguments": 2**20, "outputs": 2**20,
     "in_place": 2**20, "temporaries": 2**20, "code": 2**20, "flops": 2e9, "accessed": 5e6,
-    "collectives": 0, "seconds": 1.5,
+    "collectives": {}, "seconds": 1.5,
 }  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def test_a_step_is_shown_with_its_figures_and_operators_in_a_line(tmp_path: Path
 
 def test_a_step_that_is_not_there_is_said(tmp_path: Path) -> None:
     operator(tmp_path, 0)
-    assert "no compiled training step" in compiled(tmp_path).lines()[0]
+    assert "no compiled step or module" in compiled(tmp_path).lines()[0]
 
 
 def test_a_product_that_the_tpu_compiler_lowered_is_an_offender(tmp_path: Path) -> None:
