@@ -299,9 +299,8 @@ class ProjectFacts:
         if facts is None:
             return False
         there = ProjectFacts(path, self.root, self.reader, self.cache)
-        models = Models(facts.names, Flow(facts.names, there.kind), there)
-        tables = (models.table(model, "replicated") for model in models.moves())
-        return any(table is not None and table.rules for table in tables)
+        tables = Models(facts.names, Flow(facts.names, there.kind), there).tables("replicated")
+        return any(table is not None and table.rules for table in tables.values())
 
     def _importers(self) -> Iterator[Path]:
         """Files beside this one or above it that import it."""

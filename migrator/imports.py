@@ -235,6 +235,9 @@ def _is_docstring(statement: ast.stmt | None) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
+_COMPUTES = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.If, ast.Try, ast.Match)
+
+
 def top(names: Names) -> ast.stmt | None:
     """The last import above what computes: what the whole program needs comes behind it."""
     return last_import(names, _first_use(names))
@@ -245,8 +248,7 @@ def _first_use(names: Names) -> set[ast.AST]:
     for statement in names.tree.body:
         if isinstance(statement, ast.For | ast.While | ast.With) or is_main_guard(statement):
             return {statement}
-        computes = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.If, ast.Try, ast.Match)
-        if isinstance(statement, computes):
+        if isinstance(statement, _COMPUTES):
             for node in ast.walk(statement):
                 if isinstance(node, ast.Call):
                     name = names.qualified(node.func) or ""

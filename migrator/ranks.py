@@ -43,16 +43,19 @@ _UNDERSTOOD = frozenset({
     "is_torchelastic_launched", "ReduceOp", "reduce_op", "group", "GroupMember", "WORLD",
     *_REDUCTIONS, *_GATHERS,
 })  # fmt: skip
-# What a process of its own may do, too.
-_WITH_PROCESSES = _UNDERSTOOD | {
-    "scatter", "reduce_scatter", "reduce_scatter_tensor", "all_gather_into_tensor", "all_to_all",
-    "all_to_all_single", "monitored_barrier", "scatter_object_list", "nn", "elastic",
-}  # fmt: skip
 # What a rank that is alone may do, too: it sends to itself, or to nobody.
 _ALONE = _UNDERSTOOD | {
     "scatter", "reduce_scatter", "reduce_scatter_tensor", "all_gather_into_tensor",
     "all_to_all_single",
 }  # fmt: skip
+# And a process of its own.
+_WITH_PROCESSES = _ALONE | {
+    "all_to_all",
+    "monitored_barrier",
+    "scatter_object_list",
+    "nn",
+    "elastic",
+}
 # How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
 _SHARDING = frozenset({
     "module", "auto_wrap_policy", "device_id", "sharding_strategy", "sync_module_states",

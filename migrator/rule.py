@@ -179,10 +179,7 @@ class Context:
     def shardings(self) -> dict[ast.expr, Table | None]:
         """How the models are divided that move to the device; None where it is not known."""
         inner = self.options.tensor_parallel
-        if not inner:
-            return {}
-        models = Models(self.names, self.flow, self.project)
-        return {model: models.table(model, inner) for model in models.moves()}
+        return Models(self.names, self.flow, self.project).tables(inner) if inner else {}
 
     @cached_property
     def divides_models(self) -> bool:

@@ -75,42 +75,35 @@ class Models:
     def __init__(self, names: Names, flow: Flow, project: ProjectFacts | None) -> None:
         self.names, self.flow, self.project = names, flow, project
 
-    def moves(self) -> Iterator[ast.expr]:
-        """Models that are moved to the device: by `model.cuda()`, `model.to(device)`."""
+    def tables(self, inner: str) -> dict[ast.expr, Table | None]:
+        """How the models are divided that move to the device; None where a class is not known.
+
+        These are the models of `model.cuda()` and `model.to(device)`. Layers that lead back from
+        the divided part are `inner`: replicated or row.
+        """
+        found: dict[ast.expr, Table | None] = {}
         for node in self.names.order:
             match node:
                 case ast.Call(func=ast.Attribute(attr="cuda" | "to", value=model)):
-                    if self._is_model(model) and self._is_to_device(node):
-                        yield model
+                    made = self._class(model)
+                    if (made or self._is_called_model(model)) and self._is_to_device(node):
+                        found[model] = self._table(made, inner) if made else None
+        return found
 
-    def device(self, call: ast.Call) -> ast.expr | None:
-        """What a model is moved to, where that may turn out to be the CPU."""
-        assert isinstance(call.func, ast.Attribute)
-        device = argument(call, 0, "device") if call.func.attr == "to" else None
-        if device is None or isinstance(device, ast.Constant) or not self.flow.is_device(device):
-            return None
-        return device
-
-    def table(self, model: ast.expr, inner: str) -> Table | None:
-        """How a model is divided; None where its class is not known.
-
-        Layers that lead back from the divided part are `inner`: replicated or row.
-        """
-        found = _Scope(self.names, self.project).model(model)
-        if found is None or not found.moves_as_modules_do():
-            return None
+    def _table(self, found: _Class, inner: str) -> Table:
         linears = list(found.linears())
         rules = _rules(linears, inner)
         unknown = (layer.name for layer in linears if layer.repeats and layer.name not in rules)
         return Table(found.node.name, found.node, rules, tuple(dict.fromkeys(unknown)))
 
-    def _is_model(self, node: ast.expr) -> bool:
-        """Whether a value is a model, or is called one."""
+    def _class(self, model: ast.expr) -> _Class | None:
+        found = _Scope(self.names, self.project).model(model)
+        return found if found is not None and found.moves_as_modules_do() else None
+
+    def _is_called_model(self, node: ast.expr) -> bool:
+        """Whether a value is a model by what it is assigned, or by its name."""
         kind, name = self.flow.kind(node), (_root(node) or "")
-        made = _Scope(self.names, self.project).model(node)
-        if kind & Kind.MODULE or (made is not None and made.moves_as_modules_do()):
-            return True
-        return not kind and _MODEL_NAME.search(name) is not None
+        return bool(kind & Kind.MODULE) or (not kind and bool(_MODEL_NAME.search(name)))
 
     def _is_to_device(self, call: ast.Call) -> bool:
         assert isinstance(call.func, ast.Attribute)
@@ -242,7 +235,7 @@ class _Class:
         values = self.scope.names.class_attributes[self.node].get(attribute, ())
         nothing = ast.Constant(None)
         for value in values:
-            yield from _alternatives(value if value is not None else nothing)
+            yield value if value is not None else nothing
             within = [*self.scope.names.ancestors(value)] if value is not None else []
             if len(values) == 1 and any(isinstance(outer, ast.If) for outer in within):
                 yield nothing
@@ -253,7 +246,7 @@ class _Class:
         """The linear layers of what is assigned to `path`."""
         if isinstance(value, ast.IfExp):
             found = {tuple(self._within(one, holder, path, attribute, depth))
-                     for one in _alternatives(value)}  # fmt: skip
+                     for one in (value.body, value.orelse)}  # fmt: skip
             if len(found) == 1:
                 yield from found.pop()
         if not isinstance(value, ast.Call):
@@ -331,15 +324,6 @@ class _Class:
                     args=[item],
                 ) if name == attribute:
                     yield item
-
-
-def _alternatives(value: ast.expr) -> Iterator[ast.expr]:
-    """`a if condition else b`"""
-    if isinstance(value, ast.IfExp):
-        yield from _alternatives(value.body)
-        yield from _alternatives(value.orelse)
-    else:
-        yield value
 
 
 def _entries(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:

@@ -5,8 +5,8 @@ import ast
 from migrator import imports
 from migrator.edits import Edit, Insert, Replace
 from migrator.inventory import Construct
+from migrator.names import argument
 from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
-from migrator.sharding import Models
 from migrator.targets import RUNTIME
 
 SHARD = Rule(
@@ -75,7 +75,7 @@ def move(ctx: Context, found: Construct) -> Decision:
         note = f"whole on each device, as their part is not known: {', '.join(table.unknown)}"
     name, edit = _tables(ctx)[table.definition]
     holes, text = {"model": model}, f"{RUNTIME}.shard({{model}}, {name})"
-    device = Models(ctx.names, ctx.flow, ctx.project).device(call)
+    device = _device(ctx, call)
     if device is not None:
         holes, text = holes | {"device": device}, f"{RUNTIME}.shard({{model}}, {name}, {{device}})"
     return Rewrite([Replace(call, text, holes), edit], (RUNTIME,), note)
@@ -89,6 +89,15 @@ def _call(ctx: Context, model: ast.AST) -> ast.Call:
     return call
 
 
+def _device(ctx: Context, call: ast.Call) -> ast.expr | None:
+    """What a model is moved to, where that may turn out to be the CPU."""
+    moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+    device = argument(call, 0, "device") if moves else None
+    if device is None or isinstance(device, ast.Constant) or not ctx.flow.is_device(device):
+        return None
+    return device
+
+
 def _only_moves(call: ast.Call) -> bool:
     """Whether a call moves a model and does nothing else to it."""
     return len(call.args) < 2 and {k.arg for k in call.keywords} <= {"device", "non_blocking"}
@@ -100,13 +109,13 @@ def _tables(ctx: Context) -> dict[ast.ClassDef, tuple[str, Edit]]:
     if not known:
         moved = (t for t in ctx.shardings.values() if t is not None and t.rules)
         tables = {table.definition: table for table in moved}
+        taken = {name for scope in ctx.names.scopes.values() for name in scope.bindings}
         anchor = imports.top(ctx.names)
         for table in tables.values():
             name = "SHARDING" if len(tables) == 1 else f"{table.model.upper()}_SHARDING"
-            while any(name in scope.bindings for scope in ctx.names.scopes.values()) or any(
-                name == other for other, _ in known.values()
-            ):
+            while name in taken:
                 name += "_OF_WEIGHTS"
+            taken.add(name)
             rules = [f'    "{layer}": "{kind}",' for layer, kind in table.rules.items()]
             comment = _COMMENT.format(model=table.model).splitlines()
             lines = ["", "\n".join([*comment, f"{name} = {{", *rules, "}"]), ""]

@@ -30,12 +30,12 @@ def _draw(golden: Path, outputs: Path, picture: Path, names: list[str]) -> None:
     # By name: the migrator, and its type check, do without them.
     load_file = import_module("safetensors.numpy").load_file
     image, image_draw = import_module("PIL.Image"), import_module("PIL.ImageDraw")
-    rows = [
-        (f"{name}, {whose}", frames[name])
+    both = {"golden": load_file(golden), "migrated": load_file(outputs)}
+    shown = [
+        (f"{name}, {whose}", _chosen(found[name]))
         for name in names
-        for whose, frames in (("golden", load_file(golden)), ("migrated", load_file(outputs)))
+        for whose, found in both.items()
     ]
-    shown = [(label, _chosen(frames)) for label, frames in rows]
     scale = max(1, _WIDTH // shown[0][1][0].shape[1])
     height, width = (scale * n for n in shown[0][1][0].shape[:2])
     across = max(len(frames) for _, frames in shown)

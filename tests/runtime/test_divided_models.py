@@ -18,6 +18,7 @@ DEVICES = {
     "torchax": {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count={}"},
     "torch_xla": {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "{}"},
 }[TARGET]
+SETUP = {"torchax": "", "torch_xla": "spmd=True"}[TARGET]
 STAND_IN = Path(__file__).parents[2] / "golden" / "cpu_stand_in.py"
 
 
@@ -39,6 +40,15 @@ def migrated(folder: Path, shard: str) -> Path:
     config = Config(shard=shard)
     migrate_paths([folder / "gpu"], target=TARGET, config=config, output=folder / "tpu")
     return folder / "tpu" / "program.py"
+
+
+def beside_the_runtime(folder: Path, text: str) -> Path:
+    """A script that uses the runtime by itself."""
+    (folder / "a.py").write_text("import torch\nx = torch.ones(2).cuda()\n")
+    migrate_paths([folder / "a.py"], target=TARGET, output=folder / "out")
+    script = folder / "out" / "script.py"
+    script.write_text(("import torch_xla\n" if TARGET == "torch_xla" else "") + text)
+    return script
 
 
 def difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
@@ -83,12 +93,7 @@ PARTS = {
 
 
 def test_a_table_is_held_against_the_model(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("import torch\nx = torch.ones(2).cuda()\n")
-    migrate_paths([tmp_path / "a.py"], target=TARGET, output=tmp_path / "out")
-    setup = "spmd=True" if TARGET == "torch_xla" else ""
-    text = CHECK.format(setup=setup, parts=PARTS[TARGET])
-    script = tmp_path / "out" / "check.py"
-    script.write_text(("import torch_xla\n" if setup else "") + text)
+    script = beside_the_runtime(tmp_path, CHECK.format(setup=SETUP, parts=PARTS[TARGET]))
     lines = [x for x in on_devices(8, script).splitlines() if x.startswith(("sharding", "weight"))]
     assert lines[:3] == [
         'sharding rule "a": "column": a.weight of shape (12, 16) can not be divided over 8 devices '
@@ -163,11 +168,8 @@ for name, case in cases.items():
 
 
 def test_products_of_heads_are_those_of_torch(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("import torch\nx = torch.ones(2).cuda()\n")
-    migrate_paths([tmp_path / "a.py"], target=TARGET, output=tmp_path / "out")
-    script = tmp_path / "out" / "products.py"
-    setup, device = ("spmd=True", "xla") if TARGET == "torch_xla" else ("", "jax")
-    script.write_text(PRODUCTS.format(setup=setup, device=device))
+    device = {"torchax": "jax", "torch_xla": "xla"}[TARGET]
+    script = beside_the_runtime(tmp_path, PRODUCTS.format(setup=SETUP, device=device))
     lines = [x for x in on_devices(8, script).splitlines() if x.startswith("error")]
     assert len(lines) == 7
     assert all(float(line.split()[2]) < 1e-5 for line in lines), lines

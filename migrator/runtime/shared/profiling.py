@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from torch.profiler import ProfilerAction
@@ -44,12 +43,7 @@ class profile:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def start(self) -> None:
@@ -58,14 +52,19 @@ class profile:
 
     def stop(self) -> None:
         """End a trace that is being taken, and hand it on."""
-        self._end()
+        if not self._records:
+            return
+        self._records = False
+        traces.stop()
+        if self.on_trace_ready is not None:
+            self.on_trace_ready(self)
 
     def step(self) -> None:
         """The next step begins."""
         saves = self.schedule(self.step_num) is ProfilerAction.RECORD_AND_SAVE
         self.step_num += 1
         if saves:
-            self._end()
+            self.stop()
         self._follow(self.schedule(self.step_num))
 
     def _follow(self, action: ProfilerAction) -> None:
@@ -75,15 +74,7 @@ class profile:
             traces.start(str(self._folder))
             self._records = True
         elif action not in _RECORDS:
-            self._end()
-
-    def _end(self) -> None:
-        if not self._records:
-            return
-        self._records = False
-        traces.stop()
-        if self.on_trace_ready is not None:
-            self.on_trace_ready(self)
+            self.stop()
 
     def export_chrome_trace(self, path: str) -> None:
         """Write the trace into the folder of ``path``, and under it where there is such a form."""
