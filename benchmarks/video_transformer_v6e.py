@@ -1,132 +1,180 @@
 """The video transformer in its real shape, compiled for a v6e-8 that is not here.
 
-    python benchmarks/video_transformer_v6e.py [--frames 49] [--devices 8]
+    python benchmarks/video_transformer_v6e.py [--frames 49] [--python PYTHON_WITH_TORCHAX]
 
 Migrates reference_apps/video_transformer with --shard tp and --shard tp-row, traces the transformer
 with abstract weights (nothing is allocated), and compiles it with one block, with two, and the step
-of DeepCache, which has one. All 54 blocks are alike, and the compiler takes a minute for each: what
-the second one adds is taken 53 times. Needs torchax, libtpu and tpu-migrate in one environment.
-Nothing runs on a TPU.
+of DeepCache, which has one. All 54 blocks are alike, and the compiler takes half a minute for each:
+what the second one adds is taken 53 times. Nothing runs on a TPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
-import os
-import subprocess
+import importlib.util
+import json
 import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-APP = ROOT / "reference_apps" / "video_transformer"
+import measuring
+from measuring import row
+
+DEVICES, TOPOLOGY = 8, "v6e:2x4"
 # Latents of 480p by a VAE that stands for 4 frames and 16 x 16 pixels; tokens of a real prompt.
 GRID, TEXT, VISION = (30, 53), 1000, 729
+BATCH = 2  # with and without the prompt
 # The seed's settings: 50 steps, DeepCache from step 11 to 44, a full step every 4th.
 STEPS, CACHED = 50, sum((step - 11) % 4 != 0 for step in range(11, 45))
+GIB, TERA, GIGA = 2**30, 1e12, 1e9
+
+Facts = dict[str, Any]  # of a program, for one device
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main() -> int:
+    parser = measuring.parser(__doc__)
     parser.add_argument("--frames", type=int, default=49)
-    parser.add_argument("--devices", type=int, choices=[1, 4, 8], default=8)
-    parser.add_argument("--migrated", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.migrated is not None:
-        measure(args)
-        return
-    for shard in ("tp", "tp-row"):
-        with tempfile.TemporaryDirectory() as folder:
-            migrated = Path(folder) / "app"
-            command = [sys.executable, "-m", "migrator", str(APP), "--target", "torchax"]
-            subprocess.run([*command, "--shard", shard, "-o", str(migrated), "-q"], check=True)
-            environment = os.environ | {
-                "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "TPU_LOG_DIR": "disabled",
-                "XLA_FLAGS": f"--xla_force_host_platform_device_count={args.devices}",
-            }  # fmt: skip
-            print(f"--shard {shard}", flush=True)
-            subprocess.run(
-                [sys.executable, __file__, *sys.argv[1:], "--migrated", str(migrated)],
-                check=True, env=environment,
-            )  # fmt: skip
+        print(json.dumps(measured(args.migrated, args.frames)))
+        return 0
+    divided, by_rows = (in_real_shape(args, shard) for shard in ("tp", "tp-row"))
+    written_out = in_real_shape(args, "tp", TPU_RUNTIME_FLASH="off")
+    return measuring.report(table(divided, by_rows, written_out), args.json)
 
 
-def measure(args: argparse.Namespace) -> None:
-    """Compile the full and the cached step of the migrated app, and print what is known of them."""
-    sys.path[:0] = [str(args.migrated), str(ROOT)]
-    import dataclasses
+def in_real_shape(args: argparse.Namespace, shard: str, **variables: str) -> Facts:
+    """What is known of a full step, and of a cached one."""
+    how = "".join(f", {name}={value}" for name, value in variables.items())
+    print(f"compiling for --shard {shard}{how}", file=sys.stderr, flush=True)
+    variables |= {
+        "TPU_SKIP_MDS_QUERY": "1", "TPU_LOG_DIR": "disabled", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}",
+    }  # fmt: skip
+    with measuring.migrated("video_transformer", shard) as copy:
+        frames = ["--frames", str(args.frames)]
+        found: Facts = measuring.inside(args.python, __file__, copy, *frames, **variables)
+    return {**found, "full": extrapolated(found["one"], found["two"], found["depth"])}
 
+
+def table(divided: Facts, by_rows: Facts, without_kernel: Facts) -> Iterator[dict[str, Any]]:
+    """What a reader wants to know, beside what the seed's report says; some of it is judged."""
+    full, rows, cached = divided["full"], by_rows["full"], divided["cached"]
+    yield row(
+        "real shape, compiled for, not run on, a v6e-8",
+        f"{divided['depth']} blocks (extrapolated from 1 and 2), {divided['parameters'] / 1e9:.2f} "
+        f"billion parameters, {divided['tokens']:,} image tokens, bfloat16, batch {BATCH}",
+    )
+    behind = divided["depth"] * 4 - 2  # layers behind divided ones; the last text stream is unused
+    reduced, gathered = (count(full, kind) for kind in ("all-reduce", "all-gather"))
+    yield row("exchanged, tp", f"{reduced} all-reduces, {gathered} all-gathers",
+              "0 all-reduces in fc2 and proj", reduced == 0)  # fmt: skip
+    reduced = count(rows, "all-reduce")
+    yield row("exchanged, tp-row", f"{reduced} all-reduces: {named(rows, 'all-reduce')}",
+              "one for each fc2 and proj", reduced == behind)  # fmt: skip
+    yield row("HBM of a chip, tp / tp-row", f"{hbm(full)} / {hbm(rows)}: "
+              f"{(full['hbm'] - rows['hbm']) / GIB:.1f} GiB more", "12 GB more")  # fmt: skip
+    yield row("a step of a chip, tp / tp-row", f"{cost(full)} / {cost(rows)}",
+              "8.12 s by tp-row, 7.29 s by tp")  # fmt: skip
+    yield row("attention", f"{sum(full['kernels'].values())} kernels; written out: "
+              f"{hbm(without_kernel['full'])}, {cost(without_kernel['full'])}",
+              "", sum(full["kernels"].values()) == divided["depth"])  # fmt: skip
+    yield row("a cached step of DeepCache, tp", cost(cached))
+    by = [predicted(cached[what] / full[what]) for what in ("flops", "accessed")]
+    yield row(f"{STEPS} steps, {CACHED} of them cached: predicted by FLOPs, by bytes",
+              f"{by[0]:.2f}, {by[1]:.2f} times as fast", "1.8 times, measured")  # fmt: skip
+
+
+def count(facts: Facts, kind: str) -> int:
+    return sum(facts["collectives"].get(kind, {}).values())
+
+
+def named(facts: Facts, kind: str) -> str:
+    modules = facts["collectives"].get(kind, {})
+    return ", ".join(f"{name.removesuffix('.linear')} {n}" for name, n in modules.items())
+
+
+def hbm(facts: Facts) -> str:
+    return f"{facts['hbm'] / GIB:.1f} GiB (weights {facts['arguments'] / GIB:.1f})"
+
+
+def cost(facts: Facts) -> str:
+    return f"{facts['flops'] / TERA:.3g} TFLOP, {facts['accessed'] / GIGA:,.4g} GB accessed"
+
+
+def predicted(ratio: float) -> float:
+    """How many times as fast, if a cached step takes ``ratio`` of a full one's time."""
+    return STEPS / (STEPS - CACHED + CACHED * ratio)
+
+
+def extrapolated(one: Facts, two: Facts, depth: int) -> Facts:
+    """The figures of ``depth`` blocks, from those of one and of two; temporaries are shared."""
+
+    def far(first: float, second: float) -> float:
+        return first + (depth - 1) * (second - first)
+
+    sums = {n: far(one[n], two[n]) for n in ("arguments", "outputs", "code", "flops", "accessed")}
+    hbm = sum(sums[n] for n in ("arguments", "outputs", "code")) + two["temporaries"]
+    collectives = {
+        kind: {m: far(one["collectives"].get(kind, {}).get(m, 0), n) for m, n in modules.items()}
+        for kind, modules in two["collectives"].items()
+    }
+    kernels = {name: far(one["kernels"].get(name, 0), n) for name, n in two["kernels"].items()}
+    return two | sums | {"hbm": hbm, "collectives": collectives, "kernels": kernels}
+
+
+def measured(migrated: Path, frames: int) -> Facts:
+    """Compile steps of the migrated app; runs in the target's Python."""
+    sys.path.insert(0, str(migrated))
     import torch
 
     stage2 = importlib.import_module("stage2_denoise")  # sets the runtime up
-    model_of, presets = stage2.VideoTransformer, stage2.PRESETS
-    config = presets["1.5"]
-    frames = (args.frames - 1) // 4 + 1
-    tokens = frames * GRID[0] * GRID[1]
-    bf16, head_dim, dim = torch.bfloat16, config.head_dim, config.hidden_size
+    config = stage2.PRESETS["1.5"]
+    tokens = ((frames - 1) // 4 + 1) * GRID[0] * GRID[1]
+    bf16 = torch.bfloat16
     inputs = {
-        "latents": ((2, config.latent_channels, frames, *GRID), bf16),
-        "t": ((2,), torch.float32),
-        "guidance": ((2,), torch.float32),
-        "text": ((2, TEXT, config.text_dim), bf16),
-        "text_mask": ((2, TEXT), torch.bool),
-        "vision": ((2, VISION, config.vision_dim), bf16),
-        "cos": ((tokens, head_dim), torch.float32),
-        "sin": ((tokens, head_dim), torch.float32),
+        "latents": ((BATCH, config.latent_channels, tokens // (GRID[0] * GRID[1]), *GRID), bf16),
+        "t": ((BATCH,), torch.float32),
+        "guidance": ((BATCH,), torch.float32),
+        "text": ((BATCH, TEXT, config.text_dim), bf16),
+        "text_mask": ((BATCH, TEXT), torch.bool),
+        "vision": ((BATCH, VISION, config.vision_dim), bf16),
+        "cos": ((tokens, config.head_dim), torch.float32),
+        "sin": ((tokens, config.head_dim), torch.float32),
     }
     models = []
     for depth in (1, 2):
         with torch.device("meta"):
-            model = model_of(dataclasses.replace(config, depth=depth))
+            model = stage2.VideoTransformer(dataclasses.replace(config, depth=depth))
         models.append(model.bfloat16().eval().requires_grad_(False))
     one, two = (sum(p.numel() for p in model.parameters()) for model in models)
-    parameters = two + (config.depth - 2) * (two - one)
-    print(f"  {parameters / 1e9:.2f} billion parameters, {tokens} image tokens, bfloat16")
-    abstract = [Abstract(model, stage2.SHARDING) for model in models]
-    first, second = (each.compiled(inputs, args.devices) for each in abstract)
-    full = extrapolated(first, second, config.depth)
-    cached = abstract[0].compiled({**inputs, "cached": ((2, tokens, dim), bf16)}, args.devices)
-    for name, facts in (("1 block", first), ("2 blocks", second), (f"{config.depth} blocks, "
-                        "extrapolated", full), ("cached step", cached)):  # fmt: skip
-        print(f"  {name}: {describe(facts)}")
-    for what in ("flops", "accessed"):
-        ratio = cached[what] / full[what]
-        predicted = STEPS / (STEPS - CACHED + CACHED * ratio)
-        print(f"  by {what}: a cached step is {ratio:.4f} of a full one; with {CACHED} of {STEPS} "
-              f"steps cached {predicted:.2f} times as fast")  # fmt: skip
-
-
-def extrapolated(first: dict[str, Any], second: dict[str, Any], depth: int) -> dict[str, Any]:
-    """The figures of ``depth`` blocks, from those of one and of two; temporaries are shared."""
-    far = {n: first[n] + (depth - 1) * (second[n] - first[n])
-           for n in ("arguments", "outputs", "code", "flops", "accessed")}  # fmt: skip
-    hbm = sum(far[n] for n in ("arguments", "outputs", "code")) + second["temporaries"]
-    collectives = {
-        kind: {
-            module: first["collectives"].get(kind, {}).get(module, 0) * (2 - depth)
-            + count * (depth - 1)
-            for module, count in modules.items()
-        }
-        for kind, modules in second["collectives"].items()
-    }
-    return second | far | {"hbm": hbm, "collectives": collectives, "seconds": 0.0}
+    # What a kernel computes is not in a program's cost: queries by keys, and weights by values.
+    attended = 4 * BATCH * config.hidden_size * (tokens + TEXT + VISION) ** 2 / DEVICES
+    first, second = (Abstract(model, stage2.SHARDING, attended) for model in models)
+    cached = {**inputs, "cached": ((BATCH, tokens, config.hidden_size), bf16)}
+    return {
+        "depth": config.depth, "tokens": tokens,
+        "parameters": one + (config.depth - 1) * (two - one),
+        "one": first.compiled(inputs), "two": second.compiled(inputs),
+        "cached": first.compiled(cached),
+    }  # fmt: skip
 
 
 class Abstract:
     """A model without weights, divided over the devices as a table says."""
 
-    def __init__(self, model: Any, table: dict[str, str]) -> None:
+    def __init__(self, model: Any, sharding_table: dict[str, str], attended: float) -> None:
         import jax
         from jax.sharding import NamedSharding, PartitionSpec
         from torchax.ops.mappings import t2j_dtype
 
         mesh, sharding = (importlib.import_module(f"tpu_runtime.{n}") for n in ("mesh", "sharding"))
-        self.model, count = model, mesh.start(mesh.MODEL)
-        divided, gathered, _ = sharding._plan(model, table, count)
+        self.model, self.attended, count = model, attended, mesh.start(mesh.MODEL)
+        divided, gathered, _ = sharding._plan(model, sharding_table, count)
         for layer in gathered:
             layer.register_forward_pre_hook(sharding._gather_input, with_kwargs=True)
 
@@ -138,11 +186,12 @@ class Abstract:
         self.spec: Callable[..., Any] = spec
         self.weights = {n: spec(divided.get(id(p)), p) for n, p in model.named_parameters()}
 
-    def compiled(self, inputs: dict[str, Any], devices: int) -> dict[str, Any]:
+    def compiled(self, inputs: dict[str, Any]) -> Facts:
         """What the TPU compiler says of the forward pass."""
         import jax
         import torch
         import torchax
+        from jax.experimental import topologies
         from torchax.tensor import Tensor
 
         inside = importlib.import_module("tpu_runtime.programs").inside
@@ -162,30 +211,24 @@ class Abstract:
             return [tensor.jax() for tensor in result]
 
         start = time.monotonic()
-        text = jax.jit(forward).lower(self.weights, forms).as_text(debug_info=True)
-        compiler = importlib.import_module("migrator.verify.compile_for_tpu")
-        topologies = importlib.import_module("migrator.verify.tpu").TOPOLOGIES
-        topology = importlib.import_module("jax.experimental.topologies")
-        chips = topology.get_topology_desc(topologies[f"v6e-{devices}"], "tpu").devices
-        found = compiler._compile(text, chips[:devices])
-        facts = compiler._memory(found) | compiler._cost(found) | compiler._seen(found)
-        return {**facts, "seconds": time.monotonic() - start}
+        traced = jax.jit(forward).trace(self.weights, forms)
+        text = traced.lower(lowering_platforms=("tpu",)).as_text(debug_info=True)
+        chips = topologies.get_topology_desc(TOPOLOGY, "tpu").devices
+        facts: Facts = compiler().compiled_facts(text, chips[:DEVICES])
+        facts["flops"] += self.attended * sum(facts["kernels"].values())
+        print(f"  compiled in {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+        return facts
 
 
-def describe(facts: dict[str, Any]) -> str:
-    """One line, of one device."""
-    exchanged = "; ".join(
-        f"{sum(modules.values())} {kind} ({', '.join(f'{m} {n}' for m, n in modules.items())})"
-        for kind, modules in facts["collectives"].items()
-    )
-    return (
-        f"{facts['hbm'] / 2**30:.2f} GiB of HBM "
-        f"(weights and inputs {facts['arguments'] / 2**30:.2f}, "
-        f"temporary {facts['temporaries'] / 2**30:.2f}), {facts['flops'] / 1e12:.2f} TFLOP, "
-        f"{facts['accessed'] / 1e9:.1f} GB accessed, {exchanged or 'nothing exchanged'}"
-        + (f"; compiled in {facts['seconds']:.0f} s" if facts["seconds"] else "")
-    )
+def compiler() -> Any:
+    """The script by which `tpu-migrate verify` compiles; it needs nothing of its package."""
+    path = measuring.ROOT / "migrator" / "verify" / "compile_for_tpu.py"
+    spec = importlib.util.spec_from_file_location("compile_for_tpu", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -137,6 +137,7 @@ def capture(name: str, output: Path) -> dict[str, Any]:
             for step, t in times["steps"].items()
         },
         "repeat": times["repeat"],
+        "figures": times.get("figures", {}),
         "source_sha256": digest(folder),
         "outputs_sha256": hashlib.sha256(outputs).hexdigest(),
         "tolerances": f"reference_apps/{name}/app.toml",

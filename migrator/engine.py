@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
@@ -23,7 +23,7 @@ from migrator.diagnostics import (
     Severity,
     SourceMap,
 )
-from migrator.edits import Delete, Edit, EditCall, Insert, covered
+from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow
 from migrator.formats import python
@@ -181,6 +181,7 @@ def _additions(
     removed = emptied | set(plan.claimed)
     # what only gets other arguments keeps its name
     removed -= {e.node.func for e in plan.edits if isinstance(e, EditCall) and not e.function}
+    result.edits += _unused(context.names, plan.edits, removed)
     result.modules = plan.requires(emptied)
     for rule, handler in () if plan.gated else rules.exact.get(("file", "setup"), ()):
         decision = handler(context, Construct("file", "setup", context.names.tree))
@@ -216,6 +217,21 @@ def _emptied(names: Names, edits: Sequence[Edit]) -> list[Edit]:
             queue.append(block)
             result.append(Delete(block))
     return result
+
+
+def _unused(names: Names, edits: Sequence[Edit], removed: set[ast.AST]) -> Iterator[Edit]:
+    """A local variable that would only hold a literal goes, if all went that has used it."""
+    for edit in edits:
+        statement = names.parents.get(edit.node)
+        if not isinstance(edit, Replace) or not isinstance(statement, ast.Assign):
+            continue
+        match statement.targets:
+            case [ast.Name(id=name) as target] if edit.template.isdecimal():
+                scope = names.scope_of(target)
+                uses = list(names.uses(name, scope))
+                local = isinstance(scope.node, ast.FunctionDef) and len(scope.bindings[name]) == 1
+                if local and uses and removed.issuperset(uses):
+                    yield Delete(statement)
 
 
 def _does_nothing(names: Names, test: ast.expr) -> bool:

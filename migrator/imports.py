@@ -19,7 +19,7 @@ _GPU_NAMES = ("torch.nn.DataParallel", "torch.utils.data.DistributedSampler",
               "torch.inference_mode", "torch.compile", "torch.save",
               "torchvision.io.decode_image", "torchvision.io.read_image",
               "safetensors.torch.load_file", "torch.profiler.profile",
-              "torch.profiler.ProfilerActivity")  # fmt: skip
+              "torch.profiler.ProfilerActivity", "os")  # fmt: skip
 
 
 def statement_for(module: str) -> str:
@@ -201,7 +201,7 @@ def _lost_all_uses(
 ) -> bool:
     if isinstance(statement, ast.ImportFrom):
         meaning = f"{statement.module}.{alias.name}" if not statement.level else ""
-    elif alias.asname:
+    elif alias.asname or "." not in alias.name:
         meaning = alias.name
     else:
         return False  # `import torch.cuda` binds torch

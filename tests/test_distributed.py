@@ -479,6 +479,22 @@ def test_without_training_one_rank_does_what_all_do(before: str, after: str | No
     assert text.splitlines()[-1].strip() == (after or before)
 
 
+def test_a_rank_that_nothing_uses_any_more_goes_with_its_import() -> None:
+    rank = 'local_rank = int(os.environ["LOCAL_RANK"])'
+    text = migrated(f"{INFERENCE}    {rank}\n    torch.cuda.set_device(local_rank)\n")
+    assert "local_rank" not in text and "import os" not in text
+    text = migrated(
+        f"{INFERENCE}    {rank}\n    torch.cuda.set_device(local_rank)\n    f(local_rank)\n"
+    )
+    assert "local_rank = 0\n    f(local_rank)" in text
+    text = migrated(f"{INFERENCE}    {rank}\n")  # nothing has used it before
+    assert "local_rank = 0" in text
+    text = migrated(
+        f"{INFERENCE}    {rank}\n    torch.cuda.set_device(local_rank)\n    os.getcwd()\n"
+    )
+    assert "import os" in text and "local_rank" not in text
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

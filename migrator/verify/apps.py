@@ -15,6 +15,7 @@ from .result import Tolerance
 _SCHEMA = 1  # of provenance.json
 
 Steps = dict[str, tuple[float | None, float | None]]  # name: seconds of the first, of later runs
+Figures = dict[str, float]  # what an app says of its run, by name
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class App:
     devices_args: Sequence[str] = ()  # further ones for several devices
     shard: str = "replicated"  # --shard of the migration
     frames: Sequence[str] = ()  # outputs that are pictures, (T, H, W, 3) in uint8
+    measures: Sequence[Path] = ()  # scripts of the checkout, for one target
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Golden:
     outputs: Path
     device: str
     steps: Steps
+    figures: Figures
     source: str | None  # digest of the app it was captured from
 
 
@@ -96,6 +99,7 @@ def find_app(name: str, target: str) -> App:
             devices_args=[str(argument) for argument in table.get("devices_args", [])],
             shard=str(table.get("shard", "replicated")),
             frames=[str(name) for name in table.get("frames", [])],
+            measures=[_script(name) for name in table.get("measures", {}).get(target, [])],
         )
     except KeyError as error:
         raise VerifyError(f"{path}: {error} is missing") from error
@@ -109,6 +113,14 @@ def _inside(text: Any) -> str:
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{text!r} must be a path inside the app's folder")
     return str(path)
+
+
+def _script(text: Any) -> Path:
+    """A file of the checkout."""
+    path = checkout() / _inside(text)
+    if not path.is_file():
+        raise ValueError(f"measures: there is no {text}")
+    return path
 
 
 def _tolerances(table: Mapping[str, Any], target: str) -> dict[str, Tolerance]:
@@ -163,7 +175,8 @@ def _hold_against(provenance: dict[str, Any], outputs: Path, app: App) -> Golden
         raise VerifyError(f"golden refused: {outputs} is not the file of its provenance")
     kind, name = provenance["device"]["kind"], provenance["device"]["name"]
     device = name if kind == "NVIDIA GPU" else f"{kind}, {name}"
-    return Golden(outputs, device, _steps(provenance["times"]), provenance.get("source_sha256"))
+    steps, figures = _steps(provenance["times"]), _figures(provenance.get("figures", {}))
+    return Golden(outputs, device, steps, figures, provenance.get("source_sha256"))
 
 
 def source_digest(folder: Path) -> str:
@@ -176,13 +189,18 @@ def source_digest(folder: Path) -> str:
     return total.hexdigest()
 
 
-def read_steps(path: Path) -> Steps:
-    """The step times that a script wrote; empty where there are none."""
+def read_times(path: Path) -> tuple[Steps, Figures]:
+    """The step times and the figures that a script wrote; empty where there are none."""
     try:
-        return _steps(json.loads(path.read_text(encoding="utf-8"))["steps"])
+        table = json.loads(path.read_text(encoding="utf-8"))
+        return _steps(table["steps"]), _figures(table.get("figures", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+        return {}, {}
 
 
 def _steps(table: dict[str, dict[str, float]]) -> Steps:
     return {name: (step.get("first_s"), step.get("later_s")) for name, step in table.items()}
+
+
+def _figures(table: dict[str, float]) -> Figures:
+    return {name: float(value) for name, value in table.items()}

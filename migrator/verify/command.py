@@ -40,6 +40,11 @@ _WIDTH = 140  # of what goes to a file or a pipe: the table folds below
     metavar="N",
     help="Run on N devices: virtual ones where there is no TPU.",
 )
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Also run the app's own measurements: minutes, best on a quiet machine.",
+)
 @click.option("--diff", is_flag=True, help="Show the edits that the migration makes.")
 @click.option("--portable", is_flag=True, help="Migrate with --portable.")
 @click.option(
@@ -68,6 +73,7 @@ def verify_command(
     chosen: str,
     compile_for: str | None,
     devices: int | None,
+    measure: bool,
     diff: bool,
     portable: bool,
     python: Path | None,
@@ -96,6 +102,8 @@ def verify_command(
     is_script = app is not None and app.endswith(".py")
     if is_script and not compile_for:
         raise click.UsageError("a script has no golden to compare with: give --compile-for, too")
+    if is_script and measure:
+        raise click.UsageError("--measure runs what an app's app.toml names: name an app")
     if arguments and not is_script:
         raise click.UsageError(f"arguments ({arguments[0]} …) go with a SCRIPT.py, not with an app")
     if compile_for and chosen != "torchax":
@@ -120,6 +128,7 @@ def verify_command(
             "console": console,
             "compile_for": compile_for,
             "devices": devices,
+            "measure": measure,
         }
         if is_script:
             result = verify_script(Path(name), arguments, target, **how)

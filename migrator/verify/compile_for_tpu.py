@@ -23,11 +23,15 @@ _PARTITIONS = re.compile(r"mhlo\.num_partitions = (\d+)")
 _COLLECTIVE = re.compile(
     r"= .*\b(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?\((.*)"
 )
+_KERNEL = re.compile(r'custom_call_target="tpu_custom_call".*?op_name="([^"]*)"', re.DOTALL)
+# A part of a scope that is of the source, not of JAX.
+_MODULE = re.compile(r"(?!(cond|branch_\d+_fun|shard_map)$)\w+(\.\w+)*")
 _SCOPE = re.compile(r'op_name="(?:p?jit\([^)]*\)/)*([^"]*)/[^"/]*"')
 
 
 def main() -> None:
     os.environ.update(TPU_SKIP_MDS_QUERY="1", JAX_PLATFORMS="cpu", TPU_LOG_DIR="disabled")
+    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # nothing is run: several may compile at a time
     topology, seconds, *names = sys.argv[1:]
     answer: dict[str, Any] = {"programs": [], "error": None}
 
@@ -60,11 +64,16 @@ def _facts(program: Path, devices: Sequence[Any]) -> dict[str, Any]:
     try:
         text = program.read_text(encoding="utf-8")
         facts["devices"] = int((_PARTITIONS.search(text) or ["", "1"])[1])
-        compiled = _compile(text, devices[: facts["devices"]])
-        facts |= _memory(compiled) | _cost(compiled) | _seen(compiled)
+        facts |= compiled_facts(text, devices[: facts["devices"]])
     except Exception as error:  # mostly what does not fit into the memory of a TPU
         facts["error"] = _first_line(error)
     return {**facts, "seconds": time.monotonic() - start}
+
+
+def compiled_facts(text: str, devices: Sequence[Any]) -> dict[str, Any]:
+    """Memory, cost, products and collectives of a StableHLO program, for one of its devices."""
+    compiled = _compile(text, devices)
+    return {**_memory(compiled), **_cost(compiled), **_seen(compiled)}
 
 
 def _compile(text: str, devices: Sequence[Any]) -> Any:
@@ -113,7 +122,7 @@ def _seen(compiled: Any) -> dict[str, Any]:
         for found in _PRODUCT.finditer(text)
         if "operand_precision={highest,highest}" not in found[0]
     ]
-    return {"below": below, "collectives": _collectives(text)}
+    return {"below": below, "collectives": _collectives(text), "kernels": _kernels(text)}
 
 
 def _collectives(text: str) -> dict[str, dict[str, int]]:
@@ -125,10 +134,19 @@ def _collectives(text: str) -> dict[str, dict[str, int]]:
     for match in _COLLECTIVE.finditer(text):
         scope = _SCOPE.search(match[3])
         parts = scope[1].split("/") if scope else []
-        path = [part for part in parts if re.fullmatch(r"\w+(\.\w+)*", part)]  # of the source
+        path = [part for part in parts if _MODULE.fullmatch(part)]
         module = re.sub(r"\b\d+\b", "*", ".".join(path))
         modules = found.setdefault(match[1], {})
         modules[module] = modules.get(module, 0) + 1
+    return found
+
+
+def _kernels(text: str) -> dict[str, int]:
+    """How often it runs kernels (of Pallas), by name; what they compute is not in its cost."""
+    found: dict[str, int] = {}
+    for match in _KERNEL.finditer(text):
+        name = match[1].removesuffix("/pallas_call").rsplit("/", 1)[-1]
+        found[name] = found.get(name, 0) + 1
     return found
 
 

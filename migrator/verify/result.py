@@ -60,6 +60,25 @@ class StepTime:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A number that the app says of its run, and that of the golden's run."""
+
+    name: str
+    here: float | None
+    golden: float | None = None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a measurement found, what it is held against, and whether that is met (None: either)."""
+
+    what: str
+    here: str
+    beside: str = ""
+    passed: bool | None = None
+
+
+@dataclass(frozen=True)
 class VerifyResult:
     """``error`` means that nothing could be verified; ``problems`` that something disagreed."""
 
@@ -73,6 +92,8 @@ class VerifyResult:
     problems: list[str] = field(default_factory=list)
     outputs: list[OutputResult] = field(default_factory=list)
     times: list[StepTime] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+    measures: list[Measure] = field(default_factory=list)
     golden_device: str | None = None  # None: a script without a golden
     seconds: float | None = None  # the whole run of the migrated script
     precision: PrecisionReport | None = None

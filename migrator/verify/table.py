@@ -20,6 +20,10 @@ def show(result: VerifyResult, console: Console) -> None:
         console.print(_outputs(result))
     if result.times:
         console.print(_times(result))
+    if result.figures:
+        console.print(_figures(result))
+    if result.measures:
+        console.print(_measures(result))
     for note in result.notes:
         console.print(Text(f"note: {note}", style="yellow"))
     if result.precision is not None:
@@ -129,6 +133,34 @@ def _times(result: VerifyResult) -> Table:
     for time in result.times:
         cells = (time.first, time.later, time.golden_first, time.golden_later)
         table.add_row(escape(time.name), *(_seconds(cell) for cell in cells))
+    return table
+
+
+def _figures(result: VerifyResult) -> Table:
+    table = Table(title=escape(f"what {result.app} says of its runs"))
+    table.add_column("figure", overflow="fold")
+    for heading in ("here", "golden"):
+        table.add_column(heading, justify="right")
+    for figure in result.figures:
+        here, golden = (
+            "-" if value is None else f"{value:.4g}" for value in (figure.here, figure.golden)
+        )
+        table.add_row(escape(figure.name), here, golden)
+    return table
+
+
+def _measures(result: VerifyResult) -> Table:
+    table = Table(title="measured", show_lines=True)
+    for heading in ("what", "here", "beside"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("result")
+    for row in result.measures:
+        verdict = {
+            None: Text(""),
+            True: Text("pass", style="green"),
+            False: Text("FAIL", style="red"),
+        }[row.passed]
+        table.add_row(escape(row.what), escape(row.here), escape(row.beside), verdict)
     return table
 
 

@@ -1,15 +1,16 @@
 """What the real TPU compiler makes of a run's programs, for a TPU that is not here.
 
-A compiled training step is known by what it donates: its outputs take the place of its arguments.
-Operators, which torchax hands to the compiler one by one, never do that. Modules that are compiled
-as a whole are known by their names, which the runtime reports.
+The runtime writes steps and modules that it compiles as a whole as a TPU would get them. Other
+programs are those of the run, lowered for its own back end: operators, which torchax hands to the
+compiler one by one, and steps of somebody's own `jax.jit`, known by what they donate: their outputs
+take the place of their arguments.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ Compiler = Callable[[list[Path]], dict[str, Any]]
 
 _DONATED = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
 _MODULE = re.compile(r"^module @(?:jit_)?(\S+)", re.MULTILINE)
+_FILE = re.compile(r"jit_(.*)_compile\.mlir$")
+_REFUSED = re.compile(r"// (can not be lowered for a TPU: .*)")
 _PLACES = re.compile(r"loc\(.*?\)|#loc.*")
 
 
@@ -38,6 +41,7 @@ class Program:
     name: str
     is_step: bool
     products: list[Product]
+    error: str | None = None  # why there is none for a TPU
 
     @property
     def exact(self) -> list[Product]:
@@ -72,6 +76,7 @@ class Compiled:
     flops: float = 0.0
     accessed: float = 0.0
     collectives: dict[str, dict[str, int]] = field(default_factory=dict)  # by kind and module
+    kernels: dict[str, int] = field(default_factory=dict)  # Pallas kernels by name
 
     @property
     def exchanges(self) -> int:
@@ -142,6 +147,10 @@ class TpuReport:
                 f"{sum(c.exchanges for c in done)} collectives; {precision_of(done)}"
             )
         lines += [line for step in self.compiled_steps for line in _exchanged(step)]
+        for step in self.compiled_steps:
+            if step.kernels:
+                counts = ", ".join(f"{name} {n}" for name, n in sorted(step.kernels.items()))
+                lines.append(f"kernels in {step.name}, not in its FLOPs: {counts}")
         lines += [f"not compiled: {c.name} ({c.file}): {c.error}" for c in self._refused]
         if self.note:
             left = self.wanted - len(self.compiled)
@@ -171,25 +180,33 @@ def precision_of(programs: Sequence[Compiled]) -> str:
     return f"{below} of {products} below HIGHEST" if below else f"{products}, all HIGHEST"
 
 
-def programs_of(dump_dir: Path, functions: Collection[str] = ()) -> list[Program]:
+def programs_of(dump_dir: Path, for_tpu: Path | None = None) -> list[Program]:
     """torchax programs that are steps or have products, one of each text, the smallest first.
 
-    ``functions``: names of what the runtime compiled as a whole.
+    ``for_tpu``: where the runtime has written steps and modules, in the place of their dumps.
     """
+    whole = [_read(path, of_runtime=True) for path in _texts(for_tpu)] if for_tpu else []
+    names = {program.name for program in whole}
+    dumped = [_read(path) for path in _texts(dump_dir)]
     unique: dict[str, Program] = {}
-    for path in sorted(dump_dir.glob("**/*_compile.mlir")):
-        text = path.read_text(encoding="utf-8", errors="replace")
-        program = _read(path, text, functions)
+    for program in [*whole, *(p for p in dumped if p.name not in names)]:
         if program.is_step or program.products:
+            text = program.path.read_text(encoding="utf-8", errors="replace")
             unique.setdefault(_PLACES.sub("", text), program)
     return sorted(_numbered(unique.values()), key=lambda p: p.path.stat().st_size)
 
 
-def _read(path: Path, text: str, functions: Collection[str]) -> Program:
-    module = _MODULE.search(text)
+def _texts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("**/*_compile.mlir"))
+
+
+def _read(path: Path, of_runtime: bool = False) -> Program:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    module = _MODULE.search(text) or _FILE.search(path.name)
+    error = _REFUSED.match(text)
+    is_step = of_runtime or _DONATED.search(text) is not None
     name = module[1] if module else path.name
-    is_step = name in functions or _DONATED.search(text) is not None
-    return Program(path, name, is_step, products_of(path))
+    return Program(path, name, is_step, products_of(path), error[1] if error else None)
 
 
 def _numbered(programs: Iterable[Program]) -> Iterator[Program]:
@@ -207,13 +224,20 @@ def compile_programs(programs: list[Program], compile_for: str, compiler: Compil
     report = TpuReport(compile_for, len(programs), exact, steps)
     if not programs:
         return report
+    refused = [_refused(program) for program in programs if program.error]
+    lowered = [program for program in programs if not program.error]
     try:
-        answer = compiler([program.path for program in programs])
+        answer = compiler([program.path for program in lowered])
     except VerifyError as error:
-        return replace(report, note=str(error))
+        return replace(report, compiled=refused, note=str(error))
     # One that was cut off by the time limit leaves out the rest.
-    compiled = [_compiled(p, facts) for p, facts in zip(programs, answer["programs"], strict=False)]
-    return replace(report, compiled=compiled, note=answer["error"])
+    compiled = [_compiled(p, facts) for p, facts in zip(lowered, answer["programs"], strict=False)]
+    return replace(report, compiled=[*refused, *compiled], note=answer["error"])
+
+
+def _refused(program: Program) -> Compiled:
+    file = program.path.name
+    return Compiled(program.name, file, program.is_step, 0, [], [], 0.0, program.error)
 
 
 def _compiled(program: Program, facts: dict[str, Any]) -> Compiled:

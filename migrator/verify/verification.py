@@ -4,7 +4,6 @@ A script without a golden is migrated and run, and its programs are compiled for
 """
 
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import environments, interpreters, precision, tpu
-from .apps import App, Golden, find_app, load_golden, read_steps, source_digest
+from .apps import App, Golden, find_app, load_golden, read_times, source_digest
 from .device import Device, device_for
 from .errors import VerifyError
 from .inside import ask
 from .interpreters import Interpreter
-from .result import OutputResult, StepTime, VerifyResult
+from .measures import measure
+from .result import Figure, Measure, OutputResult, StepTime, VerifyResult
 from .run import Run, run
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Options:
     questions and what the migration did; with ``diff`` all of its edits. ``portable``: migrate with
     --portable, and have the program choose the target. ``compile_for``: compile all programs with
     products for this TPU, too. ``devices``: how many to run on, virtual ones where there is no TPU.
-    ``migrate``: another migration than tpu-migrate's.
+    ``measure``: run the app's measurements, too. ``migrate``: another migration than tpu-migrate's.
     """
 
     python: Path | None = None
@@ -60,6 +60,7 @@ class Options:
     portable: bool = False
     compile_for: str | None = None
     devices: int | None = None
+    measure: bool = False
     migrate: Migration | None = None
 
 
@@ -220,6 +221,7 @@ class _Work:
         self.console = options.console
         self.copy = folder / "migrated"
         self.programs = folder / "programs"
+        self.for_tpu = folder / "programs_for_tpu"
         self.report = folder / "report.json"
 
     def verify(self, timeout: float) -> VerifyResult:
@@ -281,21 +283,16 @@ class _Work:
             "TPU_RUNTIME_DEVICE": "tpu",  # where a portable program could choose
             "TPU_RUNTIME_REPORT": str(self.report),
         }
+        if self.options.compile_for is not None:
+            env["TPU_RUNTIME_PROGRAMS"] = str(self.for_tpu)
         with _status(self.console, f"running {self.app.name} on the {device.label}") as status:
-
-            def progress(seconds: float, line: str) -> None:
-                if status is not None:
-                    from rich.markup import escape
-
-                    status.update(f"{device.label}, {seconds:.0f} s  [dim]{escape(line[:100])}")
-
             return run(
                 [str(self.interpreter.python), self.app.entry, *self.app.args, *self._for_devices],
                 cwd=self.copy,
                 log=self.folder / "run.log",
                 timeout=timeout,
                 env=precision.collect(env, self.programs, self.interpreter.target),
-                on_progress=progress,
+                on_progress=_progress(status, device.label),
             )
 
     def _judge(
@@ -309,12 +306,16 @@ class _Work:
                 problems.append("float32 is not kept: products below the highest precision")
             elif not report.programs and not device.is_tpu:
                 problems.append(f"no program was compiled: the script did not use {result.target}")
+        times, figures = self._times(golden)
+        measures, missed = self._measured()
         return replace(
             result,
             notes=notes,
             outputs=outputs,
-            problems=[*problems, *(found.problems() if found else [])],
-            times=self._times(golden),
+            problems=[*problems, *(found.problems() if found else []), *missed],
+            times=times,
+            figures=figures,
+            measures=measures,
             precision=report if self.app.precision == "highest" else None,
             tpu=found,
             compiled=self._compiled(),
@@ -400,15 +401,10 @@ class _Work:
         """The same for people."""
         return self._reported().get("text")
 
-    def _functions(self) -> set[str]:
-        """What the runtime compiled as a whole: `step() (train.py:12)`, `Net with gradients`."""
-        functions = self._reported().get("functions", ())
-        return {re.split(r"[ (]", function["name"])[0] for function in functions}
-
     def _programs(self) -> tuple[precision.PrecisionReport, tpu.TpuReport | None]:
         """The dumped programs: read, and compiled for a TPU; a report of that if it was wanted."""
         report, wish = precision.check(self.programs), self.options.compile_for
-        programs = tpu.programs_of(self.programs, self._functions())
+        programs = tpu.programs_of(self.programs, self.for_tpu)
         if wish is not None:
             steps = [program for program in programs if program.is_step]
             others = [program for program in programs if not program.is_step]
@@ -436,14 +432,36 @@ class _Work:
 
         return tpu.compile_programs(programs, compile_for, compiler)
 
-    def _times(self, golden: Golden) -> list[StepTime]:
-        steps = read_steps(self.copy / self.app.times) if self.app.times else {}
+    def _times(self, golden: Golden) -> tuple[list[StepTime], list[Figure]]:
+        steps, figures = read_times(self.copy / self.app.times) if self.app.times else ({}, {})
         times = []
         for name in {**steps, **golden.steps}:
             first, later = steps.get(name, (None, None))
             golden_first, golden_later = golden.steps.get(name, (None, None))
             times.append(StepTime(name, first, later, golden_first, golden_later))
-        return times
+        names = {**figures, **golden.figures}
+        return times, [Figure(name, figures.get(name), golden.figures.get(name)) for name in names]
+
+    def _measured(self) -> tuple[list[Measure], list[str]]:
+        if not self.options.measure:
+            return [], []
+        if not self.app.measures:
+            return [], [f"{self.app.name} names no measurement for {self.interpreter.target}"]
+        with _status(self.console, "measuring") as status:
+            progress = _progress(status, "measuring")
+            return measure(self.app.measures, self.interpreter.python, self.folder, progress)
+
+
+def _progress(status: Any, what: str) -> Callable[[float, str], None]:
+    """Shows the seconds and the last line of a script that runs."""
+
+    def update(seconds: float, line: str) -> None:
+        if status is not None:
+            from rich.markup import escape
+
+            status.update(f"{what}, {seconds:.0f} s  [dim]{escape(line[:100])}")
+
+    return update
 
 
 def _status(console: "Console | None", text: str) -> Any:

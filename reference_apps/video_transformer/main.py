@@ -61,7 +61,7 @@ def main() -> None:
     stage1_encode.main(["--preset", args.preset, *prompts, *size, *common, str(out)])
 
     record = {f"stage1.{k}": v for k, v in load_file(out / "stage1_embeddings.safetensors").items()}
-    steps = {}
+    steps, figures = {}, {}
     options = ["video_length", "num_inference_steps", "seed"]
     options += ["cache_start_step", "cache_end_step", "cache_step_interval"]
     told = [part for name in options for part in (f"--{name}", str(getattr(args, name)))]
@@ -72,16 +72,21 @@ def main() -> None:
         stage3_decode.main(["--input_dir", str(folder), *common, str(folder)])
         record[f"{name}.latents"] = load_file(folder / "stage2_latents.safetensors")["latents"]
         record[f"{name}.frames"] = load_file(folder / "stage3_frames.safetensors")["frames"]
-        times = json.loads((folder / "stage2_times.json").read_text())["step_ms"]
+        table = json.loads((folder / "stage2_times.json").read_text())
+        times = table["step_ms"]
+        figures[f"{name}: steps run fully"] = table["full_steps"]
+        figures[f"{name}: steps run cached"] = table["cached_steps"]
         later = sum(times[1:]) / len(times[1:]) / 1000
         steps[f"step, {name}"] = {"first_s": times[0] / 1000, "later_s": later}
     for name in ("cached", "bfloat16"):
         loss = psnr(record[f"{name}.frames"], record["full.frames"])
-        most = (record[f"{name}.latents"] - record["full.latents"]).abs().max()
+        most = float((record[f"{name}.latents"] - record["full.latents"]).abs().max())
+        figures[f"{name} against full: PSNR of the frames, dB"] = round(loss, 2)
+        figures[f"{name} against full: largest difference of the latents"] = round(most, 4)
         print(f"{name} against full: {loss:.1f} dB, latents differ by at most {most:.3g}")
 
     save_file(record, out / "record.safetensors")
-    table = {"repeat": args.num_inference_steps, "steps": steps}
+    table = {"repeat": args.num_inference_steps, "steps": steps, "figures": figures}
     (out / "record.json").write_text(json.dumps(table, indent=2) + "\n")
 
 

@@ -142,3 +142,43 @@ def test_a_users_script_is_migrated_run_and_compiled_for_a_tpu(
     assert step.flops > 2 * 4 * 36 * 8 * 27  # the first convolution alone
     assert step.accessed > step.arguments
     assert all(other.error is None for other in result.tpu.compiled)
+
+
+ATTEND = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(64, 192)
+
+    def forward(self, x):
+        q, k, v = (p.unflatten(-1, (2, 32)).transpose(1, 2) for p in self.qkv(x).chunk(3, -1))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+net = Net().cuda().to(torch.bfloat16).eval()
+with torch.no_grad():
+    for tokens in (64, 4096):
+        for _ in range(3):
+            print(net(torch.randn(1, tokens, 64, dtype=torch.bfloat16).cuda()).float().std())
+"""
+
+
+@pytest.mark.skipif(TARGET != "torchax" or sys.platform != "linux", reason="needs libtpu")
+def test_attention_to_many_keys_has_no_scores_in_the_memory_of_a_tpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("attend.py").write_text(ATTEND)
+    python = Path(sys.executable)
+    result = verify_script(Path("attend.py"), [], TARGET, python=python, compile_for="v6e-1")
+    assert result.exit_code == 0, result
+    assert result.tpu is not None
+    long, short = result.tpu.compiled_steps
+    assert long.kernels == {"splash_mha_fwd_no_residuals": 1} and short.kernels == {}
+    assert long.temporaries < 2 * 4096**2  # the scores of one of the two heads, in one byte each
+    assert "kernels in Net" in "\n".join(result.tpu.lines())

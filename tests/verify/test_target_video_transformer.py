@@ -34,6 +34,14 @@ def test_every_number_agrees_with_the_golden(result: VerifyResult) -> None:
     assert result.precision is not None and result.precision.offenders == []
 
 
+def test_what_it_says_of_its_runs_is_what_the_golden_says(result: VerifyResult) -> None:
+    figures = {figure.name: (figure.here, figure.golden) for figure in result.figures}
+    assert figures["cached: steps run fully"] == figures["cached: steps run cached"] == (6, 6)
+    for what in ("PSNR of the frames, dB", "largest difference of the latents"):
+        here, golden = figures[f"cached against full: {what}"]
+        assert here == pytest.approx(golden, rel=1e-3)
+
+
 def test_frames_are_drawn_beside_those_of_the_golden(result: VerifyResult) -> None:
     assert result.kept is not None
     with Image.open(result.kept / "contact_sheet.png") as sheet:

@@ -73,6 +73,31 @@ def test_further_programs_of_a_step_are_numbered(tmp_path: Path) -> None:
     assert names(programs_of(tmp_path)) == [("step (2)", True), ("step", True)]
 
 
+def test_what_the_runtime_wrote_for_a_tpu_takes_the_place_of_the_dump(tmp_path: Path) -> None:
+    for_tpu = tmp_path / "for_tpu"
+    for_tpu.mkdir()
+    dump(for_tpu, 0, "Net", DOT.format("HIGHEST", "f32"), "stablehlo.custom_call @tpu_custom_call")
+    dumped = tmp_path / "dumped"
+    dumped.mkdir()
+    operator(dumped, 0)
+    dump(dumped, 1, "Net", 3 * DOT.format("HIGHEST", "f32"))
+    step(dumped, 2)
+    found = programs_of(dumped, for_tpu)
+    assert sorted(names(found)) == [("Net", True), ("matmul", False), ("step", True)]
+    (net,) = [program for program in found if program.name == "Net"]
+    assert net.path.parent == for_tpu and len(net.products) == 1
+
+
+def test_what_jax_can_not_lower_for_a_tpu_is_a_problem(tmp_path: Path) -> None:
+    text = "// can not be lowered for a TPU: NotImplementedError: no rule for eig\n"
+    (tmp_path / "0000_jit_Net_compile.mlir").write_text(text, encoding="utf-8")
+    report = compile_programs(programs_of(tmp_path / "none", tmp_path), "v6e-1", compiler())
+    assert report.problems() == [
+        "Net does not compile for a TPU v6e: can not be lowered for a TPU: NotImplementedError: "
+        "no rule for eig"
+    ]
+
+
 def test_a_step_is_shown_with_its_figures_and_operators_in_a_line(tmp_path: Path) -> None:
     step(tmp_path, 0)
     operator(tmp_path, 1)

@@ -10,11 +10,20 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from migrator.verify import environments, interpreters, verification
+from migrator.verify.apps import find_app
 from migrator.verify.command import verify_command
-from migrator.verify.result import OutputResult, StepTime, Tolerance, VerifyResult
+from migrator.verify.measures import measure
+from migrator.verify.result import (
+    Figure,
+    Measure,
+    OutputResult,
+    StepTime,
+    Tolerance,
+    VerifyResult,
+)
 from migrator.verify.table import show, verdict
 
-from .support import GOLDEN, Checkout, copy_as_migration, fake_interpreter, writing
+from .support import APP_TOML, GOLDEN, Checkout, copy_as_migration, fake_interpreter, writing
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="fake interpreters are sh scripts")
 
@@ -260,6 +269,49 @@ def test_the_table_says_what_was_compared_and_where_it_ran() -> None:
     for part in ("2x2", "float32", "2.5e-07", "1e-08", "1e-06", "pass", "NVIDIA H200", "2.0000"):
         assert part in text
     assert "PASS: tiny on the CPU back end of torchax: 1 output agrees with the golden" in text
+
+
+def test_figures_and_measurements_are_shown_beside_what_they_are_held_against() -> None:
+    figures = [Figure("PSNR, dB", 22.4, 22.38)]
+    measures = [
+        Measure("step", "1.25 times", "at most 1.1", False),
+        Measure("HBM", "12.0 GiB", "12 GB more"),
+    ]
+    text = printed(result(figures=figures, measures=measures))
+    for part in ("PSNR, dB", "22.38", "1.25 times", "at most 1.1", "FAIL", "12 GB more"):
+        assert part in text
+
+
+MEASURING = """
+import argparse, json, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--python")
+parser.add_argument("--json", type=pathlib.Path)
+args = parser.parse_args()
+print("measuring by", args.python)
+{}
+args.json.write_text(json.dumps([{{"what": "step", "here": "1 ms", "passed": {}}}]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "passed", "problems"),
+    [
+        ("", "True", []),
+        ("", "False", ["1 of 1 measurements are not met"]),
+        ("raise SystemExit('no libtpu')", "True", ["one.py failed with exit code 1: no libtpu"]),
+    ],
+)
+def test_what_an_app_measures(
+    before: str, passed: str, problems: list[str], checkout: Checkout, tmp_path: Path
+) -> None:
+    (checkout.root / "one.py").write_text(MEASURING.format(before, passed))
+    checkout.toml(APP_TOML + '[measures]\ntorchax = ["one.py"]\n')
+    found, wrong = measure(find_app("tiny", "torchax").measures, Path("python"), tmp_path)
+    assert wrong == problems
+    assert len(found) == (not before)
+    assert "measuring by python" in (tmp_path / "one.log").read_text()
+    assert find_app("tiny", "torch_xla").measures == []
 
 
 def test_exit_codes() -> None:

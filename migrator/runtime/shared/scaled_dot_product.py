@@ -20,8 +20,9 @@ def scaled_dot_product(
     if enable_gqa:
         key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
         value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
-    factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
-    scores = (query * factor) @ key.transpose(-2, -1)  # first: a product of float16 may overflow
+    scores = (query * factor_of(query, scale)) @ key.transpose(
+        -2, -1
+    )  # first: a product of float16 may overflow
     if is_causal:
         if attn_mask is not None:
             raise RuntimeError("scaled_dot_product_attention: both attn_mask and is_causal are set")
@@ -41,6 +42,11 @@ def scaled_dot_product(
         weights = F.dropout(weights, dropout_p)
     result = weights @ value
     return result if empty is None else result.masked_fill(empty, 0.0)
+
+
+def factor_of(query: torch.Tensor, scale: float | None) -> float:
+    """What scores are multiplied by."""
+    return 1 / math.sqrt(query.size(-1)) if scale is None else scale
 
 
 def softmax(scores: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:

@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torchax.tensor import Environment, Tensor
 
+from . import flash
 from .calls import Function, holds_device_tensor, native, register, replaces
 from .kernels import Array
-from .scaled_dot_product import scaled_dot_product, softmax
+from .scaled_dot_product import softmax
 
 
 @replaces(F.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_attention)
@@ -22,7 +23,7 @@ def _attention(env: Environment, function: Function, args: Any, kwargs: Any) -> 
     if not holds_device_tensor((args, kwargs)):
         return NotImplemented
     with env:
-        return scaled_dot_product(*args, **kwargs)
+        return flash.attention(env, *args, **kwargs)
 
 
 @replaces(torch.ops.aten._safe_softmax, torch.ops.aten._safe_softmax.default)

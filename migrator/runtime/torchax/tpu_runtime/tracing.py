@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 )
 from torchax.tensor import Environment, Tensor
 
-from . import mesh, scopes, views
+from . import lowering, mesh, scopes, views
 from .calls import is_device_tensor
 from .differentiation import Backward, split
 from .guards import Snapshot, leaked, put
@@ -192,7 +192,7 @@ class Trace:
             forward, later, backward.reads = split(traced, self.forms, len(backward.reached))
             backward.program = jax.jit(_named(later, f"{self.memory.name}_backward"))
             traced = self._jitted(forward).trace(*self._given())
-        compiled = traced.lower().compile()
+        compiled = lowering.compiled(traced, self.memory.name)
         numbers = {id(t): i for i, t in enumerate(self.state)}
         slots = [
             (optimizer, parameter, name, numbers[id(value)])

@@ -1,0 +1,195 @@
+"""Attention to many keys, by a TPU kernel that never has all scores in memory.
+
+The kernel is JAX's splash attention (https://github.com/jax-ml/jax). It is for TPUs; elsewhere, and
+where it does not fit, attention is written out (scaled_dot_product.py). TPU_RUNTIME_FLASH=off never
+takes it; TPU_RUNTIME_FLASH=interpret takes it on any device, for any number of keys, by Pallas's
+interpreter: slow, to compare numbers.
+"""
+
+import functools
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax.experimental.pallas.ops.tpu import splash_attention
+from jax.sharding import PartitionSpec
+from torchax.tensor import Environment, Tensor
+
+from . import amp, mesh
+from .calls import is_device_tensor, needs_gradient
+from .kernels import Array
+from .scaled_dot_product import factor_of, scaled_dot_product
+
+VARIABLE = "TPU_RUNTIME_FLASH"
+# From here on the scores are what takes time and memory: MaxDiffusion's flash_min_seq_length.
+SHORTEST = 4096
+_BLOCK = 512  # queries, and keys, at a time: MaxText's sa_block_q and sa_block_kv
+_LANES = 128  # of a TPU's registers: a block is a multiple of them
+
+_mode = os.environ.get(VARIABLE, "")
+
+
+def attention(
+    env: Environment,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """`F.scaled_dot_product_attention`, by the kernel where it fits."""
+
+    def written_out(*tensors: Any) -> torch.Tensor:
+        return scaled_dot_product(*tensors, dropout_p, is_causal, scale, enable_gqa)
+
+    given = query, key, value, attn_mask
+    if env.param.autocast_dtype is not None:
+        function = torch.nn.functional.scaled_dot_product_attention
+        (query, key, value), _ = amp.cast_arguments(env, function, (query, key, value), {})
+    if dropout_p or not _fits(query, key, value, attn_mask, is_causal, enable_gqa):
+        return written_out(*given)
+    factor = factor_of(query, scale)
+    arrays = [tensor.jax() for tensor in (query, key, value)]  # type: ignore[attr-defined]
+    if attn_mask is not None:
+        arrays.append(_of_keys(attn_mask, query.shape[0], key.shape[2]))
+    by_kernel = functools.partial(
+        _attend, causal=is_causal, factor=factor, interpret=_mode == "interpret",
+        devices=mesh.in_use(),
+    )  # fmt: skip
+
+    def by_xla(*arrays: Array) -> Array:
+        tensors = [Tensor(array, env) for array in arrays]
+        mask = None if attn_mask is None else tensors.pop()[:, None, None]
+        return written_out(*tensors, mask).jax()  # type: ignore[attr-defined]
+
+    if _mode == "interpret":
+        result = by_kernel(*arrays)
+    elif isinstance(arrays[0], jax.core.Tracer):  # a program is made for a device, not on one
+        result = jax.lax.platform_dependent(*arrays, tpu=by_kernel, default=by_xla)
+    elif jax.default_backend() == "tpu":
+        result = by_kernel(*arrays)
+    else:
+        return written_out(*given)
+    return Tensor(result, env)
+
+
+def _fits(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    enable_gqa: bool,
+) -> bool:
+    """Whether the kernel can do it, and is worth it. It has no gradient here."""
+    tensors = query, key, value
+    if _mode == "off" or needs_gradient((tensors, mask)) or not all(map(is_device_tensor, tensors)):
+        return False
+    if query.dtype not in (torch.float32, torch.bfloat16):
+        return False
+    if not all(x.dim() == 4 and x.dtype == query.dtype and x.numel() for x in tensors):
+        return False
+    (batch, heads, _, dim), (_, kv_heads, keys, _) = query.shape, key.shape
+    if key.shape != (batch, kv_heads, keys, dim) or value.shape[:3] != key.shape[:3]:
+        return False
+    if heads != kv_heads and not (enable_gqa and heads % kv_heads == 0):
+        return False
+    if keys < SHORTEST and _mode != "interpret":
+        return False
+    return mask is None or (not is_causal and _hides_keys(mask, batch, keys))
+
+
+def _hides_keys(mask: torch.Tensor, batch: int, keys: int) -> bool:
+    """Whether it says the same for all heads and queries: (batch, 1, 1, keys), True: attend."""
+    shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
+    fits = len(shape) == 4 and shape[0] in (1, batch) and shape[1:] == (1, 1, keys)
+    return is_device_tensor(mask) and mask.dtype == torch.bool and fits
+
+
+def _of_keys(mask: Any, batch: int, keys: int) -> Array:
+    return jnp.broadcast_to(mask.jax().reshape(-1, keys), (batch, keys))
+
+
+@functools.partial(jax.jit, static_argnames=("causal", "factor", "interpret", "devices"))
+def _attend(
+    query: Array,
+    key: Array,
+    value: Array,
+    visible: Array | None = None,
+    *,
+    causal: bool,
+    factor: float,
+    interpret: bool,
+    devices: Any,
+) -> Array:
+    """Attention of (batch, heads, tokens, dim); ``visible``: (batch, keys), bool."""
+    batch, queries, keys = query.shape[0], query.shape[2], key.shape[2]
+    query = _padded(query * jnp.asarray(factor, query.dtype), 2)
+    key, value = _padded(key, 2), _padded(value, 2)
+    hidden = visible is not None or key.shape[2] != keys
+    segments = None
+    if hidden:  # a query attends to the keys of its own segment
+        seen = jnp.ones((batch, keys), bool) if visible is None else visible
+        ones = jnp.ones((batch, query.shape[2]), jnp.int32)
+        segments = splash_attention.SegmentIds(ones, _padded(seen.astype(jnp.int32), 1))
+
+    def attend(query: Array, key: Array, value: Array, segments: Any) -> Array:
+        kernel = _kernel(query.shape[1:], key.shape[1:], causal, interpret)
+        return jax.vmap(kernel)(query, key, value, segments)
+
+    run = attend if devices is None else _divided(attend, devices, batch, key.shape[1])
+    with jax.default_matmul_precision(_precision(query.dtype)):
+        result = run(query, key, value, segments)[:, :, :queries]
+    if visible is None:
+        return result
+    return jnp.where(visible.any(-1)[:, None, None, None], result, 0)  # 0 for those that see none
+
+
+def _padded(array: Array, axis: int) -> Array:
+    """With zeros at the end, so that blocks divide it."""
+    missing = -array.shape[axis] % _block(array.shape[axis])
+    widths = [(0, missing if i == axis else 0) for i in range(array.ndim)]
+    return jnp.pad(array, widths) if missing else array
+
+
+def _block(tokens: int) -> int:
+    return min(_BLOCK, -(-tokens // _LANES) * _LANES)
+
+
+def _precision(dtype: Any) -> str:
+    """Of the kernel's products: of bfloat16 one pass, as flash attention on GPUs.
+
+    A TPU's kernels know this and the highest.
+    """
+    asked = jax.config.jax_default_matmul_precision
+    return "default" if dtype == jnp.bfloat16 or asked in (None, "default") else "highest"
+
+
+def _divided(attend: Any, devices: Any, batch: int, heads: int) -> Any:
+    """Each device has its heads, or its samples: XLA can not divide a kernel by itself."""
+    of_heads = of_samples = PartitionSpec()
+    if mesh.divides(mesh.MODEL) and heads % devices.size == 0:
+        of_heads = PartitionSpec(None, mesh.MODEL)
+    elif mesh.divides(mesh.DATA) and batch % devices.size == 0:
+        of_heads = of_samples = PartitionSpec(mesh.DATA)
+    return jax.shard_map(
+        attend, mesh=devices, in_specs=(of_heads, of_heads, of_heads, of_samples),
+        out_specs=of_heads, check_vma=False,
+    )  # fmt: skip
+
+
+def _kernel(query: Any, key: Any, causal: bool, interpret: bool) -> Any:
+    """For (heads, tokens, dim) of one sample."""
+    heads, queries, _ = query
+    keys = key[1]
+    kind = splash_attention.CausalMask if causal else splash_attention.FullMask
+    sizes = splash_attention.BlockSizes(_block(queries), _block(keys))
+    return splash_attention.make_splash_mha(
+        splash_attention.MultiHeadMask([kind((queries, keys))] * heads), block_sizes=sizes,
+        head_shards=1, q_seq_shards=1, interpret=interpret,
+    )  # fmt: skip

@@ -1,0 +1,32 @@
+"""What a TPU would be given, written out: not all of a program is the same on all platforms.
+
+With TPU_RUNTIME_PROGRAMS=FOLDER, each program that is compiled as a whole is lowered for a TPU,
+too, which needs none, and written there as StableHLO.
+"""
+
+import itertools
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "TPU_RUNTIME_PROGRAMS"
+_numbers = itertools.count()
+
+
+def compiled(traced: Any, name: str) -> Any:
+    """The executable of a program that has been traced."""
+    if folder := os.environ.get(VARIABLE):
+        number, plain = next(_numbers), re.sub(r"\W", "_", name)
+        _write(traced, Path(folder) / f"{number:04}_jit_{plain}_compile.mlir")
+    return traced.lower().compile()
+
+
+def _write(traced: Any, path: Path) -> None:
+    try:
+        text = traced.lower(lowering_platforms=("tpu",)).as_text(debug_info=True)
+    except Exception as error:  # an operator that JAX has not for TPUs: for whoever reads it
+        first = (str(error).strip().splitlines() or [""])[0]
+        text = f"// can not be lowered for a TPU: {type(error).__name__}: {first}\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

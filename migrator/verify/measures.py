@@ -1,0 +1,43 @@
+"""What an app measures beside its numbers: scripts of the checkout, which app.toml names.
+
+A script is run by this interpreter, and told the target's (``--python``) and where to write its
+rows (``--json``): a list of objects with the fields of Measure.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from .result import Measure
+from .run import run
+
+_SECONDS = 1800.0  # for each script
+
+
+def measure(
+    scripts: Iterable[Path],
+    python: Path,
+    folder: Path,
+    on_progress: Callable[[float, str], None] | None = None,
+) -> tuple[list[Measure], list[str]]:
+    """The rows of all ``scripts``, and in a line each what went wrong; logs go to ``folder``."""
+    found: list[Measure] = []
+    problems = []
+    for script in scripts:
+        rows = folder / f"{script.stem}.json"
+        done = run(
+            [sys.executable, str(script), "--python", str(python), "--json", str(rows)],
+            cwd=folder,
+            log=folder / f"{script.stem}.log",
+            timeout=_SECONDS,
+            on_progress=on_progress,
+        )
+        try:
+            found += [Measure(**row) for row in json.loads(rows.read_text(encoding="utf-8"))]
+        except (OSError, ValueError, TypeError):
+            last = done.tail(1).strip()
+            problems.append(f"{script.name} {done.failure() or 'wrote no rows'}: {last}")
+    if missed := sum(row.passed is False for row in found):
+        problems.append(f"{missed} of {len(found)} measurements are not met")
+    return found, problems
