@@ -22,7 +22,6 @@ from measuring import row
 
 MOST = 1.1  # times as long
 CLOSE = 1e-5
-_COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def main() -> int:
@@ -35,7 +34,7 @@ def main() -> int:
         return 0
     with measuring.migrated("video_transformer", "tp") as copy:
         seconds = ["--seconds", str(args.seconds)]
-        rows = measuring.inside(args.python, __file__, copy, *seconds)
+        rows = measuring.inside(args.python, __file__, copy, *seconds, TPU_RUNTIME_REPORT="1")
     return measuring.report(rows, args.json)
 
 
@@ -50,6 +49,7 @@ def compare(seconds: float) -> Iterator[dict[str, Any]]:
     make_weights = importlib.import_module("make_weights")
     import torch
     import tpu_runtime
+    from tpu_runtime import report
 
     config = stage2.PRESETS["tiny"]
     model = stage2.VideoTransformer(config)
@@ -72,10 +72,6 @@ def compare(seconds: float) -> Iterator[dict[str, Any]]:
     w = {name: jnp.asarray(np.asarray(value)) for name, value in weights.items()}
     on_device = {name: value.to("jax") for name, value in given.items()}
     on_device["rope"] = tuple(table.to("jax") for table in rope)
-    compiled: list[str] = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda event, _, **__: compiled.append(event) if event == _COMPILED else None
-    )
     later = 0
     for kind in ("full", "cached"):
         if kind == "cached":
@@ -94,14 +90,14 @@ def compare(seconds: float) -> Iterator[dict[str, Any]]:
         for _ in range(3):
             migrated(), hand_written()
         times: dict[str, list[float]] = {"migrated": [], "hand_written": []}
-        warm, end = len(compiled), time.perf_counter() + seconds
+        warm, end = report.collect()["programs"], time.perf_counter() + seconds
         while time.perf_counter() < end:
             for run in (migrated, hand_written):
                 start = time.perf_counter()
                 run()
                 times[run.__name__].append(time.perf_counter() - start)
         ours, theirs = (1000 * statistics.median(times[n]) for n in times)
-        later += len(compiled) - warm
+        later += report.collect()["programs"] - warm
         yield row(
             f"step of the tiny preset, {kind}: migrated, and written for JAX by hand",
             f"{ours:.2f} ms, {theirs:.2f} ms: {ours / theirs:.2f} times as long; "
