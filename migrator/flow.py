@@ -21,6 +21,11 @@ RANK_NAME = re.compile(
 )
 CUDA_STRING = re.compile(r"cuda(?::\d+)?\Z")
 TENSOR_TYPE = re.compile(r"torch\.cuda\.(?:sparse\.)?(\w*Tensor)\Z")
+TENSOR_TYPE_DTYPES = {
+    "FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16",
+    "BFloat16Tensor": "bfloat16", "ByteTensor": "uint8", "CharTensor": "int8",
+    "ShortTensor": "int16", "IntTensor": "int32", "LongTensor": "int64", "BoolTensor": "bool",
+}  # fmt: skip
 
 
 class Kind(Flag):

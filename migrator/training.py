@@ -103,6 +103,7 @@ _MODEL_NAME = re.compile(
 )  # fmt: skip
 READING_METHODS = frozenset({"item", "cpu", "numpy", "tolist"})
 READING_FUNCTIONS = frozenset({"print", "float", "int", "bool"})
+_READING_WHOLE = frozenset({"all", "any"})  # where they are given a tensor
 
 
 def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast.While]:
@@ -124,6 +125,8 @@ def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast
 def is_model(flow: Flow, function: ast.expr) -> bool:
     if not isinstance(function, ast.Name | ast.Attribute):
         return False
+    if isinstance(function, ast.Attribute) and function.attr == "forward":
+        return is_model(flow, function.value)
     if (flow.names.qualified(function) or "").startswith("torch."):
         return False  # torch.Generator
     name = (dotted(function) or "").rpartition(".")[2]
@@ -206,6 +209,9 @@ def reads(statement: ast.stmt) -> bool:
                 return True
             case ast.Call(func=ast.Name(id=name), args=args) if name in READING_FUNCTIONS:
                 if not all(isinstance(argument, ast.Constant) for argument in args):
+                    return True
+            case ast.Call(func=ast.Name(id=name), args=[ast.Name() | ast.Attribute()]):
+                if name in _READING_WHOLE:
                     return True
     return False
 

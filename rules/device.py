@@ -9,8 +9,8 @@ from migrator.devices import (
     table_of_places,
     whole_string,
 )
-from migrator.edits import Replace, SetString
-from migrator.flow import CUDA_STRING, Kind
+from migrator.edits import Edit, Insert, Replace, SetString
+from migrator.flow import CUDA_STRING, TENSOR_TYPE_DTYPES, Kind
 from migrator.inventory import Construct
 from migrator.names import argument
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
@@ -94,12 +94,21 @@ DEFAULT = Rule(
     name="default-device",
     summary="a process-wide default device or tensor type names CUDA",
     why="""Both targets take their device as the default one (torchax through the runtime). The
-older set_default_tensor_type takes CUDA types only, and has no counterpart.""",
+older set_default_tensor_type takes CUDA types only; it is a default device and a default dtype in
+one, and becomes those two (the dtype is left out where the file only ever means float32). Where the
+file sets a type of the CPU again, that is the CPU as the default device.""",
     examples=(
         Example(
             'import torch\ntorch.set_default_device("cuda")\n',
             torchax='import torch\ntorch.set_default_device("jax")\n',
             torch_xla='import torch\ntorch.set_default_device("xla")\n',
+        ),
+        Example(
+            "import torch\ntorch.set_default_tensor_type(torch.cuda.HalfTensor)\n",
+            torchax='import torch\ntorch.set_default_device("jax")\n'
+            "torch.set_default_dtype(torch.float16)\n",
+            torch_xla='import torch\ntorch.set_default_device("xla")\n'
+            "torch.set_default_dtype(torch.float16)\n",
         ),
         Example('import torch\ntorch.set_default_tensor_type("torch.FloatTensor")\n'),
     ),
@@ -226,12 +235,43 @@ def default_device(ctx: Context, found: Construct) -> Decision:
 
 @DEFAULT.on("name", "torch.set_default_tensor_type")
 def default_tensor_type(ctx: Context, found: Construct) -> Decision:
-    call = ctx.names.call_of(found.node)
-    kind = argument(call, 0, "t") if call else None
-    if kind is not None and not ctx.flow.kind(kind) & Kind.TENSOR_TYPE:
+    settings = [ctx.names.call_of(c.node) for c in ctx.constructs if c.key == found.key]
+    types = [name for call in settings for name in _default_types(ctx, call)]
+    if not any(name == "" or name.startswith("torch.cuda.") for name in types):
         return Keep("no CUDA type")
-    reason = "makes every new tensor a CUDA tensor; give the factories device= and dtype= instead"
-    return Report(reason, whole=call)
+    call = ctx.names.call_of(found.node)
+    names = _default_types(ctx, call)
+    dtypes = {TENSOR_TYPE_DTYPES.get(name.rpartition(".")[2]) for name in names}
+    statement = ctx.parent(call) if call is not None else None
+    if call is None or len(dtypes) != 1 or None in dtypes or not isinstance(statement, ast.Expr):
+        reason = "makes every new tensor one of CUDA; use torch.set_default_device and _dtype"
+        return Report(reason, whole=call)
+    torch, requires = ctx.torch()
+    devices = [
+        ctx.device_string(call) if name.startswith("torch.cuda.") else ctx.quoted("cpu", call)
+        for name in names
+    ]
+    kind, holes = argument(call, 0, "t"), {}
+    if isinstance(kind, ast.IfExp) and len(set(devices)) > 1:
+        devices[0], holes = f"{devices[0]} if {{test}} else {devices[1]}", {"test": kind.test}
+    edits: list[Edit] = [Replace(call, f"{torch}.set_default_device({devices[0]})", holes)]
+    is_float = all(name.endswith(".FloatTensor") for name in types)
+    if not is_float or any(c.key == "torch.set_default_dtype" for c in ctx.constructs):
+        lines = [f"{torch}.set_default_dtype({torch}.{dtypes.pop()})"]
+        edits.append(Insert(ctx.names.tree, statement, lines))
+    return Rewrite(edits, requires)
+
+
+def _default_types(ctx: Context, call: ast.Call | None) -> list[str]:
+    """`torch.cuda.FloatTensor`, as a name or a string, or two of them; "" where it is computed."""
+    kind = argument(call, 0, "t") if call is not None else None
+    found = []
+    for part in [kind.body, kind.orelse] if isinstance(kind, ast.IfExp) else [kind]:
+        named = str(part.value) if isinstance(part, ast.Constant) else ""
+        if part is not None and not named:
+            named = ctx.names.qualified(part) or ""
+        found.append(named)
+    return found
 
 
 @GENERATOR.on("name", "torch.random.fork_rng")

@@ -3,6 +3,7 @@
 import ast
 
 from migrator.edits import Delete, Edit, EditCall, Replace
+from migrator.flow import TENSOR_TYPE_DTYPES as DTYPES
 from migrator.inventory import Construct
 from migrator.names import dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
@@ -99,12 +100,6 @@ NON_BLOCKING = Rule(
 stays as it was.""",
     examples=(Example("x = x.to(device, non_blocking=True)\n"),),
 )
-
-DTYPES = {
-    "FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16",
-    "BFloat16Tensor": "bfloat16", "ByteTensor": "uint8", "CharTensor": "int8",
-    "ShortTensor": "int16", "IntTensor": "int32", "LongTensor": "int64", "BoolTensor": "bool",
-}  # fmt: skip
 
 
 @CUDA.on("method", "cuda")

@@ -267,6 +267,7 @@ ROUNDS = {
     "while x.size(0) < 9:\n    x = torch.cat([x, net(x)])\n": "end",
     "for x in data:\n    with ctx:\n        y = net(x)\n        n += y.item()\n": "n += y",
     "for x in data:\n    y = net(x)\n    y[y < 0] = -float('inf')\n    y = y.float()\n": "end",
+    "for x in data:\n    y = self.model.forward(x)\n    if all(y):\n        break\n": "if all(y)",
     "for x in data:\n    print(model(x).sum().item())\n": None,
     "for x in data:\n    y = tokenize(x)\n": None,
     "for block in blocks:\n    x = net.blocks[0](block(x))\n": None,

@@ -274,18 +274,39 @@ def test_09_out_of_a_legacy_constructor() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ['"torch.cuda.FloatTensor"', "torch.cuda.HalfTensor"])
-def test_10_default_tensor_type(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "dtypes"),
+    [
+        ('"torch.cuda.FloatTensor"', []),
+        ("torch.cuda.HalfTensor", ["float16", "float32"]),
+        ('"torch.cuda.FloatTensor" if fast else "torch.FloatTensor"', []),
+    ],
+)
+def test_10_default_tensor_type(kind: str, dtypes: list[str]) -> None:
     source = (
         f"import torch\ntorch.set_default_tensor_type({kind})\nmodel = build()\n"
         "torch.set_default_tensor_type(torch.FloatTensor)\n"
     )
+    for target, device in zip(TARGETS, ("xla", "jax"), strict=True):
+        lines = run(source, target).source.decode().splitlines()
+        chosen = f'"{device}" if fast else "cpu"' if "fast" in kind else f'"{device}"'
+        assert f"torch.set_default_device({chosen})" in lines
+        assert 'torch.set_default_device("cpu")' in lines
+        assert [line for line in lines if "dtype" in line] == [
+            f"torch.set_default_dtype(torch.{dtype})" for dtype in dtypes
+        ]
+
+
+@pytest.mark.parametrize(
+    "kind", ["kind", '"torch.cuda.HalfTensor" if fast else "torch.FloatTensor"']
+)
+def test_10_default_tensor_type_that_is_not_known_stays(kind: str) -> None:
+    source = f"import torch\ntorch.set_default_tensor_type({kind})\nmodel = build()\n"
     for target in TARGETS:
         result = run(source, target)
-        assert result.source.decode() == source  # never half: the call is reported as a whole
-        call = "torch.set_default_tensor_type"
-        assert ("DEV004", "reported", call) in outcomes(result)
-        assert ("DEV004", "kept", call) in outcomes(result)
+        assert result.source.decode() == source
+        assert ("DEV004", "reported", "torch.set_default_tensor_type") in outcomes(result)
+        assert not [o for o in outcomes(result) if o[1] == "rewritten"]
 
 
 def test_11_lambda_that_hides_cuda() -> None:
