@@ -31,15 +31,20 @@ class Safety(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class Range:
-    """Lines and columns from 1, columns in characters; the end is exclusive."""
+    """Lines and columns from 1, columns in characters; the end is exclusive.
+
+    ``cell`` is that of a notebook, counted from 1 over all its cells; 0: a file of source.
+    """
 
     line: int
     column: int
     end_line: int
     end_column: int
+    cell: int = 0
 
     def __str__(self) -> str:
-        return f"{self.line}:{self.column}"
+        cell = f"cell {self.cell}:" if self.cell else ""
+        return f"{cell}{self.line}:{self.column}"
 
 
 START = Range(1, 1, 1, 1)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from migrator.formats import notebook
 from migrator.targets import RUNTIME
 
 # How the docstring of each runtime begins.
@@ -21,14 +22,14 @@ _SKIPPED = frozenset({
 
 @dataclass
 class Found:
-    """The Python files below some paths, in a fixed order, and what could not be looked into."""
+    """Python files and notebooks below some paths, in a fixed order, and what was unreadable."""
 
     files: list[Path] = field(default_factory=list)
     errors: list[tuple[Path, str]] = field(default_factory=list)
 
 
 def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Found:
-    """All `.py` files below `paths`; a file that is named itself is taken whatever its name.
+    """All `.py` and `.ipynb` files below `paths`; one that is named itself is taken in any case.
 
     Folders of environments, caches and version control, bundled runtimes, and what `exclude` (shell
     patterns on the path or a name) matches are passed over. Links to folders are not followed.
@@ -62,7 +63,7 @@ def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
             and not _excluded(at / name, top, exclude)
         ]
         for name in files:
-            if name.endswith(".py") and not _excluded(at / name, top, exclude):
+            if name.endswith((".py", notebook.SUFFIX)) and not _excluded(at / name, top, exclude):
                 yield at / name
 
 
@@ -120,7 +121,10 @@ def project_root(path: Path, given: Sequence[Path] = ()) -> Path:
 
 
 class Disk:
-    """Reads files and lists folders, each at most once (a `facts.Reader`)."""
+    """Reads files and lists folders, each at most once (a `facts.Reader`).
+
+    A notebook is read as the Python module of its cells.
+    """
 
     def __init__(self) -> None:
         self._files: dict[Path, bytes | None] = {}
@@ -129,8 +133,11 @@ class Disk:
     def read(self, path: Path) -> bytes | None:
         if path not in self._files:
             try:
-                self._files[path] = path.read_bytes()
-            except OSError:
+                content = path.read_bytes()
+                if path.suffix == notebook.SUFFIX:
+                    content = notebook.read(content).module.encode()
+                self._files[path] = content
+            except (OSError, notebook.NotANotebook):
                 self._files[path] = None
         return self._files[path]
 

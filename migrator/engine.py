@@ -26,7 +26,7 @@ from migrator.diagnostics import (
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow
-from migrator.formats import python
+from migrator.formats import notebook, python
 from migrator.inventory import Construct
 from migrator.names import Names
 from migrator.options import Options
@@ -79,6 +79,41 @@ def migrate(
     if options.runtime == "bundled" and _IMPORTS_RUNTIME.search(result.source):
         return replace(result, companions=frozenset({RUNTIME}))
     return result
+
+
+def migrate_notebook(
+    content: bytes,
+    target: Target,
+    options: Options | None = None,
+    project: ProjectFacts | None = None,
+) -> Result:
+    """Migrate a .ipynb file; as `migrate`, and ranges are those of cells.
+
+    Outputs, execution counts, ids and cells without a change stay byte for byte.
+    """
+    if not inventory.has_tokens(content):
+        return Result(content, content)
+    try:
+        read = notebook.read(content)
+    except notebook.NotANotebook as error:
+        return _failed(content, SYNTAX, str(error))
+    result = migrate(read.module.encode(), target, options, project)
+    diagnostics = [replace(d, range=read.located(d.range)) for d in result.diagnostics]
+    try:
+        text = read.with_module(result.source.decode(), _accelerator(read, result))
+    except ValueError as error:
+        return _failed(content, INTERNAL, f"the notebook can not be put together again: {error}")
+    diagnostics.sort(key=lambda d: (d.range.cell, d))
+    return Result(content, text.encode(), tuple(diagnostics), result.companions)
+
+
+def _accelerator(read: notebook.Notebook, result: Result) -> dict[str, str]:
+    """Colab's choice of a machine, where the code asks for another one now."""
+    wish = read.metadata.get("accelerator")
+    if not result.changed or wish is None or read.text[wish.start : wish.end] != '"GPU"':
+        return {}
+    chip = {"colab.gpuType": "V5E1"} if "colab.gpuType" in read.metadata else {}
+    return {"accelerator": "TPU", **chip}
 
 
 def _migrate(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
+from migrator.formats.notebook import IPYTHON
 from migrator.names import Names, argument
 from migrator.ranks import Ranks, environment
 from migrator.training import is_optimizer_step, rounds_without_gradients
@@ -46,7 +47,7 @@ CUDA_LIBRARIES = frozenset({
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
+    rb"cuda|cudnn|nccl|lightning|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
@@ -79,8 +80,9 @@ class Construct:
     kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
     keyword (argument), loop (that calls a model without gradients), branch (on values of tensors),
     string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
-    module), star (module that a star import takes everything from), ranks (what a launcher sets, or
-    a number of ranks), model (that moves to the device, where models are divided).
+    module), command (text that a shell gets), star (module that a star import takes everything
+    from), ranks (what a launcher sets, or a number of ranks), model (that moves to the device,
+    where models are divided).
     """
 
     kind: str
@@ -137,6 +139,7 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                     yield Construct("string", "cuda", node)
             case ast.Call():
                 yield from _arguments(names, flow, node)
+                yield from _command(names, node)
                 if environment(names, node):
                     yield Construct("ranks", "environment", node)
                 if is_option(node) and option_name(node) == "local_rank":
@@ -257,8 +260,18 @@ def _device_call(names: Names, flow: Flow, node: ast.expr, qualname: str) -> Con
     return None
 
 
+# What Lightning's Trainer is told of GPUs; these choose nothing of them.
+_TRAINER = re.compile(r"(?:pytorch_)?lightning\b.*\.(?:Trainer|Fabric)\Z")
+_NO_GPU = ("cpu", "auto", "tpu", None, 0)
+
+
 def _arguments(names: Names, flow: Flow, call: ast.Call) -> Iterator[Construct]:
+    trainer = _TRAINER.match(names.qualified(call.func) or "") is not None
     for keyword in call.keywords:
+        if trainer and keyword.arg in ("accelerator", "gpus"):
+            value = keyword.value
+            if not isinstance(value, ast.Constant) or value.value not in _NO_GPU:
+                yield Construct("keyword", f"lightning {keyword.arg}", keyword)
         if keyword.arg in _PINNED and not _false(keyword.value):
             yield Construct("keyword", keyword.arg, keyword)
         elif keyword.arg == "non_blocking" and not _false(keyword.value):
@@ -281,6 +294,36 @@ def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
         yield Construct("string", "cuda", node)
     elif TENSOR_TYPE.match(text):
         yield Construct("tensor_type", text, node)
+
+
+_PIP = re.compile(r"[!%\s]*(?:python[\d.]* -m |uv )?pip[\d.]* install\b")
+_GPU_COMMAND = re.compile(
+    r"\bcuda\b|\bnvcc\b|torchrun|torch\.distributed\.|CUDA_VISIBLE_DEVICES|--n?gpus?\b|\bnccl\b"
+)
+
+
+def _command(names: Names, call: ast.Call) -> Iterator[Construct]:
+    """What a shell, or IPython, is told to do."""
+    is_cell = isinstance(call.func, ast.Name) and call.func.id == IPYTHON
+    if not is_cell and names.qualified(call.func) != "os.system":
+        return
+    match call.args:
+        case [ast.Constant(value=str(text)) as node]:
+            key = None
+            command = text.lstrip("!% \t")
+            if is_cell and (text.startswith("%%") or text[:1] not in ("!", "%")):
+                is_python = text.startswith("%%") and "\n" not in text
+                key = "cell" if not is_python and has_tokens(text.encode()) else None
+            elif _PIP.match(text):
+                key = "pip" if re.search(r"torch|cuda|nvidia|cu\d\d", text) else None
+            elif re.match(r"(?:sx\s+)?nvidia-smi\b", command):
+                key = "nvidia-smi"
+            elif re.search(r"--device[ =][\"']?cuda", text):
+                key = "device"
+            elif _GPU_COMMAND.search(text):
+                key = "gpu"
+            if key is not None:
+                yield Construct("command", key, node)
 
 
 def _passed_on(names: Names, node: ast.Attribute) -> bool:

@@ -14,8 +14,9 @@ from migrator import inventory, workspace
 from migrator.config import Config, UsageError
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.discover import Disk, bundled_target, discover, project_root
-from migrator.engine import Result, migrate
+from migrator.engine import Result, migrate, migrate_notebook
 from migrator.facts import ProjectCache, ProjectFacts
+from migrator.formats import notebook
 from migrator.targets import RUNTIME, Target, portable, targets
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
@@ -212,7 +213,8 @@ class _Worker:
             real = path.resolve()
             root = project_root(real, self.roots)
             project = ProjectFacts(real, root, self.disk, self.cache)
-            return FileReport(path, migrate(source, self.target, self.config.options, project))
+            how = migrate_notebook if path.suffix == notebook.SUFFIX else migrate
+            return FileReport(path, how(source, self.target, self.config.options, project))
         except OSError as error:
             return _failed(path, "ERR005", f"can not be read: {error.strerror or error}")
         except Exception as error:  # one file's fault must not stop the others

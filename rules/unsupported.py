@@ -27,6 +27,20 @@ EXTENSION = Rule(
     ),
 )
 
+LIGHTNING = Rule(
+    code="LIB003",
+    name="lightning-trainer",
+    summary="PyTorch Lightning chooses the device by itself",
+    why="""Its Trainer moves models and batches to the accelerator that it is told. It knows TPUs by
+torch_xla (`accelerator="tpu"`), and nothing of torchax.""",
+    references=("https://lightning.ai/docs/pytorch/stable/accelerators/tpu.html",),
+    examples=(
+        Example(
+            'import pytorch_lightning as pl\ntrainer = pl.Trainer(accelerator="gpu", devices=1)\n'
+        ),
+    ),
+)
+
 _ADVICE = {
     "apex": "apex.optimizers.FusedAdam is torch.optim.AdamW; apex.amp is autocast in bfloat16",
     "flash_attn": "use torch.nn.functional.scaled_dot_product_attention",
@@ -54,3 +68,9 @@ def library(ctx: Context, found: Construct) -> Decision:
 @EXTENSION.on("name", "torch.utils.cpp_extension*")
 def extension(ctx: Context, found: Construct) -> Decision:
     return Report("a CUDA extension; write the kernel in PyTorch, or in Pallas")
+
+
+@LIGHTNING.on("keyword", "lightning accelerator", "lightning gpus")
+def trainer(ctx: Context, found: Construct) -> Decision:
+    reason = f"Lightning chooses the device by itself; {ctx.target.lightning}"
+    return Report(reason, whole=found.node)

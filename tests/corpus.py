@@ -5,7 +5,8 @@
 FOLDER holds checked-out repositories. Prints one row for each: files, files with a construct, files
 changed; then the error columns, which must all be 0: internal errors, unparsable output, a second
 run that changes something, lines changed that hold no construct, comments lost, constructs that an
-independent count finds and no diagnostic names. `--ungated` also rewrites files that train.
+independent count finds and no diagnostic names, notebooks in which more changes than code and
+Colab's accelerator. `--ungated` also rewrites files that train.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import ast
 import difflib
 import io
+import json
 import re
 import sys
 import tokenize
@@ -23,14 +25,14 @@ from pathlib import Path
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.discover import Disk, discover, project_root
-from migrator.engine import INTERNAL, migrate
+from migrator.engine import INTERNAL, migrate, migrate_notebook
 from migrator.facts import ProjectCache, ProjectFacts
-from migrator.formats import python
+from migrator.formats import notebook, python
 from migrator.rule import registry
 from migrator.targets import targets
 
-COLUMNS = ("files", "hit", "changed", "rewritten", "kept", "reported", "unknown")
-ERRORS = ("crashed", "unparsable", "unstable", "stray", "comments", "missed")
+COLUMNS = ("files", "unread", "hit", "changed", "rewritten", "kept", "reported", "unknown")
+ERRORS = ("crashed", "unparsable", "unstable", "stray", "comments", "missed", "notebook")
 
 
 def main() -> int:
@@ -62,6 +64,15 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
         counts["files"] += 1
         source = path.read_bytes()
         facts = ProjectFacts(path.resolve(), project_root(path.resolve()), disk, cache)
+        other = 0
+        if path.suffix == notebook.SUFFIX:
+            whole = migrate_notebook(source, words, options, facts)
+            if whole.failed:
+                counts["unread"] += 1
+                continue
+            again = migrate_notebook(whole.source, words, options, facts)
+            other = not equal_but_for_code(source, whole.source) or again.changed
+            source = notebook.read(source).module.encode()
         result = migrate(source, words, options, facts)
         counts["hit"] += any(d.outcome for d in result.diagnostics)
         counts["changed"] += result.changed
@@ -70,6 +81,7 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
                 counts[str(diagnostic.outcome)] += 1
             counts["unknown"] += diagnostic.code == "GEN001"
         faults = Counter[str]()
+        faults["notebook"] = other
         faults["crashed"] = sum(d.code == INTERNAL for d in result.diagnostics)
         if not result.failed:
             text = python.decode(source).text
@@ -82,6 +94,18 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
             print(f"    {path}: {dict(faults)}", file=sys.stderr)
         counts += faults
     return counts
+
+
+def equal_but_for_code(before: bytes, after: bytes) -> bool:
+    """Whether two notebooks differ in code cells and in Colab's accelerator alone."""
+    notebooks = [json.loads(content) for content in (before, after)]
+    for each in notebooks:
+        each["metadata"].pop("accelerator", None)
+        each["metadata"].get("colab", {}).pop("gpuType", None)
+        for cell in each["cells"]:
+            if cell["cell_type"] == "code":
+                cell["source"] = type(cell["source"])()
+    return bool(notebooks[0] == notebooks[1])
 
 
 def changed_faults(text: str, after: bytes, diagnostics: tuple[Diagnostic, ...]) -> Counter[str]:

@@ -54,4 +54,5 @@ def _diagnostic(diagnostic: Diagnostic) -> dict[str, Any]:
         "construct": diagnostic.construct,
         "start": {"line": where.line, "column": where.column},
         "end": {"line": where.end_line, "column": where.end_column},
+        **({"cell": where.cell} if where.cell else {}),
     }

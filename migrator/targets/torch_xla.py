@@ -27,6 +27,7 @@ TARGET = Target(
         "is_current_stream_capturing": Word("False"),
     },
     profiler="torch_xla.debug.profiler",
+    lightning='accelerator="tpu"',
     safetensors=True,
     renames={
         "torch.save": Word("xm.save", ("torch_xla.core.xla_model as xm",)),

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from shutil import rmtree, which
 
+from migrator.requirements import NEWEST, OLDEST, TARGETS, pinned
+
 from .errors import VerifyError
 from .inside import child_environment
-from .requirements import NEWEST, OLDEST, TARGETS, pinned
 
 # Of a new environment: this one's version, which is there for certain, where it does.
 _OWN = sys.version_info[:2] <= NEWEST

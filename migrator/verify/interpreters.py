@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from migrator.requirements import NEWEST, OLDEST, Requirement, pinned
+
 from .errors import VerifyError
 from .inside import ask
-from .requirements import NEWEST, OLDEST, Requirement, pinned
 
 _FIRST_TORCH_WITHOUT_TORCHAX = (2, 13)
 _PROBE_SECONDS = 180.0  # the first import of torch from a cold disk takes a minute

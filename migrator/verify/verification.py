@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from migrator.config import UsageError
+
 from . import environments, interpreters, precision, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
 from .device import Device, device_for
@@ -73,7 +75,7 @@ def verify_app(name: str, target: str, **how: Any) -> VerifyResult:
     try:
         app = find_app(name, target)
         return _verify(app, load_golden(app), target, options)
-    except VerifyError as error:
+    except (VerifyError, UsageError) as error:
         return VerifyResult(app=name, target=target, error=str(error), python=options.python)
 
 
@@ -87,7 +89,7 @@ def verify_script(script: Path, args: Sequence[str], target: str, **how: Any) ->
     try:
         app = _as_app(script, args, options.keep)
         return _verify(app, None, target, options)
-    except VerifyError as error:
+    except (VerifyError, UsageError) as error:
         return VerifyResult(str(script), target, error=str(error), python=options.python)
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from migrator.verify import requirements
-from migrator.verify.errors import VerifyError
-from migrator.verify.requirements import Requirement, pinned, without_extra
+from migrator import requirements
+from migrator.config import UsageError
+from migrator.requirements import Requirement, pinned, without_extra
 
 
 @pytest.mark.parametrize(
@@ -49,5 +49,5 @@ def test_parts_of_a_requirement() -> None:
 
 
 def test_an_unknown_target_is_named() -> None:
-    with pytest.raises(VerifyError, match="unknown target 'mps': one of torchax, torch_xla"):
+    with pytest.raises(UsageError, match="unknown target 'mps': one of torchax, torch_xla"):
         pinned("mps")

@@ -8,7 +8,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import VerifyError
+from packaging.requirements import InvalidRequirement
+from packaging.requirements import Requirement as Parsed
+from packaging.utils import canonicalize_name
+
+from migrator.config import UsageError
 
 DISTRIBUTION = "tpu-migrate"
 TARGETS = ("torchax", "torch_xla")
@@ -29,7 +33,7 @@ class Requirement:
     def name(self) -> str:
         match = re.match(r"[A-Za-z0-9._-]+", self.text)
         if match is None:
-            raise VerifyError(f"unreadable requirement in the metadata: {self.text!r}")
+            raise UsageError(f"unreadable requirement in the metadata: {self.text!r}")
         return match.group()
 
     @property
@@ -51,16 +55,46 @@ class Requirement:
 def pinned(target: str) -> list[Requirement]:
     """The requirements of ``target``'s extra, in the order of the metadata.
 
-    Raises VerifyError where the target is unknown or no metadata can be found.
+    Raises UsageError where the target is unknown or no metadata can be found.
     """
     if target not in TARGETS:
-        raise VerifyError(f"unknown target {target!r}: one of {', '.join(TARGETS)}")
+        raise UsageError(f"unknown target {target!r}: one of {', '.join(TARGETS)}")
     lines = _from_checkout(target) or _from_metadata(target)
     if not lines:
-        raise VerifyError(
+        raise UsageError(
             f"the metadata of {DISTRIBUTION} has no extra {target!r}: reinstall {DISTRIBUTION}"
         )
     return [Requirement(line) for line in lines]
+
+
+# Packages that only exist for CUDA; what code that imports them is told is in rules/unsupported.py.
+_CUDA_ONLY = re.compile(
+    r"nvidia-.*|cupy(-cuda.*)?|flash-attn.*|xformers|triton.*|bitsandbytes|apex|deepspeed"
+    r"|transformer-engine.*|tensorrt.*|torch-tensorrt|pynvml|mamba-ssm|causal-conv1d|cuda-python"
+    r"|onnxruntime-gpu|faiss-gpu.*|tensorflow-gpu|cudatoolkit|pytorch-cuda"
+)
+
+
+def tested(target: str) -> dict[str, str]:
+    """The packages whose versions were tested together for ``target``, by their names."""
+    return {
+        canonicalize_name(each.name): each.text.partition(";")[0].strip()
+        for each in pinned(target)
+        if each.exact
+    }
+
+
+def name_of(text: str) -> str | None:
+    """The package that a requirement names, in its normal form; None for paths, URLs and others."""
+    try:
+        return canonicalize_name(Parsed(text.strip()).name)
+    except InvalidRequirement:
+        return None
+
+
+def is_for_cuda(text: str) -> bool:
+    """Whether a requirement is of a package that only exists for CUDA."""
+    return _CUDA_ONLY.fullmatch(name_of(text) or "") is not None
 
 
 def _from_checkout(target: str) -> list[str]:
@@ -68,7 +102,7 @@ def _from_checkout(target: str) -> list[str]:
 
     try:
         project = tomllib.loads(
-            (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+            (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
         )["project"]
         if project["name"] == DISTRIBUTION:
             return list(project["optional-dependencies"][target])

@@ -1,0 +1,286 @@
+"""Notebooks: the code of a .ipynb file as one Python module, and the file with other code in it.
+
+State carries over cells, so they are read as one module, with a statement that no edit moves in
+between. What IPython adds to Python (magics, shell lines, cells that are not Python) stands there
+as calls of `IPYTHON`, which hold its text. Only cells that change are written anew, in the file's
+own layout.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from migrator.diagnostics import Range
+
+SUFFIX = ".ipynb"
+IPYTHON = "__ipython__"  # `__ipython__("!pip install torch")`
+_CELL = "__cell__"
+_BETWEEN = re.compile(rf"^{_CELL}\((\d+)\)\n", re.MULTILINE)
+_PLACEHOLDER = re.compile(rf'{IPYTHON}\(("(?:[^"\\]|\\.)*")\)(?:; (?=\S))?')
+# Magics of cells whose text is Python, and of lines that run the rest of their line as Python.
+_PYTHON_CELL = re.compile(r"%%(?:time|timeit|capture|prun|notify|debug)\b")
+_PYTHON_LINE = re.compile(r"%(?:time|timeit|prun)(?:\s+-\w+(?:\s*\d+)?)*\s+(?=\w)")
+_MAGIC = re.compile(
+    r"(?P<indent>[ \t]*)(?P<target>[A-Za-z_]\w*(?:[ \t]*,[ \t]*\w+)*[ \t]*=[ \t]*)?"
+    r"(?P<text>[!%?].*)",
+    re.DOTALL,
+)
+_HELP = re.compile(r"(?P<indent>[ \t]*)(?P<text>[\w.]+\?{1,2})[ \t]*")
+
+_decoder = json.JSONDecoder(strict=False)
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class NotANotebook(ValueError):
+    """Why a file can not be read as a notebook with Python code."""
+
+
+@dataclass(frozen=True)
+class _Span:
+    """A part of the file's text: a JSON value."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A code cell. ``number`` counts all cells, from 1."""
+
+    number: int
+    span: _Span
+    source: str
+    code: str  # as a part of the module
+    lines: tuple[int, ...]  # of the source, for each line of `code`
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook's text and its code cells."""
+
+    text: str
+    cells: list[Cell]
+    metadata: dict[str, _Span] = field(default_factory=dict)  # strings in it, by their path
+
+    @property
+    def module(self) -> str:
+        """The code of all cells; the first cell has nothing above it."""
+        parts: list[str] = []
+        for cell in self.cells:
+            between = f"{_CELL}({cell.number})\n" if parts else ""
+            parts.append(f"{between}{cell.code}\n")
+        return "".join(parts)
+
+    def located(self, where: Range) -> Range:
+        """A range of the module as one of a cell."""
+        at = 0
+        for cell in self.cells:
+            first = at + (1 if at else 0)  # the line between
+            if where.line <= first + len(cell.lines):
+                lines = [cell.lines[min(max(n - first, 1), len(cell.lines)) - 1]
+                         for n in (where.line, where.end_line)]  # fmt: skip
+                return replace(where, line=lines[0], end_line=lines[1], cell=cell.number)
+            at = first + len(cell.lines)
+        return where
+
+    def with_module(self, module: str, metadata: dict[str, str] | None = None) -> str:
+        """The file's text with the code of a module that was made from this one's.
+
+        Raises ValueError where a cell is missing.
+        """
+        if not self.cells:
+            return self.text
+        first, *others = _BETWEEN.split(module)
+        numbers = [cell.number for cell in self.cells]
+        if [int(n) for n in others[::2]] != numbers[1:]:
+            raise ValueError("a cell is missing")
+        codes = dict(zip(numbers, [first, *others[1::2]], strict=True))
+        values: list[tuple[_Span, str]] = []
+        for cell in self.cells:
+            code = codes[cell.number]
+            if code != f"{cell.code}\n":
+                source = _restored(code).rstrip("\n")
+                ending = cell.source[len(cell.source.rstrip("\n")) :]
+                values.append((cell.span, self._as_json(cell.span, source + ending)))
+        for path, value in (metadata or {}).items():
+            values.append((self.metadata[path], json.dumps(value)))
+        result, at = [], 0
+        for span, value in sorted(values, key=lambda item: item[0].start):
+            result += [self.text[at : span.start], value]
+            at = span.end
+        return "".join([*result, self.text[at:]])
+
+    def _as_json(self, span: _Span, source: str) -> str:
+        """A cell's source as the file writes it: lines that stay are the same text."""
+        ascii_only = self.text.isascii() and "\\u" in self.text
+
+        def dumped(value: str) -> str:
+            return json.dumps(value, ensure_ascii=ascii_only)
+
+        raw = self.text[span.start : span.end]
+        if not raw.startswith("["):
+            return dumped(source)
+        parts = list(_items(self.text, span.start))
+        known = {value: self.text[s.start : s.end] for value, s in parts}
+        lines = re.findall(r"[^\n]*\n|[^\n]+", source)
+        elements = [known.get(line) or dumped(line) for line in lines]
+        if not elements:
+            return "[]"
+        before = self.text[span.start + 1 : parts[0][1].start] if parts else "\n    "
+        after = self.text[parts[-1][1].end : span.end - 1] if parts else "\n   "
+        comma = "," + before if "\n" in before else ", "
+        return f"[{before}{comma.join(elements)}{after}]"
+
+
+def read(content: bytes) -> Notebook:
+    """Raises NotANotebook, in one line."""
+    try:
+        text = content.decode("utf-8")
+        top = dict(_members(text, _SPACE.match(text).end()))  # type: ignore[union-attr]
+        value = {name: _value(text, span) for name, span in top.items() if name != "cells"}
+        if value.get("nbformat") != 4:
+            raise NotANotebook(f"notebook format {value.get('nbformat')}: only 4 is read")
+        _check_language(value.get("metadata", {}))
+        metadata = dict(_strings(text, top["metadata"], ())) if "metadata" in top else {}
+        cells = []
+        for number, (_, span) in enumerate(_items(text, top["cells"].start), 1):
+            if (cell := _cell(text, number, span)) is not None:
+                cells.append(cell)
+        return Notebook(text, cells, metadata)
+    except UnicodeDecodeError as error:
+        raise NotANotebook(f"can not be decoded: {error}") from error
+    except (KeyError, StopIteration, IndexError, TypeError, json.JSONDecodeError) as error:
+        raise NotANotebook("not a notebook: its JSON is damaged") from error
+
+
+def _check_language(metadata: dict[str, Any]) -> None:
+    named = [metadata.get("kernelspec", {}).get("language"),
+             metadata.get("language_info", {}).get("name")]  # fmt: skip
+    language = next((name for name in named if name), "python")
+    if not str(language).lower().startswith(("python", "ipython")):
+        raise NotANotebook(f"a notebook of {language}")
+
+
+def _cell(text: str, number: int, span: _Span) -> Cell | None:
+    members = dict(_members(text, span.start))
+    if _value(text, members["cell_type"]) != "code":
+        return None
+    source = _value(text, members["source"])
+    source = source if isinstance(source, str) else "".join(source)
+    code, lines = _as_python(source)
+    try:
+        ast.parse(code)
+    except (SyntaxError, ValueError):  # `%%bash`, Python 2, a part of a file
+        code, lines = _placeholder(source), [1]
+    return Cell(number, members["source"], source, code, tuple(lines))
+
+
+# ---- IPython -------------------------------------------------------------------------------------
+
+
+def _as_python(source: str) -> tuple[str, list[int]]:
+    """A cell's source with placeholders, and which of its lines each line is."""
+    lines = source.split("\n")
+    code: list[str] = []
+    numbers: list[int] = []
+    at = 0
+    while at < len(lines):
+        line, first = lines[at], at
+        found = _command(line, code, is_first=not any(part.strip() for part in code))
+        if found is not None and line.lstrip().startswith("!"):
+            while lines[at].endswith("\\") and at + 1 < len(lines):
+                at += 1
+            found = _command("\n".join(lines[first : at + 1]), code, is_first=False)
+        code.append(line if found is None else found)
+        numbers.append(first + 1)
+        at += 1
+    return "\n".join(code), numbers
+
+
+def _command(line: str, above: list[str], *, is_first: bool) -> str | None:
+    """A line of IPython's as Python; None: it is Python."""
+    match = _MAGIC.fullmatch(line) or _HELP.fullmatch(line)
+    if match is None or _is_inside(above):
+        return None
+    text = match["text"]
+    if text.startswith("%%") and not (is_first and _PYTHON_CELL.match(text)):
+        return None  # its cell is not Python, and does not parse
+    target = match.groupdict().get("target") or ""
+    python = _PYTHON_LINE.match(text)
+    if python is not None:
+        return f"{match['indent']}{target}{_placeholder(python[0])}; {text[python.end() :]}"
+    return f"{match['indent']}{target}{_placeholder(text)}"
+
+
+def _is_inside(above: list[str]) -> bool:
+    """Whether what comes behind these lines goes on with a string, brackets or a line."""
+    if above and above[-1].endswith("\\"):
+        return True
+    try:
+        list(tokenize.generate_tokens(io.StringIO("\n".join([*above, ""])).readline))
+    except tokenize.TokenError:
+        return True
+    except (SyntaxError, IndentationError):
+        return False
+    return False
+
+
+def _placeholder(text: str) -> str:
+    return f"{IPYTHON}({json.dumps(text)})"
+
+
+def _restored(code: str) -> str:
+    return _PLACEHOLDER.sub(lambda match: str(json.loads(match[1])), code)
+
+
+# ---- JSON with places ----------------------------------------------------------------------------
+
+
+def _skip(text: str, at: int, expected: str = "") -> int:
+    """Behind white space and, where it is there, one of the expected characters."""
+    at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+    return at + 1 if expected and text[at] in expected else at
+
+
+def _members(text: str, start: int) -> Iterator[tuple[str, _Span]]:
+    """The members of a JSON object, with the places of their values."""
+    if text[start] != "{":
+        raise KeyError("object")
+    at = _skip(text, start + 1)
+    while text[at] != "}":
+        name, at = _decoder.raw_decode(text, at)
+        at = _skip(text, _skip(text, at, ":"))
+        _, end = _decoder.raw_decode(text, at)
+        yield name, _Span(at, end)
+        at = _skip(text, _skip(text, end, ","))
+
+
+def _items(text: str, start: int) -> Iterator[tuple[Any, _Span]]:
+    """The items of a JSON array, with their places."""
+    if text[start] != "[":
+        raise KeyError("array")
+    at = _skip(text, start + 1)
+    while text[at] != "]":
+        value, end = _decoder.raw_decode(text, at)
+        yield value, _Span(at, end)
+        at = _skip(text, _skip(text, end, ","))
+
+
+def _value(text: str, span: _Span) -> Any:
+    return _decoder.raw_decode(text, span.start)[0]
+
+
+def _strings(text: str, span: _Span, path: tuple[str, ...]) -> Iterator[tuple[str, _Span]]:
+    """All strings in nested objects, by dotted paths."""
+    for name, inner in _members(text, span.start):
+        if text[inner.start] == "{":
+            yield from _strings(text, inner, (*path, name))
+        elif text[inner.start] == '"':
+            yield ".".join((*path, name)), inner

@@ -1,0 +1,136 @@
+"""Commands: what a notebook, or a program, has a shell do."""
+
+import ast
+import json
+import re
+import shlex
+
+from migrator.edits import SetString
+from migrator.inventory import Construct
+from migrator.requirements import is_for_cuda, name_of, tested
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+COMMAND = Rule(
+    code="CMD001",
+    name="gpu-command",
+    summary="a command for NVIDIA's tools, or for packages that were built for CUDA",
+    why="""In notebooks, and where a program calls os.system. `nvidia-smi` becomes `tpu-info`, which
+shows the same of TPUs. Where PyTorch is installed, the command gets the versions that were tested
+together for the target, and PyTorch's index of CPU wheels in the place of one for CUDA: torch
+itself works on the CPU there. Packages that only exist for CUDA are named. `--device cuda` becomes
+the target's device, which the migrated program understands. Cells of `%%bash`, `%%writefile` and
+the like, and cells that do not parse (of Python 2, say), stay as they are and are named.""",
+    references=(
+        "https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info",
+    ),
+    examples=(
+        Example('import os\nos.system("nvidia-smi")\n', both='import os\nos.system("tpu-info")\n'),
+        Example(
+            'import os\nos.system("python train.py --device cuda")\n',
+            torchax='import os\nos.system("python train.py --device jax")\n',
+            torch_xla='import os\nos.system("python train.py --device xla")\n',
+        ),
+    ),
+)
+
+_WORD = re.compile(r"""(?:[^\s"'|;&]|"[^"]*"|'[^']*')+""")
+_CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
+_CUDA_WHEELS = re.compile(r"(?:cu\d{2,3}|torch_stable\.html)/?$")
+_DEVICE = re.compile(r"(--device(?:[ =]))(?P<quote>[\"']?)cuda(?::\d+)?(?P=quote)(?=\s|$)")
+
+
+@COMMAND.on("command", "nvidia-smi")
+def nvidia_smi(ctx: Context, found: Construct) -> Decision:
+    text = _text(found)
+    plain = re.fullmatch(r"([!%\s]*(?:sx\s+)?)nvidia-smi(\s+-L)?\s*", text)
+    if plain is None:
+        return Report("asks NVIDIA's driver; `tpu-info` shows what a TPU does")
+    return _set(ctx, found, f"{plain[1]}tpu-info")
+
+
+@COMMAND.on("command", "device")
+def device_option(ctx: Context, found: Construct) -> Decision:
+    if ctx.target.portable:
+        return Report("the program chooses its device itself; leave the option out")
+    device = ctx.target.device
+    text = _DEVICE.sub(lambda m: f"{m[1]}{m['quote']}{device}{m['quote']}", _text(found))
+    return _set(ctx, found, text)
+
+
+@COMMAND.on("command", "gpu")
+def gpu_command(ctx: Context, found: Construct) -> Decision:
+    text = _text(found)
+    if re.search(r"torchrun|torch\.distributed\.(?:launch|run)", text):
+        if ctx.target.launches:
+            return Keep("starts a process for each device, as on GPUs")
+        return Report("starts a process for each GPU; here one process drives all devices")
+    if re.search(r"\bnvcc\b|cuda-toolkit|cudatoolkit", text):
+        return Report("of CUDA's tools; nothing takes their place on a TPU")
+    if re.search(r"CUDA_VISIBLE_DEVICES", text):
+        return Keep("which GPUs are seen means nothing on a TPU")
+    return Report("speaks of GPUs; look at what the program makes of it")
+
+
+@COMMAND.on("command", "pip")
+def pip(ctx: Context, found: Construct) -> Decision:
+    text = _text(found)
+    if ctx.target.portable:
+        return Report("installs PyTorch; a portable program needs what its machine has")
+    versions = tested(ctx.target.name)
+    words = [(m.start(), m.end(), _unquoted(m[0])) for m in _WORD.finditer(text)]
+    if cuda := [word for *_, word in words if is_for_cuda(word)]:
+        return Report(f"{', '.join(cuda)}: for CUDA only")
+    changes: list[tuple[int, int, str]] = []
+    named = {name_of(word): (start, end) for start, end, word in words}
+    for name, (start, end) in named.items():
+        if name in versions:
+            changes.append((start, end, versions.pop(name)))
+        elif name == "torchaudio":
+            changes.append((start, end, versions.get("torch", "torch").replace("torch", name, 1)))
+    wheels = False
+    for start, end, word in words:
+        if _CUDA_WHEELS.search(word) and "pytorch.org" in word:
+            wheels = True
+            changes.append((start, end, _CPU_WHEELS))
+            before = max((w for w in words if w[1] <= start), key=lambda w: w[1])
+            if before[2] in ("--index-url", "-i", "-f", "--find-links"):
+                changes.append((before[0], before[1], "--extra-index-url"))
+    if not changes:
+        return Keep("installs nothing that depends on the device")
+    # What else the target needs stands behind the last package of those that were there.
+    last = max(change for change in changes if not change[2].startswith(("http", "--")))
+    more = [text for name, text in versions.items() if name != "torchvision"]
+    changes[changes.index(last)] = (last[0], last[1], " ".join([last[2], *more]))
+    for start, end, new in sorted(changes, reverse=True):
+        text = text[:start] + new + text[end:]
+    note = "versions that were tested together" + (", and CPU wheels of PyTorch" if wheels else "")
+    return _set(ctx, found, text, note)
+
+
+@COMMAND.on("command", "cell")
+def other_cell(ctx: Context, found: Construct) -> Decision:
+    first = _text(found).lstrip().partition("\n")[0]
+    what = f"a cell of {first.split()[0]}" if first.startswith("%%") else "it is not valid Python"
+    return Report(f"{what}, and not looked into")
+
+
+def _text(found: Construct) -> str:
+    assert isinstance(found.node, ast.Constant)
+    return str(found.node.value)
+
+
+def _unquoted(word: str) -> str:
+    try:
+        return "".join(shlex.split(word))
+    except ValueError:
+        return word
+
+
+def _set(ctx: Context, found: Construct, text: str, note: str = "") -> Decision:
+    assert isinstance(found.node, ast.Constant)
+    literal = ctx.source.code(found.node)
+    if literal == json.dumps(_text(found)):  # how a notebook's commands stand in its module
+        return Rewrite([SetString(found.node, json.dumps(text)[1:-1])], note=note)
+    if any(mark in text for mark in "\"'\\\n{}") or literal[-3:] in ('"""', "'''"):
+        return Report(f"becomes `{text}`")
+    return Rewrite([SetString(found.node, text)], note=note)

@@ -1,0 +1,236 @@
+"""Notebooks: code cells are migrated as one program, and everything else stays byte for byte."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator import migrate_paths
+from migrator.diagnostics import Outcome
+from migrator.engine import Result, migrate_notebook
+from migrator.formats import notebook
+from migrator.targets import targets
+
+TORCHAX = targets()["torchax"]
+
+
+def code(source: str | list[str], **more: Any) -> dict[str, Any]:
+    lines = source if isinstance(source, list) else source.splitlines(keepends=True)
+    return {"cell_type": "code", "execution_count": 3, "id": "a1", "metadata": {},
+            "outputs": [{"output_type": "stream", "name": "stdout", "text": ["cuda:0\n"]}],
+            "source": lines, **more}  # fmt: skip
+
+
+def book(*cells: str | dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    made = [code(cell) if isinstance(cell, str) else cell for cell in cells]
+    return {"cells": made, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+
+
+def run(*cells: str | dict[str, Any], target: str = "torchax", **metadata: Any) -> Result:
+    content = json.dumps(book(*cells, **metadata), indent=1).encode()
+    return migrate_notebook(content, targets()[target])
+
+
+def sources(result: Result) -> list[str]:
+    return ["".join(cell["source"]) for cell in json.loads(result.source)["cells"]]
+
+
+def test_state_carries_over_cells() -> None:
+    found = sources(run("import torch", 'device = "cuda"', "x = torch.ones(2).to(device).cuda()"))
+    assert found == [
+        "import torch\nimport tpu_runtime\n\ntpu_runtime.setup()",
+        'device = "jax"',
+        'x = torch.ones(2).to(device).to("jax")',
+    ]
+
+
+@pytest.mark.parametrize("indent", [None, 1, 2, 4])
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_what_is_no_code_stays_byte_for_byte(
+    indent: int | None, ascii_only: bool, end: str
+) -> None:
+    made = book(
+        {"cell_type": "markdown", "metadata": {}, "source": ["# `x.cuda()` für alle\n", "cuda"]},
+        "import torch\nfirst = 'für'\nx = torch.ones(2).cuda()\nlast = 'für'",
+        "print('cuda is only a word here')",
+        zoo={"b": 1, "a": [1.0, 1e5]},
+    )
+    text = json.dumps(made, indent=indent, ensure_ascii=ascii_only).replace("\n", end or "\n") + end
+    result = migrate_notebook(text.encode(), TORCHAX)
+    assert result.changed
+    after_text = result.source.decode()
+    before, after = json.loads(text), json.loads(after_text)
+    for each in (before, after):
+        each["cells"][1].pop("source")
+    assert before == after
+    # "first" and "last" are lines of the cell that stay.
+    for old, new in zip(
+        re.split("first|last", text), re.split("first|last", after_text), strict=True
+    ):
+        assert old == new or "cuda()" in old
+    assert ("\\u00fc" in after_text) is ascii_only
+
+
+def test_only_lines_that_change_are_written_anew() -> None:
+    before = json.dumps(book("import torch\na = 1\nx = torch.ones(2).cuda()"), indent=2)
+    before = before.replace('"a = 1\\n"', '"\\u0061 = 1\\n"')  # as another program may write it
+    after = migrate_notebook(before.encode(), TORCHAX).source.decode()
+    assert '"\\u0061 = 1\\n"' in after
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("%matplotlib inline", None),
+        ("%%time", None),
+        ("files = !ls *.py", None),
+        ("a, b = %system ls", None),
+        ("!wget https://example.org/a%20b?c={x}", None),
+        ("!echo one \\\n    two", None),
+        ("torch.ones?", None),
+        ("?torch.ones", None),
+        ("if True:\n    %cd data", None),
+        ("text = '''\n!no command\n%nor this\n'''", None),
+        ("y = (5\n     % 3)", None),
+        ("%time y = torch.ones(2).cuda()", '%time y = torch.ones(2).to("jax")'),
+        ("%timeit -n 10 -r3 f(x.cuda())", '%timeit -n 10 -r3 f(x.to("jax"))'),
+        ("y = %timeit -o x.cuda()", 'y = %timeit -o x.to("jax")'),
+    ],
+)
+def test_what_ipython_adds_to_python_stays(line: str, after: str | None) -> None:
+    result = run("import torch", line, "x = torch.ones(2).cuda()")
+    assert result.changed and not result.failed
+    assert sources(result)[1] == (after or line)
+
+
+@pytest.mark.parametrize("cell", ["%%bash\npython train.py --device cuda", "print 'cuda'"])
+def test_a_cell_that_is_not_python_is_named(cell: str) -> None:
+    result = run("import torch", cell, "x = torch.ones(2).cuda()")
+    assert sources(result)[1] == cell
+    (left,) = [d for d in result.diagnostics if d.outcome is Outcome.REPORTED]
+    assert left.code == "CMD001" and str(left.range).startswith("cell 2:1:")
+    assert "jax" in sources(result)[2]
+
+
+def test_places_are_those_of_cells() -> None:
+    text = {"cell_type": "markdown", "metadata": {}, "source": []}
+    result = run(text, "import torch", "!ls \\\n  -l\ny = 1\nx = torch.ones(2).cuda()")
+    places = {d.construct: str(d.range) for d in result.diagnostics if d.outcome}
+    assert places == {"torch.ones(2).cuda": "cell 3:4:19"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "after"),
+    [
+        ({"accelerator": "GPU"}, {"accelerator": "TPU"}),
+        (
+            {"accelerator": "GPU", "colab": {"gpuType": "T4", "toc": []}},
+            {"accelerator": "TPU", "colab": {"gpuType": "V5E1", "toc": []}},
+        ),
+        ({"accelerator": "None"}, {"accelerator": "None"}),
+    ],
+)
+def test_colab_is_asked_for_a_tpu(metadata: dict[str, Any], after: dict[str, Any]) -> None:
+    result = run("import torch\nx = torch.ones(2).cuda()", **metadata)
+    assert json.loads(result.source)["metadata"] == after
+    assert run("import torch  # cuda", **metadata).changed is False
+
+
+@pytest.mark.parametrize(
+    ("command", "torchax"),
+    [
+        ("!nvidia-smi", "!tpu-info"),
+        ("!nvidia-smi -L", "!tpu-info"),
+        ("!nvidia-smi --query-gpu=name --format=csv", None),
+        ("!pip install numpy torch", "!pip install numpy torch==2.9.0 {more}"),
+        (
+            "%pip install -q 'torch>=2.0' torchvision==0.15 tqdm",
+            "%pip install -q torch==2.9.0 torchvision==0.24.0 {more} tqdm",
+        ),
+        (
+            "!pip3 install torch==2.1.0+cu118 --index-url https://download.pytorch.org/whl/cu118",
+            "!pip3 install torch==2.9.0 {more} --extra-index-url "
+            "https://download.pytorch.org/whl/cpu",
+        ),
+        ("!pip install torch flash-attn", None),
+        ("!pip install -r requirements.txt", None),
+        ("!python train.py --device cuda:0 --lr 1", "!python train.py --device jax --lr 1"),
+        ("!CUDA_VISIBLE_DEVICES=0 python train.py", None),
+        ("!torchrun --nproc_per_node 4 train.py", None),
+    ],
+)
+def test_commands(command: str, torchax: str | None) -> None:
+    result = run("import torch", command, "x = torch.ones(2).cuda()")
+    more = "torchax==0.0.13 jax==0.10.2 jaxlib==0.10.2 libtpu==0.0.52"
+    assert sources(result)[1] == (torchax or command).format(more=more)
+
+
+def test_torch_xla_gets_its_own_packages() -> None:
+    result = run("!pip install torch\nimport torch\ntorch.ones(2).cuda()", target="torch_xla")
+    assert "!pip install torch==2.9.0 torch_xla==2.9.0\n" in sources(result)[0]
+
+
+def test_a_cell_that_loses_all_its_code_stays_empty() -> None:
+    found = sources(run("import torch", "torch.cuda.empty_cache()", "torch.ones(2).cuda()"))
+    assert found[1] == ""
+
+
+def test_a_source_that_is_one_string_stays_one() -> None:
+    cell = code("x") | {"source": "import torch\nx = torch.ones(2).cuda()\n"}
+    result = run(cell)
+    source = json.loads(result.source)["cells"][0]["source"]
+    assert source == (
+        'import torch\nimport tpu_runtime\n\ntpu_runtime.setup()\n\nx = torch.ones(2).to("jax")\n'
+    )
+
+
+def test_a_second_run_changes_nothing() -> None:
+    cells = ("!nvidia-smi\n%cd x\nimport torch", "device = torch.device('cuda')\nx.to(device)")
+    once = run(*cells, accelerator="GPU")
+    again = migrate_notebook(once.source, TORCHAX)
+    assert once.changed and not again.changed
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"cells": [cuda', "its JSON is damaged"),
+        (b'"cuda"', "its JSON is damaged"),
+        (b'{"nbformat": 3, "worksheets": ["cuda"]}', "notebook format 3: only 4 is read"),
+        (b'{"cells": [], "nbformat": 4, "metadata": {"language_info": {"name": "R"}}, "x": "cuda"}',
+         "a notebook of R"),
+        (b"\xff\xfe cuda", "can not be decoded"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_read_stays_and_is_one_line(content: bytes, message: str) -> None:
+    result = migrate_notebook(content, TORCHAX)
+    assert result.source == content and result.failed
+    assert message in result.diagnostics[0].message and "\n" not in result.diagnostics[0].message
+
+
+def test_notebooks_of_a_project_know_its_modules_and_get_the_runtime(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text(
+        "import torch\ndef pick():\n    return torch.device('cuda')\n"
+    )
+    made = book("import torch\nfrom helper import pick", "if pick().type == 'cuda':\n    pass")
+    (tmp_path / "a.ipynb").write_text(json.dumps(made, indent=1) + "\n")
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    (tmp_path / ".ipynb_checkpoints" / "a.ipynb").write_text("damaged cuda")
+    report = migrate_paths([tmp_path], output=tmp_path.parent / "out")
+    assert report.exit_code == 0
+    assert {f.path.name for f in report.changed} == {"helper.py", "a.ipynb"}
+    cells = json.loads((tmp_path.parent / "out" / "a.ipynb").read_text())["cells"]
+    assert "'jax'" in "".join(cells[1]["source"])
+    assert (tmp_path.parent / "out" / "tpu_runtime" / "__init__.py").exists()
+
+
+def test_the_module_of_a_notebook_can_be_split_again() -> None:
+    read = notebook.read(json.dumps(book("a = 1", "", "b = 2\n\n", "%%html\n<b>")).encode())
+    assert read.with_module(read.module) == read.text
+    with pytest.raises(ValueError, match="a cell is missing"):
+        read.with_module(read.cells[0].code)
