@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from migrator.formats import notebook
+from migrator.formats import lines, notebook
 from migrator.targets import RUNTIME
 
 # How the docstring of each runtime begins.
@@ -22,14 +22,16 @@ _SKIPPED = frozenset({
 
 @dataclass
 class Found:
-    """Python files and notebooks below some paths, in a fixed order, and what was unreadable."""
+    """The files below some paths, in a fixed order, and what could not be looked into."""
 
     files: list[Path] = field(default_factory=list)
     errors: list[tuple[Path, str]] = field(default_factory=list)
 
 
 def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Found:
-    """All `.py` and `.ipynb` files below `paths`; one that is named itself is taken in any case.
+    """Files below `paths` that may be migrated; one that is named itself is taken in any case.
+
+    These are Python files, notebooks, shell scripts, Dockerfiles and requirements.
 
     Folders of environments, caches and version control, bundled runtimes, and what `exclude` (shell
     patterns on the path or a name) matches are passed over. Links to folders are not followed.
@@ -63,8 +65,12 @@ def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
             and not _excluded(at / name, top, exclude)
         ]
         for name in files:
-            if name.endswith((".py", notebook.SUFFIX)) and not _excluded(at / name, top, exclude):
+            if _has_code(at / name) and not _excluded(at / name, top, exclude):
                 yield at / name
+
+
+def _has_code(path: Path) -> bool:
+    return path.suffix in (".py", notebook.SUFFIX) or lines.kind(path) is not None
 
 
 def _real(file: Path) -> Path:

@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import libcst as cst
 
@@ -26,7 +27,8 @@ from migrator.diagnostics import (
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow
-from migrator.formats import notebook, python
+from migrator.formats import lines, notebook, python
+from migrator.formats.embedded import Document
 from migrator.inventory import Construct
 from migrator.names import Names
 from migrator.options import Options
@@ -81,39 +83,46 @@ def migrate(
     return result
 
 
-def migrate_notebook(
+def migrate_file(
+    path: Path,
     content: bytes,
     target: Target,
     options: Options | None = None,
     project: ProjectFacts | None = None,
 ) -> Result:
-    """Migrate a .ipynb file; as `migrate`, and ranges are those of cells.
+    """Migrate a file of any format that is known by its name: `migrate`, where it is Python.
 
-    Outputs, execution counts, ids and cells without a change stay byte for byte.
+    What is no code in a notebook (outputs, execution counts, ids) stays byte for byte.
     """
-    if not inventory.has_tokens(content):
+    function = lines.kind(path)
+    if path.suffix != notebook.SUFFIX and function is None:
+        return migrate(content, target, options, project)
+    if function is None and not inventory.has_tokens(content):
         return Result(content, content)
+    document: Document
     try:
-        read = notebook.read(content)
+        document = notebook.read(content) if function is None else lines.read(content, function)
     except notebook.NotANotebook as error:
         return _failed(content, SYNTAX, str(error))
-    result = migrate(read.module.encode(), target, options, project)
-    diagnostics = [replace(d, range=read.located(d.range)) for d in result.diagnostics]
+    except UnicodeDecodeError as error:
+        return _failed(content, ENCODING, f"can not be decoded: {error}")
+    result = migrate(document.module.encode(), target, options, project)
+    found = [
+        replace(d, range=document.located(d.range), construct=_as_written(d))
+        for d in result.diagnostics
+    ]
     try:
-        text = read.with_module(result.source.decode(), _accelerator(read, result))
+        text = document.with_module(result.source.decode())
     except ValueError as error:
-        return _failed(content, INTERNAL, f"the notebook can not be put together again: {error}")
-    diagnostics.sort(key=lambda d: (d.range.cell, d))
-    return Result(content, text.encode(), tuple(diagnostics), result.companions)
+        return _failed(content, INTERNAL, f"the file can not be put together again: {error}")
+    found.sort(key=lambda d: (d.range.cell, d))
+    return Result(content, text.encode(), tuple(found), result.companions)
 
 
-def _accelerator(read: notebook.Notebook, result: Result) -> dict[str, str]:
-    """Colab's choice of a machine, where the code asks for another one now."""
-    wish = read.metadata.get("accelerator")
-    if not result.changed or wish is None or read.text[wish.start : wish.end] != '"GPU"':
-        return {}
-    chip = {"colab.gpuType": "V5E1"} if "colab.gpuType" in read.metadata else {}
-    return {"accelerator": "TPU", **chip}
+def _as_written(diagnostic: Diagnostic) -> str:
+    """A command or a requirement without what makes it a string."""
+    text = diagnostic.construct
+    return text.strip('" ') if diagnostic.code in ("CMD001", "REQ001") else text
 
 
 def _migrate(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
-from migrator.formats.notebook import IPYTHON
+from migrator.formats.embedded import COMMAND, OTHER, REQUIREMENT
 from migrator.names import Names, argument
 from migrator.ranks import Ranks, environment
 from migrator.training import is_optimizer_step, rounds_without_gradients
@@ -47,7 +47,7 @@ CUDA_LIBRARIES = frozenset({
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|lightning|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
+    rb"cuda|cudnn|nccl|lightning|__command__|__requirement__|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
@@ -80,7 +80,8 @@ class Construct:
     kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
     keyword (argument), loop (that calls a model without gradients), branch (on values of tensors),
     string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
-    module), command (text that a shell gets), star (module that a star import takes everything
+    module), command (text that a shell gets), requirement
+    (a line of requirements.txt), star (module that a star import takes everything
     from), ranks (what a launcher sets, or a number of ranks), model (that moves to the device,
     where models are divided).
     """
@@ -139,7 +140,7 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                     yield Construct("string", "cuda", node)
             case ast.Call():
                 yield from _arguments(names, flow, node)
-                yield from _command(names, node)
+                yield from _embedded(names, node)
                 if environment(names, node):
                     yield Construct("ranks", "environment", node)
                 if is_option(node) and option_name(node) == "local_rank":
@@ -296,34 +297,41 @@ def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
         yield Construct("tensor_type", text, node)
 
 
-_PIP = re.compile(r"[!%\s]*(?:python[\d.]* -m |uv )?pip[\d.]* install\b")
+_PIP = re.compile(r"(?:^|[;&|])[!%\s]*(?:RUN |sudo |python[\d.]* -m |uv )*pip[\d.]* install\b")
+_PACKAGE = re.compile(
+    r"torch|cuda|nvidia|cupy|triton|flash|xformers|apex|bitsandbytes|deepspeed|transformer.engine"
+    r"|tensorrt|pynvml|mamba|-gpu|cu\d\d|jax|libtpu"
+)
 _GPU_COMMAND = re.compile(
-    r"\bcuda\b|\bnvcc\b|torchrun|torch\.distributed\.|CUDA_VISIBLE_DEVICES|--n?gpus?\b|\bnccl\b"
+    r"\bcuda\b|\bnvcc\b|nvidia/|torchrun|torch\.distributed\.|CUDA_VISIBLE_DEVICES|--n?gpus?\b"
+    r"|\bnccl\b|NCCL_|gres=gpu"
 )
 
 
-def _command(names: Names, call: ast.Call) -> Iterator[Construct]:
-    """What a shell, or IPython, is told to do."""
-    is_cell = isinstance(call.func, ast.Name) and call.func.id == IPYTHON
-    if not is_cell and names.qualified(call.func) != "os.system":
-        return
+def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
+    """What a shell is told to do, a requirement, or text that is not looked into."""
+    function = call.func.id if isinstance(call.func, ast.Name) else ""
     match call.args:
         case [ast.Constant(value=str(text)) as node]:
-            key = None
-            command = text.lstrip("!% \t")
-            if is_cell and (text.startswith("%%") or text[:1] not in ("!", "%")):
-                is_python = text.startswith("%%") and "\n" not in text
-                key = "cell" if not is_python and has_tokens(text.encode()) else None
-            elif _PIP.match(text):
-                key = "pip" if re.search(r"torch|cuda|nvidia|cu\d\d", text) else None
-            elif re.match(r"(?:sx\s+)?nvidia-smi\b", command):
-                key = "nvidia-smi"
-            elif re.search(r"--device[ =][\"']?cuda", text):
-                key = "device"
-            elif _GPU_COMMAND.search(text):
-                key = "gpu"
-            if key is not None:
-                yield Construct("command", key, node)
+            if function == OTHER and has_tokens(text.encode()):
+                yield Construct("command", "other", node)
+            elif function == REQUIREMENT and _PACKAGE.search(text):
+                yield Construct("requirement", "package", node)
+            elif function == COMMAND or names.qualified(call.func) == "os.system":
+                if (key := _command(text)) is not None:
+                    yield Construct("command", key, node)
+
+
+def _command(text: str) -> str | None:
+    if text.lstrip().startswith("#") and not text.startswith("#SBATCH"):
+        return None
+    if _PIP.search(text):
+        return "pip" if _PACKAGE.search(text) else None
+    if re.match(r"[!%\s]*(?:sx\s+)?nvidia-smi\b", text):
+        return "nvidia-smi"
+    if re.search(r"--device[ =][\"']?cuda", text):
+        return "device"
+    return "gpu" if _GPU_COMMAND.search(text) else None
 
 
 def _passed_on(names: Names, node: ast.Attribute) -> bool:

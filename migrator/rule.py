@@ -70,6 +70,7 @@ class Example:
     unsafe: bool = False  # needs --unsafe
     portable: bool = False  # with --portable
     shard: str = "replicated"  # with --shard
+    path: str = "example.py"  # a name that says what kind of file it is
 
     def after(self, target: str) -> str:
         return self.both or getattr(self, target) or self.before

@@ -14,9 +14,10 @@ from migrator import inventory, workspace
 from migrator.config import Config, UsageError
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.discover import Disk, bundled_target, discover, project_root
-from migrator.engine import Result, migrate, migrate_notebook
+from migrator.engine import Result, migrate, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
-from migrator.formats import notebook
+from migrator.formats import lines
+from migrator.formats.embedded import REQUIREMENT
 from migrator.targets import RUNTIME, Target, portable, targets
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
@@ -131,6 +132,7 @@ def migrate_paths(
     report = Report(target=words.name)
     report.errors += [f"{path}: {reason}" for path, reason in found.errors]
     report.files = _migrate_all(found.files, roots, words, config, progress)
+    _keep_requirements(report, roots)
     report.companions = _companions(
         report, roots, portable(words) if config.portable else words, output is not None
     )
@@ -179,6 +181,20 @@ def _migrate_all(
     return results
 
 
+def _keep_requirements(report: Report, roots: Sequence[Path]) -> None:
+    """Requirements of what has no GPU code stay, unless they are named themselves."""
+    if any(f.result.companions or f.result.changed for f in report.files if not _requires(f)):
+        return
+    for number, file in enumerate(report.files):
+        if _requires(file) and file.path not in roots:
+            content = file.result.original
+            report.files[number] = FileReport(file.path, Result(content, content))
+
+
+def _requires(file: FileReport) -> bool:
+    return lines.kind(file.path) == REQUIREMENT
+
+
 def _work(files: Iterable[Path]) -> int:
     """Bytes of the files that will have to be parsed, roughly; counting stops when it is enough."""
     total = 0
@@ -213,8 +229,8 @@ class _Worker:
             real = path.resolve()
             root = project_root(real, self.roots)
             project = ProjectFacts(real, root, self.disk, self.cache)
-            how = migrate_notebook if path.suffix == notebook.SUFFIX else migrate
-            return FileReport(path, how(source, self.target, self.config.options, project))
+            options = self.config.options
+            return FileReport(path, migrate_file(path, source, self.target, options, project))
         except OSError as error:
             return _failed(path, "ERR005", f"can not be read: {error.strerror or error}")
         except Exception as error:  # one file's fault must not stop the others

@@ -1,4 +1,4 @@
-"""Commands: what a notebook, or a program, has a shell do."""
+"""Commands and requirements: what a shell, or pip, is told to do."""
 
 import ast
 import json
@@ -14,12 +14,13 @@ COMMAND = Rule(
     code="CMD001",
     name="gpu-command",
     summary="a command for NVIDIA's tools, or for packages that were built for CUDA",
-    why="""In notebooks, and where a program calls os.system. `nvidia-smi` becomes `tpu-info`, which
-shows the same of TPUs. Where PyTorch is installed, the command gets the versions that were tested
-together for the target, and PyTorch's index of CPU wheels in the place of one for CUDA: torch
-itself works on the CPU there. Packages that only exist for CUDA are named. `--device cuda` becomes
-the target's device, which the migrated program understands. Cells of `%%bash`, `%%writefile` and
-the like, and cells that do not parse (of Python 2, say), stay as they are and are named.""",
+    why="""In shell scripts, Dockerfiles, notebooks, and where a program calls os.system.
+`nvidia-smi` becomes `tpu-info`, which shows the same of TPUs. Where PyTorch is installed, the
+command gets the versions that were tested together for the target, and PyTorch's index of CPU
+wheels in the place of one for CUDA: torch itself works on the CPU there. Packages that only exist
+for CUDA are named. `--device cuda` becomes the target's device, which the migrated program
+understands. Cells of `%%bash`, `%%writefile` and the like, and cells that do not parse (of Python
+2, say), stay as they are and are named.""",
     references=(
         "https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info",
     ),
@@ -33,6 +34,26 @@ the like, and cells that do not parse (of Python 2, say), stay as they are and a
     ),
 )
 
+REQUIREMENT = Rule(
+    code="REQ001",
+    name="requirement",
+    summary="a package that was built for CUDA, or whose version has to fit the target",
+    why="""torch and torchvision get the versions that were tested together for the target, and what
+it needs stands behind them. An index of CUDA wheels becomes PyTorch's index of CPU wheels. Packages
+that only exist for CUDA, and those that come with torch's CUDA wheels, are named. Requirements of
+projects without GPU code stay.""",
+    examples=(
+        Example(
+            "numpy\ntorch>=1.13\ntorchvision\nxformers  # fast\n",
+            torchax="numpy\ntorch==2.9.0\ntorchax==0.0.13\njax==0.10.2\njaxlib==0.10.2\n"
+            "libtpu==0.0.52\ntorchvision==0.24.0\nxformers  # fast\n",
+            torch_xla="numpy\ntorch==2.9.0\ntorch_xla==2.9.0\ntorchvision==0.24.0\n"
+            "xformers  # fast\n",
+            path="requirements.txt",
+        ),
+    ),
+)
+
 _WORD = re.compile(r"""(?:[^\s"'|;&]|"[^"]*"|'[^']*')+""")
 _CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 _CUDA_WHEELS = re.compile(r"(?:cu\d{2,3}|torch_stable\.html)/?$")
@@ -42,10 +63,10 @@ _DEVICE = re.compile(r"(--device(?:[ =]))(?P<quote>[\"']?)cuda(?::\d+)?(?P=quote
 @COMMAND.on("command", "nvidia-smi")
 def nvidia_smi(ctx: Context, found: Construct) -> Decision:
     text = _text(found)
-    plain = re.fullmatch(r"([!%\s]*(?:sx\s+)?)nvidia-smi(\s+-L)?\s*", text)
+    plain = re.fullmatch(r"([!%\s]*(?:sx\s+)?)nvidia-smi(?:\s+-L)?(\s*)", text)
     if plain is None:
         return Report("asks NVIDIA's driver; `tpu-info` shows what a TPU does")
-    return _set(ctx, found, f"{plain[1]}tpu-info")
+    return _set(ctx, found, f"{plain[1]}tpu-info{plain[2]}")
 
 
 @COMMAND.on("command", "device")
@@ -60,14 +81,18 @@ def device_option(ctx: Context, found: Construct) -> Decision:
 @COMMAND.on("command", "gpu")
 def gpu_command(ctx: Context, found: Construct) -> Decision:
     text = _text(found)
+    if re.match(r"\s*FROM\s", text):
+        return Report("an image for CUDA; a TPU's libraries come by pip: python:3.11 will do")
+    if re.search(r"gres=gpu|^#SBATCH", text):
+        return Report("asks SLURM for GPUs")
     if re.search(r"torchrun|torch\.distributed\.(?:launch|run)", text):
         if ctx.target.launches:
             return Keep("starts a process for each device, as on GPUs")
         return Report("starts a process for each GPU; here one process drives all devices")
     if re.search(r"\bnvcc\b|cuda-toolkit|cudatoolkit", text):
         return Report("of CUDA's tools; nothing takes their place on a TPU")
-    if re.search(r"CUDA_VISIBLE_DEVICES", text):
-        return Keep("which GPUs are seen means nothing on a TPU")
+    if re.search(r"CUDA_VISIBLE_DEVICES|NCCL_", text):
+        return Keep("means nothing on a TPU")
     return Report("speaks of GPUs; look at what the program makes of it")
 
 
@@ -107,7 +132,40 @@ def pip(ctx: Context, found: Construct) -> Decision:
     return _set(ctx, found, text, note)
 
 
-@COMMAND.on("command", "cell")
+@REQUIREMENT.on("requirement", "package")
+def requirement(ctx: Context, found: Construct) -> Decision:
+    text = _text(found)
+    wanted = re.match(r"\s*([^#]*?)(?=\s*(?:#|\Z))", text, re.DOTALL)
+    line = wanted[1] if wanted is not None else ""
+    if _CUDA_WHEELS.search(line) and "pytorch.org" in line:
+        return _set(ctx, found, text.replace(line, f"--extra-index-url {_CPU_WHEELS}"))
+    name = name_of(line)
+    if name is None:
+        return Keep("no package with a version of its own")
+    if ctx.target.portable:
+        return Keep("a portable program takes what its machine has")
+    if is_for_cuda(line):
+        what = (
+            "comes with torch's CUDA wheels" if name.startswith("nvidia-") else "is for CUDA only"
+        )
+        return Report(f"{name} {what}; leave it out")
+    versions = tested(ctx.target.name)
+    if name == "torchaudio":
+        versions[name] = versions["torch"].replace("torch", name, 1)
+    if name not in versions:
+        return Keep("does not depend on the device")
+    new = [versions.pop(name)]
+    if name == "torch":
+        others = {
+            name_of(_text(c).partition("#")[0]) for c in ctx.constructs if c.kind == found.kind
+        }
+        new += [text for each, text in versions.items() if each not in {*others, "torchvision"}]
+    if new == [line]:
+        return Keep("the version that was tested")
+    return _set(ctx, found, text.replace(line, "\n".join(new), 1), "tested together")
+
+
+@COMMAND.on("command", "other")
 def other_cell(ctx: Context, found: Construct) -> Decision:
     first = _text(found).lstrip().partition("\n")[0]
     what = f"a cell of {first.split()[0]}" if first.startswith("%%") else "it is not valid Python"

@@ -25,7 +25,7 @@ from pathlib import Path
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.discover import Disk, discover, project_root
-from migrator.engine import INTERNAL, migrate, migrate_notebook
+from migrator.engine import INTERNAL, migrate, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
 from migrator.formats import notebook, python
 from migrator.rule import registry
@@ -66,11 +66,11 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
         facts = ProjectFacts(path.resolve(), project_root(path.resolve()), disk, cache)
         other = 0
         if path.suffix == notebook.SUFFIX:
-            whole = migrate_notebook(source, words, options, facts)
+            whole = migrate_file(path, source, words, options, facts)
             if whole.failed:
                 counts["unread"] += 1
                 continue
-            again = migrate_notebook(whole.source, words, options, facts)
+            again = migrate_file(path, whole.source, words, options, facts)
             other = not equal_but_for_code(source, whole.source) or again.changed
             source = notebook.read(source).module.encode()
         result = migrate(source, words, options, facts)

@@ -18,7 +18,7 @@ from unittest import mock
 
 from migrator.cli import main
 from migrator.diagnostics import Diagnostic, Outcome, Severity
-from migrator.engine import Result, migrate
+from migrator.engine import Result, migrate_file
 from migrator.formats.python import decode
 from migrator.options import Options
 from migrator.targets import RUNTIME, targets
@@ -31,10 +31,13 @@ DEVICE = {name: target.device for name, target in targets().items()}
 # ---- the engine ----------------------------------------------------------------------------------
 
 
-def run(source: str | bytes, target: str = "torchax", **options: Any) -> Result:
+def run(
+    source: str | bytes, target: str = "torchax", path: str = "module.py", **options: Any
+) -> Result:
     """Migrate a snippet, as a library module unless `entry` says otherwise."""
     data = source.encode() if isinstance(source, str) else source
-    return migrate(data, targets()[target], Options(**{"entry": False, **options}))
+    options = {"entry": False, **options}
+    return migrate_file(Path(path), data, targets()[target], Options(**options))
 
 
 def migrated(source: str, target: str = "torchax", **options: Any) -> str:

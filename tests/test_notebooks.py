@@ -11,10 +11,11 @@ import pytest
 
 from migrator import migrate_paths
 from migrator.diagnostics import Outcome
-from migrator.engine import Result, migrate_notebook
+from migrator.engine import Result, migrate_file
 from migrator.formats import notebook
 from migrator.targets import targets
 
+BOOK = Path("a.ipynb")
 TORCHAX = targets()["torchax"]
 
 
@@ -32,7 +33,7 @@ def book(*cells: str | dict[str, Any], **metadata: Any) -> dict[str, Any]:
 
 def run(*cells: str | dict[str, Any], target: str = "torchax", **metadata: Any) -> Result:
     content = json.dumps(book(*cells, **metadata), indent=1).encode()
-    return migrate_notebook(content, targets()[target])
+    return migrate_file(BOOK, content, targets()[target])
 
 
 def sources(result: Result) -> list[str]:
@@ -61,7 +62,7 @@ def test_what_is_no_code_stays_byte_for_byte(
         zoo={"b": 1, "a": [1.0, 1e5]},
     )
     text = json.dumps(made, indent=indent, ensure_ascii=ascii_only).replace("\n", end or "\n") + end
-    result = migrate_notebook(text.encode(), TORCHAX)
+    result = migrate_file(BOOK, text.encode(), TORCHAX)
     assert result.changed
     after_text = result.source.decode()
     before, after = json.loads(text), json.loads(after_text)
@@ -79,7 +80,7 @@ def test_what_is_no_code_stays_byte_for_byte(
 def test_only_lines_that_change_are_written_anew() -> None:
     before = json.dumps(book("import torch\na = 1\nx = torch.ones(2).cuda()"), indent=2)
     before = before.replace('"a = 1\\n"', '"\\u0061 = 1\\n"')  # as another program may write it
-    after = migrate_notebook(before.encode(), TORCHAX).source.decode()
+    after = migrate_file(BOOK, before.encode(), TORCHAX).source.decode()
     assert '"\\u0061 = 1\\n"' in after
 
 
@@ -192,7 +193,7 @@ def test_a_source_that_is_one_string_stays_one() -> None:
 def test_a_second_run_changes_nothing() -> None:
     cells = ("!nvidia-smi\n%cd x\nimport torch", "device = torch.device('cuda')\nx.to(device)")
     once = run(*cells, accelerator="GPU")
-    again = migrate_notebook(once.source, TORCHAX)
+    again = migrate_file(BOOK, once.source, TORCHAX)
     assert once.changed and not again.changed
 
 
@@ -208,7 +209,7 @@ def test_a_second_run_changes_nothing() -> None:
     ],
 )  # fmt: skip
 def test_what_can_not_be_read_stays_and_is_one_line(content: bytes, message: str) -> None:
-    result = migrate_notebook(content, TORCHAX)
+    result = migrate_file(BOOK, content, TORCHAX)
     assert result.source == content and result.failed
     assert message in result.diagnostics[0].message and "\n" not in result.diagnostics[0].message
 

@@ -2,7 +2,7 @@
 
 State carries over cells, so they are read as one module, with a statement that no edit moves in
 between. What IPython adds to Python (magics, shell lines, cells that are not Python) stands there
-as calls of `IPYTHON`, which hold its text. Only cells that change are written anew, in the file's
+as calls that hold its text (embedded.py). Only cells that change are written anew, in the file's
 own layout.
 """
 
@@ -18,12 +18,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from migrator.diagnostics import Range
+from migrator.formats.embedded import COMMAND, OTHER, call, restored
 
 SUFFIX = ".ipynb"
-IPYTHON = "__ipython__"  # `__ipython__("!pip install torch")`
 _CELL = "__cell__"
 _BETWEEN = re.compile(rf"^{_CELL}\((\d+)\)\n", re.MULTILINE)
-_PLACEHOLDER = re.compile(rf'{IPYTHON}\(("(?:[^"\\]|\\.)*")\)(?:; (?=\S))?')
 # Magics of cells whose text is Python, and of lines that run the rest of their line as Python.
 _PYTHON_CELL = re.compile(r"%%(?:time|timeit|capture|prun|notify|debug)\b")
 _PYTHON_LINE = re.compile(r"%(?:time|timeit|prun)(?:\s+-\w+(?:\s*\d+)?)*\s+(?=\w)")
@@ -90,10 +89,10 @@ class Notebook:
             at = first + len(cell.lines)
         return where
 
-    def with_module(self, module: str, metadata: dict[str, str] | None = None) -> str:
+    def with_module(self, module: str) -> str:
         """The file's text with the code of a module that was made from this one's.
 
-        Raises ValueError where a cell is missing.
+        Where it is another, Colab is asked for a TPU. Raises ValueError where a cell is missing.
         """
         if not self.cells:
             return self.text
@@ -106,16 +105,22 @@ class Notebook:
         for cell in self.cells:
             code = codes[cell.number]
             if code != f"{cell.code}\n":
-                source = _restored(code).rstrip("\n")
+                source = restored(code).rstrip("\n")
                 ending = cell.source[len(cell.source.rstrip("\n")) :]
                 values.append((cell.span, self._as_json(cell.span, source + ending)))
-        for path, value in (metadata or {}).items():
-            values.append((self.metadata[path], json.dumps(value)))
+        values += self._accelerator() if module != self.module else []
         result, at = [], 0
         for span, value in sorted(values, key=lambda item: item[0].start):
             result += [self.text[at : span.start], value]
             at = span.end
         return "".join([*result, self.text[at:]])
+
+    def _accelerator(self) -> list[tuple[_Span, str]]:
+        span = self.metadata.get("accelerator")
+        if span is None or self.text[span.start : span.end] != '"GPU"':
+            return []
+        chip = self.metadata.get("colab.gpuType")
+        return [(span, '"TPU"'), *([(chip, '"V5E1"')] if chip is not None else [])]
 
     def _as_json(self, span: _Span, source: str) -> str:
         """A cell's source as the file writes it: lines that stay are the same text."""
@@ -178,7 +183,7 @@ def _cell(text: str, number: int, span: _Span) -> Cell | None:
     try:
         ast.parse(code)
     except (SyntaxError, ValueError):  # `%%bash`, Python 2, a part of a file
-        code, lines = _placeholder(source), [1]
+        code, lines = call(OTHER, source), [1]
     return Cell(number, members["source"], source, code, tuple(lines))
 
 
@@ -215,8 +220,8 @@ def _command(line: str, above: list[str], *, is_first: bool) -> str | None:
     target = match.groupdict().get("target") or ""
     python = _PYTHON_LINE.match(text)
     if python is not None:
-        return f"{match['indent']}{target}{_placeholder(python[0])}; {text[python.end() :]}"
-    return f"{match['indent']}{target}{_placeholder(text)}"
+        return f"{match['indent']}{target}{call(COMMAND, python[0])}; {text[python.end() :]}"
+    return f"{match['indent']}{target}{call(COMMAND, text)}"
 
 
 def _is_inside(above: list[str]) -> bool:
@@ -230,14 +235,6 @@ def _is_inside(above: list[str]) -> bool:
     except (SyntaxError, IndentationError):
         return False
     return False
-
-
-def _placeholder(text: str) -> str:
-    return f"{IPYTHON}({json.dumps(text)})"
-
-
-def _restored(code: str) -> str:
-    return _PLACEHOLDER.sub(lambda match: str(json.loads(match[1])), code)
 
 
 # ---- JSON with places ----------------------------------------------------------------------------

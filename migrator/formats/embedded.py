@@ -1,0 +1,45 @@
+"""Text that is no Python, inside a Python module: as calls that hold it.
+
+Rules see commands and requirements as they see everything else, and change the strings; afterwards
+the calls become the text again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Protocol
+
+from migrator.diagnostics import Range
+
+COMMAND = "__command__"  # a line for a shell: `__command__("pip install torch")`
+REQUIREMENT = "__requirement__"  # a line of requirements.txt
+OTHER = "__other__"  # what is looked into for the words of GPUs alone: a cell of `%%bash`
+_CALL = re.compile(rf'(?:{COMMAND}|{REQUIREMENT}|{OTHER})\(("(?:[^"\\]|\\.)*")\)(?:; (?=\S))?')
+
+
+class Document(Protocol):
+    """A file that holds code and is not a Python module."""
+
+    @property
+    def module(self) -> str:
+        """What is in it, as one Python module."""
+
+    def with_module(self, module: str) -> str:
+        """The file's text with what a module holds that was made from this one's.
+
+        Raises ValueError where a part is missing.
+        """
+
+    def located(self, where: Range) -> Range:
+        """A range of the module as one of the file."""
+
+
+def call(function: str, text: str) -> str:
+    """Text as a statement."""
+    return f"{function}({json.dumps(text)})"
+
+
+def restored(code: str) -> str:
+    """Python with the texts in the place of the calls."""
+    return _CALL.sub(lambda match: str(json.loads(match[1])), code)

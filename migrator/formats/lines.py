@@ -1,0 +1,61 @@
+"""Files whose lines stand for themselves: shell scripts, Dockerfiles, requirements."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from migrator.diagnostics import Range
+from migrator.formats.embedded import COMMAND, REQUIREMENT, call, restored
+
+_SHELL = re.compile(r".*\.(?:sh|bash|slurm|sbatch)|Dockerfile.*|.*\.[Dd]ockerfile")
+_REQUIREMENTS = re.compile(r"requirements[\w.-]*\.(?:txt|in)")
+
+
+def kind(path: Path) -> str | None:
+    """What a line of such a file is; None for other files."""
+    if _SHELL.fullmatch(path.name):
+        return COMMAND
+    if _REQUIREMENTS.fullmatch(path.name):
+        return REQUIREMENT
+    if path.parent.name == "requirements" and path.suffix in (".txt", ".in"):
+        return REQUIREMENT
+    return None
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The text's lines; one that goes on in the next is one with it."""
+
+    function: str  # what a line is
+    lines: tuple[str, ...]
+
+    @property
+    def module(self) -> str:
+        return "".join(f"{call(self.function, line)}\n" for line in self.lines)
+
+    def with_module(self, module: str) -> str:
+        found = module.removesuffix("\n").split("\n")
+        if len(found) != len(self.lines):
+            raise ValueError("a line is missing")
+        return "\n".join(restored(line) for line in found)
+
+    def located(self, where: Range) -> Range:
+        first = 1 + sum(line.count("\n") + 1 for line in self.lines[: where.line - 1])
+        line = self.lines[where.line - 1]
+        column = len(line) - len(line.lstrip()) + 1
+        return replace(where, line=first, column=column, end_line=first, end_column=column)
+
+
+def read(content: bytes, function: str) -> Lines:
+    """Raises UnicodeDecodeError."""
+    lines: list[str] = []
+    goes_on = False
+    for line in content.decode("utf-8").split("\n"):
+        if goes_on:
+            lines[-1] += f"\n{line}"
+        else:
+            lines.append(line)
+        goes_on = line.rstrip("\r").endswith("\\") and not line.lstrip().startswith("#")
+    return Lines(function, tuple(lines))

@@ -1,0 +1,118 @@
+"""Shell scripts, Dockerfiles and requirements: lines that speak of GPUs, and no other one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import constructs, run
+
+from migrator import migrate_paths
+from migrator.diagnostics import Outcome
+
+LAUNCH = """#!/bin/bash
+# trains on cuda
+#SBATCH --gres=gpu:4
+set -e\t
+export NCCL_DEBUG=INFO
+pip install torch==1.13.1+cu117 torchvision \\
+    --extra-index-url https://download.pytorch.org/whl/cu117
+CUDA_VISIBLE_DEVICES=0,1 python train.py \\
+  --device cuda:0 --lr 0.1   # cuda
+echo "cudart is a word"
+torchrun --nproc_per_node=2 ddp.py
+nvidia-smi
+"""
+
+
+def test_a_launcher() -> None:
+    result = run(LAUNCH, path="scripts/launch.sh")
+    before, after = LAUNCH.splitlines(), result.source.decode().splitlines()
+    assert {a for a, b in zip(before, after, strict=True) if a != b} == {
+        before[5], before[6], before[8], before[11],
+    }  # fmt: skip
+    more = "torchvision==0.24.0 torchax==0.0.13 jax==0.10.2 jaxlib==0.10.2 libtpu==0.0.52"
+    assert after[5:7] == [
+        f"pip install torch==2.9.0 {more} \\",
+        "    --extra-index-url https://download.pytorch.org/whl/cpu",
+    ]
+    assert after[8] == "  --device jax --lr 0.1   # cuda"
+    assert after[11] == "tpu-info"
+    found = {str(d.range): (str(d.outcome), d.construct) for d in constructs(result)}
+    assert found["3:1"] == ("reported", "#SBATCH --gres=gpu:4")
+    assert found["5:1"] == ("kept", "export NCCL_DEBUG=INFO")
+    assert found["11:1"] == ("reported", "torchrun --nproc_per_node=2 ddp.py")
+    assert set(found) == {"3:1", "5:1", "6:1", "8:1", "11:1", "12:1"}
+
+
+def test_processes_for_each_device_stay_on_torch_xla() -> None:
+    (found,) = constructs(run("torchrun --nproc_per_node=2 x.py\n", "torch_xla", path="a.sh"))
+    assert found.outcome is Outcome.KEPT
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+def test_line_ends_and_encoding_stay(end: str, last: bool) -> None:
+    text = end.join(["# für", "python x.py --device=cuda", "true"]) + end * last
+    result = run(text.encode(), path="a.sh")
+    assert result.source == text.replace("cuda", "jax").encode()
+    assert run(result.source, path="a.sh").source == result.source
+
+
+def test_a_dockerfile() -> None:
+    text = "FROM nvidia/cuda:12.1.0-runtime\nRUN pip install torch && rm -r /tmp/x\n"
+    result = run(text, "torch_xla", path="Dockerfile")
+    assert result.source.decode().splitlines() == [
+        "FROM nvidia/cuda:12.1.0-runtime",
+        "RUN pip install torch==2.9.0 torch_xla==2.9.0 && rm -r /tmp/x",
+    ]
+    assert [d.outcome for d in constructs(result)] == [Outcome.REPORTED, Outcome.REWRITTEN]
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("torch", "torch==2.9.0\ntorch_xla==2.9.0"),
+        ("torch >= 1.7, < 2  # why", "torch==2.9.0\ntorch_xla==2.9.0  # why"),
+        ("torchvision==0.8.2+cu110", "torchvision==0.24.0"),
+        ("torchaudio", "torchaudio==2.9.0"),
+        ("--extra-index-url https://download.pytorch.org/whl/cu117", None),
+        ("-f https://download.pytorch.org/whl/torch_stable.html", None),
+        ("torchmetrics>=0.7", "torchmetrics>=0.7"),
+        ("nvidia-cublas-cu11==11.10.3.66", "nvidia-cublas-cu11==11.10.3.66"),
+        ("# torch==1.7", "# torch==1.7"),
+        ("-r requirements/torch.txt", "-r requirements/torch.txt"),
+        ("git+https://github.com/pytorch/vision", "git+https://github.com/pytorch/vision"),
+    ],
+)
+def test_requirements(line: str, after: str | None) -> None:
+    result = run(f"numpy\n{line}\nscipy\n", "torch_xla", path="requirements.txt")
+    cpu = "--extra-index-url https://download.pytorch.org/whl/cpu"
+    assert result.source.decode() == f"numpy\n{after or cpu}\nscipy\n"
+    assert run(result.source, "torch_xla", path="requirements.txt").source == result.source
+
+
+def test_what_is_there_already_is_not_required_twice() -> None:
+    text = "jax[tpu]==0.4.1\ntorch\ntorchax\nlibtpu\n"
+    result = run(text, path="requirements-dev.txt")
+    assert result.source.decode().splitlines() == [
+        "jax==0.10.2", "torch==2.9.0", "jaxlib==0.10.2", "torchax==0.0.13", "libtpu==0.0.52",
+    ]  # fmt: skip
+
+
+def test_requirements_of_a_project_without_gpu_code_stay(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch\n")
+    (tmp_path / "a.py").write_text("import torch\nprint(torch.ones(2))\n")
+    report = migrate_paths([tmp_path])
+    assert not report.changed and not report.diagnostics(*Outcome)
+    (tmp_path / "b.py").write_text("import torch\nprint(torch.ones(2).cuda())\n")
+    changed = {f.path.name for f in migrate_paths([tmp_path]).changed}
+    assert changed == {"b.py", "requirements.txt"}
+    named = migrate_paths([tmp_path / "requirements.txt"])
+    assert len(named.changed) == 1
+
+
+def test_what_is_not_text_is_one_line() -> None:
+    result = run(b"\xff\xfe --device cuda", path="a.sh")
+    assert result.failed and result.source == b"\xff\xfe --device cuda"
+    assert "can not be decoded" in result.diagnostics[0].message
