@@ -28,7 +28,7 @@ from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow
 from migrator.formats import lines, notebook, python
-from migrator.formats.embedded import Document
+from migrator.formats.embedded import SETTING, Document
 from migrator.inventory import Construct
 from migrator.names import Names
 from migrator.options import Options
@@ -99,6 +99,8 @@ def migrate_file(
         return migrate(content, target, options, project)
     if function is None and not inventory.has_tokens(content):
         return Result(content, content)
+    if function == SETTING and not inventory.has_settings(content):
+        return Result(content, content)
     document: Document
     try:
         document = notebook.read(content) if function is None else lines.read(content, function)
@@ -122,7 +124,7 @@ def migrate_file(
 def _as_written(diagnostic: Diagnostic) -> str:
     """A command or a requirement without what makes it a string."""
     text = diagnostic.construct
-    return text.strip('" ') if diagnostic.code in ("CMD001", "REQ001") else text
+    return text.strip('" ') if diagnostic.code in ("CMD001", "REQ001", "CFG001") else text
 
 
 def _migrate(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
-from migrator.formats.embedded import COMMAND, OTHER, REQUIREMENT
+from migrator.formats.embedded import COMMAND, OTHER, REQUIREMENT, SETTING
 from migrator.names import Names, argument
 from migrator.ranks import Ranks, environment
 from migrator.training import is_optimizer_step, rounds_without_gradients
@@ -47,7 +47,7 @@ CUDA_LIBRARIES = frozenset({
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|lightning|__command__|__requirement__|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
+    rb"cuda|cudnn|nccl|lightning|__command__|__requirement__|__setting__|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
@@ -80,10 +80,10 @@ class Construct:
     kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
     keyword (argument), loop (that calls a model without gradients), branch (on values of tensors),
     string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
-    module), command (text that a shell gets), requirement
-    (a line of requirements.txt), star (module that a star import takes everything
-    from), ranks (what a launcher sets, or a number of ranks), model (that moves to the device,
-    where models are divided).
+    module), command (text that a shell gets), requirement (a line of requirements.txt), setting (a
+    line of YAML or JSON), star (module that a star import takes everything from), ranks (what a
+    launcher sets, or a number of ranks), model (that moves to the device, where models are
+    divided).
     """
 
     kind: str
@@ -308,6 +308,41 @@ _GPU_COMMAND = re.compile(
 )
 
 
+# `device: cuda:0`, `"device": "cuda"`, also in `{…}`
+DEVICE_SETTING = re.compile(
+    r"""(?P<before>(?<![\w.-])["']?(?:[\w.-]*[_.-])?device["']?\s*:\s*(?P<quote>["']?))"""
+    r"""cuda(?::\d+)?(?P<after>(?P=quote)\s*(?:[,}\]]|\Z))""",
+    re.IGNORECASE,
+)
+_GPU_SETTING = re.compile(
+    r"""[\w.-]+["']?\s*:\s*["']?(?:cuda(?::\d+)?|gpu|nccl)["']?\s*(?:[,}\]]|\Z)"""
+    r"""|(?<![\w.-])["']?(?:\w*_)?(?:n_?)?(?:gpus?|cuda|gpu_?ids?|gpu_num|use_gpu)["']?\s*:\s*"""
+    r"""\[?["']?(?:\d|true)""",
+    re.IGNORECASE,
+)
+
+
+def has_settings(content: bytes) -> bool:
+    """A cheap test: False for a configuration that says nothing of GPUs, and for data."""
+    return len(content) < _MAX_SETTINGS and re.search(rb"cuda|gpu|nccl", content) is not None
+
+
+_MAX_SETTINGS = 100_000  # bytes; what is longer was not written by a person
+
+
+def _setting(text: str) -> str | None:
+    """What a line of YAML or JSON says of GPUs."""
+    said = without_comment(text)
+    if DEVICE_SETTING.search(said):
+        return "device"
+    return "gpu" if _GPU_SETTING.search(said) else None
+
+
+def without_comment(text: str) -> str:
+    """A line up to its comment, without white space at its end."""
+    return re.split(r"(?:^|(?<=\s))#", text, maxsplit=1)[0].rstrip()
+
+
 def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
     """What a shell is told to do, a requirement, or text that is not looked into."""
     function = call.func.id if isinstance(call.func, ast.Name) else ""
@@ -317,6 +352,9 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
                 yield Construct("command", "other", node)
             elif function == REQUIREMENT and _PACKAGE.search(text):
                 yield Construct("requirement", "package", node)
+            elif function == SETTING:
+                if (key := _setting(text)) is not None:
+                    yield Construct("setting", key, node)
             elif function == COMMAND or names.qualified(call.func) == "os.system":
                 if (key := _command(text)) is not None:
                     yield Construct("command", key, node)

@@ -17,7 +17,7 @@ from migrator.discover import Disk, bundled_target, discover, project_root
 from migrator.engine import Result, migrate, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
 from migrator.formats import lines
-from migrator.formats.embedded import REQUIREMENT
+from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.targets import RUNTIME, Target, portable, targets
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
@@ -132,7 +132,7 @@ def migrate_paths(
     report = Report(target=words.name)
     report.errors += [f"{path}: {reason}" for path, reason in found.errors]
     report.files = _migrate_all(found.files, roots, words, config, progress)
-    _keep_requirements(report, roots)
+    _keep_what_is_around(report, roots)
     report.companions = _companions(
         report, roots, portable(words) if config.portable else words, output is not None
     )
@@ -181,18 +181,18 @@ def _migrate_all(
     return results
 
 
-def _keep_requirements(report: Report, roots: Sequence[Path]) -> None:
-    """Requirements of what has no GPU code stay, unless they are named themselves."""
-    if any(f.result.companions or f.result.changed for f in report.files if not _requires(f)):
+def _keep_what_is_around(report: Report, roots: Sequence[Path]) -> None:
+    """Requirements and settings of what has no GPU code stay, unless they are named themselves."""
+    if any(f.result.companions or f.result.changed for f in report.files if not _is_around(f)):
         return
     for number, file in enumerate(report.files):
-        if _requires(file) and file.path not in roots:
+        if _is_around(file) and file.path not in roots:
             content = file.result.original
             report.files[number] = FileReport(file.path, Result(content, content))
 
 
-def _requires(file: FileReport) -> bool:
-    return lines.kind(file.path) == REQUIREMENT
+def _is_around(file: FileReport) -> bool:
+    return lines.kind(file.path) in (REQUIREMENT, SETTING)
 
 
 def _work(files: Iterable[Path]) -> int:

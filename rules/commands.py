@@ -1,4 +1,4 @@
-"""Commands and requirements: what a shell, or pip, is told to do."""
+"""Around the code: commands for a shell, requirements, configurations."""
 
 import ast
 import json
@@ -6,7 +6,7 @@ import re
 import shlex
 
 from migrator.edits import SetString
-from migrator.inventory import Construct
+from migrator.inventory import DEVICE_SETTING, Construct, without_comment
 from migrator.requirements import is_for_cuda, name_of, tested
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
@@ -50,6 +50,30 @@ projects without GPU code stay.""",
             torch_xla="numpy\ntorch==2.9.0\ntorch_xla==2.9.0\ntorchvision==0.24.0\n"
             "xformers  # fast\n",
             path="requirements.txt",
+        ),
+    ),
+)
+
+SETTING = Rule(
+    code="CFG001",
+    name="gpu-setting",
+    summary="a configuration that names a GPU",
+    why="""In YAML and JSON, a key that ends in `device` with `cuda` as its value gets the target's
+device, which the migrated program understands. What else speaks of GPUs (how many, a back end, an
+accelerator of Lightning) is named: the program decides what it means. Files that are longer than a
+person writes are data, and are not looked into.""",
+    examples=(
+        Example(
+            "train:\n  device: cuda:0  # the first\n  gpus: 4\n",
+            torchax="train:\n  device: jax  # the first\n  gpus: 4\n",
+            torch_xla="train:\n  device: xla  # the first\n  gpus: 4\n",
+            path="config.yaml",
+        ),
+        Example(
+            '{"device": "cuda", "lr": 0.1}\n',
+            torchax='{"device": "jax", "lr": 0.1}\n',
+            torch_xla='{"device": "xla", "lr": 0.1}\n',
+            path="config.json",
         ),
     ),
 )
@@ -163,6 +187,20 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     if new == [line]:
         return Keep("the version that was tested")
     return _set(ctx, found, text.replace(line, "\n".join(new), 1), "tested together")
+
+
+@SETTING.on("setting", "device")
+def device_setting(ctx: Context, found: Construct) -> Decision:
+    if ctx.target.portable:
+        return Report("the program chooses its device itself; leave the setting out")
+    said = without_comment(_text(found))
+    device = DEVICE_SETTING.sub(rf"\g<before>{ctx.target.device}\g<after>", said)
+    return _set(ctx, found, device + _text(found)[len(said) :])
+
+
+@SETTING.on("setting", "gpu")
+def gpu_setting(ctx: Context, found: Construct) -> Decision:
+    return Report("speaks of GPUs; look at what the program makes of it")
 
 
 @COMMAND.on("command", "other")

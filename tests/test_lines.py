@@ -102,14 +102,46 @@ def test_what_is_there_already_is_not_required_twice() -> None:
 
 def test_requirements_of_a_project_without_gpu_code_stay(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("torch\n")
+    (tmp_path / "a.yaml").write_text("device: cuda\n")
     (tmp_path / "a.py").write_text("import torch\nprint(torch.ones(2))\n")
     report = migrate_paths([tmp_path])
     assert not report.changed and not report.diagnostics(*Outcome)
     (tmp_path / "b.py").write_text("import torch\nprint(torch.ones(2).cuda())\n")
     changed = {f.path.name for f in migrate_paths([tmp_path]).changed}
-    assert changed == {"b.py", "requirements.txt"}
+    assert changed == {"b.py", "requirements.txt", "a.yaml"}
     named = migrate_paths([tmp_path / "requirements.txt"])
     assert len(named.changed) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("device: cuda", "device: jax"),
+        ("  eval_device: 'cuda:1'  # cuda", "  eval_device: 'jax'  # cuda"),
+        ("- device: cuda", "- device: jax"),
+        ('{"a": 1, "device": "cuda", "b": 2}', '{"a": 1, "device": "jax", "b": 2}'),
+        ("a: {device: cuda, n: 1}", "a: {device: jax, n: 1}"),
+        ("device: cuda or cpu", None),
+        ("# device: cuda", None),
+        ("name: cuda_device", None),
+        ('text: "the device: cuda"', None),
+    ],
+)
+def test_settings(line: str, after: str | None) -> None:
+    result = run(f"x: 1\n{line}\ny: für\n", path="conf/a.yaml")
+    assert result.source.decode() == f"x: 1\n{after or line}\ny: für\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["gpus: 4", "gpu_ids: [0, 1]", "accelerator: gpu", "backend: nccl", "use_cuda: true"]
+)
+def test_settings_that_a_person_has_to_look_at_are_named(line: str) -> None:
+    result = run(f"{line}\n", path="a.yml")
+    assert not result.changed and [d.construct for d in constructs(result)] == [line]
+
+
+def test_data_is_no_configuration() -> None:
+    assert not run('{"device": "cuda"}\n' * 10_000, path="a.json").changed
 
 
 def test_what_is_not_text_is_one_line() -> None:

@@ -14,8 +14,11 @@ from migrator.diagnostics import Range
 
 COMMAND = "__command__"  # a line for a shell: `__command__("pip install torch")`
 REQUIREMENT = "__requirement__"  # a line of requirements.txt
+SETTING = "__setting__"  # a line of a configuration in YAML or JSON
 OTHER = "__other__"  # what is looked into for the words of GPUs alone: a cell of `%%bash`
-_CALL = re.compile(rf'(?:{COMMAND}|{REQUIREMENT}|{OTHER})\(("(?:[^"\\]|\\.)*")\)(?:; (?=\S))?')
+_CALL = re.compile(
+    rf"(?:{COMMAND}|{REQUIREMENT}|{SETTING}|{OTHER})" r'\(("(?:[^"\\]|\\.)*")\)(?:; (?=\S))?'
+)
 
 
 class Document(Protocol):

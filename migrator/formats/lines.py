@@ -1,4 +1,4 @@
-"""Files whose lines stand for themselves: shell scripts, Dockerfiles, requirements."""
+"""Files whose lines stand for themselves: shell scripts, requirements, configurations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from migrator.diagnostics import Range
-from migrator.formats.embedded import COMMAND, REQUIREMENT, call, restored
+from migrator.formats.embedded import COMMAND, REQUIREMENT, SETTING, call, restored
 
 _SHELL = re.compile(r".*\.(?:sh|bash|slurm|sbatch)|Dockerfile.*|.*\.[Dd]ockerfile")
 _REQUIREMENTS = re.compile(r"requirements[\w.-]*\.(?:txt|in)")
@@ -19,6 +19,8 @@ def kind(path: Path) -> str | None:
         return COMMAND
     if _REQUIREMENTS.fullmatch(path.name):
         return REQUIREMENT
+    if path.suffix in (".yaml", ".yml", ".json"):
+        return SETTING
     if path.parent.name == "requirements" and path.suffix in (".txt", ".in"):
         return REQUIREMENT
     return None
@@ -57,5 +59,9 @@ def read(content: bytes, function: str) -> Lines:
             lines[-1] += f"\n{line}"
         else:
             lines.append(line)
-        goes_on = line.rstrip("\r").endswith("\\") and not line.lstrip().startswith("#")
+        goes_on = (
+            function != SETTING
+            and line.rstrip("\r").endswith("\\")
+            and not line.lstrip().startswith("#")
+        )
     return Lines(function, tuple(lines))
