@@ -27,9 +27,9 @@ from migrator.diagnostics import Diagnostic, Outcome
 from migrator.discover import Disk, discover, project_root
 from migrator.engine import INTERNAL, migrate, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
-from migrator.formats import notebook, python
+from migrator.formats import lines, notebook, python
 from migrator.rule import registry
-from migrator.targets import targets
+from migrator.targets import Target, targets
 
 COLUMNS = ("files", "unread", "hit", "changed", "rewritten", "kept", "reported", "unknown")
 ERRORS = ("crashed", "unparsable", "unstable", "stray", "comments", "missed", "notebook")
@@ -65,6 +65,9 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
         source = path.read_bytes()
         facts = ProjectFacts(path.resolve(), project_root(path.resolve()), disk, cache)
         other = 0
+        if lines.kind(path) is not None:
+            count_lines(counts, path, source, words)
+            continue
         if path.suffix == notebook.SUFFIX:
             whole = migrate_file(path, source, words, options, facts)
             if whole.failed:
@@ -94,6 +97,19 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
             print(f"    {path}: {dict(faults)}", file=sys.stderr)
         counts += faults
     return counts
+
+
+def count_lines(counts: Counter[str], path: Path, source: bytes, words: Target) -> None:
+    """What becomes of a shell script, of requirements or of a configuration."""
+    result = migrate_file(path, source, words)
+    counts["unread"] += result.failed
+    counts["hit"] += any(d.outcome for d in result.diagnostics)
+    counts["changed"] += result.changed
+    for diagnostic in result.diagnostics:
+        if diagnostic.outcome:
+            counts[str(diagnostic.outcome)] += 1
+    counts["crashed"] += sum(d.code == INTERNAL for d in result.diagnostics)
+    counts["unstable"] += migrate_file(path, result.source, words).changed
 
 
 def equal_but_for_code(before: bytes, after: bytes) -> bool:
