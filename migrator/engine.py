@@ -28,7 +28,7 @@ from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow
 from migrator.formats import lines, notebook, python
-from migrator.formats.embedded import SETTING, Document
+from migrator.formats.embedded import SETTING, Document, spoken
 from migrator.inventory import Construct
 from migrator.names import Names
 from migrator.options import Options
@@ -98,7 +98,8 @@ def migrate_file(
     if path.suffix != notebook.SUFFIX and function is None:
         return migrate(content, target, options, project)
     if function is None and not inventory.has_tokens(content):
-        return Result(content, content)
+        if project is None or not project.imports_gpu_code():
+            return Result(content, content)
     if function == SETTING and not inventory.has_settings(content):
         return Result(content, content)
     document: Document
@@ -124,7 +125,9 @@ def migrate_file(
 def _as_written(diagnostic: Diagnostic) -> str:
     """A command or a requirement without what makes it a string."""
     text = diagnostic.construct
-    return text.strip('" ') if diagnostic.code in ("CMD001", "REQ001", "CFG001") else text
+    if diagnostic.code not in ("CMD001", "REQ001", "CFG001"):
+        return text
+    return text.strip('" ').replace('\\"', '"')
 
 
 def _migrate(
@@ -267,6 +270,10 @@ def _emptied(names: Names, edits: Sequence[Edit]) -> list[Edit]:
 
 def _unused(names: Names, edits: Sequence[Edit], removed: set[ast.AST]) -> Iterator[Edit]:
     """A local variable that would only hold a literal goes, if all went that has used it."""
+    if not {"locals", "vars", "eval", "exec"}.isdisjoint(names.by_id):
+        return
+    elsewhere = {name for scope in names.scopes.values() for name in scope.outer_names}
+    elsewhere |= spoken(names.tree)
     for edit in edits:
         statement = names.parents.get(edit.node)
         if not isinstance(edit, Replace) or not isinstance(statement, ast.Assign):
@@ -275,8 +282,9 @@ def _unused(names: Names, edits: Sequence[Edit], removed: set[ast.AST]) -> Itera
             case [ast.Name(id=name) as target] if edit.template.isdecimal():
                 scope = names.scope_of(target)
                 uses = list(names.uses(name, scope))
-                local = isinstance(scope.node, ast.FunctionDef) and len(scope.bindings[name]) == 1
-                if local and uses and removed.issuperset(uses):
+                bound = scope.bindings.get(name, ())
+                local = isinstance(scope.node, ast.FunctionDef) and len(bound) == 1
+                if local and name not in elsewhere and uses and removed.issuperset(uses):
                     yield Delete(statement)
 
 

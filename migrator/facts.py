@@ -16,6 +16,7 @@ from typing import Protocol
 
 from migrator import inventory
 from migrator.flow import Flow, Kind
+from migrator.formats.embedded import CELL
 from migrator.formats.python import decode
 from migrator.names import Binding, Names, dotted
 from migrator.ranks import Ranks
@@ -85,12 +86,19 @@ def is_script(names: Names) -> bool | None:
     """True for a program that is started, False for a library, None where only callers tell."""
     active = False
     for statement in names.tree.body:
-        if is_main_guard(statement):
+        if is_main_guard(statement) or _starts_a_cell(statement):
             return True
         active = active or _is_active(statement)
     if any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports):
         return False
     return None if active else False
+
+
+def _starts_a_cell(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            return name == CELL
+    return False
 
 
 def is_main_guard(statement: ast.stmt) -> bool:

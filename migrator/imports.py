@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from migrator.edits import Delete, DropNames, Edit, Insert
 from migrator.facts import is_main_guard
+from migrator.formats.embedded import spoken
 from migrator.names import Names
 from migrator.targets import RUNTIME
 
@@ -210,7 +211,9 @@ def _lost_all_uses(
     name = alias.asname or alias.name
     if name in _exported(names):
         return False
-    if len(names.top.bindings.get(name, ())) != 1:
+    if len(names.top.bindings.get(name, ())) != 1 or name in spoken(names.tree):
+        return False
+    if meaning == "os" and not {"eval", "exec"}.isdisjoint(names.by_id):
         return False
     uses = list(names.uses(name, names.top))
     return bool(uses) and all(use in removed for use in uses)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
-from migrator.formats.embedded import COMMAND, OTHER, REQUIREMENT, SETTING
+from migrator.formats.embedded import COMMAND, OTHER, REQUIREMENT, SETTING, is_embedded
 from migrator.names import Names, argument
 from migrator.ranks import Ranks, environment
 from migrator.training import is_optimizer_step, rounds_without_gradients
@@ -47,7 +47,7 @@ CUDA_LIBRARIES = frozenset({
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|lightning|__command__|__requirement__|__setting__|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
+    rb"cuda|cudnn|nccl|lightning|__cell__|__command__|__requirement__|__setting__|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
@@ -289,7 +289,7 @@ def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
     if "cuda" not in text:
         return
     parent = names.parents.get(node)
-    if isinstance(parent, ast.JoinedStr | ast.FormattedValue):
+    if isinstance(parent, ast.JoinedStr | ast.FormattedValue) or is_embedded(parent):
         return
     if _DEVICE_TEXT.match(text):
         yield Construct("string", "cuda", node)
@@ -297,10 +297,14 @@ def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
         yield Construct("tensor_type", text, node)
 
 
-_PIP = re.compile(r"(?:^|[;&|])[!%\s]*(?:RUN |sudo |python[\d.]* -m |uv )*pip[\d.]* install\b")
+_PIP = re.compile(
+    r"(?:^|[;&|(])[!%\s]*(?:(?:RUN|sudo|env|uv|python[\d.]* -m|\w+=\S*|--\S+)\s+)*"
+    r"pip[\d.]*\s+install\b"
+)
 _PACKAGE = re.compile(
     r"torch|cuda|nvidia|cupy|triton|flash|xformers|apex|bitsandbytes|deepspeed|transformer.engine"
-    r"|tensorrt|pynvml|mamba|-gpu|cu\d\d|jax|libtpu"
+    r"|tensorrt|pynvml|mamba|-gpu|cu\d\d|jax|libtpu",
+    re.IGNORECASE,
 )
 _GPU_COMMAND = re.compile(
     r"\bcuda\b|\bnvcc\b|nvidia/|torchrun|torch\.distributed\.|CUDA_VISIBLE_DEVICES|--n?gpus?\b"
@@ -348,7 +352,7 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
     function = call.func.id if isinstance(call.func, ast.Name) else ""
     match call.args:
         case [ast.Constant(value=str(text)) as node]:
-            if function == OTHER and has_tokens(text.encode()):
+            if function == OTHER and has_tokens(text.encode(errors="replace")):
                 yield Construct("command", "other", node)
             elif function == REQUIREMENT and _PACKAGE.search(text):
                 yield Construct("requirement", "package", node)
@@ -365,7 +369,7 @@ def _command(text: str) -> str | None:
         return None
     if _PIP.search(text):
         return "pip" if _PACKAGE.search(text) else None
-    if re.match(r"[!%\s]*(?:sx\s+)?nvidia-smi\b", text):
+    if re.search(r"\bnvidia-smi\b", text):
         return "nvidia-smi"
     if re.search(r"--device[ =][\"']?cuda", text):
         return "device"

@@ -78,10 +78,18 @@ person writes are data, and are not looked into.""",
     ),
 )
 
-_WORD = re.compile(r"""(?:[^\s"'|;&]|"[^"]*"|'[^']*')+""")
 _CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
-_CUDA_WHEELS = re.compile(r"(?:cu\d{2,3}|torch_stable\.html)/?$")
-_DEVICE = re.compile(r"(--device(?:[ =]))(?P<quote>[\"']?)cuda(?::\d+)?(?P=quote)(?=\s|$)")
+_CUDA_WHEELS = re.compile(r"pytorch\.org.*(?:cu\d{2,3}|torch_stable\.html)/?$")
+_DEVICE = re.compile(
+    r"(--device(?:[ =]))(?P<quote>[\"']?)cuda(?::\d+)?(?P=quote)(?=[\s;|&)\"'\]]|$)"
+)
+_PART = re.compile(
+    r"""(?P<end>&&|\|\||[;|&]|(?<!\\)\n|(?<!\S)\#.*)|(?P<word>(?:[^\s"'|;&\\]|\\.|"[^"]*"|'[^']*')+)""",
+)
+_INDEX = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links")
+_WITH_VALUE = ("-r", "--requirement", "-c", "--constraint", "-t", "--target", "-e", "--editable",
+               "--prefix", "--root", "--python", "--platform", "--no-binary", "--only-binary",
+               *_INDEX)  # fmt: skip
 
 
 @COMMAND.on("command", "nvidia-smi")
@@ -99,7 +107,15 @@ def device_option(ctx: Context, found: Construct) -> Decision:
         return Report("the program chooses its device itself; leave the option out")
     device = ctx.target.device
     text = _DEVICE.sub(lambda m: f"{m[1]}{m['quote']}{device}{m['quote']}", _text(found))
+    if text == _text(found):
+        return Report(f"names a GPU; the target's device is {device}")
+    if _LAUNCHER.search(text) and not ctx.target.launches:
+        return Report(_ONE_PROCESS)
     return _set(ctx, found, text)
+
+
+_ONE_PROCESS = "starts a process for each GPU; here one process drives all devices"
+_LAUNCHER = re.compile(r"torchrun|torch\.distributed\.(?:launch|run)")
 
 
 @COMMAND.on("command", "gpu")
@@ -109,10 +125,10 @@ def gpu_command(ctx: Context, found: Construct) -> Decision:
         return Report("an image for CUDA; a TPU's libraries come by pip: python:3.11 will do")
     if re.search(r"gres=gpu|^#SBATCH", text):
         return Report("asks SLURM for GPUs")
-    if re.search(r"torchrun|torch\.distributed\.(?:launch|run)", text):
+    if _LAUNCHER.search(text):
         if ctx.target.launches:
             return Keep("starts a process for each device, as on GPUs")
-        return Report("starts a process for each GPU; here one process drives all devices")
+        return Report(_ONE_PROCESS)
     if re.search(r"\bnvcc\b|cuda-toolkit|cudatoolkit", text):
         return Report("of CUDA's tools; nothing takes their place on a TPU")
     if re.search(r"CUDA_VISIBLE_DEVICES|NCCL_", text):
@@ -126,67 +142,104 @@ def pip(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Report("installs PyTorch; a portable program needs what its machine has")
     versions = tested(ctx.target.name)
-    words = [(m.start(), m.end(), _unquoted(m[0])) for m in _WORD.finditer(text)]
-    if cuda := [word for *_, word in words if is_for_cuda(word)]:
+    packages, changes = _installed(text)
+    if cuda := [word for *_, word in packages if is_for_cuda(word)]:
         return Report(f"{', '.join(cuda)}: for CUDA only")
-    changes: list[tuple[int, int, str]] = []
-    named = {name_of(word): (start, end) for start, end, word in words}
-    for name, (start, end) in named.items():
+    for start, end, word in packages:
+        name = name_of(word)
+        if name is None and re.search(r"torch|cu\d\d", word):
+            return Report(f"{word} can not be read; it takes {versions['torch']}")
+        if name == "torchaudio":
+            versions[name] = versions["torch"].replace("torch", name, 1)
         if name in versions:
-            changes.append((start, end, versions.pop(name)))
-        elif name == "torchaudio":
-            changes.append((start, end, versions.get("torch", "torch").replace("torch", name, 1)))
-    wheels = False
-    for start, end, word in words:
-        if _CUDA_WHEELS.search(word) and "pytorch.org" in word:
-            wheels = True
-            changes.append((start, end, _CPU_WHEELS))
-            before = max((w for w in words if w[1] <= start), key=lambda w: w[1])
-            if before[2] in ("--index-url", "-i", "-f", "--find-links"):
-                changes.append((before[0], before[1], "--extra-index-url"))
+            changes.append((start, end, versions[name]))
     if not changes:
+        if re.search(r"cu\d\d", text):
+            return Report("for CUDA, it seems")
         return Keep("installs nothing that depends on the device")
-    # What else the target needs stands behind the last package of those that were there.
-    last = max(change for change in changes if not change[2].startswith(("http", "--")))
-    more = [text for name, text in versions.items() if name != "torchvision"]
-    changes[changes.index(last)] = (last[0], last[1], " ".join([last[2], *more]))
+    # What else the target needs stands behind torch, where that is installed.
+    for number, (start, end, new) in enumerate(changes):
+        if new == versions["torch"]:
+            named = {name_of(word) for *_, word in packages}
+            of_torch = ("torchvision", "torchaudio")
+            more = [v for name, v in versions.items() if name not in (*named, *of_torch)]
+            changes[number] = start, end, " ".join([new, *more])
+            break
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
-    note = "versions that were tested together" + (", and CPU wheels of PyTorch" if wheels else "")
-    return _set(ctx, found, text, note)
+    return _set(ctx, found, text, "versions that were tested together")
+
+
+_Word = tuple[int, int, str]  # where it starts and ends, and what it says
+
+
+def _installed(text: str) -> tuple[list[_Word], list[_Word]]:
+    """What commands install, and which of their options become another one."""
+    packages: list[_Word] = []
+    options: list[_Word] = []
+    before, option, inside = "", None, False
+    for match in _PART.finditer(text):
+        if match["end"] is not None:
+            before, option, inside = "", None, False
+            continue
+        word = _unquoted(match[0])
+        start, end = match.span()
+        if not inside:
+            inside = word == "install" and re.fullmatch(r"[!%]*pip[\d.]*", before) is not None
+            before = word
+        elif option is not None:
+            if option[2] in _INDEX and _CUDA_WHEELS.search(word):
+                options.append((option[0], end, f"--extra-index-url {_CPU_WHEELS}"))
+            option = None
+        elif word in _WITH_VALUE:
+            option = start, end, word
+        elif word.startswith("-"):
+            if _CUDA_WHEELS.search(word):
+                options.append((start, end, f"--extra-index-url {_CPU_WHEELS}"))
+        else:
+            packages.append((start, end, word))
+    return packages, options
 
 
 @REQUIREMENT.on("requirement", "package")
 def requirement(ctx: Context, found: Construct) -> Decision:
     text = _text(found)
-    wanted = re.match(r"\s*([^#]*?)(?=\s*(?:#|\Z))", text, re.DOTALL)
-    line = wanted[1] if wanted is not None else ""
-    if _CUDA_WHEELS.search(line) and "pytorch.org" in line:
-        return _set(ctx, found, text.replace(line, f"--extra-index-url {_CPU_WHEELS}"))
-    name = name_of(line)
-    if name is None:
+    said = without_comment(text)
+    line = said.replace("\\\r\n", "").replace("\\\n", "").strip()
+    if line.startswith("-"):
+        if _CUDA_WHEELS.search(line):
+            return _set(ctx, found, f"--extra-index-url {_CPU_WHEELS}{text[len(said) :]}")
+        return Keep("no package")
+    wanted, _, options = line.partition(" -")
+    body, _, marker = wanted.partition(";")
+    name = name_of(body)
+    if not line or (name is None and not re.search(r"torch|cu\d\d", line)):
         return Keep("no package with a version of its own")
     if ctx.target.portable:
         return Keep("a portable program takes what its machine has")
-    if is_for_cuda(line):
-        what = (
-            "comes with torch's CUDA wheels" if name.startswith("nvidia-") else "is for CUDA only"
-        )
-        return Report(f"{name} {what}; leave it out")
     versions = tested(ctx.target.name)
+    if is_for_cuda(body):
+        of_torch = str(name).startswith("nvidia-")
+        what = "comes with torch's CUDA wheels" if of_torch else "is for CUDA only"
+        return Report(f"{name} {what}; leave it out")
     if name == "torchaudio":
         versions[name] = versions["torch"].replace("torch", name, 1)
     if name not in versions:
+        if name is None or re.search(r"cu\d{2,3}\b", line):
+            return Report(f"was built for CUDA, it seems; torch is {versions['torch']} there")
         return Keep("does not depend on the device")
+    beside = [without_comment(_text(c)) for c in ctx.constructs if c.kind == found.kind]
+    others = [name_of(re.split(r"[;\\]| -", each)[0]) for each in beside]
     new = [versions.pop(name)]
-    if name == "torch":
-        others = {
-            name_of(_text(c).partition("#")[0]) for c in ctx.constructs if c.kind == found.kind
-        }
-        new += [text for each, text in versions.items() if each not in {*others, "torchvision"}]
-    if new == [line]:
+    if new == [wanted.strip()] and not options:
         return Keep("the version that was tested")
-    return _set(ctx, found, text.replace(line, "\n".join(new), 1), "tested together")
+    if options or marker or others.count(name) > 1:
+        return Report(f"takes {new[0]} in the place of what depends on the machine, or on hashes")
+    if name == "torch":
+        new += [v for each, v in versions.items() if each not in {*others, "torchvision"}]
+    end = "\r\n" if text.endswith("\r") else "\n"
+    indent = said[: len(said) - len(said.lstrip())]
+    return _set(ctx, found, indent + end.join(new) + text[len(said) :], "tested together")
 
 
 @SETTING.on("setting", "device")

@@ -254,12 +254,28 @@ def default_tensor_type(ctx: Context, found: Construct) -> Decision:
     kind, holes = argument(call, 0, "t"), {}
     if isinstance(kind, ast.IfExp) and len(set(devices)) > 1:
         devices[0], holes = f"{devices[0]} if {{test}} else {devices[1]}", {"test": kind.test}
+    if not dtypes <= _FLOATING:
+        return Report("PyTorch takes floating types here", whole=call)
     edits: list[Edit] = [Replace(call, f"{torch}.set_default_device({devices[0]})", holes)]
     is_float = all(name.endswith(".FloatTensor") for name in types)
     if not is_float or any(c.key == "torch.set_default_dtype" for c in ctx.constructs):
+        if _shares_line(ctx, statement):
+            return Report("becomes two statements; give it a line of its own", whole=call)
         lines = [f"{torch}.set_default_dtype({torch}.{dtypes.pop()})"]
         edits.append(Insert(ctx.names.tree, statement, lines))
     return Rewrite(edits, requires)
+
+
+_FLOATING = {"float16", "bfloat16", "float32", "float64"}
+
+
+def _shares_line(ctx: Context, statement: ast.stmt) -> bool:
+    """`if c: f()`, `f(); g()`"""
+    above = ctx.parent(statement)
+    others = [s for s in ctx.names.block(statement) if s is not statement]
+    return getattr(above, "lineno", 0) == statement.lineno or any(
+        s.lineno == statement.lineno for s in others
+    )
 
 
 def _default_types(ctx: Context, call: ast.Call | None) -> list[str]:

@@ -487,6 +487,12 @@ def test_a_rank_that_nothing_uses_any_more_goes_with_its_import() -> None:
         f"{INFERENCE}    {rank}\n    torch.cuda.set_device(local_rank)\n    f(local_rank)\n"
     )
     assert "local_rank = 0\n    f(local_rank)" in text
+    for more in ("global local_rank", "print('%(local_rank)s' % locals())",
+                 "def f():\n        nonlocal local_rank\n        local_rank += 1"):  # fmt: skip
+        lines = f"{rank}\n    torch.cuda.set_device(local_rank)"
+        order = (more, lines) if more.startswith("global") else (lines, more)
+        text = migrated(f"{INFERENCE}    {order[0]}\n    {order[1]}\n")
+        assert "local_rank = 0" in text
     text = migrated(f"{INFERENCE}    {rank}\n")  # nothing has used it before
     assert "local_rank = 0" in text
     text = migrated(

@@ -31,7 +31,7 @@ def test_a_launcher() -> None:
     assert {a for a, b in zip(before, after, strict=True) if a != b} == {
         before[5], before[6], before[8], before[11],
     }  # fmt: skip
-    more = "torchvision==0.24.0 torchax==0.0.13 jax==0.10.2 jaxlib==0.10.2 libtpu==0.0.52"
+    more = "torchax==0.0.13 jax==0.10.2 jaxlib==0.10.2 libtpu==0.0.52 torchvision==0.24.0"
     assert after[5:7] == [
         f"pip install torch==2.9.0 {more} \\",
         "    --extra-index-url https://download.pytorch.org/whl/cpu",
@@ -142,6 +142,63 @@ def test_settings_that_a_person_has_to_look_at_are_named(line: str) -> None:
 
 def test_data_is_no_configuration() -> None:
     assert not run('{"device": "cuda"}\n' * 10_000, path="a.json").changed
+
+
+CPU = "https://download.pytorch.org/whl/cpu"
+CU117 = "https://download.pytorch.org/whl/cu117"
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        (f"pip install -r r.txt --extra-index-url {CU117}",
+         f"pip install -r r.txt --extra-index-url {CPU}"),
+        (f"pip install numpy --extra-index-url={CU117}",
+         f"pip install numpy --extra-index-url {CPU}"),
+        (f"pip install numpy -f{CU117}/torch_stable.html",
+         f"pip install numpy --extra-index-url {CPU}"),
+        ("pip install torchvision==0.1 && echo done torch # torch",
+         "pip install torchvision==0.24.0 && echo done torch # torch"),
+        ("cd torch && pip install torchvision", "cd torch && pip install torchvision==0.24.0"),
+        ("pip install torchvision -t torch", "pip install torchvision==0.24.0 -t torch"),
+        ("FOO=1 pip install torchvision", "FOO=1 pip install torchvision==0.24.0"),
+        ("pip install torch==$V torchvision", None),
+        ("pip install https://download.pytorch.org/whl/cu117/torch-1.13.whl", None),
+        ("pip uninstall torch", None),
+        ("(python x.py --device cuda)", "(python x.py --device jax)"),
+        ('CMD ["python","a.py","--device=cuda"]', 'CMD ["python","a.py","--device=jax"]'),
+        ("python x.py --device=cuda:$LOCAL_RANK", None),
+        ("torchrun --nproc_per_node=4 t.py --device cuda", None),
+        ("n=$(nvidia-smi -L | wc -l)", None),
+        ("cuda:0", None),
+    ],
+)  # fmt: skip
+def test_commands_are_read_as_a_shell_does(line: str, after: str | None) -> None:
+    result = run(f"set -e\n{line}\n", path="a.sh")
+    assert not result.failed
+    assert result.source.decode() == f"set -e\n{after or line}\n"
+    if after is None and "uninstall" not in line and line != "cuda:0":
+        assert [d.outcome for d in constructs(result)] == [Outcome.REPORTED]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch==1.10.0+cu113 -f https://download.pytorch.org/whl/cu113/torch_stable.html",
+        "torch==1.13.1 \\\n    --hash=sha256:00",
+        "torch @ https://example.org/torch-1.whl#sha256=abc",
+        'torch==1.13; sys_platform == "linux"\ntorch==1.12; sys_platform == "darwin"',
+        "spconv-cu117",
+    ],
+)
+def test_requirements_that_a_person_has_to_look_at_are_named(text: str) -> None:
+    result = run(f"{text}\n", path="requirements.txt")
+    assert {d.outcome for d in constructs(result)} == {Outcome.REPORTED} or result.changed
+    assert (
+        "torch==1" in result.source.decode()
+        or "torch==2.9" in result.source.decode()
+        or (not result.changed)
+    )
 
 
 def test_what_is_not_text_is_one_line() -> None:

@@ -151,7 +151,7 @@ def test_colab_is_asked_for_a_tpu(metadata: dict[str, Any], after: dict[str, Any
         ("!pip install numpy torch", "!pip install numpy torch==2.9.0 {more}"),
         (
             "%pip install -q 'torch>=2.0' torchvision==0.15 tqdm",
-            "%pip install -q torch==2.9.0 torchvision==0.24.0 {more} tqdm",
+            "%pip install -q torch==2.9.0 {more} torchvision==0.24.0 tqdm",
         ),
         (
             "!pip3 install torch==2.1.0+cu118 --index-url https://download.pytorch.org/whl/cu118",
@@ -235,3 +235,36 @@ def test_the_module_of_a_notebook_can_be_split_again() -> None:
     assert read.with_module(read.module) == read.text
     with pytest.raises(ValueError, match="a cell is missing"):
         read.with_module(read.cells[0].code)
+
+
+@pytest.mark.parametrize(
+    "first", ["%%bash\necho cuda", "!pip install numpy", "%%time\nm = 1", "# a comment"]
+)
+def test_new_imports_stand_in_the_first_cell_of_python(first: str) -> None:
+    found = sources(run(first, "y = x.cuda()"))
+    assert found[0] == first or first.startswith("#")
+    assert found[1 if not first.startswith("#") else 0].startswith("import tpu_runtime")
+
+
+def test_names_that_only_magics_use_stay_imported() -> None:
+    cell = "from torch.cuda.amp import autocast\nimport torch\nwith autocast():\n    x.cuda()"
+    found = sources(run(cell, "%timeit (autocast())"))
+    assert "import autocast" in found[0]
+
+
+def test_a_notebook_that_starts_gpu_code_of_its_project_is_set_up(tmp_path: Path) -> None:
+    (tmp_path / "utils.py").write_text("import torch\ndef train():\n    torch.ones(2).cuda()\n")
+    made = book("from utils import train", "train()")
+    (tmp_path / "a.ipynb").write_text(json.dumps(made))
+    migrate_paths([tmp_path], output=tmp_path.parent / "out2")
+    assert "tpu_runtime.setup()" in (tmp_path.parent / "out2" / "a.ipynb").read_text()
+
+
+@pytest.mark.parametrize("metadata", [{"kernelspec": None}, {"language_info": None}])
+def test_empty_metadata(metadata: dict[str, Any]) -> None:
+    assert run("import torch\ntorch.ones(2).cuda()", **metadata).changed
+
+
+def test_what_no_file_can_hold_is_left_to_its_cell() -> None:
+    result = run("a = '\ud800'", "import torch\ntorch.ones(2).cuda()")
+    assert result.changed and not result.failed

@@ -6,12 +6,14 @@ the calls become the text again.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from typing import Protocol
 
 from migrator.diagnostics import Range
 
+CELL = "__cell__"  # what stands above a cell of a notebook, with its number
 COMMAND = "__command__"  # a line for a shell: `__command__("pip install torch")`
 REQUIREMENT = "__requirement__"  # a line of requirements.txt
 SETTING = "__setting__"  # a line of a configuration in YAML or JSON
@@ -36,6 +38,21 @@ class Document(Protocol):
 
     def located(self, where: Range) -> Range:
         """A range of the module as one of the file."""
+
+
+def is_embedded(node: ast.AST | None) -> bool:
+    """Whether it is a call that holds text."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in (COMMAND, REQUIREMENT, SETTING, OTHER)
+    )
+
+
+def spoken(tree: ast.Module) -> frozenset[str]:
+    """All words of the texts in a module: names that are used there are used."""
+    texts = [ast.unparse(node) for node in ast.walk(tree) if is_embedded(node)]
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
 
 
 def call(function: str, text: str) -> str:

@@ -18,11 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from migrator.diagnostics import Range
-from migrator.formats.embedded import COMMAND, OTHER, call, restored
+from migrator.formats.embedded import CELL, COMMAND, OTHER, call, restored
 
 SUFFIX = ".ipynb"
-_CELL = "__cell__"
-_BETWEEN = re.compile(rf"^{_CELL}\((\d+)\)\n", re.MULTILINE)
+_BETWEEN = re.compile(rf"^{CELL}\((\d+)\)\n", re.MULTILINE)
 # Magics of cells whose text is Python, and of lines that run the rest of their line as Python.
 _PYTHON_CELL = re.compile(r"%%(?:time|timeit|capture|prun|notify|debug)\b")
 _PYTHON_LINE = re.compile(r"%(?:time|timeit|prun)(?:\s+-\w+(?:\s*\d+)?)*\s+(?=\w)")
@@ -59,6 +58,12 @@ class Cell:
     code: str  # as a part of the module
     lines: tuple[int, ...]  # of the source, for each line of `code`
 
+    @property
+    def starts_with_python(self) -> bool:
+        """Whether code may stand above its first line, before anything else runs in it."""
+        code = self.code.strip()
+        return code != "" and not code.startswith((f"{COMMAND}(", f"{OTHER}("))
+
 
 @dataclass(frozen=True)
 class Notebook:
@@ -70,18 +75,14 @@ class Notebook:
 
     @property
     def module(self) -> str:
-        """The code of all cells; the first cell has nothing above it."""
-        parts: list[str] = []
-        for cell in self.cells:
-            between = f"{_CELL}({cell.number})\n" if parts else ""
-            parts.append(f"{between}{cell.code}\n")
-        return "".join(parts)
+        """The code of all cells, each behind a statement that has its number."""
+        return "".join(f"{CELL}({cell.number})\n{cell.code}\n" for cell in self.cells)
 
     def located(self, where: Range) -> Range:
         """A range of the module as one of a cell."""
         at = 0
         for cell in self.cells:
-            first = at + (1 if at else 0)  # the line between
+            first = at + 1  # behind the line with its number
             if where.line <= first + len(cell.lines):
                 lines = [cell.lines[min(max(n - first, 1), len(cell.lines)) - 1]
                          for n in (where.line, where.end_line)]  # fmt: skip
@@ -94,13 +95,16 @@ class Notebook:
 
         Where it is another, Colab is asked for a TPU. Raises ValueError where a cell is missing.
         """
-        if not self.cells:
-            return self.text
-        first, *others = _BETWEEN.split(module)
+        top, *parts = _BETWEEN.split(module)
         numbers = [cell.number for cell in self.cells]
-        if [int(n) for n in others[::2]] != numbers[1:]:
+        if [int(n) for n in parts[::2]] != numbers:
             raise ValueError("a cell is missing")
-        codes = dict(zip(numbers, [first, *others[1::2]], strict=True))
+        codes = dict(zip(numbers, parts[1::2], strict=True))
+        if top.strip():  # new code above all others
+            number = next((c.number for c in self.cells if c.starts_with_python), None)
+            if number is None:
+                raise ValueError("no cell is Python")
+            codes[number] = f"{top.strip()}\n\n{codes[number]}"
         values: list[tuple[_Span, str]] = []
         for cell in self.cells:
             code = codes[cell.number]
@@ -166,8 +170,9 @@ def read(content: bytes) -> Notebook:
 
 
 def _check_language(metadata: dict[str, Any]) -> None:
-    named = [metadata.get("kernelspec", {}).get("language"),
-             metadata.get("language_info", {}).get("name")]  # fmt: skip
+    metadata = metadata or {}
+    named = [(metadata.get("kernelspec") or {}).get("language"),
+             (metadata.get("language_info") or {}).get("name")]  # fmt: skip
     language = next((name for name in named if name), "python")
     if not str(language).lower().startswith(("python", "ipython")):
         raise NotANotebook(f"a notebook of {language}")
@@ -181,7 +186,7 @@ def _cell(text: str, number: int, span: _Span) -> Cell | None:
     source = source if isinstance(source, str) else "".join(source)
     code, lines = _as_python(source)
     try:
-        ast.parse(code)
+        ast.parse(code.encode().decode())
     except (SyntaxError, ValueError):  # `%%bash`, Python 2, a part of a file
         code, lines = call(OTHER, source), [1]
     return Cell(number, members["source"], source, code, tuple(lines))
@@ -226,7 +231,7 @@ def _command(line: str, above: list[str], *, is_first: bool) -> str | None:
 
 def _is_inside(above: list[str]) -> bool:
     """Whether what comes behind these lines goes on with a string, brackets or a line."""
-    if above and above[-1].endswith("\\"):
+    if above and above[-1].endswith("\\") and "#" not in above[-1]:
         return True
     try:
         list(tokenize.generate_tokens(io.StringIO("\n".join([*above, ""])).readline))

@@ -34,7 +34,10 @@ def measure(
             on_progress=on_progress,
         )
         try:
-            found += [Measure(**row) for row in json.loads(rows.read_text(encoding="utf-8"))]
+            own = [Measure(**row) for row in json.loads(rows.read_text(encoding="utf-8"))]
+            found += own
+            if done.failure() and not any(row.passed is False for row in own):
+                problems.append(f"{script.name} {done.failure()}: {done.tail(1).strip()}")
         except (OSError, ValueError, TypeError):
             last = done.tail(1).strip()
             problems.append(f"{script.name} {done.failure() or 'wrote no rows'}: {last}")
