@@ -28,7 +28,7 @@ from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow
 from migrator.formats import lines, notebook, python
-from migrator.formats.embedded import SETTING, Document, spoken
+from migrator.formats.embedded import COMMAND, SETTING, Document, spoken
 from migrator.inventory import Construct
 from migrator.names import Names
 from migrator.options import Options
@@ -111,7 +111,12 @@ def migrate_file(
         return _failed(content, ENCODING, f"can not be decoded: {error}")
     result = migrate(document.module.encode(), target, options, project)
     found = [
-        replace(d, range=document.located(d.range), construct=_as_written(d))
+        replace(
+            d,
+            range=document.located(d.range),
+            construct=_as_written(d),
+            message=_of_file(document, d.message),
+        )
         for d in result.diagnostics
     ]
     try:
@@ -120,6 +125,19 @@ def migrate_file(
         return _failed(content, INTERNAL, f"the file can not be put together again: {error}")
     found.sort(key=lambda d: (d.range.cell, d))
     return Result(content, text.encode(), tuple(found), result.companions)
+
+
+_LINE = re.compile(r"\bline (\d+)\b")
+
+
+def _of_file(document: Document, message: str) -> str:
+    """A message with the file's lines in the place of its module's."""
+
+    def located(match: re.Match[str]) -> str:
+        where = document.located(replace(START, line=int(match[1]), end_line=int(match[1])))
+        return f"cell {where.cell}, line {where.line}" if where.cell else f"line {where.line}"
+
+    return _LINE.sub(located, message.replace(f"{COMMAND}()", "a command"))
 
 
 def _as_written(diagnostic: Diagnostic) -> str:

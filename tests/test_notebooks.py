@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from migrator import migrate_paths
-from migrator.diagnostics import Outcome
+from migrator.diagnostics import Outcome, Severity
 from migrator.engine import Result, migrate_file
 from migrator.formats import notebook
 from migrator.targets import targets
@@ -268,3 +268,16 @@ def test_empty_metadata(metadata: dict[str, Any]) -> None:
 def test_what_no_file_can_hold_is_left_to_its_cell() -> None:
     result = run("a = '\ud800'", "import torch\ntorch.ones(2).cuda()")
     assert result.changed and not result.failed
+
+
+def test_messages_name_lines_of_cells() -> None:
+    step = (
+        "opt = torch.optim.SGD(net.parameters(), lr=.1)\nfor x in data:\n    opt.zero_grad()\n"
+        "    loss = net(x).sum()\n    !echo\n    loss.backward()\n    opt.step()"
+    )
+    (advice,) = [
+        d.message
+        for d in run("import torch\nnet.cuda()", step).diagnostics
+        if d.severity is Severity.ADVICE
+    ]
+    assert "cell 2, line 5 calls a command, which" in advice
