@@ -31,7 +31,7 @@ class Found:
 def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Found:
     """Files below `paths` that may be migrated; one that is named itself is taken in any case.
 
-    These are Python files, notebooks, shell scripts, Dockerfiles and requirements.
+    These are Python files, notebooks, shell scripts, Dockerfiles, requirements, configurations.
 
     Folders of environments, caches and version control, bundled runtimes, and what `exclude` (shell
     patterns on the path or a name) matches are passed over. Links to folders are not followed.
@@ -70,7 +70,9 @@ def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
 
 
 def _has_code(path: Path) -> bool:
-    return path.suffix in (".py", notebook.SUFFIX) or lines.kind(path) is not None
+    if path.suffix in (".py", notebook.SUFFIX):
+        return True
+    return lines.kind(path) is not None and not lines.is_data(path)
 
 
 def _real(file: Path) -> Path:

@@ -16,11 +16,12 @@ from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.discover import Disk, bundled_target, discover, project_root
 from migrator.engine import Result, migrate, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
-from migrator.formats import lines
+from migrator.formats import lines, notebook
 from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.targets import RUNTIME, Target, portable, targets
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
+MAX_NOTEBOOK = 2**28  # with pictures in it, which are not parsed
 _POOL_BYTES = 600_000  # below this, starting processes costs more than it saves
 
 
@@ -199,6 +200,8 @@ def _work(files: Iterable[Path]) -> int:
     """Bytes of the files that will have to be parsed, roughly; counting stops when it is enough."""
     total = 0
     for path in files:
+        if lines.kind(path) is not None:
+            continue
         try:
             source = path.read_bytes() if path.stat().st_size < MAX_BYTES else b""
         except OSError:
@@ -222,7 +225,9 @@ class _Worker:
     def __call__(self, path: Path) -> FileReport:
         try:
             size = path.stat().st_size
-            if size > MAX_BYTES:
+            if lines.kind(path) == SETTING and size > MAX_BYTES:
+                return FileReport(path, Result(b"", b""))  # data
+            if size > (MAX_NOTEBOOK if path.suffix == notebook.SUFFIX else MAX_BYTES):
                 message = f"{size / 2**20:.0f} MiB is too large for source; not processed"
                 return _failed(path, "ERR004", message)
             source = path.read_bytes()

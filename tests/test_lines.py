@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from helpers import constructs, run
 
 from migrator import migrate_paths
 from migrator.diagnostics import Outcome
+from migrator.discover import discover
 
 LAUNCH = """#!/bin/bash
 # trains on cuda
@@ -140,8 +142,31 @@ def test_settings_that_a_person_has_to_look_at_are_named(line: str) -> None:
     assert not result.changed and [d.construct for d in constructs(result)] == [line]
 
 
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [("a.json", False), ("train_config.json", True), ("configs/a.json", True), ("a.yml", True),
+     ("annotations/instances.json", False), ("reconfigured.json", False)],
+)  # fmt: skip
+def test_which_files_are_configurations(path: str, is_one: bool, tmp_path: Path) -> None:
+    file = tmp_path / path
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('{"device": "cuda"}\n')
+    assert discover([tmp_path]).files == ([file] if is_one else [])
+    assert migrate_paths([file]).changed  # it is named itself
+
+
+def test_large_data_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("migrator.run.MAX_BYTES", 1000)
+    (tmp_path / "config.json").write_text('{"device": "cuda"}\n' * 100)
+    (tmp_path / "a.ipynb").write_text(
+        json.dumps({"cells": [], "nbformat": 4, "metadata": {"picture": "cuda" * 1000}})
+    )
+    report = migrate_paths([tmp_path])
+    assert report.exit_code == 0 and not report.changed
+
+
 def test_data_is_no_configuration() -> None:
-    assert not run('{"device": "cuda"}\n' * 10_000, path="a.json").changed
+    assert not run('{"device": "cuda"}\n' * 10_000, path="config.json").changed
 
 
 CPU = "https://download.pytorch.org/whl/cpu"

@@ -10,6 +10,9 @@ from migrator.diagnostics import Range
 from migrator.formats.embedded import COMMAND, REQUIREMENT, SETTING, call, restored
 
 _SHELL = re.compile(r".*\.(?:sh|bash|slurm|sbatch)|Dockerfile.*|.*\.[Dd]ockerfile")
+_CONFIGURATION = re.compile(
+    r"(?:^|[_.-])(?:conf\w*|settings?|options?|params?|args|hparams?|experiments?)(?:$|[_.-])", re.I
+)
 _REQUIREMENTS = re.compile(r"requirements[\w.-]*\.(?:txt|in)")
 
 
@@ -24,6 +27,13 @@ def kind(path: Path) -> str | None:
     if path.parent.name == "requirements" and path.suffix in (".txt", ".in"):
         return REQUIREMENT
     return None
+
+
+def is_data(path: Path) -> bool:
+    """JSON mostly is, which may be many files: only a name tells that it is a configuration."""
+    return path.suffix == ".json" and not any(
+        map(_CONFIGURATION.search, (path.stem, path.parent.name))
+    )
 
 
 @dataclass(frozen=True)
