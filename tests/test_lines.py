@@ -148,8 +148,8 @@ def test_settings_that_a_person_has_to_look_at_are_named(line: str) -> None:
      ("annotations/instances.json", False), ("reconfigured.json", False)],
 )  # fmt: skip
 def test_which_files_are_configurations(path: str, is_one: bool, tmp_path: Path) -> None:
-    file = tmp_path / path
-    file.parent.mkdir(exist_ok=True)
+    file = tmp_path / "x" / path
+    file.parent.mkdir(parents=True)
     file.write_text('{"device": "cuda"}\n')
     assert discover([tmp_path]).files == ([file] if is_one else [])
     assert migrate_paths([file]).changed  # it is named itself
