@@ -88,12 +88,34 @@ def _left(report: Report, console: Console) -> None:
 def _section(console: Console, title: str, found: Iterable[tuple[Path, Diagnostic]]) -> None:
     console.print()
     console.print(Text(title, "bold yellow"))
-    for path, group in groupby(found, key=lambda item: item[0]):
+    every = list(found)
+    files: dict[tuple[str, str, str], dict[Path, None]] = {}
+    for path, diagnostic in every:
+        files.setdefault(_same(diagnostic), {})[path] = None
+    for path, group in groupby(every, key=lambda item: item[0]):
         reasons: dict[tuple[str, str], list[Diagnostic]] = {}
+        elsewhere: dict[Path, None] = {}
         for _, diagnostic in group:
+            paths = files[_same(diagnostic)]
+            if len(paths) > _MANY:  # the same in many files is said once
+                if path is not next(iter(paths)):
+                    continue
+                elsewhere |= paths
             reasons.setdefault((diagnostic.code, diagnostic.message), []).append(diagnostic)
         for (code, message), diagnostics in reasons.items():
             _reason(console, path, code, message, diagnostics)
+        if len(elsewhere) > 1:
+            others = [str(other) for other in elsewhere if other != path]
+            more = f" and {len(others) - 2} more" if len(others) > 2 else ""
+            text = f"    and the same in {', '.join(others[:2])}{more}"
+            console.print(Text(text, "dim"), soft_wrap=True)
+
+
+_MANY = 5  # files
+
+
+def _same(diagnostic: Diagnostic) -> tuple[str, str, str]:
+    return diagnostic.code, diagnostic.message, diagnostic.construct
 
 
 def _reason(
