@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from migrator import imports
 from migrator.diagnostics import Range, Safety
 from migrator.edits import Edit, code, covered
+from migrator.formats import embedded
 from migrator.inventory import Construct
 from migrator.names import dotted
 from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule
@@ -183,7 +184,9 @@ def _shown(node: ast.AST) -> ast.AST:
 
 
 def _ruling(context: Context, construct: Construct, code: str, decision: Decision) -> Ruling:
-    text = " ".join(context.source.code(_shown(construct.node)).split())
+    held = embedded.text_of(construct.node, context.names.parents.get(construct.node))
+    text = context.source.code(_shown(construct.node)) if held is None else held
+    text = " ".join(text.split())
     shortened = text if len(text) <= 60 else f"{text[:57]}…"
     return Ruling(construct, code, decision, _place(context, construct), shortened)
 

@@ -111,12 +111,7 @@ def migrate_file(
         return _failed(content, ENCODING, f"can not be decoded: {error}")
     result = migrate(document.module.encode(), target, options, project)
     found = [
-        replace(
-            d,
-            range=document.located(d.range),
-            construct=_as_written(d),
-            message=_of_file(document, d.message),
-        )
+        replace(d, range=document.located(d.range), message=_of_file(document, d.message))
         for d in result.diagnostics
     ]
     try:
@@ -138,14 +133,6 @@ def _of_file(document: Document, message: str) -> str:
         return f"cell {where.cell}, line {where.line}" if where.cell else f"line {where.line}"
 
     return _LINE.sub(located, message.replace(f"{COMMAND}()", "a command"))
-
-
-def _as_written(diagnostic: Diagnostic) -> str:
-    """A command or a requirement without what makes it a string."""
-    text = diagnostic.construct
-    if diagnostic.code not in ("CMD001", "REQ001", "CFG001"):
-        return text
-    return text.strip('" ').replace('\\"', '"')
 
 
 def _migrate(
@@ -291,7 +278,7 @@ def _unused(names: Names, edits: Sequence[Edit], removed: set[ast.AST]) -> Itera
     if not {"locals", "vars", "eval", "exec"}.isdisjoint(names.by_id):
         return
     elsewhere = {name for scope in names.scopes.values() for name in scope.outer_names}
-    elsewhere |= spoken(names.tree)
+    elsewhere |= spoken(names)
     for edit in edits:
         statement = names.parents.get(edit.node)
         if not isinstance(edit, Replace) or not isinstance(statement, ast.Assign):

@@ -211,7 +211,7 @@ def _lost_all_uses(
     name = alias.asname or alias.name
     if name in _exported(names):
         return False
-    if len(names.top.bindings.get(name, ())) != 1 or name in spoken(names.tree):
+    if len(names.top.bindings.get(name, ())) != 1 or name in spoken(names):
         return False
     if meaning == "os" and not {"eval", "exec"}.isdisjoint(names.by_id):
         return False

@@ -50,7 +50,6 @@ _TOKENS = re.compile(
     rb"cuda|cudnn|nccl|lightning|__cell__|__command__|__requirement__|__setting__|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
-    + "|".join(sorted(CUDA_LIBRARIES)).encode()
 )
 _TORCH_TOKENS = re.compile(
     rb"inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|profile|set_default|set_float32_matmul_precision|distributed"

@@ -5,6 +5,7 @@ installation can be older; else the metadata of the installed distribution.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,12 +77,22 @@ _CUDA_ONLY = re.compile(
 
 
 def tested(target: str) -> dict[str, str]:
-    """The packages whose versions were tested together for ``target``, by their names."""
-    return {
+    """The packages whose versions were tested together for ``target``, by their names.
+
+    And torchaudio, which is released with torch under the same number.
+    """
+    versions: dict[str, str] = {
         canonicalize_name(each.name): each.text.partition(";")[0].strip()
         for each in pinned(target)
         if each.exact
     }
+    return {**versions, "torchaudio": versions["torch"].replace("torch", "torchaudio", 1)}
+
+
+def companions(target: str, named: Iterable[str | None]) -> list[str]:
+    """What has to be installed beside torch, less what is ``named`` already."""
+    left_out = {"torch", "torchvision", "torchaudio", *named}
+    return [text for name, text in tested(target).items() if name not in left_out]
 
 
 def name_of(text: str) -> str | None:

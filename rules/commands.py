@@ -7,7 +7,7 @@ import shlex
 
 from migrator.edits import SetString
 from migrator.inventory import DEVICE_SETTING, Construct, without_comment
-from migrator.requirements import is_for_cuda, name_of, tested
+from migrator.requirements import companions, is_for_cuda, name_of, tested
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 COMMAND = Rule(
@@ -149,8 +149,6 @@ def pip(ctx: Context, found: Construct) -> Decision:
         name = name_of(word)
         if name is None and re.search(r"torch|cu\d\d", word):
             return Report(f"{word} can not be read; it takes {versions['torch']}")
-        if name == "torchaudio":
-            versions[name] = versions["torch"].replace("torch", name, 1)
         if name in versions:
             changes.append((start, end, versions[name]))
     if not changes:
@@ -161,9 +159,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
     for number, (start, end, new) in enumerate(changes):
         if new == versions["torch"]:
             named = {name_of(word) for *_, word in packages}
-            of_torch = ("torchvision", "torchaudio")
-            more = [v for name, v in versions.items() if name not in (*named, *of_torch)]
-            changes[number] = start, end, " ".join([new, *more])
+            changes[number] = start, end, " ".join([new, *companions(ctx.target.name, named)])
             break
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
@@ -222,21 +218,19 @@ def requirement(ctx: Context, found: Construct) -> Decision:
         of_torch = str(name).startswith("nvidia-")
         what = "comes with torch's CUDA wheels" if of_torch else "is for CUDA only"
         return Report(f"{name} {what}; leave it out")
-    if name == "torchaudio":
-        versions[name] = versions["torch"].replace("torch", name, 1)
     if name not in versions:
         if name is None or re.search(r"cu\d{2,3}\b", line):
             return Report(f"was built for CUDA, it seems; torch is {versions['torch']} there")
         return Keep("does not depend on the device")
     beside = [without_comment(_text(c)) for c in ctx.constructs if c.kind == found.kind]
     others = [name_of(re.split(r"[;\\]| -", each)[0]) for each in beside]
-    new = [versions.pop(name)]
+    new = [versions[name]]
     if new == [wanted.strip()] and not options:
         return Keep("the version that was tested")
     if options or marker or others.count(name) > 1:
         return Report(f"takes {new[0]} in the place of what depends on the machine, or on hashes")
     if name == "torch":
-        new += [v for each, v in versions.items() if each not in {*others, "torchvision"}]
+        new += companions(ctx.target.name, others)
     end = "\r\n" if text.endswith("\r") else "\n"
     indent = said[: len(said) - len(said.lstrip())]
     return _set(ctx, found, indent + end.join(new) + text[len(said) :], "tested together")

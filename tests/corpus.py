@@ -25,7 +25,7 @@ from pathlib import Path
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.discover import Disk, discover, project_root
-from migrator.engine import INTERNAL, migrate, migrate_file
+from migrator.engine import INTERNAL, Result, migrate, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
 from migrator.formats import lines, notebook, python
 from migrator.rule import registry
@@ -77,12 +77,7 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
             other = not equal_but_for_code(source, whole.source) or again.changed
             source = notebook.read(source).module.encode()
         result = migrate(source, words, options, facts)
-        counts["hit"] += any(d.outcome for d in result.diagnostics)
-        counts["changed"] += result.changed
-        for diagnostic in result.diagnostics:
-            if diagnostic.outcome:
-                counts[str(diagnostic.outcome)] += 1
-            counts["unknown"] += diagnostic.code == "GEN001"
+        count_outcomes(counts, result)
         faults = Counter[str]()
         faults["notebook"] = other
         faults["crashed"] = sum(d.code == INTERNAL for d in result.diagnostics)
@@ -99,15 +94,20 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
     return counts
 
 
-def count_lines(counts: Counter[str], path: Path, source: bytes, words: Target) -> None:
-    """What becomes of a shell script, of requirements or of a configuration."""
-    result = migrate_file(path, source, words)
-    counts["unread"] += result.failed
+def count_outcomes(counts: Counter[str], result: Result) -> None:
     counts["hit"] += any(d.outcome for d in result.diagnostics)
     counts["changed"] += result.changed
     for diagnostic in result.diagnostics:
         if diagnostic.outcome:
             counts[str(diagnostic.outcome)] += 1
+        counts["unknown"] += diagnostic.code == "GEN001"
+
+
+def count_lines(counts: Counter[str], path: Path, source: bytes, words: Target) -> None:
+    """What becomes of a shell script, of requirements or of a configuration."""
+    result = migrate_file(path, source, words)
+    counts["unread"] += result.failed
+    count_outcomes(counts, result)
     counts["crashed"] += sum(d.code == INTERNAL for d in result.diagnostics)
     counts["unstable"] += migrate_file(path, result.source, words).changed
 

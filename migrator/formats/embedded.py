@@ -9,9 +9,12 @@ from __future__ import annotations
 import ast
 import json
 import re
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from migrator.diagnostics import Range
+
+if TYPE_CHECKING:
+    from migrator.names import Names
 
 CELL = "__cell__"  # what stands above a cell of a notebook, with its number
 COMMAND = "__command__"  # a line for a shell: `__command__("pip install torch")`
@@ -40,19 +43,27 @@ class Document(Protocol):
         """A range of the module as one of the file."""
 
 
+_FUNCTIONS = (COMMAND, REQUIREMENT, SETTING, OTHER)
+
+
 def is_embedded(node: ast.AST | None) -> bool:
     """Whether it is a call that holds text."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id in (COMMAND, REQUIREMENT, SETTING, OTHER)
+        and node.func.id in _FUNCTIONS
     )
 
 
-def spoken(tree: ast.Module) -> frozenset[str]:
+def text_of(node: ast.AST, parent: ast.AST | None) -> str | None:
+    """The text that a string stands for; None for a string of the program's own."""
+    return str(node.value) if isinstance(node, ast.Constant) and is_embedded(parent) else None
+
+
+def spoken(names: Names) -> frozenset[str]:
     """All words of the texts in a module: names that are used there are used."""
-    texts = [ast.unparse(node) for node in ast.walk(tree) if is_embedded(node)]
-    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
+    calls = (names.parents[n] for function in _FUNCTIONS for n in names.by_id.get(function, ()))
+    return frozenset(word for call in calls for word in re.findall(r"\w+", ast.unparse(call)))
 
 
 def call(function: str, text: str) -> str:
