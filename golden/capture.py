@@ -91,12 +91,13 @@ def run_original(app: dict[str, Any], folder: Path, work: Path, on_gpu: bool) ->
         copy = work / path.relative_to(folder)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
-    launcher = [] if on_gpu else [str(STAND_IN)]
+    stand_in = ["--also", ",".join(app["accelerators"])] if "accelerators" in app else []
+    launcher = [] if on_gpu else [str(STAND_IN), *stand_in]
     command = [app["entry"], *app["args"]]
     subprocess.run(
         [sys.executable, *launcher, *command], cwd=work, check=True, timeout=app["timeout_s"]
     )
-    return ["python", *([] if on_gpu else ["cpu_stand_in.py"]), *command]
+    return ["python", *([] if on_gpu else ["cpu_stand_in.py", *stand_in]), *command]
 
 
 def replace(target: Path, content: bytes) -> None:

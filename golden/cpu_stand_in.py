@@ -1,6 +1,6 @@
 """Run an unchanged CUDA PyTorch script on a machine without a GPU: the CPU stands in for it.
 
-    python golden/cpu_stand_in.py SCRIPT [ARGUMENTS…]
+    python golden/cpu_stand_in.py [--also xpu,mps,vulkan] SCRIPT [ARGUMENTS…]
 
 `install()` replaces, in this process only, what a script uses to reach the GPU:
 
@@ -8,7 +8,8 @@
   (moves, factories, map_location, device contexts, generators, autocast, GradScaler);
 * `torch.cuda`: one device is available, seeds go to the CPU generator, events take wall time,
   streams run in program order, memory statistics are 0;
-* processes: nccl becomes gloo, DataParallel and DistributedDataParallel take a CPU module.
+* processes: nccl becomes gloo, DataParallel and DistributedDataParallel take a CPU module;
+* with `--also`, the accelerators named there are the CPU as well, and say that they are available.
 
 A move still copies, as it does over PCIe, so what a script keeps on the host does not change when
 it goes on writing on the "device". Arithmetic, dtypes and the order of operations are PyTorch's.
@@ -24,7 +25,7 @@ import functools
 import runpy
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,12 +65,16 @@ MEMORY_COUNTERS = (
 )
 
 
+stood_in = {"cuda"}  # the types of device that mean the CPU
+
+
 def is_cuda(device: object) -> bool:
     """Whether `device` names a GPU: a device index, "cuda", "cuda:N" or such a torch.device."""
     if isinstance(device, torch.device):
-        return device.type == "cuda"
+        return device.type in stood_in
     if isinstance(device, str):
-        return device == "cuda" or (device.startswith("cuda:") and device[5:].isdigit())
+        kind, colon, index = device.partition(":")
+        return kind in stood_in and (index.isdigit() if colon else True)
     return isinstance(device, int) and not isinstance(device, bool)
 
 
@@ -221,6 +226,8 @@ def patch_tensor() -> None:
 
     torch.Tensor.to, torch.Tensor.type = to, tensor_type
     torch.Tensor.cuda, torch.Tensor.cpu = cuda, cpu
+    for name in stood_in:
+        setattr(torch.Tensor, name, cuda)
     torch.Tensor.pin_memory = lambda self, *args, **kwargs: self
     torch.Tensor.record_stream = nothing
     torch.UntypedStorage.cuda = lambda self, *args, **kwargs: self
@@ -318,6 +325,8 @@ def patch_cuda() -> None:
     }
     for name, value in names.items():
         setattr(torch.cuda, name, value)
+        if "xpu" in stood_in:
+            setattr(torch.xpu, name, value)
     for name in ("range_push", "range_pop", "mark"):
         setattr(torch.cuda.nvtx, name, nothing)
     torch.cuda.nvtx.range = nvtx_range
@@ -329,6 +338,18 @@ def patch_cuda() -> None:
         accelerator.current_device_index = always(0)
         for name in ("set_device_index", "set_device_idx", "synchronize"):
             setattr(accelerator, name, nothing)
+
+
+def patch_mps() -> None:
+    """The names of torch.mps and torch.backends.mps."""
+    for name in ("synchronize", "empty_cache", "set_per_process_memory_fraction"):
+        setattr(torch.mps, name, nothing)
+    for name in ("current_allocated_memory", "driver_allocated_memory"):
+        setattr(torch.mps, name, always(0))
+    torch.mps.recommended_max_memory = always(MEMORY)
+    torch.mps.manual_seed = manual_seed
+    torch.mps.device_count = always(1)
+    torch.backends.mps.is_available = torch.backends.mps.is_built = always(True)
 
 
 def patch_safetensors() -> None:
@@ -394,8 +415,16 @@ def patch_parallel() -> None:
 
 
 @functools.cache
-def install() -> None:
-    """Put the CPU in CUDA's place for the rest of this process. Further calls do nothing."""
+def install(*also: str) -> None:
+    """Put the CPU in CUDA's place for the rest of this process. Further calls do nothing.
+
+    `also` names other accelerators that it stands for: "xpu", "mps", "vulkan".
+    """
+    stood_in.update(also)
+    if "mps" in also:
+        patch_mps()
+    if "vulkan" in also:
+        torch.is_vulkan_available = always(True)
     patch_tensor()
     patch_factories()
     patch_cuda()
@@ -404,15 +433,18 @@ def install() -> None:
     patch_parallel()
 
 
-def run(script: Path, arguments: list[str]) -> None:
+def run(script: Path, arguments: list[str], also: Sequence[str] = ()) -> None:
     """Run `script` as `python script arguments…` would, with the stand-in installed."""
-    install()
+    install(*also)
     sys.argv = [str(script), *arguments]
     sys.path[0] = str(script.resolve().parent)
     runpy.run_path(str(script), run_name="__main__")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit("usage: python cpu_stand_in.py SCRIPT [ARGUMENTS…]")
-    run(Path(sys.argv[1]), sys.argv[2:])
+    named, command = [], sys.argv[1:]
+    if command[:1] == ["--also"] and len(command) > 1:
+        named, command = command[1].split(","), command[2:]
+    if not command or not set(named) <= {"xpu", "mps", "vulkan"}:
+        sys.exit("usage: python cpu_stand_in.py [--also xpu,mps,vulkan] SCRIPT [ARGUMENTS…]")
+    run(Path(command[0]), command[1:], named)

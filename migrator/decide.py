@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from migrator import imports
@@ -38,7 +38,7 @@ class Plan:
     gated: bool = False  # a reason was found to leave the whole file alone
     rulings: list[Ruling] = field(default_factory=list)
     claimed: dict[ast.AST, str] = field(default_factory=dict)  # node an edit removes -> rule code
-    left: dict[ast.AST, tuple[str, Report]] = field(default_factory=dict)  # below a whole report
+    left: dict[ast.AST, tuple[str, Decision]] = field(default_factory=dict)  # with what is around
 
     @property
     def edits(self) -> list[Edit]:
@@ -74,15 +74,26 @@ def decide(
         else:
             ruling = _rule_on(context, rules, construct, suppressions)
         plan.rulings.append(ruling)
-        if isinstance(ruling.decision, Report) and ruling.decision.whole is not None:
-            for part in ast.walk(ruling.decision.whole):
-                plan.left[part] = ruling.code, ruling.decision
+        for whole, decision in _left(ruling.decision):
+            for part in ast.walk(whole):
+                plan.left[part] = ruling.code, decision
         if isinstance(ruling.decision, Rewrite):
             for edit in ruling.decision.edits:
                 for part in covered(edit):
                     plan.claimed.setdefault(part, ruling.code)
     _claim_earlier(plan)
     return plan
+
+
+def _left(decision: Decision) -> Iterator[tuple[ast.AST, Decision]]:
+    """What a decision leaves as it is, and what that is to everything in it."""
+    match decision:
+        case Report(whole=ast.AST() as whole):
+            yield whole, decision
+        case Keep(leaves=leaves):
+            yield from ((whole, decision) for whole in leaves)
+        case Rewrite(leaves=leaves, note=note):
+            yield from ((whole, Keep(note)) for whole in leaves)
 
 
 def _claim_earlier(plan: Plan) -> None:
@@ -160,7 +171,8 @@ def _lost_call(context: Context, edits: Sequence[Edit]) -> ast.Call | None:
             last = name.rpartition(".")[2]
             if isinstance(node.func, ast.Attribute):
                 last = node.func.attr
-            known = name.startswith("torch.") or name in _PURE or last in _PURE
+            library = name.startswith(("torch.", "intel_extension_for_pytorch."))
+            known = library or name in _PURE or last in _PURE
             if not known and not _QUERIES.search(last):
                 return node
     return None
@@ -176,9 +188,9 @@ def _place(context: Context, construct: Construct) -> Range:
 
 
 def _shown(node: ast.AST) -> ast.AST:
-    """What stands for a construct: of a loop, what it runs over."""
+    """What stands for a construct: of a loop, what it runs over; of an `if`, what it asks."""
     match node:
-        case ast.For(iter=header) | ast.While(test=header):
+        case ast.For(iter=header) | ast.While(test=header) | ast.If(test=header):
             return header
     return node
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from migrator.accelerators import asked_for
 from migrator.flow import DEVICE_NAME, Flow, Kind, is_option, option_name
 from migrator.names import FUNCTIONS, Names, argument, dotted, parameters
+from migrator.targets import RUNTIME
 
 AVAILABLE = ("torch.cuda.is_available", "torch.accelerator.is_available")
 _OTHER_DEVICES = {"cpu", "mps", "xpu", "npu", "hpu", "meta", "xla"}
@@ -19,6 +21,94 @@ class Choice:
 
     node: ast.IfExp
     device: ast.expr
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """`if cuda: … elif mps: … else: …`: a device is picked by asking for one kind after another.
+
+    `picks` is what the rung of CUDA does (`return torch.device("cuda")`), with `device`.
+    """
+
+    rungs: list[ast.stmt]  # in one `if` with its branches, or in several with a `return` in each
+    picks: ast.Return | ast.Assign
+    device: ast.expr
+    has_tpu: bool  # the first rung asks for the TPU: a second run
+
+
+def ladders(names: Names, flow: Flow) -> dict[ast.If, Ladder]:
+    """The ladders of a file, by their first `if`."""
+    found: dict[ast.If, Ladder] = {}
+    later: set[ast.AST] = set()
+    questions = [n for n in names.order if isinstance(n, ast.Attribute) and n.attr in _ASKED]
+    for node in names.order if len(questions) > 1 else ():
+        if isinstance(node, ast.If) and node not in later:
+            later.update(_branches(node)[1:])
+            ladder = _ladder(names, flow, node)
+            if ladder is not None:
+                found[node] = ladder
+                later.update(ladder.rungs)
+    return found
+
+
+_ASKED = ("is_available", "is_vulkan_available", "device_count")
+
+
+def _branches(node: ast.If) -> list[ast.If]:
+    """An `if` and its `elif`s."""
+    chain = [node]
+    while len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
+        node = node.orelse[0]
+        chain.append(node)
+    return chain
+
+
+def _ladder(names: Names, flow: Flow, first: ast.If) -> Ladder | None:
+    rungs: list[ast.stmt] = []
+    branches: list[ast.If] = []
+    block = names.block(first)
+    for statement in block[block.index(first) :]:
+        if not isinstance(statement, ast.If):
+            rungs += [statement] if isinstance(statement, ast.Return) else []
+            break
+        rungs.append(statement)
+        branches += _branches(statement)
+        if not all(isinstance(branch.body[-1], ast.Return) for branch in _branches(statement)):
+            break
+    asked = [set(asked_for(names, branch.test)) for branch in branches]
+    if len(set().union(*asked)) < 2:
+        return None
+    has_tpu = any(
+        names.qualified(node) == f"{RUNTIME}.is_available"
+        for node in ast.walk(first.test)
+        if isinstance(node, ast.Attribute)
+    )
+    of_cuda = [b for b, kinds in zip(branches, asked, strict=True) if "cuda" in kinds]
+    if not of_cuda or not all(isinstance(s, ast.Expr) for s in of_cuda[0].body[:-1]):
+        return None  # a rung may say what it picks, not more
+    match of_cuda[0].body[-1]:
+        case ast.Return(value=ast.expr() as device) as picks:
+            pass
+        case ast.Assign(targets=[ast.Name() | ast.Attribute()], value=device) as picks:
+            pass
+        case _:
+            return None
+    if not flow.kind(device) & (Kind.DEVICE | Kind.DEVICE_STRING):
+        return None
+    return Ladder(rungs, picks, device, has_tpu)
+
+
+def question(names: Names, call: ast.expr) -> ast.expr:
+    """All of `hasattr(torch, "xpu") and torch.xpu.is_available()` for the last call in it."""
+    match names.parents.get(call):
+        case ast.BoolOp(op=ast.And(), values=[first, last]) as whole if last is call:
+            asks = first.left if isinstance(first, ast.Compare) else first
+            match asks:
+                case ast.Call(func=ast.Name(id="hasattr" | "getattr"), args=[module, *_]):
+                    return whole if (names.qualified(module) or "").startswith("torch") else call
+                case ast.Call(func=func) if names.qualified(func) in AVAILABLE:
+                    return whole  # is_built() and is_available()
+    return call
 
 
 def availability_choice(names: Names, flow: Flow, call: ast.expr) -> Choice | None:

@@ -109,9 +109,18 @@ class Decorate:
     decorator: str
 
 
+@dataclass(frozen=True, eq=False)
+class AddBranch:
+    """A branch in front of an `if`, which becomes its `elif` if it has an `else` or `elif`."""
+
+    node: ast.If
+    test: str
+    body: str
+
+
 Edit = (
     Replace | SetString | EditCall | Delete | ReplaceStatement | Unwrap | Insert | DropNames | Hoist
-    | Decorate
+    | Decorate | AddBranch
 )  # fmt: skip
 
 
@@ -126,6 +135,8 @@ def code(edit: Edit) -> str:
             return " ".join([edit.function or "", edit.first or "", *edit.put.values()])
         case Insert():
             return "\n".join(edit.lines)
+        case AddBranch():
+            return f"{edit.test} {edit.body}"
         case Hoist() | Decorate():
             return edit.decorator
     return ""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from migrator import imports, inventory
+from migrator import accelerators, imports, inventory
 from migrator.decide import Plan, decide, withdraw
 from migrator.diagnostics import (
     START,
@@ -147,6 +147,7 @@ def _migrate(
             raise SyntaxError("source contains NUL bytes")
         decoded = python.decode(source)
         tree = ast.parse(decoded.text)
+        accelerators.as_cuda(tree, source)
     except (SyntaxError, ValueError) as error:
         return _failure(source, error)
     except (RecursionError, MemoryError):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from migrator import inventory
+from migrator import accelerators, inventory
 from migrator.flow import Flow, Kind
 from migrator.formats.embedded import CELL
 from migrator.formats.python import decode
@@ -400,7 +400,9 @@ class ProjectCache:
             source = self.reader.read(path)
             if source is not None:
                 with suppress(SyntaxError, ValueError, RecursionError):
-                    self._facts[path] = collect(ast.parse(decode(source).text))
+                    tree = ast.parse(decode(source).text)
+                    accelerators.as_cuda(tree, source)
+                    self._facts[path] = collect(tree)
         return self._facts[path]
 
     def distributes(self, path: Path) -> bool:

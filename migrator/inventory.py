@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from migrator import accelerators
+from migrator.devices import ladders
 from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
 from migrator.formats.embedded import COMMAND, OTHER, REQUIREMENT, SETTING, is_embedded
 from migrator.names import Names, argument
@@ -35,6 +37,7 @@ NAMES = frozenset({
 PREFIXES = (
     "torch.cuda", "torch.accelerator", "torch.amp", "torch.distributed", "torch.backends.cuda.",
     "torch.backends.cudnn.", "torch.nn.parallel.", "torch.utils.cpp_extension",
+    "intel_extension_for_pytorch.",
 )  # fmt: skip
 
 # Libraries that only exist for CUDA; an import of one is a construct.
@@ -63,7 +66,9 @@ def has_tokens(source: bytes) -> bool:
     """A cheap test: False means that the file can not hold a construct."""
     if _TOKENS.search(source):
         return True
-    return b"torch" in source and _TORCH_TOKENS.search(source) is not None
+    return b"torch" in source and (
+        _TORCH_TOKENS.search(source) is not None or accelerators.TOKENS.search(source) is not None
+    )
 
 
 _CALLED_METHODS = frozenset({"pin_memory", "half", "record_stream"})
@@ -82,7 +87,8 @@ class Construct:
     module), command (text that a shell gets), requirement (a line of requirements.txt), setting (a
     line of YAML or JSON), star (module that a star import takes everything from), ranks (what a
     launcher sets, or a number of ranks), model (that moves to the device, where models are
-    divided).
+    divided), accelerator (of another kind than the program runs on), accelerator library, ladder
+    (the first `if` of those that pick a device of several kinds).
     """
 
     kind: str
@@ -116,9 +122,12 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
     rounds = set(rounds_without_gradients(names, flow))
     docstrings = _docstrings(names)
     undone = _undone(names, flow)
+    rungs = ladders(names, flow)
     for node in names.order:
         if node in undone:
             yield Construct("ranks", "undone", node)
+        if node in rungs:
+            yield Construct("ladder", "device", node)
         match node:
             case ast.Name() if not isinstance(node.ctx, ast.Load):
                 continue
@@ -129,7 +138,8 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                     continue
                 construct = _reference(names, flow, node)
                 if construct is not None:
-                    if construct.kind in ("name", "store") and isinstance(node, ast.Attribute):
+                    whole = ("name", "store", "accelerator")
+                    if construct.kind in whole and isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     yield construct
             case ast.Constant(value=str()) if node not in docstrings:
@@ -159,17 +169,21 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                 yield Construct("loop", "without gradients", node)
             case ast.Import():
                 for alias in node.names:
-                    library = alias.name.partition(".")[0]
-                    if library in CUDA_LIBRARIES:
-                        yield Construct("library", library, alias)
+                    yield from _library(alias, alias.name)
             case ast.ImportFrom(level=0, module=str(module), names=[ast.alias(name="*")]) if (
                 module.startswith(_STARRED)
             ):
                 yield Construct("star", module, node)
             case ast.ImportFrom(level=0, module=str(module)):
-                library = module.partition(".")[0]
-                if library in CUDA_LIBRARIES:
-                    yield Construct("library", library, node)
+                yield from _library(node, module)
+
+
+def _library(node: ast.AST, module: str) -> Iterator[Construct]:
+    library = module.partition(".")[0]
+    if library in CUDA_LIBRARIES:
+        yield Construct("library", library, node)
+    elif library in accelerators.LIBRARIES:
+        yield Construct("accelerator library", library, node)
 
 
 def _reads_values(names: Names, node: ast.If | ast.IfExp | ast.While | ast.Assert) -> bool:
@@ -206,6 +220,9 @@ def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Cons
             return Construct("store" if stored else "name", qualname, node)
         if qualname in ("torch.device", "torch.Generator"):
             return _device_call(names, flow, node, qualname)
+        accelerator = accelerators.of_name(qualname)
+        if accelerator is not None:
+            return Construct("accelerator", accelerator, node)
         if qualname.startswith("torch."):
             return None
     if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
@@ -218,6 +235,8 @@ def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Cons
             kind = "cuda"
     elif node.attr == "is_cuda":
         kind = "is_cuda"
+    elif node.attr in accelerators.OTHERS and call is not None and qualname is None:
+        return Construct("accelerator", node.attr, node)
     elif call is not None:
         if node.attr in _CALLED_METHODS:
             kind = node.attr
@@ -285,15 +304,28 @@ def _arguments(names: Names, flow: Flow, call: ast.Call) -> Iterator[Construct]:
 
 def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
     text = str(node.value)
+    parent = names.parents.get(node)
+    if (accelerator := accelerators.named(text)) and takes_device(names, node, parent):
+        yield Construct("accelerator", accelerator, node)
     if "cuda" not in text:
         return
-    parent = names.parents.get(node)
     if isinstance(parent, ast.JoinedStr | ast.FormattedValue) or is_embedded(parent):
         return
     if _DEVICE_TEXT.match(text):
         yield Construct("string", "cuda", node)
     elif TENSOR_TYPE.match(text):
         yield Construct("tensor_type", text, node)
+
+
+def takes_device(names: Names, node: ast.expr, parent: ast.AST | None) -> bool:
+    """Whether a value stands where nothing but a device can stand."""
+    match parent:
+        case ast.keyword(arg="device" | "map_location"):
+            return True
+        case ast.Call(func=func, args=[first, *_]) if first is node:
+            moves = isinstance(func, ast.Attribute) and func.attr == "to"
+            return moves or names.qualified(func) in ("torch.device", "torch.set_default_device")
+    return False
 
 
 _PIP = re.compile(
@@ -314,7 +346,7 @@ _GPU_COMMAND = re.compile(
 # `device: cuda:0`, `"device": "cuda"`, also in `{…}`
 DEVICE_SETTING = re.compile(
     r"""(?P<before>(?<![\w.-])["']?(?:[\w.-]*[_.-])?device["']?\s*:\s*(?P<quote>["']?))"""
-    r"""cuda(?::\d+)?(?P<after>(?P=quote)\s*(?:[,}\]]|\Z))""",
+    r"""(?:cuda|xpu|npu|mps)(?::\d+)?(?P<after>(?P=quote)\s*(?:[,}\]]|\Z))""",
     re.IGNORECASE,
 )
 _GPU_SETTING = re.compile(
@@ -327,7 +359,8 @@ _GPU_SETTING = re.compile(
 
 def has_settings(content: bytes) -> bool:
     """A cheap test: False for a configuration that says nothing of GPUs, and for data."""
-    return len(content) < _MAX_SETTINGS and re.search(rb"cuda|gpu|nccl", content) is not None
+    spoken = re.search(rb"cuda|gpu|nccl|\b(?:xpu|npu|mps)\b", content)
+    return len(content) < _MAX_SETTINGS and spoken is not None
 
 
 _MAX_SETTINGS = 100_000  # bytes; what is longer was not written by a person
@@ -370,7 +403,7 @@ def _command(text: str) -> str | None:
         return "pip" if _PACKAGE.search(text) else None
     if re.search(r"\bnvidia-smi\b", text):
         return "nvidia-smi"
-    if re.search(r"--device[ =][\"']?cuda", text):
+    if re.search(r"--device[ =][\"']?(?:cuda|xpu|npu|mps)\b", text):
         return "device"
     return "gpu" if _GPU_COMMAND.search(text) else None
 

@@ -33,6 +33,7 @@ class Rewrite:
     requires: Sequence[str] = ()
     note: str = ""
     safety: Safety | None = None
+    leaves: Sequence[ast.AST] = ()  # left as they are, with everything in them
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Keep:
 
     reason: str
     advice: str = ""
+    leaves: Sequence[ast.AST] = ()  # as they are, with everything in them
 
 
 @dataclass(frozen=True)

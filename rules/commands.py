@@ -81,7 +81,7 @@ person writes are data, and are not looked into.""",
 _CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 _CUDA_WHEELS = re.compile(r"pytorch\.org.*(?:cu\d{2,3}|torch_stable\.html)/?$")
 _DEVICE = re.compile(
-    r"(--device(?:[ =]))(?P<quote>[\"']?)cuda(?::\d+)?(?P=quote)(?=[\s;|&)\"'\]]|$)"
+    r"(--device(?:[ =]))(?P<quote>[\"']?)(?:cuda|xpu|npu|mps)(?::\d+)?(?P=quote)(?=[\s;|&)\"'\]]|$)"
 )
 _PART = re.compile(
     r"""(?P<end>&&|\|\||[;|&]|(?<!\\)\n|(?<!\S)\#.*)|(?P<word>(?:[^\s"'|;&\\]|\\.|"[^"]*"|'[^']*')+)""",

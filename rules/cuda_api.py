@@ -250,14 +250,16 @@ def graph(ctx: Context, found: Construct) -> Decision:
     return Report("CUDA graphs have no counterpart; call the function itself, XLA compiles it")
 
 
-@OTHER.on("name", "torch.cuda*", "torch.version.cuda", "torch.version.hip")
+@OTHER.on("name", "torch.cuda*", "torch.version.cuda*")
 def other(ctx: Context, found: Construct) -> Decision:
     name = found.key.removeprefix("torch.cuda").lstrip(".")
     if not name:
         return _module(ctx, found)
     if found.key.startswith("torch.version."):
         return Report("the version of the GPU toolkit is None on a TPU machine")
-    return Report(_REASONS.get(name, f"torch.cuda.{name} has no counterpart on a TPU"))
+    assert isinstance(found.node, ast.expr)
+    said = ctx.source.code(found.node)  # a script for XPU speaks of torch.xpu
+    return Report(_REASONS.get(name, f"{said} has no counterpart on a TPU"))
 
 
 @OTHER.on("store", "torch*")

@@ -6,13 +6,14 @@ from migrator.devices import (
     availability_choice,
     device_call,
     not_a_device,
+    question,
     table_of_places,
     whole_string,
 )
 from migrator.edits import Edit, Insert, Replace, SetString
 from migrator.flow import CUDA_STRING, TENSOR_TYPE_DTYPES, Kind
 from migrator.inventory import Construct
-from migrator.names import argument
+from migrator.names import argument, dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, Word
 
@@ -170,9 +171,12 @@ def available(ctx: Context, found: Construct) -> Decision:
     assert isinstance(node, ast.expr)
     call = ctx.names.call_of(node)
     if call is not None:
-        choice = availability_choice(ctx.names, ctx.flow, call)
+        asked = question(ctx.names, call)
+        choice = availability_choice(ctx.names, ctx.flow, asked)
         if choice is not None:
             return device_value(ctx, choice.node, choice.device)
+        if asked is not call:
+            return Rewrite([Replace(asked, f"{RUNTIME}.is_available()")], (RUNTIME,))
     return Rewrite([Replace(node, f"{RUNTIME}.is_available")], (RUNTIME,))
 
 
@@ -182,6 +186,9 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(node, ast.expr)
     if table_of_places(ctx.names, node) is not None:
         return None  # what torch.load does with it counts
+    above = ctx.parent(node)
+    if isinstance(above, ast.Call) and dotted(above.func) == "hasattr":
+        return Keep("asks whether there is such an attribute")
     whole = whole_string(ctx.names, node)
     reason = not_a_device(ctx.names, ctx.flow, whole)
     if reason is not None:

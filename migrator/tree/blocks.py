@@ -9,7 +9,7 @@ from typing import Any
 
 import libcst as cst
 
-from migrator.edits import Hoist, Insert
+from migrator.edits import AddBranch, Hoist, Insert
 
 
 def leading(statement: Any) -> list[cst.EmptyLine]:
@@ -140,6 +140,19 @@ def insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.Flatten
             blank = [] if joins_imports else [cst.EmptyLine(indent=False)]
             parts[parts.index(first)] = first.with_changes(leading_lines=blank)
     return cst.FlattenSentinel([*before, *parts, *behind])
+
+
+def add_branch(edit: AddBranch, statement: cst.If) -> Any:
+    """The `if` with a branch in front of it; comments above the `if` stay above what is first."""
+    new: Any = cst.parse_statement(f"if {edit.test}:\n    {edit.body}\n")
+    lines = leading(statement)
+    if statement.orelse is not None:
+        old = statement.with_changes(leading_lines=[])
+        return new.with_changes(leading_lines=lines, orelse=old)
+    own = _without_leading_blanks(lines)
+    blanks = lines[: len(lines) - len(own)]
+    old = statement.with_changes(leading_lines=own)
+    return cst.FlattenSentinel([new.with_changes(leading_lines=blanks), old])
 
 
 def call_of(edit: Hoist, moved: Sequence[Any]) -> list[Any]:

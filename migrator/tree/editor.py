@@ -10,6 +10,7 @@ import libcst as cst
 
 from migrator.diagnostics import SourceMap
 from migrator.edits import (
+    AddBranch,
     Decorate,
     Delete,
     DropNames,
@@ -24,6 +25,7 @@ from migrator.edits import (
 )
 from migrator.tree.blocks import (
     Leftover,
+    add_branch,
     blank_above,
     call_of,
     comments,
@@ -147,6 +149,8 @@ class _Editor(cst.CSTTransformer):
             case Decorate():
                 decorator = cst.Decorator(cst.parse_expression(edit.decorator))
                 result = updated.with_changes(decorators=[decorator, *updated.decorators])
+            case AddBranch():
+                return add_branch(edit, updated)
             case Insert() | Hoist():
                 raise AssertionError("these hang on statements")
         if isinstance(result, cst.CSTNode):

@@ -1,0 +1,227 @@
+"""Accelerators that are none of CUDA's: Intel's XPU, Apple's MPS, Ascend's NPU, Vulkan.
+
+A file that runs on one of them, and does not speak of CUDA, is read as if it spoke of CUDA: its
+tree gets CUDA's words, so that every rule knows them. Positions stay those of the source, so edits
+and messages are about what is written there. What is said of another accelerator than that one (a
+branch for Apple's machines in a CUDA program) is none of the program's own.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from migrator.names import Names, dotted
+
+OTHERS = ("xpu", "npu", "mps", "vulkan")  # the first of them is the one that a file runs on
+
+# Libraries that bring an accelerator into PyTorch when they are imported.
+LIBRARIES = {
+    "intel_extension_for_pytorch": "xpu", "oneccl_bindings_for_pytorch": "xpu",
+    "torch_ccl": "xpu", "torch_npu": "npu", "torch_directml": "dml",
+}  # fmt: skip
+
+TOKENS = re.compile(rb"(?<![a-zA-Z])(?:xpu|npu|mps|vulkan)(?![a-z])|_ccl\b|oneccl|ipex|directml")
+_CUDA = re.compile(r"cuda(?::\d+)?\Z")
+_DEVICE = re.compile(rf"({'|'.join(OTHERS)})(?=\Z|:(?:\d+|%[ds]|\{{[^}}]*\}})?\Z)")
+_GROUPS = {"xpu": ("ccl", "xccl"), "npu": ("hccl",)}  # back ends of torch.distributed
+_RENAMED = {
+    "mps": {
+        "current_allocated_memory": "memory_allocated",
+        "driver_allocated_memory": "memory_reserved",
+    },
+}
+
+
+def named(text: str) -> str | None:
+    """The accelerator that a string like `xpu:0` names as a device."""
+    match = _DEVICE.match(text)
+    return match[1] if match else None
+
+
+def of_name(qualname: str) -> str | None:
+    """The accelerator that a name of torch's belongs to."""
+    if qualname.startswith(("torch.is_vulkan_available", "torch.backends.vulkan")):
+        return "vulkan"
+    parts = qualname.removeprefix("torch.").removeprefix("backends.").split(".")
+    return parts[0] if qualname.startswith("torch.") and parts[0] in OTHERS else None
+
+
+def asked_for(names: Names, test: ast.AST) -> Iterator[str]:
+    """The accelerators that a condition asks torch about."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Attribute | ast.Name):
+            name = names.qualified(node) or ""
+            if name in ("torch.cuda.is_available", "torch.cuda.device_count"):
+                yield "cuda"
+            elif name.endswith("available") and (other := of_name(name)):
+                yield other
+
+
+def is_guarded(names: Names, node: ast.AST) -> bool:
+    """True for code that only runs where another accelerator is there, by what stands around it."""
+    for below, above in pairwise([node, *names.ancestors(node)]):
+        match above:
+            case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
+                if below is not test and _speaks(test):
+                    return True
+            case ast.BoolOp(values=[first, *_]) if below is not first and _speaks(first):
+                return True
+            case ast.Try() if below in above.body:
+                return True
+            case ast.FunctionDef(name=name) if _WORD.search(name):
+                return True
+    return False
+
+
+_WORD = re.compile(rf"(?<![a-z])(?:{'|'.join(OTHERS)}|ipex|hip|rocm)(?![a-z])", re.IGNORECASE)
+
+
+def _speaks(test: ast.AST) -> bool:
+    return _WORD.search(ast.unparse(test)) is not None
+
+
+# ---- reading another accelerator as CUDA ---------------------------------------------------------
+
+
+def as_cuda(tree: ast.Module, source: bytes) -> None:
+    """Put CUDA's words into a tree in the place of those of the one accelerator that it runs on."""
+    if not TOKENS.search(source) or _MIGRATED.search(source):
+        return
+    accelerator = _runs_on(tree)
+    if accelerator is not None:
+        _Reader(accelerator, tree).visit(tree)
+
+
+# What a migration leaves behind: there the program's own device has become the target's.
+_MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)[\"']")
+
+
+def _runs_on(tree: ast.Module) -> str | None:
+    """The accelerator that a file without a word of CUDA puts tensors on."""
+    chosen: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr="cuda" | "is_cuda") | ast.Constant(value="cuda"):
+                return None
+            case ast.Constant(value=str(text)) if _CUDA.match(text):
+                return None
+            case ast.alias(name=name) if "cuda" in name.split("."):
+                return None
+            case ast.ImportFrom(module=str(module)) if "cuda" in module.split("."):
+                return None
+            case ast.Call(func=ast.Attribute(attr=name)) if name in OTHERS:  # x.xpu()
+                chosen.add(name)
+            case ast.Call(func=func) if (dotted(func) or "").endswith(_TAKE_DEVICES):
+                chosen.update(_devices(node.args[:1]))
+            case ast.keyword(arg="device" | "device_type" | "map_location" | "default"):
+                chosen.update(_devices([node.value]))
+            case ast.Assign() | ast.AnnAssign() | ast.Return() if node.value is not None:
+                chosen.update(_devices([node.value]))
+            case ast.arguments():
+                chosen.update(_devices(node.defaults))
+    return next((name for name in OTHERS if name in chosen), None)
+
+
+_TAKE_DEVICES = ("device", ".to", "autocast", "set_default_device")
+
+
+def _devices(values: list[ast.expr]) -> Iterator[str]:
+    """The accelerators among values: strings, and the branches of a choice."""
+    for value in values:
+        match value:
+            case ast.IfExp(body=body, orelse=orelse):
+                yield from _devices([body, orelse])
+            case (
+                ast.Constant(value=str(text))
+                | ast.JoinedStr(values=[ast.Constant(value=str(text)), *_])
+            ):
+                if (accelerator := named(text) or named(text + "0")) is not None:
+                    yield accelerator
+
+
+class _Reader(ast.NodeTransformer):
+    """Puts CUDA's words in the place of an accelerator's."""
+
+    def __init__(self, accelerator: str, tree: ast.Module) -> None:
+        self.own = accelerator
+        imported = [
+            alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names
+        ]
+        self.torch = {alias.asname or alias.name for alias in imported if alias.name == "torch"}
+        self.groups = _GROUPS.get(accelerator, ())
+        self.renamed = _RENAMED.get(accelerator, {})
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        if isinstance(node.value, str):
+            text = node.value
+            if named(text) == self.own or text == f"{self.own}:":
+                node.value = text.replace(self.own, "cuda", 1)
+            elif text in self.groups:
+                node.value = "nccl"
+            elif text.startswith(f"torch.{self.own}."):
+                node.value = text.replace(self.own, "cuda", 1)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
+        self.generic_visit(node)
+        match node:
+            case ast.Attribute(attr="is_vulkan_available", value=torch) if self.own == "vulkan":
+                node.value = _attribute(torch, "cuda", torch)
+                node.attr = "is_available"
+            case ast.Attribute(
+                attr="is_available" | "is_built",
+                value=ast.Attribute(
+                    attr="cuda", value=ast.Attribute(attr="backends", value=torch)
+                ) as module,
+            ):
+                node.value = _attribute(torch, "cuda", module)
+                node.attr = "is_available"
+            case ast.Attribute(attr=name, value=ast.Attribute(attr="cuda")) if name in self.renamed:
+                node.attr = self.renamed[name]
+        if (
+            node.attr == self.own
+            and (dotted(node.value) or "").removesuffix(".backends") in self.torch
+        ):
+            node.attr = "cuda"
+        elif node.attr == f"is_{self.own}":
+            node.attr = "is_cuda"
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        asks = dotted(node.func) in ("hasattr", "getattr")  # for a name, not for a device
+        name = node.args[1] if asks and len(node.args) > 1 else None
+        text = name.value if isinstance(name, ast.Constant) else None
+        self.generic_visit(node)
+        if isinstance(name, ast.Constant):
+            name.value = text
+        if isinstance(node.func, ast.Attribute) and node.func.attr == self.own:
+            node.func.attr = "cuda"
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        if node.module is not None and not node.level:
+            node.module = self._module(node.module)
+        if node.module == "torch":
+            for alias in node.names:
+                if alias.name == self.own:
+                    alias.name, alias.asname = "cuda", alias.asname or self.own
+        return node
+
+    def visit_Import(self, node: ast.Import) -> ast.Import:
+        for alias in node.names:
+            if alias.asname is not None:
+                alias.name = self._module(alias.name)
+        return node
+
+    def _module(self, name: str) -> str:
+        head, _, rest = name.partition(".")
+        if head == "torch" and (rest == self.own or rest.startswith(f"{self.own}.")):
+            return f"torch.cuda{rest[len(self.own) :]}"
+        return name
+
+
+def _attribute(value: ast.expr, name: str, like: ast.expr) -> ast.Attribute:
+    return ast.copy_location(ast.Attribute(value, name, ast.Load()), like)

@@ -1,0 +1,205 @@
+"""Other accelerators than CUDA: Intel's XPU, Apple's MPS, Ascend's NPU, Vulkan, AMD's ROCm."""
+
+import ast
+
+from migrator.accelerators import LIBRARIES, OTHERS, is_guarded
+from migrator.devices import ladders
+from migrator.edits import AddBranch, Delete
+from migrator.flow import Kind
+from migrator.inventory import Construct
+from migrator.names import argument, dotted
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.targets import RUNTIME
+
+from .device import device_object_word
+
+_LADDER = """import torch
+
+
+def best_device():
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")
+"""
+_AFTER = _LADDER.replace(
+    "    if torch.cuda",
+    "    if tpu_runtime.is_available():\n        return DEVICE\n    if torch.cuda",
+)
+
+LADDER = Rule(
+    code="ACC001",
+    name="device-ladder",
+    summary="a device that is picked among several kinds gets a rung for the TPU",
+    why="""Code that asks for CUDA, then for XPU, MPS or Vulkan is meant to run on what there is.
+The TPU comes first, and the other rungs stay as they are. With --portable the runtime chooses, and
+the rung of CUDA asks it.""",
+    examples=(
+        Example(
+            _LADDER,
+            torchax=_AFTER.replace("DEVICE", 'torch.device("jax")').replace(
+                "torch\n", "torch\nimport tpu_runtime\n", 1
+            ),
+            torch_xla=_AFTER.replace("DEVICE", "torch_xla.device()").replace(
+                "torch\n", "torch\nimport torch_xla\nimport tpu_runtime\n", 1
+            ),
+        ),
+        Example(
+            "import torch\nif torch.cuda.is_available():\n    device = 'cuda'\n"
+            "elif torch.xpu.is_available():\n    device = 'xpu'\nelse:\n    device = 'cpu'\n",
+            torchax="import torch\nimport tpu_runtime\n"
+            "if tpu_runtime.is_available():\n    device = 'jax'\n"
+            "elif torch.cuda.is_available():\n    device = 'cuda'\n"
+            "elif torch.xpu.is_available():\n    device = 'xpu'\nelse:\n    device = 'cpu'\n",
+            torch_xla="import torch\nimport tpu_runtime\n"
+            "if tpu_runtime.is_available():\n    device = 'xla'\n"
+            "elif torch.cuda.is_available():\n    device = 'cuda'\n"
+            "elif torch.xpu.is_available():\n    device = 'xpu'\nelse:\n    device = 'cpu'\n",
+        ),
+    ),
+)
+
+OTHER = Rule(
+    code="ACC002",
+    name="other-accelerator",
+    summary="code for an accelerator that the program does not run on here",
+    why="""A program that runs on XPU, MPS, an NPU or Vulkan alone is read as one for CUDA, and
+migrated by the same rules. Where a program speaks of several, it runs on CUDA, and what it does for
+the others stays: under an `if` that asks for them it is not reached on a TPU machine. What is
+reached anyway is reported. torch.version.hip is None there.""",
+    examples=(
+        Example("import torch\nif device.type == 'mps':\n    torch.mps.empty_cache()\n"),
+        Example(
+            'import torch\nmodel.to("xpu")\ntorch.xpu.synchronize()\n',
+            torchax='import torch\nimport tpu_runtime\nmodel.to("jax")\n'
+            "tpu_runtime.synchronize()\n",
+            torch_xla='import torch\nimport torch_xla\nmodel.to("xla")\n'
+            "torch_xla.sync(wait=True)\n",
+        ),
+        Example("import torch\nis_rocm = torch.version.hip is not None\n"),
+    ),
+)
+
+LIBRARY = Rule(
+    code="ACC003",
+    name="accelerator-library",
+    summary="a library that brings another accelerator into PyTorch",
+    why="""intel_extension_for_pytorch, torch_npu and their like are imported so that PyTorch knows
+their device; on a TPU machine there is nothing for them to do, so the import goes.
+`ipex.optimize(model)` returns a model that computes the same, and goes, too, where it does not
+convert to another dtype. Imports under try/except stay: they fail, and that is caught.""",
+    examples=(
+        Example(
+            "import torch\nimport intel_extension_for_pytorch as ipex\n"
+            'model = model.to("xpu")\nmodel = ipex.optimize(model)\n',
+            torchax='import torch\nmodel = model.to("jax")\n',
+            torch_xla='import torch\nmodel = model.to("xla")\n',
+        ),
+        Example("try:\n    import torch_npu\nexcept ImportError:\n    torch_npu = None\n"),
+    ),
+)
+
+
+@LADDER.on("ladder", "device")
+def ladder(ctx: Context, found: Construct) -> Decision | None:
+    assert isinstance(found.node, ast.If)
+    if ctx.target.portable:
+        return Keep("asks for one kind of device after another; the runtime chooses")
+    picked = ladders(ctx.names, ctx.flow)[found.node]
+    reason = "for other hardware; the TPU's rung stands above"
+    if picked.has_tpu:
+        return Keep(reason, leaves=picked.rungs)
+    if ctx.flow.kind(picked.device) & Kind.DEVICE:
+        word = device_object_word(ctx, picked.device)
+        device, requires = word.code, word.requires
+    else:
+        device, requires = ctx.device_string(picked.device), ()
+    before = ctx.source.code(picked.picks)[
+        : ctx.source.span(picked.device)[0] - ctx.source.span(picked.picks)[0]
+    ]
+    edit = AddBranch(found.node, f"{RUNTIME}.is_available()", f"{before}{device}")
+    return Rewrite([edit], (*requires, RUNTIME), note=reason, leaves=picked.rungs)
+
+
+@OTHER.on("accelerator", *OTHERS)
+def other(ctx: Context, found: Construct) -> Decision:
+    asks = ctx.source.code(found.node).endswith(("is_available", "is_built"))
+    if asks or is_guarded(ctx.names, found.node):
+        return Keep("not there on a TPU machine, and asked for first")
+    return Report(f"of another accelerator ({found.key}), which is not there on a TPU machine")
+
+
+@OTHER.on("name", "torch.version.hip", "torch.version.cuda")
+def version(ctx: Context, found: Construct) -> Decision | None:
+    """ROCm is asked for by its version; CUDA's is a number that a build has to fit."""
+    match ctx.parent(found.node):
+        case ast.FormattedValue() | ast.Call(func=ast.Name(id="print" | "str")):
+            return Keep("None on a TPU machine, and shown only")
+    if found.key == "torch.version.cuda":
+        return None
+    match ctx.parent(found.node):
+        case ast.Compare(ops=[ast.Is() | ast.IsNot()]) | ast.If() | ast.IfExp() | ast.BoolOp():
+            return Keep(_NO_ROCM)
+        case ast.UnaryOp(op=ast.Not()) | ast.Call(func=ast.Name(id="bool")):
+            return Keep(_NO_ROCM)
+    return Keep("reached with ROCm only") if is_guarded(ctx.names, found.node) else Report(_NO_ROCM)
+
+
+_NO_ROCM = "None on a TPU machine, as it is with CUDA"
+
+
+@LIBRARY.on("accelerator library", *LIBRARIES)
+def library(ctx: Context, found: Construct) -> Decision:
+    names, node = ctx.names, found.node
+    statement = names.statement(node)
+    if names.is_guarded_import(node):
+        return Keep("a failing import is caught, and the fallback is used")
+    if statement is None or (isinstance(node, ast.alias) and len(statement.names) > 1):  # type: ignore[attr-defined]
+        return Report(f"{found.key} is not there on a TPU machine; take the import out")
+    bound = [a.asname or a.name.partition(".")[0] for a in statement.names]  # type: ignore[attr-defined]
+    uses = [use for name in bound for use in names.uses(name, names.scope_of(statement))]
+    calls = [names.statement(use) for use in uses]
+    if all(isinstance(s, ast.stmt) and _does_nothing(ctx, s) for s in calls):
+        return Rewrite([Delete(statement)])
+    return Report(f"{found.key} is not there on a TPU machine; its uses have to go first")
+
+
+_OPTIMIZE = ("intel_extension_for_pytorch.optimize", "torch.cuda.optimize")
+
+
+@LIBRARY.on("name", *_OPTIMIZE)
+def optimize(ctx: Context, found: Construct) -> Decision:
+    statement = ctx.names.statement(found.node)
+    if _is_caught(ctx, found.node):
+        return Keep("reached only where the library is installed")
+    if statement is not None and _does_nothing(ctx, statement):
+        return Rewrite([Delete(statement)])
+    return Report("of Intel's extension: take it out; a dtype that it converts to is `.to(dtype)`")
+
+
+@LIBRARY.on("name", "intel_extension_for_pytorch*")
+def of_library(ctx: Context, found: Construct) -> Decision:
+    if _is_caught(ctx, found.node):
+        return Keep("reached only where the library is installed")
+    return Report("of Intel's extension, which is not there on a TPU machine")
+
+
+def _is_caught(ctx: Context, node: ast.AST) -> bool:
+    """Whether the import that a name comes from may fail, and code asks for it first."""
+    imports = (b for n in ast.walk(node) if isinstance(n, ast.Name) for b in ctx.names.lookup(n))
+    return any(ctx.names.is_guarded_import(b.node) for b in imports if b.kind == "import")
+
+
+def _does_nothing(ctx: Context, statement: ast.stmt) -> bool:
+    """`model = ipex.optimize(model)`, also with an optimizer: what comes back is what went in."""
+    match statement:
+        case ast.Assign(targets=[target], value=ast.Call() as call):
+            if ctx.names.qualified(call.func) not in _OPTIMIZE:
+                return False
+            given = [argument(call, 0, "model"), argument(call, 2, "optimizer")]
+            kept = [dotted(x) for x in given if x is not None]
+            elements = target.elts if isinstance(target, ast.Tuple) else [target]
+            plain = {k.arg for k in call.keywords} <= {"model", "optimizer", "inplace", "level"}
+            return plain and None not in kept and [dotted(x) for x in elements] == kept
+    return False
