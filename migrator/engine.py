@@ -182,7 +182,7 @@ def _migrate_tree(
     options: Options,
     project: ProjectFacts | None,
 ) -> Result:
-    names = Names(tree)
+    names = Names(tree, project.starred if project else None)
     flow = Flow(names, project.kind if project else None)
     constructs = list(inventory.find(names, flow))
     source_map = SourceMap(decoded.text)

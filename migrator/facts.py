@@ -159,6 +159,20 @@ class ProjectFacts:
                 kinds |= there.kind(binding.qualname, depth + 1)
         return kinds
 
+    def starred(self, module: str, name: str, depth: int = 0) -> str | None:
+        """What of torch's `name` is where `from module import *` brings it."""
+        path = self.resolve(module)
+        facts = self.cache.facts(path) if path is not None else None
+        if path is None or facts is None or depth > 4:
+            return None
+        bindings = facts.names.top.bindings.get(name, ())
+        for binding in bindings:
+            if binding.kind == "import" and (binding.qualname or "").split(".")[0] == "torch":
+                return binding.qualname
+        there = ProjectFacts(path, self.root, self.reader, self.cache)
+        found = (there.starred(m, name, depth + 1) for m in facts.names.star_imports)
+        return None if bindings else next((meaning for meaning in found if meaning), None)
+
     def definition(
         self, qualname: str, depth: int = 0
     ) -> tuple[FileFacts, ProjectFacts, ast.FunctionDef | ast.ClassDef] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -67,10 +67,16 @@ class Scope:
 
 
 class Names:
-    """Parents, scopes, bindings and qualified names of one parsed file."""
+    """Parents, scopes, bindings and qualified names of one parsed file.
 
-    def __init__(self, tree: ast.Module) -> None:
+    `starred` tells what a name means that a star import of the project brings: (module, name).
+    """
+
+    def __init__(
+        self, tree: ast.Module, starred: Callable[[str, str], str | None] | None = None
+    ) -> None:
         self.tree = tree
+        self._starred = starred
         self.parents: dict[ast.AST, ast.AST] = {}
         self.order: list[ast.AST] = []  # every node, in source order, outer before inner
         self.top = Scope(tree, None)
@@ -299,14 +305,22 @@ class Names:
         for name, bindings in self.top.bindings.items():
             if any(b.kind == "import" and b.qualname == module for b in bindings):
                 return name
-        return None
+        return module if module in self.by_id and self._brought(module) == module else None
+
+    def _brought(self, name: str) -> str | None:
+        """What a name means that is not bound in this file: a star import has brought it."""
+        for module in reversed(self.star_imports):
+            if module == "torch" and name in ("cuda", "device", "backends"):
+                return f"torch.{name}"
+            meaning = self._starred(module, name) if self._starred is not None else None
+            if meaning is not None:
+                return meaning
+        return name if self.star_imports and name == "torch" else None
 
     def _qualified_name(self, node: ast.Name) -> str | None:
         bindings = self.lookup(node)
         if not bindings:
-            if "torch" in self.star_imports and node.id in ("cuda", "device", "backends"):
-                return f"torch.{node.id}"
-            return node.id if hasattr(builtins, node.id) else None
+            return node.id if hasattr(builtins, node.id) else self._brought(node.id)
         imported = {b.qualname for b in bindings if b.kind == "import"}
         others = [b for b in bindings if b.kind != "import"]
         if len(imported) > 1:  # try: from torch.cuda.amp … except: from torch.amp …

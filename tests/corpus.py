@@ -196,7 +196,8 @@ def missed(text: str, diagnostics: tuple[Diagnostic, ...]) -> list[ast.AST]:
                for line in range(d.range.line, d.range.end_line + 1)}  # fmt: skip
     tree = ast.parse(text)
     binds_torch = any(
-        isinstance(n, ast.Import) and any(a.name.split(".")[0] == "torch" for a in n.names)
+        (isinstance(n, ast.Import) and any(a.name.split(".")[0] == "torch" for a in n.names))
+        or (isinstance(n, ast.ImportFrom) and n.names[0].name == "*")
         for n in ast.walk(tree)
     )
     docstrings = {

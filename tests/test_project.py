@@ -302,3 +302,29 @@ def test_migrated_code_finds_its_runtime_only_where_it_is_needed(tmp_path: Path,
     report = migrate_paths([tmp_path])
     assert report.changed and not report.companions
     assert not (tmp_path / name).exists()
+
+
+def test_star_imports_bring_devices_and_torch_itself(tmp_path: Path) -> None:
+    write_tree(
+        tmp_path,
+        {
+            "base.py": "import torch\nfrom torch.cuda.amp import autocast\n",
+            "utils.py": "from base import *\nfrom config import Config\nDEVICE = 'cuda'\n"
+            "def get_device():\n    return torch.device('cuda')\n",
+            "config.py": "from dataclasses import dataclass\n\n@dataclass\nclass Config:\n"
+            "    device: str = 'cuda'\n",
+            "train.py": "from utils import *\n\nif get_device().type == 'cuda':\n"
+            "    torch.cuda.empty_cache()\nif DEVICE == 'cuda' or Config().device == 'cuda':\n"
+            "    torch.cuda.synchronize()\nwith autocast():\n"
+            "    x = torch.cuda.FloatTensor(2)\n",
+        },
+    )
+    report = migrate_paths([tmp_path], "torchax")
+    texts = {f.path.name: f.result.source.decode() for f in report.files}
+    assert texts["train.py"] == (
+        "from utils import *\nimport tpu_runtime\n\ntpu_runtime.setup()\n\n"
+        "if get_device().type == 'jax':\n    pass\n"
+        "if DEVICE == 'jax' or Config().device == 'jax':\n    tpu_runtime.synchronize()\n"
+        "with tpu_runtime.autocast():\n    x = tpu_runtime.FloatTensor(2)\n"
+    )
+    assert report.count(Outcome.REPORTED) == 0
