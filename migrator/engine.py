@@ -315,9 +315,11 @@ def _is_elif(names: Names, node: ast.If) -> bool:
 
 def _diagnostics(plan: Plan, additions: _Additions) -> tuple[Diagnostic, ...]:
     found: list[Diagnostic] = list(additions.diagnostics)
+    gone = {node for edit in additions.edits for node in covered(edit)}
     for ruling in plan.rulings:
         where, code = ruling.range, ruling.code
-        match ruling.decision:
+        unused = ruling.construct.kind == "library" and ruling.construct.node in gone
+        match Rewrite(()) if unused else ruling.decision:
             case Rewrite(note=note):
                 severity, outcome, message = Severity.INFO, Outcome.REWRITTEN, note
             case Keep(reason=reason, advice=advice):

@@ -31,10 +31,15 @@ NAMES = frozenset({
     "torch.random.fork_rng", "torch.profiler.ProfilerActivity.CUDA",
     "torch.profiler.profile",
     "torch.version.cuda", "torch.version.hip", "torch.backends.cuda", "torch.backends.cudnn",
+    "torch.backends.miopen", "torch.backends.cusparselt", "torch.backends.fp32_precision",
+    "torch.backends.flags", "torch.backends.set_flags",
 })  # fmt: skip
+# Libraries whose uses are constructs, too, where their import is not one that may fail.
+USED_LIBRARIES = ("apex.", "flash_attn.", "xformers.", "numba.cuda.")
 PREFIXES = (
     "torch.cuda", "torch.accelerator", "torch.amp", "torch.distributed", "torch.backends.cuda.",
-    "torch.backends.cudnn.", "torch.nn.parallel.", "torch.utils.cpp_extension",
+    "torch.backends.cudnn.", "torch.backends.miopen.", "torch.backends.cusparselt.",
+    "torch.nn.parallel.", "torch.utils.cpp_extension", *USED_LIBRARIES,
 )  # fmt: skip
 
 # Libraries that only exist for CUDA; an import of one is a construct.
@@ -42,6 +47,7 @@ CUDA_LIBRARIES = frozenset({
     "apex", "flash_attn", "flash_attn_interface", "flash_attn_2_cuda", "xformers", "bitsandbytes",
     "triton", "deepspeed", "transformer_engine", "tensorrt", "torch_tensorrt", "cupy", "pynvml",
     "nvidia", "torchao", "mamba_ssm", "causal_conv1d", "selective_scan_cuda", "pycuda", "cuda",
+    "numba.cuda",
 })  # fmt: skip
 
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
@@ -52,7 +58,7 @@ _TOKENS = re.compile(
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
 )
 _TORCH_TOKENS = re.compile(
-    rb"inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|profile|set_default|set_float32_matmul_precision|distributed"
+    rb"backends|inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|profile|set_default|set_float32_matmul_precision|distributed"
     rb"|Generator|decode_image|read_image|get_device|half|record_stream|Stream|Event|parallel"
     rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|torch\.a(?:ll|ny)\(|version\.hip|spawn|\.step\(|no_grad"
     rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"
@@ -159,17 +165,23 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                 yield Construct("loop", "without gradients", node)
             case ast.Import():
                 for alias in node.names:
-                    library = alias.name.partition(".")[0]
-                    if library in CUDA_LIBRARIES:
+                    if (library := _library(alias.name)) is not None:
                         yield Construct("library", library, alias)
             case ast.ImportFrom(level=0, module=str(module), names=[ast.alias(name="*")]) if (
                 module.startswith(_STARRED)
             ):
                 yield Construct("star", module, node)
             case ast.ImportFrom(level=0, module=str(module)):
-                library = module.partition(".")[0]
-                if library in CUDA_LIBRARIES:
+                of_names = (_library(f"{module}.{alias.name}") for alias in node.names)
+                if (library := next(filter(None, of_names), None)) is not None:
                     yield Construct("library", library, node)
+
+
+def _library(module: str) -> str | None:
+    """The CUDA-only library that a module, or a name of one, belongs to."""
+    head, _, rest = module.partition(".")
+    within = f"{head}.{rest.partition('.')[0]}"
+    return next((name for name in (head, within) if name in CUDA_LIBRARIES), None)
 
 
 def _reads_values(names: Names, node: ast.If | ast.IfExp | ast.While | ast.Assert) -> bool:
@@ -199,6 +211,8 @@ def _undone(names: Names, flow: Flow) -> set[ast.AST]:
 def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Construct | None:
     qualname = names.qualified(node)
     if qualname is not None:
+        if qualname.startswith(USED_LIBRARIES) and not names.is_plainly_imported(node):
+            return None
         if qualname in NAMES or qualname.startswith(PREFIXES):
             stored = not isinstance(node.ctx, ast.Load) and not qualname.startswith(
                 "torch.backends."
