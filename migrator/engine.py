@@ -15,6 +15,7 @@ from pathlib import Path
 import libcst as cst
 
 from migrator import imports, inventory
+from migrator.children import Children
 from migrator.decide import Plan, decide, withdraw
 from migrator.diagnostics import (
     START,
@@ -184,6 +185,7 @@ def _migrate_tree(
     names = Names(tree)
     flow = Flow(names, project.kind if project else None)
     constructs = list(inventory.find(names, flow))
+    constructs += Children(names, flow, constructs, project).constructs()
     source_map = SourceMap(decoded.text)
     context = Context(names, flow, source_map, target, options, constructs, project)
     # First of all, since these take the place of the moves that other rules make.

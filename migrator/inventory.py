@@ -87,8 +87,8 @@ class Construct:
     string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
     module), command (text that a shell gets), requirement (a line of requirements.txt), setting (a
     line of YAML or JSON), star (module that a star import takes everything from), ranks (what a
-    launcher sets, or a number of ranks), model (that moves to the device, where models are
-    divided).
+    launcher sets, or a number of ranks), child (a process that uses the device), model (that moves
+    to the device, where models are divided).
     """
 
     kind: str
