@@ -2,13 +2,19 @@
 
 import math
 import os
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import tpu_runtime as tpu
 from torch import Tensor
+
+from migrator import migrate_paths
+from migrator.config import Config
+from tests.runtime.several_devices import execute
 
 tpu.setup()
 
@@ -243,3 +249,71 @@ def test_other_masks_are_an_error(bias: Any) -> None:
     q = torch.zeros(1, 5, 2, 8, device=DEVICE)
     with pytest.raises(NotImplementedError, match=r"attn_bias is a (object|tensor of bool)"):
         tpu.memory_efficient_attention(q, q, q, bias)
+
+
+# ---- migrated programs ---------------------------------------------------------------------------
+
+PROGRAM = """
+import torch
+import xformers
+import xformers.ops as xops
+from flash_attn import flash_attn_func, flash_attn_varlen_func
+from apex.normalization import FusedLayerNorm, FusedRMSNorm
+from apex.optimizers import FusedAdam
+
+device = torch.device("cuda")
+torch.manual_seed(0)
+net = torch.nn.Sequential(FusedLayerNorm(8), torch.nn.Linear(8, 24), FusedRMSNorm(24)).to(device)
+optimizer = FusedAdam(net.parameters(), lr=0.01, weight_decay=0.1)
+x = torch.randn(2, 6, 8).to(device)
+ends = torch.tensor([0, 4, 12], dtype=torch.int32, device=device)
+for _ in range(3):
+    q, k, v = net(x).unflatten(-1, (3, 2, 4)).unbind(2)
+    out = flash_attn_func(q, k, v, causal=True)
+    out = xops.memory_efficient_attention(out, k, v, attn_bias=xops.LowerTriangularMask(), op=None)
+    out, k, v = (t.flatten(0, 1) for t in (out, k, v))
+    out = flash_attn_varlen_func(out, k, v, ends, ends, 8, 8)
+    loss = out.view(12, 8).square().sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+BY_HAND = """
+import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(
+    torch.nn.LayerNorm(8), torch.nn.Linear(8, 24), torch.nn.RMSNorm(24, eps=1e-5)
+)
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.1)
+x = torch.randn(2, 6, 8)
+mask = torch.block_diag(torch.ones(4, 4), torch.ones(8, 8)).bool()
+for _ in range(3):
+    q, k, v = (t.transpose(1, 2) for t in net(x).unflatten(-1, (3, 2, 4)).unbind(2))
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    out = F.scaled_dot_product_attention(out, k, v, is_causal=True)
+    packed = [t.transpose(0, 1).flatten(1, 2)[None] for t in (out, k, v)]
+    loss = F.scaled_dot_product_attention(*packed, attn_mask=mask).square().sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+
+
+@pytest.mark.parametrize("device", ["tpu", "cpu", ""])
+def test_a_program_of_all_of_them(device: str, tmp_path: Path) -> None:
+    """Migrated, or portable on either device, it computes what is written out by hand."""
+    (tmp_path / "gpu.py").write_text(PROGRAM)
+    report = migrate_paths(
+        [tmp_path / "gpu.py"], TARGET, config=Config(portable=bool(device)), output=tmp_path / "out"
+    )
+    text = (tmp_path / "out" / "gpu.py").read_text()
+    assert report.exit_code == 0 and not re.search("flash_attn import|xops|apex|xformers", text)
+    variables = {"TPU_RUNTIME_DEVICE": device} if device else {}
+    (tmp_path / "by_hand.py").write_text(BY_HAND)
+    expected = [float(line) for line in execute(tmp_path / "by_hand.py").split()]
+    printed = execute(tmp_path / "out" / "gpu.py", **variables).splitlines()
+    assert [float(line) for line in printed[-3:]] == pytest.approx(expected, rel=1e-4)
