@@ -72,7 +72,9 @@ def has_tokens(source: bytes) -> bool:
     return b"torch" in source and _TORCH_TOKENS.search(source) is not None
 
 
-_CALLED_METHODS = frozenset({"pin_memory", "half", "record_stream"})
+_CALLED_METHODS = frozenset({
+    "pin_memory", "half", "record_stream", "enable_xformers_memory_efficient_attention",
+})  # fmt: skip
 _STARRED = ("torch.cuda", "torch.amp", "torch.accelerator", "torch.distributed")
 _PINNED = ("pin_memory", "pin_memory_device")
 _DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")

@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.edits import EditCall, Replace
+from migrator.edits import Delete, EditCall, Replace
 from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
@@ -141,6 +141,20 @@ def unbind(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.expr)
     torch, requires = ctx.torch()
     return Rewrite([Replace(found.node, f"{torch}.unbind")], requires)
+
+
+@ATTENTION.on("method", "enable_xformers_memory_efficient_attention")
+def of_diffusers(ctx: Context, found: Construct) -> Decision:
+    """diffusers' models take torch's attention unless they are told otherwise."""
+    for around in ctx.names.ancestors(found.node):
+        asks = isinstance(around, ast.If) and "xformers" in ast.unparse(around.test)
+        if asks or isinstance(around, ast.Try):
+            return Keep("runs only where xformers is there, or asked for")
+    call = ctx.names.call_of(found.node)
+    statement = ctx.names.statement(found.node)
+    if ctx.target.portable or call is None or not ctx.is_statement(call) or statement is None:
+        return Report("raises without xformers; leave it out, torch's attention is the default")
+    return Rewrite([Delete(statement)], note="torch's attention is diffusers' default")
 
 
 def _by_runtime(found: Construct, name: str, note: str = "") -> Decision:

@@ -167,6 +167,18 @@ def test_a_rule_that_is_off_keeps_the_import() -> None:
     assert after(source) == source
 
 
+def test_diffusers_is_not_told_to_take_xformers() -> None:
+    enable = "pipe.enable_xformers_memory_efficient_attention()\n"
+    assert after(f"{HEAD}pipe = load()\n{enable}") == f"{HEAD}pipe = load()\n"
+    for source in (
+        f"if args.enable_xformers:\n    {enable}",
+        f"try:\n    {enable}except ImportError:\n    pass\n",
+        f"x = {enable}",
+    ):
+        assert after(HEAD + source) == HEAD + source
+    assert len(reported(f"{HEAD}x = {enable}")) == 1
+
+
 def test_flash_attention_3_is_reported() -> None:
     source = f"{HEAD}import flash_attn_interface\n"
     source += "y = flash_attn_interface.flash_attn_func(q, k, v)[0]\n"
