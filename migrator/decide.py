@@ -157,7 +157,7 @@ _QUERIES = re.compile(r"^(?:get|is|has)_|rank|device|gpu|world_size|cuda|environ
 _PURE = frozenset({
     "int", "str", "float", "bool", "len", "min", "max", "getattr", "hasattr", "isinstance", "type",
     "super", "os.getenv", "os.environ.get", "format", "get", "join", "list", "tuple", "dict",
-    "range", "map",
+    "range", "map", "enable_xformers_memory_efficient_attention",
 })  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import libcst as cst
 
 from migrator import accelerators, imports, inventory
+from migrator.children import Children
 from migrator.decide import Plan, decide, withdraw
 from migrator.diagnostics import (
     START,
@@ -185,6 +186,7 @@ def _migrate_tree(
     names = Names(tree, project.starred if project else None)
     flow = Flow(names, project.kind if project else None)
     constructs = list(inventory.find(names, flow))
+    constructs += Children(names, flow, constructs, project).constructs()
     source_map = SourceMap(decoded.text)
     context = Context(names, flow, source_map, target, options, constructs, project)
     # First of all, since these take the place of the moves that other rules make.
@@ -316,9 +318,11 @@ def _is_elif(names: Names, node: ast.If) -> bool:
 
 def _diagnostics(plan: Plan, additions: _Additions) -> tuple[Diagnostic, ...]:
     found: list[Diagnostic] = list(additions.diagnostics)
+    gone = {node for edit in additions.edits for node in covered(edit)}
     for ruling in plan.rulings:
         where, code = ruling.range, ruling.code
-        match ruling.decision:
+        unused = ruling.construct.kind == "library" and ruling.construct.node in gone
+        match Rewrite(()) if unused else ruling.decision:
             case Rewrite(note=note):
                 severity, outcome, message = Severity.INFO, Outcome.REWRITTEN, note
             case Keep(reason=reason, advice=advice):

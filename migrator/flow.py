@@ -177,7 +177,7 @@ class Flow:
 
     def _returned(self, call: ast.Call) -> list[ast.expr | None]:
         """The expressions that a function of this file returns; a method is found by its name."""
-        function = self._called_definition(call.func)
+        function = self.definition(call.func)
         if function is None and isinstance(call.func, ast.Attribute):
             methods = [
                 binding.node
@@ -229,7 +229,7 @@ class Flow:
                 return Kind.MODULE
             if not name.startswith("torch.") and _OPTIMIZER_CLASS.search(name):
                 return Kind.OPTIMIZER
-        local = self._called_definition(node.func)
+        local = self.definition(node.func)
         if isinstance(local, ast.ClassDef):
             return Kind.MODULE if self.is_module_class(local) else Kind.NOTHING
         if isinstance(local, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -253,8 +253,8 @@ class Flow:
                 kinds |= self._imported(f"{module}.{node.id}")
         return kinds
 
-    def _called_definition(self, func: ast.expr) -> ast.AST | None:
-        """The definition in this file that a call reaches, if it is the only one."""
+    def definition(self, func: ast.expr) -> ast.AST | None:
+        """The definition in this file that an expression means, if it is the only one."""
         if isinstance(func, ast.Name):
             bindings = self.names.lookup(func)
             if len(bindings) == 1 and bindings[0].kind in ("def", "class"):
@@ -268,7 +268,7 @@ class Flow:
         return None
 
     def called_definition(self, call: ast.Call) -> ast.AST | None:
-        return self._called_definition(call.func)
+        return self.definition(call.func)
 
     def returns(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Kind:
         """What a function may return, from its `return` statements."""
@@ -291,7 +291,7 @@ class Flow:
             name = self.names.qualified(base) or dotted(base) or ""
             if name.startswith("torch.nn.") or name.rpartition(".")[2].endswith("Module"):
                 return True
-            local = self._called_definition(base)
+            local = self.definition(base)
             if isinstance(local, ast.ClassDef) and depth < 8:
                 if self.is_module_class(local, depth + 1):
                     return True

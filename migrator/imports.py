@@ -9,6 +9,7 @@ from itertools import pairwise
 from migrator.edits import Delete, DropNames, Edit, Insert
 from migrator.facts import is_main_guard
 from migrator.formats.embedded import spoken
+from migrator.inventory import USED_LIBRARIES
 from migrator.names import Names
 from migrator.targets import RUNTIME
 
@@ -183,18 +184,37 @@ def _sort_key(module: str) -> str:
 
 def _unused(names: Names, removed: set[ast.AST]) -> list[Edit]:
     result: list[Edit] = []
-    top = set(names.tree.body)
-    for statement in names.imports:
-        if statement not in top:
-            continue  # below `try` or `if`, an import is a question; it stays
-        gone = [
-            alias for alias in statement.names if _lost_all_uses(names, statement, alias, removed)
+    # below `try` or `if`, an import is a question; it stays
+    plain = [s for s in names.imports if names.is_plain_import(s)]
+    gone = {s: [a for a in s.names if _lost_all_uses(names, s, a, removed)] for s in plain}
+    libraries = {_library(s, a) for s, aliases in gone.items() for a in aliases} - {None}
+    for statement in plain:
+        aliases = [
+            alias
+            for alias in statement.names
+            if alias in gone[statement]
+            or (_library(statement, alias) in libraries and _is_never_used(names, statement, alias))
         ]
-        if len(gone) == len(statement.names):
+        if len(aliases) == len(statement.names):
             result.append(Delete(statement))
-        elif gone:
-            result.append(DropNames(statement, gone))
+        elif aliases:
+            result.append(DropNames(statement, aliases))
     return result
+
+
+def _library(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> str | None:
+    """The CUDA-only library that a name comes from, if its uses are rewritten."""
+    meaning = alias.name
+    if isinstance(statement, ast.ImportFrom):
+        meaning = f"{statement.module}.{alias.name}" if not statement.level else ""
+    return next((name for name in USED_LIBRARIES if f"{meaning}.".startswith(name)), None)
+
+
+def _is_never_used(names: Names, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
+    """`import xformers` beside `import xformers.ops as xops`."""
+    name, scope = alias.asname or alias.name, names.scope_of(statement)
+    plain = isinstance(statement, ast.Import) and "." not in name and name not in _exported(names)
+    return plain and name not in spoken(names) and not any(names.uses(name, scope))
 
 
 def _lost_all_uses(
@@ -202,20 +222,25 @@ def _lost_all_uses(
 ) -> bool:
     if isinstance(statement, ast.ImportFrom):
         meaning = f"{statement.module}.{alias.name}" if not statement.level else ""
-    elif alias.asname or "." not in alias.name:
-        meaning = alias.name
     else:
+        meaning = alias.name
+    scope, name = names.scope_of(statement), alias.asname or alias.name
+    library = _library(statement, alias) is not None
+    if library:  # it is nowhere to be had, so it goes from functions, too
+        name = alias.asname or alias.name.partition(".")[0]
+    elif scope is not names.top or (isinstance(statement, ast.Import) and "." in name):
         return False  # `import torch.cuda` binds torch
-    if not meaning.startswith(_GPU_MODULES) and meaning not in _GPU_NAMES:
+    elif not meaning.startswith(_GPU_MODULES) and meaning not in _GPU_NAMES:
         return False
-    name = alias.asname or alias.name
     if name in _exported(names):
         return False
-    if len(names.top.bindings.get(name, ())) != 1 or name in spoken(names):
+    bindings = scope.bindings.get(name, ())
+    several = library and all(names.is_plain_import(b.node) for b in bindings)
+    if (len(bindings) != 1 and not several) or name in spoken(names):
         return False
     if meaning == "os" and not {"eval", "exec"}.isdisjoint(names.by_id):
         return False
-    uses = list(names.uses(name, names.top))
+    uses = list(names.uses(name, scope))
     return bool(uses) and all(use in removed for use in uses)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from migrator import accelerators
@@ -33,11 +33,21 @@ NAMES = frozenset({
     "torch.random.fork_rng", "torch.profiler.ProfilerActivity.CUDA",
     "torch.profiler.profile",
     "torch.version.cuda", "torch.version.hip", "torch.backends.cuda", "torch.backends.cudnn",
+    "torch.backends.miopen", "torch.backends.cusparselt", "torch.backends.fp32_precision",
+    "torch.backends.flags", "torch.backends.set_flags",
 })  # fmt: skip
+# Libraries whose uses are constructs, too, where their import is not one that may fail.
+USED_LIBRARIES = (
+    "apex.",
+    "flash_attn.",
+    "xformers.",
+    "numba.cuda.",
+    "intel_extension_for_pytorch.",
+)
 PREFIXES = (
     "torch.cuda", "torch.accelerator", "torch.amp", "torch.distributed", "torch.backends.cuda.",
-    "torch.backends.cudnn.", "torch.nn.parallel.", "torch.utils.cpp_extension",
-    "intel_extension_for_pytorch.",
+    "torch.backends.cudnn.", "torch.backends.miopen.", "torch.backends.cusparselt.",
+    "torch.nn.parallel.", "torch.utils.cpp_extension", *USED_LIBRARIES,
 )  # fmt: skip
 
 # Libraries that only exist for CUDA; an import of one is a construct.
@@ -45,6 +55,7 @@ CUDA_LIBRARIES = frozenset({
     "apex", "flash_attn", "flash_attn_interface", "flash_attn_2_cuda", "xformers", "bitsandbytes",
     "triton", "deepspeed", "transformer_engine", "tensorrt", "torch_tensorrt", "cupy", "pynvml",
     "nvidia", "torchao", "mamba_ssm", "causal_conv1d", "selective_scan_cuda", "pycuda", "cuda",
+    "numba.cuda",
 })  # fmt: skip
 
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
@@ -55,7 +66,7 @@ _TOKENS = re.compile(
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
 )
 _TORCH_TOKENS = re.compile(
-    rb"inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|profile|set_default|set_float32_matmul_precision|distributed"
+    rb"backends|inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|profile|set_default|set_float32_matmul_precision|distributed"
     rb"|Generator|decode_image|read_image|get_device|half|record_stream|Stream|Event|parallel"
     rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|torch\.a(?:ll|ny)\(|version\.hip|spawn|\.step\(|no_grad"
     rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"
@@ -71,7 +82,9 @@ def has_tokens(source: bytes) -> bool:
     )
 
 
-_CALLED_METHODS = frozenset({"pin_memory", "half", "record_stream"})
+_CALLED_METHODS = frozenset({
+    "pin_memory", "half", "record_stream", "enable_xformers_memory_efficient_attention",
+})  # fmt: skip
 _STARRED = ("torch.cuda", "torch.amp", "torch.accelerator", "torch.distributed")
 _PINNED = ("pin_memory", "pin_memory_device")
 _DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")
@@ -86,9 +99,9 @@ class Construct:
     string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
     module), command (text that a shell gets), requirement (a line of requirements.txt), setting (a
     line of YAML or JSON), star (module that a star import takes everything from), ranks (what a
-    launcher sets, or a number of ranks), model (that moves to the device, where models are
-    divided), accelerator (of another kind than the program runs on), accelerator library, ladder
-    (the first `if` of those that pick a device of several kinds).
+    launcher sets, or a number of ranks), child (a process that uses the device), model (that moves
+    to the device, where models are divided), accelerator (of another kind than the program runs
+    on), accelerator library, ladder (the first `if` of those that pick a device of several kinds).
     """
 
     kind: str
@@ -169,21 +182,26 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                 yield Construct("loop", "without gradients", node)
             case ast.Import():
                 for alias in node.names:
-                    yield from _library(alias, alias.name)
+                    yield from _library(alias, [alias.name])
             case ast.ImportFrom(level=0, module=str(module), names=[ast.alias(name="*")]) if (
                 module.startswith(_STARRED)
             ):
                 yield Construct("star", module, node)
             case ast.ImportFrom(level=0, module=str(module)):
-                yield from _library(node, module)
+                yield from _library(node, [f"{module}.{alias.name}" for alias in node.names])
 
 
-def _library(node: ast.AST, module: str) -> Iterator[Construct]:
-    library = module.partition(".")[0]
-    if library in CUDA_LIBRARIES:
-        yield Construct("library", library, node)
-    elif library in accelerators.LIBRARIES:
-        yield Construct("accelerator library", library, node)
+def _library(node: ast.AST, modules: Sequence[str]) -> Iterator[Construct]:
+    """The library that an import brings, if it is one for CUDA or another accelerator alone."""
+    for module in modules:
+        head, _, rest = module.partition(".")
+        for name in (head, f"{head}.{rest.partition('.')[0]}"):
+            if name in CUDA_LIBRARIES:
+                yield Construct("library", name, node)
+                return
+            if name in accelerators.LIBRARIES:
+                yield Construct("accelerator library", name, node)
+                return
 
 
 def _reads_values(names: Names, node: ast.If | ast.IfExp | ast.While | ast.Assert) -> bool:
@@ -213,6 +231,8 @@ def _undone(names: Names, flow: Flow) -> set[ast.AST]:
 def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Construct | None:
     qualname = names.qualified(node)
     if qualname is not None:
+        if qualname.startswith(USED_LIBRARIES) and not names.is_plainly_imported(node):
+            return None
         if qualname in NAMES or qualname.startswith(PREFIXES):
             stored = not isinstance(node.ctx, ast.Load) and not qualname.startswith(
                 "torch.backends."

@@ -15,7 +15,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
-# Where torch itself defines what it re-exports: both spellings are found in real code.
+# Where a library defines what it re-exports: both spellings are found in real code.
 _CANONICAL = {
     "torch.cuda.amp.autocast_mode": "torch.cuda.amp",
     "torch.cuda.amp.grad_scaler": "torch.cuda.amp",
@@ -32,6 +32,13 @@ _CANONICAL = {
     "torch.nn.parallel.data_parallel": "torch.nn.parallel",
     "torch.nn.parallel.distributed": "torch.nn.parallel",
     "torch.serialization": "torch",
+    "flash_attn.flash_attn_interface": "flash_attn",
+    "xformers.ops.fmha": "xformers.ops",
+    "xformers.ops.attn_bias": "xformers.ops",
+    "xformers.ops.fmha.attn_bias": "xformers.ops",
+    "apex.optimizers.fused_adam": "apex.optimizers",
+    "apex.optimizers.fused_sgd": "apex.optimizers",
+    "apex.normalization.fused_layer_norm": "apex.normalization",
 }
 
 
@@ -344,6 +351,19 @@ class Names:
     def is_guarded_import(self, node: ast.AST) -> bool:
         """True where a failing import is caught, so that the file runs without the library."""
         return any(isinstance(a, ast.Try | ast.ExceptHandler) for a in self.ancestors(node))
+
+    def is_plain_import(self, node: ast.AST) -> bool:
+        """True for an import that runs in any case, in the file or when its function is called."""
+        return isinstance(self.parents.get(node), (ast.Module, *FUNCTIONS))
+
+    def is_plainly_imported(self, node: ast.expr) -> bool:
+        """True where plain imports, and nothing else, say what a dotted name begins with."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        bindings = self.lookup(node) if isinstance(node, ast.Name) else []
+        return bool(bindings) and all(
+            b.kind == "import" and self.is_plain_import(b.node) for b in bindings
+        )
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         at = self.parents.get(node)

@@ -28,7 +28,7 @@ COPIES = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
 STARTS = (
     "torch.distributed.init_process_group", SPAWN, WRAPPER,
     *SHARDED, "torch.distributed.rpc.init_rpc", "torch.distributed.init_device_mesh",
-    "torch.distributed.device_mesh.init_device_mesh", "torch.multiprocessing.Process",
+    "torch.distributed.device_mesh.init_device_mesh",
 )  # fmt: skip
 # Environment variables that a launcher sets, and what they are where there is one process.
 ENVIRONMENT = {"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": None,

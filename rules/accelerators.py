@@ -171,8 +171,6 @@ _OPTIMIZE = ("intel_extension_for_pytorch.optimize", "torch.cuda.optimize")
 @LIBRARY.on("name", *_OPTIMIZE)
 def optimize(ctx: Context, found: Construct) -> Decision:
     statement = ctx.names.statement(found.node)
-    if _is_caught(ctx, found.node):
-        return Keep("reached only where the library is installed")
     if statement is not None and _does_nothing(ctx, statement):
         return Rewrite([Delete(statement)])
     return Report("of Intel's extension: take it out; a dtype that it converts to is `.to(dtype)`")
@@ -180,15 +178,7 @@ def optimize(ctx: Context, found: Construct) -> Decision:
 
 @LIBRARY.on("name", "intel_extension_for_pytorch*")
 def of_library(ctx: Context, found: Construct) -> Decision:
-    if _is_caught(ctx, found.node):
-        return Keep("reached only where the library is installed")
     return Report("of Intel's extension, which is not there on a TPU machine")
-
-
-def _is_caught(ctx: Context, node: ast.AST) -> bool:
-    """Whether the import that a name comes from may fail, and code asks for it first."""
-    imports = (b for n in ast.walk(node) if isinstance(n, ast.Name) for b in ctx.names.lookup(n))
-    return any(ctx.names.is_guarded_import(b.node) for b in imports if b.kind == "import")
 
 
 def _does_nothing(ctx: Context, statement: ast.stmt) -> bool:

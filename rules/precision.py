@@ -122,7 +122,10 @@ sensitive code stays float32.""",
 
 _TF32_FLAGS = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32",
                "torch.backends.cuda.matmul.fp32_precision", "torch.backends.cudnn.fp32_precision",
-               "torch.backends.cudnn.conv.fp32_precision")  # fmt: skip
+               "torch.backends.cudnn.conv.fp32_precision",
+               "torch.backends.cudnn.rnn.fp32_precision",
+               "torch.backends.fp32_precision")  # fmt: skip
+_RAISING = ("torch.backends.cuda.cufft_plan_cache", "torch.backends.cuda.can_use_cudnn_attention")
 _HALF_TYPES = ("torch.float16", "torch.half", "torch.bfloat16")
 _AUTOCASTS = (
     "torch.cuda.amp.autocast",
@@ -132,7 +135,8 @@ _AUTOCASTS = (
 )
 
 
-@FLAG.on("name", "torch.backends.cudnn*", "torch.backends.cuda*")
+@FLAG.on("name", "torch.backends.cudnn*", "torch.backends.cuda*", "torch.backends.miopen*",
+         "torch.backends.cusparselt*")  # fmt: skip
 def flag(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
@@ -140,7 +144,7 @@ def flag(ctx: Context, found: Construct) -> Decision:
         return Keep("steers a GPU, and changes nothing elsewhere")
     call = ctx.names.call_of(node)
     statement = ctx.names.statement(node)
-    if isinstance(statement, ast.Assign) and node in statement.targets:
+    if isinstance(statement, ast.Assign) and any(_is_part(node, t) for t in statement.targets):
         if len(statement.targets) == 1:
             return Rewrite([Delete(statement)])
         return Report("one of several targets of an assignment")
@@ -154,7 +158,23 @@ def flag(ctx: Context, found: Construct) -> Decision:
             return Rewrite([Unwrap(owner, [item])])
     if isinstance(ctx.parent(node), ast.Assign | ast.alias) and found.key.count(".") == 2:
         return Keep("an alias; its uses are rewritten or reported one by one")
+    if found.key.startswith(_RAISING):
+        return Report("asks CUDA, and raises without it")
     return Keep("only read; it answers without CUDA too")
+
+
+def _is_part(node: ast.expr, target: ast.expr) -> bool:
+    """Whether an assignment to `target` sets a part of `node`: `plan_cache[0].max_size`."""
+    while target is not node and isinstance(target, ast.Attribute | ast.Subscript):
+        target = target.value
+    return target is node
+
+
+@TF32.on("name", "torch.backends.flags", "torch.backends.set_flags")
+def all_precisions(ctx: Context, found: Construct) -> Decision:
+    if ctx.target.portable:
+        return Keep("steers a GPU; the set-up decides on a TPU")
+    return Report(f"sets the precision of CUDA's products; call {RUNTIME}.set_matmul_precision")
 
 
 @TF32.on("name", *_TF32_FLAGS)

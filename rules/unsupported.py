@@ -10,7 +10,7 @@ LIBRARY = Rule(
     why="""Its kernels do not run on a TPU. An import under try/except keeps its fallback, so
 the file works without it; any other use has to be replaced by hand, by what the message says.""",
     examples=(
-        Example("from flash_attn import flash_attn_func\n"),
+        Example("import cupy\n"),
         Example("try:\n    import apex\nexcept ImportError:\n    apex = None\n"),
     ),
 )
@@ -24,6 +24,7 @@ EXTENSION = Rule(
         Example(
             "from torch.utils.cpp_extension import load\nops = load(name='ops', sources=src)\n"
         ),
+        Example("from numba import cuda\n\n\n@cuda.jit\ndef add(x):\n    i = cuda.grid(1)\n"),
     ),
 )
 
@@ -42,11 +43,21 @@ torch_xla (`accelerator="tpu"`), and nothing of torchax.""",
 )
 
 _ADVICE = {
-    "apex": "apex.optimizers.FusedAdam is torch.optim.AdamW; apex.amp is autocast in bfloat16",
+    "apex": "torch has most of it by now; each use says what takes its place",
     "flash_attn": "use torch.nn.functional.scaled_dot_product_attention",
-    "flash_attn_interface": "use torch.nn.functional.scaled_dot_product_attention",
+    "flash_attn_interface": "call flash_attn.flash_attn_func, which is rewritten, or "
+    "torch.nn.functional.scaled_dot_product_attention",
+    "flash_attn_2_cuda": "use torch.nn.functional.scaled_dot_product_attention",
     "xformers": "use torch.nn.functional.scaled_dot_product_attention",
     "bitsandbytes": "there is no 8-bit optimizer; use torch.optim, or bfloat16 weights",
+    "nvidia": "load and decode on the host, by torch.utils.data and torchvision (for nvidia.dali)",
+    "tensorrt": "XLA compiles the model itself; run the PyTorch model",
+    "torch_tensorrt": "XLA compiles the model itself; run the PyTorch model",
+    "numba.cuda": "write the kernel in PyTorch, or in Pallas",
+    "pycuda": "write the kernel in PyTorch, or in Pallas",
+    "cuda": "calls NVIDIA's driver; take it out",
+    "causal_conv1d": "use torch.nn.functional.conv1d, with padding on the left",
+    "selective_scan_cuda": "its scan is a CUDA kernel; use a reference implementation in PyTorch",
     "triton": "write the kernel in PyTorch, or in Pallas",
     "deepspeed": "shard with a mesh (torchax) or SPMD (torch_xla)",
     "transformer_engine": "use torch.nn layers in bfloat16",
@@ -68,6 +79,11 @@ def library(ctx: Context, found: Construct) -> Decision:
 @EXTENSION.on("name", "torch.utils.cpp_extension*")
 def extension(ctx: Context, found: Construct) -> Decision:
     return Report("a CUDA extension; write the kernel in PyTorch, or in Pallas")
+
+
+@EXTENSION.on("name", "numba.cuda.*")
+def numba(ctx: Context, found: Construct) -> Decision:
+    return Report("numba compiles it for CUDA; write the kernel in PyTorch, or in Pallas")
 
 
 @LIGHTNING.on("keyword", "lightning accelerator", "lightning gpus")

@@ -98,6 +98,17 @@ def test_autocast_and_a_scale_of_ones_own(interpreted: list[Any]) -> None:
     assert [call["factor"] for call in interpreted] == [0.5]
 
 
+def test_flash_attn_takes_the_kernel(interpreted: list[Any]) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 130, heads, 16) for heads in (4, 2, 2))
+    expected = F.scaled_dot_product_attention(
+        *(x.transpose(1, 2).double() for x in (q, k, v)), is_causal=True, enable_gqa=True
+    )
+    found = tpu.flash_attn_func(*map(on_device, (q, k, v)), causal=True).cpu()
+    assert [call["causal"] for call in interpreted] == [True]
+    assert (found.transpose(1, 2) - expected).abs().max() < 2e-6
+
+
 def of_queries() -> dict[str, Any]:
     return {"attn_mask": torch.rand(1, 1, 40, 40) > 0.3}
 

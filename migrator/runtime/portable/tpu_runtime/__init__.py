@@ -13,9 +13,20 @@ from .amp import GradScaler, autocast
 from .choice import UseTpu, accelerator_type, device, device_type, is_available, is_cuda
 from .files import decode_image, load, load_file, read_image, save
 from .functions import cast, compile, set_matmul_precision, train_step
+from .fused_attention import (
+    LowerTriangularMask,
+    flash_attn_func,
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+    memory_efficient_attention,
+)
 
 __all__ = [
     "GradScaler",
+    "LowerTriangularMask",
     "UseTpu",
     "accelerator_type",
     "autocast",
@@ -24,10 +35,17 @@ __all__ = [
     "decode_image",
     "device",
     "device_type",
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
     "is_available",
     "is_cuda",
     "load",
     "load_file",
+    "memory_efficient_attention",
     "read_image",
     "save",
     "set_matmul_precision",

@@ -46,6 +46,16 @@ from .device import (  # noqa: E402
     synchronize,
 )
 from .events import Event  # noqa: E402
+from .fused_attention import (  # noqa: E402
+    LowerTriangularMask,
+    flash_attn_func,
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+    memory_efficient_attention,
+)
 from .loading import load, load_file  # noqa: E402
 from .memory import (  # noqa: E402
     max_memory_allocated,
@@ -91,11 +101,18 @@ __all__ = [
     "HalfTensor",
     "IntTensor",
     "LongTensor",
+    "LowerTriangularMask",
     "ShortTensor",
     "autocast",
     "cast",
     "current_device",
     "device_count",
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
     "get_device_name",
     "get_device_properties",
     "initial_seed",
@@ -109,6 +126,7 @@ __all__ = [
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
+    "memory_efficient_attention",
     "memory_reserved",
     "memory_stats",
     "memory_summary",

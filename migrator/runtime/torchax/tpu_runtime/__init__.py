@@ -51,6 +51,16 @@ from .device import (  # noqa: E402
     synchronize,
 )
 from .events import Event  # noqa: E402
+from .fused_attention import (  # noqa: E402
+    LowerTriangularMask,
+    flash_attn_func,
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+    memory_efficient_attention,
+)
 from .images import decode_image, read_image  # noqa: E402
 from .loading import load, load_file  # noqa: E402
 from .memory import (  # noqa: E402
@@ -113,12 +123,19 @@ __all__ = [
     "HalfTensor",
     "IntTensor",
     "LongTensor",
+    "LowerTriangularMask",
     "ShortTensor",
     "autocast",
     "cast",
     "current_device",
     "decode_image",
     "device_count",
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
     "get_device_name",
     "get_device_properties",
     "get_rng_state",
@@ -133,6 +150,7 @@ __all__ = [
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
+    "memory_efficient_attention",
     "memory_reserved",
     "memory_stats",
     "memory_summary",

@@ -1,0 +1,1 @@
+../../shared/fused_attention.py

@@ -1,0 +1,159 @@
+"""NVIDIA's apex: what torch has by now under its own names."""
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from migrator.edits import EditCall, Replace
+from migrator.inventory import Construct
+from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+
+APEX = Rule(
+    code="LIB005",
+    name="apex",
+    summary="apex's fused optimizers and norms become torch's own",
+    why="""FusedAdam, FusedSGD, FusedLayerNorm and FusedRMSNorm are fusions by hand of what
+torch.optim and torch.nn compute; XLA fuses by itself. Defaults that differ are written out:
+FusedAdam is AdamW without weight decay unless adam_w_mode=False, where torch's AdamW decays by
+0.01; FusedRMSNorm's eps is 1e-5. Arguments that have no counterpart are reported. apex keeps the
+averages of 16-bit parameters in float32, torch in the type of the parameters. apex.amp changes
+models, optimizers and torch's functions behind the scenes, and is reported with what takes its
+place.""",
+    references=("https://nvidia.github.io/apex/",),
+    examples=(
+        Example(
+            "import torch\nfrom apex.optimizers import FusedAdam\n"
+            "opt = FusedAdam(net.parameters(), lr=1e-4)\n",
+            both="import torch\n"
+            "opt = torch.optim.AdamW(net.parameters(), lr=1e-4, weight_decay=0.0)\n",
+        ),
+        Example(
+            "import torch\nfrom apex.optimizers import FusedAdam\n"
+            "opt = FusedAdam(net.parameters(), adam_w_mode=False, weight_decay=0.1)\n",
+            both="import torch\nopt = torch.optim.Adam(net.parameters(), weight_decay=0.1)\n",
+        ),
+        Example(
+            "from apex.normalization import FusedLayerNorm, FusedRMSNorm\n"
+            "from torch import nn\n"
+            "norms = nn.ModuleList([FusedLayerNorm(8, eps=1e-6), FusedRMSNorm(8)])\n",
+            both="from torch import nn\n"
+            "norms = nn.ModuleList([nn.LayerNorm(8, eps=1e-6), nn.RMSNorm(8, eps=1e-5)])\n",
+        ),
+        Example(
+            "from apex import amp\n"
+            'model, opt = amp.initialize(model, opt, opt_level="O1")\n'
+            "with amp.scale_loss(loss, opt) as scaled:\n    scaled.backward()\n"
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class _Counterpart:
+    """A class of torch with the same arguments but for some."""
+
+    module: str
+    name: str
+    positions: int  # so many arguments by position are the same
+    only: Mapping[str, tuple[object, ...]]  # arguments that torch has not, and values without it
+    defaults: Mapping[str, str] = field(default_factory=dict)  # where torch has others
+
+
+_ADAM = {
+    "adam_w_mode": (True,), "bias_correction": (True,), "amsgrad": (False,),
+    "set_grad_none": (True,), "capturable": (False,), "master_weights": (False,),
+}  # fmt: skip
+_ANY = (True, False)
+_CLASSES = {
+    "apex.optimizers.FusedAdam": _Counterpart(
+        "torch.optim", "AdamW", 2, _ADAM, {"weight_decay": "0.0"}
+    ),
+    "apex.optimizers.FusedSGD": _Counterpart(
+        "torch.optim", "SGD", 6,
+        {"wd_after_momentum": (False,), "materialize_master_grads": (True,),
+         "set_grad_none": (True,)},
+    ),
+    "apex.normalization.FusedLayerNorm": _Counterpart(
+        "torch.nn", "LayerNorm", 3, {"memory_efficient": _ANY}
+    ),
+    "apex.normalization.FusedRMSNorm": _Counterpart(
+        "torch.nn", "RMSNorm", 3, {"memory_efficient": _ANY}, {"eps": "1e-5"}
+    ),
+}  # fmt: skip
+_WITHOUT_DECAY = _Counterpart("torch.optim", "Adam", 2, {**_ADAM, "adam_w_mode": (False,)})
+
+_AMP = (
+    "O1 and O2 are autocast in bfloat16, around the forward pass and the loss alone; O0 is float32 "
+    "and needs nothing"
+)
+_ADVICE = {
+    "apex.amp.initialize": _AMP,
+    "apex.amp.scale_loss": "bfloat16 needs no loss scaling; call backward() of the loss itself",
+    "apex.amp.master_params": "use the model's parameters()",
+    "apex.amp": _AMP,
+    "apex.fp16_utils": "keep float32 parameters, and autocast in bfloat16",
+    "apex.parallel.DistributedDataParallel": "call torch.nn.parallel.DistributedDataParallel, and "
+    "migrate again",
+    "apex.parallel.convert_syncbn_model": "call torch.nn.SyncBatchNorm.convert_sync_batchnorm, and "
+    "migrate again",
+    "apex.parallel.SyncBatchNorm": "use torch.nn.SyncBatchNorm",
+    "apex.normalization.MixedFused": "its result has the type of its weight; use torch.nn's norm "
+    "and convert",
+    "apex.optimizers.FusedAdagrad": "use torch.optim.Adagrad",
+    "apex.optimizers": "torch.optim has no counterpart; write it in PyTorch, XLA fuses it",
+    "apex.mlp": "use torch.nn.Linear; XLA fuses what is between",
+    "apex.fused_dense": "use torch.nn.Linear",
+    "apex.multi_tensor_apply": "use torch._foreach functions, or a loop: XLA fuses it",
+    "apex.transformer": "write it in PyTorch, and shard with a mesh (torchax) or SPMD (torch_xla)",
+}
+
+
+@APEX.on("name", *_CLASSES)
+def same_class(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    counterpart = _CLASSES[found.key]
+    call = ctx.names.call_of(node)
+    if call is None:
+        if counterpart.module == "torch.nn" and not counterpart.defaults:
+            name, requires = _spelled(ctx, counterpart)
+            return Rewrite([Replace(node, name)], requires)
+        return Report(f"the class itself is passed on; its defaults are not {counterpart.name}'s")
+    given = {k.arg: k for k in call.keywords}
+    if None in given or any(isinstance(a, ast.Starred) for a in call.args):
+        return Report("its arguments are unpacked; write them out")
+    if len(call.args) > counterpart.positions:
+        return Report(f"its arguments by position are not those of {counterpart.name}; name them")
+    if "adam_w_mode" in given and _value(given["adam_w_mode"]) is False:
+        counterpart = _WITHOUT_DECAY
+    own = [given[name] for name in counterpart.only if name in given]
+    for keyword in own:
+        allowed = counterpart.only[keyword.arg or ""]
+        if allowed is not _ANY and _value(keyword) not in allowed:
+            text = ctx.source.code(keyword.value)
+            return Report(f"torch's {counterpart.name} has nothing like {keyword.arg}={text}")
+    by_position = ("params", "lr") if counterpart.module == "torch.optim" else ("shape", "eps")
+    said = {*given, *by_position[: len(call.args)]}
+    put = {name: value for name, value in counterpart.defaults.items() if name not in said}
+    name, requires = _spelled(ctx, counterpart)
+    return Rewrite([EditCall(call, function=name, drop=own, put=put)], requires)
+
+
+def _value(keyword: ast.keyword) -> object:
+    """A literal; the text of anything else, which is no default."""
+    return keyword.value.value if isinstance(keyword.value, ast.Constant) else ast.dump(keyword)
+
+
+def _spelled(ctx: Context, counterpart: _Counterpart) -> tuple[str, tuple[str, ...]]:
+    """`optim.AdamW` or `torch.optim.AdamW`, as the file would."""
+    module = ctx.names.spelled(counterpart.module)
+    if module is not None:
+        return f"{module}.{counterpart.name}", ()
+    torch, requires = ctx.torch()
+    return f"{torch}{counterpart.module.removeprefix('torch')}.{counterpart.name}", requires
+
+
+@APEX.on("name", "apex.*")
+def other(ctx: Context, found: Construct) -> Decision:
+    advice = next((text for start, text in _ADVICE.items() if found.key.startswith(start)), "")
+    return Report(f"{found.key} is for CUDA only" + (f": {advice}" if advice else ""))

@@ -1,0 +1,170 @@
+"""Attention by CUDA-only libraries: flash_attn and xformers."""
+
+import ast
+
+from migrator.edits import Delete, EditCall, Replace
+from migrator.inventory import Construct
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.targets import RUNTIME
+
+ATTENTION = Rule(
+    code="LIB004",
+    name="fused-attention",
+    summary="flash_attn's and xformers' attention becomes torch's, in their layouts",
+    why="""Both compute what torch.nn.functional.scaled_dot_product_attention does, with tensors of
+(batch, tokens, heads, dim), or with fewer dimensions, which only the run tells. So the runtime has
+their functions, on top of torch's: groups of queries that share keys, causal masks (flash_attn's
+last query sees the last key, as since its version 2.1), windows, scales and biases mean what they
+mean there, and on torchax 4,096 keys or more take a kernel of the TPU where that fits. What torch's
+attention has not (softcap, ALiBi, log-sum-exps) is reported, or raises where only the run can tell.
+Sequences that are packed one behind the other (varlen) are kept apart by a mask, so time and memory
+grow with the square of all tokens together. An import under try/except stays with all
+its uses: it fails on a TPU machine, and the fallback is used. flash_attn_interface (FlashAttention
+3) gives a tensor or a tuple, by version, and is reported.""",
+    references=(
+        "https://github.com/Dao-AILab/flash-attention",
+        "https://facebookresearch.github.io/xformers/components/ops.html",
+    ),
+    examples=(
+        Example(
+            "import torch\nfrom flash_attn import flash_attn_func\n\n\n"
+            "def attend(q, k, v):\n    return flash_attn_func(q, k, v, causal=True)\n",
+            both="import torch\nimport tpu_runtime\n\n\n"
+            "def attend(q, k, v):\n    return tpu_runtime.flash_attn_func(q, k, v, causal=True)\n",
+        ),
+        Example(
+            "import torch\nimport xformers\nimport xformers.ops as xops\n\n\n"
+            "def attend(q, k, v):\n    mask = xops.LowerTriangularMask()\n"
+            "    return xops.memory_efficient_attention(q, k, v, attn_bias=mask, op=None)\n",
+            both="import torch\nimport tpu_runtime\n\n\n"
+            "def attend(q, k, v):\n    mask = tpu_runtime.LowerTriangularMask()\n"
+            "    return tpu_runtime.memory_efficient_attention(q, k, v, attn_bias=mask)\n",
+        ),
+        Example(
+            "import torch\ntry:\n    from flash_attn import flash_attn_func\nexcept ImportError:\n"
+            "    flash_attn_func = None\n\n\n"
+            "def attend(q, k, v):\n    return flash_attn_func(q, k, v)\n"
+        ),
+    ),
+)
+
+# How many arguments by position are the same in all versions of flash_attn 2: what follows is
+# window_size since 2.3, and what follows that is of other versions.
+_FLASH = {
+    "flash_attn_func": 6,
+    "flash_attn_qkvpacked_func": 4,
+    "flash_attn_kvpacked_func": 5,
+    "flash_attn_varlen_func": 10,
+    "flash_attn_varlen_qkvpacked_func": 6,
+    "flash_attn_varlen_kvpacked_func": 9,
+}
+# What torch's attention has not, and the values that do not ask for it.
+_UNKNOWN = {
+    "softcap": (0, 0.0), "alibi_slopes": (None,), "return_attn_probs": (False,),
+    "block_table": (None,),
+}  # fmt: skip
+_MINE = ("flash_attn.", "xformers.")
+_ADVICE = {
+    "flash_attn.bert_padding": "its shapes depend on data; keep the padding and mask it",
+    "flash_attn.layers.rotary": "write the rotation out in PyTorch, which XLA fuses",
+    "flash_attn.ops.rms_norm": "use torch.nn.RMSNorm",
+    "flash_attn.ops.layer_norm": "use torch.nn.LayerNorm, and add before it",
+    "flash_attn.ops.fused_dense": "use torch.nn.Linear",
+    "flash_attn.losses": "use torch.nn.CrossEntropyLoss",
+    "flash_attn.modules": "use torch.nn.functional.scaled_dot_product_attention between torch.nn's "
+    "projections",
+    "flash_attn.flash_attn_with_kvcache": "write the new keys and values into the cache, then "
+    "torch.nn.functional.scaled_dot_product_attention with a mask",
+    "flash_attn.flash_attn_unpadded": "of version 1; call flash_attn_varlen_func, which is "
+    "rewritten",
+    "xformers.ops.SwiGLU": "write it out by torch.nn.Linear and torch.nn.functional.silu",
+    "xformers.ops.swiglu": "write it out by torch.nn.Linear and torch.nn.functional.silu",
+    "xformers.ops.RMSNorm": "use torch.nn.RMSNorm",
+    "xformers.ops": "masks other than LowerTriangularMask: make a tensor of bool for "
+    "torch.nn.functional.scaled_dot_product_attention",
+}
+
+
+@ATTENTION.on("name", *(f"flash_attn.{name}" for name in _FLASH))
+def flash(ctx: Context, found: Construct) -> Decision:
+    name = found.key.rpartition(".")[2]
+    call = ctx.names.call_of(found.node)
+    if call is not None:
+        more = call.args[_FLASH[name] :]
+        if any(isinstance(a, ast.Starred) for a in call.args):
+            return Report("its arguments are unpacked; write them out")
+        if more and not (len(more) == 1 and isinstance(more[0], ast.Tuple)):
+            return Report("what its last arguments mean differs by version; name them")
+        for keyword in call.keywords:
+            allowed = _UNKNOWN.get(keyword.arg or "")
+            value = keyword.value
+            if allowed and isinstance(value, ast.Constant) and value.value not in allowed:
+                return Report(f"torch's attention has no {keyword.arg}; write it out")
+    note = ""
+    if "varlen" in name:
+        note = (
+            "a mask keeps the sequences apart: time and memory grow with the square of all tokens "
+            "together"
+        )
+    return _by_runtime(found, name, note)
+
+
+@ATTENTION.on("name", "xformers.ops.memory_efficient_attention")
+def memory_efficient(ctx: Context, found: Construct) -> Decision:
+    name = "memory_efficient_attention"
+    call = ctx.names.call_of(found.node)
+    if call is None:
+        return _by_runtime(found, name)
+    if any(k.arg == "output_dtype" for k in call.keywords):
+        return Report("torch's attention has no output_dtype; convert its result")
+    bias = next((k.value for k in call.keywords if k.arg == "attn_bias"), None)
+    for node in ast.walk(bias or ast.Pass()):
+        kind = ctx.names.qualified(node) or ""
+        if kind.startswith("xformers.ops.") and not kind.endswith(".LowerTriangularMask"):
+            return Report(f"{kind} has no counterpart; make a tensor of bool for torch's attention")
+    chooses: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "op"]
+    return Rewrite([EditCall(call, function=f"{RUNTIME}.{name}", drop=chooses)])
+
+
+@ATTENTION.on("name", "xformers.ops.LowerTriangularMask")
+def triangle(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    if call is not None and (call.args or call.keywords):
+        return Report("a mask of an old version; make it without arguments")
+    if isinstance(ctx.parent(found.node), ast.ClassDef | ast.Attribute):
+        return Report("only the mask itself has a counterpart")
+    return _by_runtime(found, "LowerTriangularMask")
+
+
+@ATTENTION.on("name", "xformers.ops.unbind")
+def unbind(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.expr)
+    torch, requires = ctx.torch()
+    return Rewrite([Replace(found.node, f"{torch}.unbind")], requires)
+
+
+@ATTENTION.on("method", "enable_xformers_memory_efficient_attention")
+def of_diffusers(ctx: Context, found: Construct) -> Decision:
+    """diffusers' models take torch's attention unless they are told otherwise."""
+    for around in ctx.names.ancestors(found.node):
+        asks = isinstance(around, ast.If) and "xformers" in ast.unparse(around.test)
+        if asks or isinstance(around, ast.Try):
+            return Keep("runs only where xformers is there, or asked for")
+    call = ctx.names.call_of(found.node)
+    statement = ctx.names.statement(found.node)
+    if ctx.target.portable or call is None or not ctx.is_statement(call) or statement is None:
+        return Report("raises without xformers; leave it out, torch's attention is the default")
+    return Rewrite([Delete(statement)], note="torch's attention is diffusers' default")
+
+
+def _by_runtime(found: Construct, name: str, note: str = "") -> Decision:
+    assert isinstance(found.node, ast.expr)
+    return Rewrite([Replace(found.node, f"{RUNTIME}.{name}")], (RUNTIME,), note)
+
+
+@ATTENTION.on("name", *(f"{library}*" for library in _MINE))
+def other(ctx: Context, found: Construct) -> Decision:
+    if isinstance(ctx.parent(found.node), ast.Assign) and found.key == "xformers.ops":
+        return Keep("the module itself; its import is reported")
+    advice = next((text for start, text in _ADVICE.items() if found.key.startswith(start)), "")
+    return Report(f"{found.key} is for CUDA only" + (f": {advice}" if advice else ""))

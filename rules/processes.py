@@ -1,0 +1,54 @@
+"""Processes that a program starts by itself."""
+
+from migrator.inventory import Construct
+from migrator.rule import Context, Decision, Example, Report, Rule
+
+CHILD = Rule(
+    code="DST004",
+    name="child-process",
+    summary="a child process that uses the device, or memory of it that is shared",
+    why="""A GPU serves any number of processes, and CUDA lets them share its memory. A TPU belongs
+to one process, and its memory can not be shared: a child that uses it fails, or waits forever, as
+long as its parent has it. Children that stay on the CPU (workers that load data, environments of
+reinforcement learning, Hogwild on the CPU) work as they are, and nothing is said of them; so do
+start methods and sharing strategies. Only what the same
+file says is known: torch's processes whose function is elsewhere are reported.""",
+    references=("https://pytorch.org/docs/stable/notes/multiprocessing.html",),
+    examples=(
+        Example(
+            "import torch\nimport torch.multiprocessing as mp\n\n\n"
+            'def work(rank):\n    x = torch.ones(2, device="cuda")\n\n\n'
+            'if __name__ == "__main__":\n    mp.Process(target=work, args=(0,)).start()\n',
+            torchax="import torch\nimport torch.multiprocessing as mp\n\n\n"
+            'def work(rank):\n    x = torch.ones(2, device="jax")\n\n\n'
+            'if __name__ == "__main__":\n    mp.Process(target=work, args=(0,)).start()\n',
+            torch_xla="import torch\nimport torch.multiprocessing as mp\n\n\n"
+            'def work(rank):\n    x = torch.ones(2, device="xla")\n\n\n'
+            'if __name__ == "__main__":\n    mp.Process(target=work, args=(0,)).start()\n',
+        ),
+    ),
+)
+
+
+@CHILD.on("child", "start")
+def start(ctx: Context, found: Construct) -> Decision:
+    return Report(
+        "this child process uses the device, and a TPU belongs to one process: compute in the "
+        "parent, or leave the device to this child alone"
+    )
+
+
+@CHILD.on("child", "unknown")
+def unknown(ctx: Context, found: Construct) -> Decision:
+    return Report(
+        "what this child process does can not be seen; a TPU belongs to one process, so it has to "
+        "stay on the CPU"
+    )
+
+
+@CHILD.on("child", "memory")
+def memory(ctx: Context, found: Construct) -> Decision:
+    return Report(
+        "memory of a TPU can not be shared between processes; share the tensors on the CPU, before "
+        "they are moved"
+    )
