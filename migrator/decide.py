@@ -160,7 +160,7 @@ def _lost_call(context: Context, edits: Sequence[Edit]) -> ast.Call | None:
             last = name.rpartition(".")[2]
             if isinstance(node.func, ast.Attribute):
                 last = node.func.attr
-            known = name.startswith("torch.") or name in _PURE or last in _PURE
+            known = name.startswith(("torch.", "torch_xla.")) or name in _PURE or last in _PURE
             if not known and not _QUERIES.search(last):
                 return node
     return None

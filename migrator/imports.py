@@ -14,7 +14,7 @@ from migrator.targets import RUNTIME
 
 # Names that are only taken out of an import if they came from here.
 _GPU_MODULES = ("torch.cuda", "torch.amp", "torch.backends", "torch.autocast", "torch.accelerator",
-                "torch.distributed", "torch.multiprocessing", "torch.nn.parallel")  # fmt: skip
+                "torch.distributed", "torch.multiprocessing", "torch.nn.parallel", "torch_xla")  # fmt: skip
 _GPU_NAMES = ("torch.nn.DataParallel", "torch.utils.data.DistributedSampler",
               "torch.utils.data.distributed.DistributedSampler", "torch.device",
               "torch.inference_mode", "torch.compile", "torch.save",
@@ -51,14 +51,24 @@ def taken_names(names: Names, modules: Iterable[str]) -> list[str]:
 
 
 def edits(
-    names: Names, modules: Sequence[str], removed: set[ast.AST], setup: Insert | None = None
+    names: Names,
+    modules: Sequence[str],
+    removed: set[ast.AST],
+    setup: Insert | None = None,
+    foreign: str = "",
 ) -> list[Edit]:
     """Edits that add `modules` and take out imports whose every use is in `removed`.
 
-    `setup` are statements that need the imports: these stand above them.
+    `setup` are statements that need the imports: these stand above them. Imports of `foreign`, a
+    library that the target does not have, go even if they never had a use.
     """
     result: list[Edit] = []
     missing = [m for m in modules if not _is_imported(names, m)]
+    for module in list(missing):
+        beside = _beside(names, module)
+        if beside:
+            missing.remove(module)
+            result += [Insert(names.tree, at, [statement_for(module)]) for at in beside]
     if missing:
         anchor, before = _anchor(names)
         if setup is not None and _is_below(anchor, setup):
@@ -73,8 +83,25 @@ def edits(
             if _is_docstring(anchors[key]) or _is_future(anchors[key]):
                 lines.insert(0, "")
             result.append(Insert(names.tree, anchors[key], lines, before=ahead))
-    result.extend(_unused(names, removed))
+    result.extend(_unused(names, removed, foreign))
     return result
+
+
+def _beside(names: Names, module: str) -> list[ast.stmt]:
+    """Where a library is only imported below `try`, `if` or in functions: in each such place."""
+    library = module.partition(".")[0]
+    found = [i for i in names.imports if (_import_name(i) or "").partition(".")[0] == library]
+    if library == "torch" or not found or not set(names.tree.body).isdisjoint(found):
+        return []
+    first = {id(names.parents.get(i)): i for i in reversed(found)}  # one in each block
+    return [
+        i
+        for i in first.values()
+        if not any(
+            b.kind == "import" and b.qualname == qualified_name(module)
+            for b in names.lookup_id(local_name(module), names.scope_of(i))
+        )
+    ]
 
 
 def _is_below(anchor: ast.stmt | None, setup: Insert) -> bool:
@@ -181,14 +208,16 @@ def _sort_key(module: str) -> str:
     return module.partition(" as ")[0].lower()
 
 
-def _unused(names: Names, removed: set[ast.AST]) -> list[Edit]:
+def _unused(names: Names, removed: set[ast.AST], foreign: str) -> list[Edit]:
     result: list[Edit] = []
     top = set(names.tree.body)
     for statement in names.imports:
         if statement not in top:
             continue  # below `try` or `if`, an import is a question; it stays
         gone = [
-            alias for alias in statement.names if _lost_all_uses(names, statement, alias, removed)
+            alias
+            for alias in statement.names
+            if _lost_all_uses(names, statement, alias, removed, foreign)
         ]
         if len(gone) == len(statement.names):
             result.append(Delete(statement))
@@ -198,12 +227,19 @@ def _unused(names: Names, removed: set[ast.AST]) -> list[Edit]:
 
 
 def _lost_all_uses(
-    names: Names, statement: ast.Import | ast.ImportFrom, alias: ast.alias, removed: set[ast.AST]
+    names: Names,
+    statement: ast.Import | ast.ImportFrom,
+    alias: ast.alias,
+    removed: set[ast.AST],
+    foreign: str,
 ) -> bool:
     if isinstance(statement, ast.ImportFrom):
         meaning = f"{statement.module}.{alias.name}" if not statement.level else ""
     elif alias.asname or "." not in alias.name:
         meaning = alias.name
+    elif alias.name.startswith(f"{foreign}."):
+        uses = list(names.uses(foreign, names.top))
+        return foreign != "" and all(use in removed for use in uses)
     else:
         return False  # `import torch.cuda` binds torch
     if not meaning.startswith(_GPU_MODULES) and meaning not in _GPU_NAMES:
@@ -211,12 +247,18 @@ def _lost_all_uses(
     name = alias.asname or alias.name
     if name in _exported(names):
         return False
-    if len(names.top.bindings.get(name, ())) != 1 or name in spoken(names):
+    is_foreign = foreign != "" and meaning.startswith(foreign)
+    if is_foreign and name != meaning.partition(".")[0] and name in spoken(names):
+        return False
+    bound = names.top.bindings.get(name, ())
+    if not is_foreign and (len(bound) != 1 or name in spoken(names)):
+        return False
+    if any(b.kind != "import" for b in bound):
         return False
     if meaning == "os" and not {"eval", "exec"}.isdisjoint(names.by_id):
         return False
     uses = list(names.uses(name, names.top))
-    return bool(uses) and all(use in removed for use in uses)
+    return (bool(uses) or is_foreign) and all(use in removed for use in uses)
 
 
 def _exported(names: Names) -> set[str]:

@@ -14,6 +14,7 @@ from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_
 from migrator.formats.embedded import COMMAND, OTHER, REQUIREMENT, SETTING, is_embedded
 from migrator.names import Names, argument
 from migrator.ranks import Ranks, environment
+from migrator.targets import Target
 from migrator.training import is_optimizer_step, rounds_without_gradients
 
 NAMES = frozenset({
@@ -34,8 +35,13 @@ NAMES = frozenset({
 })  # fmt: skip
 PREFIXES = (
     "torch.cuda", "torch.accelerator", "torch.amp", "torch.distributed", "torch.backends.cuda.",
-    "torch.backends.cudnn.", "torch.nn.parallel.", "torch.utils.cpp_extension",
+    "torch.backends.cudnn.", "torch.nn.parallel.", "torch.utils.cpp_extension", "torch_xla.",
 )  # fmt: skip
+
+# What older guides told torch_xla by the environment, before PJRT or before bfloat16 models.
+XLA_VARIABLES = frozenset({
+    "XRT_TPU_CONFIG", "XRT_WORKERS", "XRT_DEVICE_MAP", "XLA_USE_BF16", "XLA_DOWNCAST_BF16",
+})  # fmt: skip
 
 # Libraries that only exist for CUDA; an import of one is a construct.
 CUDA_LIBRARIES = frozenset({
@@ -47,7 +53,7 @@ CUDA_LIBRARIES = frozenset({
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|lightning|__cell__|__command__|__requirement__|__setting__|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
+    rb"cuda|cudnn|nccl|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__requirement__|__setting__|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
 )
@@ -66,8 +72,16 @@ def has_tokens(source: bytes) -> bool:
     return b"torch" in source and _TORCH_TOKENS.search(source) is not None
 
 
+FOREIGN = "torch_xla"  # the library of code that was written for a TPU, not for a GPU
+
+
+def is_foreign(source: bytes, target: Target) -> bool:
+    """A cheap test: False for code that is not written for another target."""
+    return target.library != FOREIGN and FOREIGN.encode() in source
+
+
 _CALLED_METHODS = frozenset({"pin_memory", "half", "record_stream"})
-_STARRED = ("torch.cuda", "torch.amp", "torch.accelerator", "torch.distributed")
+_STARRED = ("torch.cuda", "torch.amp", "torch.accelerator", "torch.distributed", "torch_xla")
 _PINNED = ("pin_memory", "pin_memory_device")
 _DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")
 
@@ -80,7 +94,7 @@ class Construct:
     keyword (argument), loop (that calls a model without gradients), branch (on values of tensors),
     string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
     module), command (text that a shell gets), requirement (a line of requirements.txt), setting (a
-    line of YAML or JSON), star (module that a star import takes everything from), ranks (what a
+    line of YAML or JSON), variable (of the environment, for torch_xla), star (module that a star import takes everything from), ranks (what a
     launcher sets, or a number of ranks), model (that moves to the device, where models are
     divided).
     """
@@ -285,6 +299,8 @@ def _arguments(names: Names, flow: Flow, call: ast.Call) -> Iterator[Construct]:
 
 def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
     text = str(node.value)
+    if text in XLA_VARIABLES:
+        yield Construct("variable", text, node)
     if "cuda" not in text:
         return
     parent = names.parents.get(node)

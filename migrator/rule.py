@@ -87,6 +87,7 @@ class Rule:
     examples: Sequence[Example]
     safety: Safety = Safety.SAFE
     references: Sequence[str] = ()
+    foreign: bool = False  # of code for another target, which it reads as GPU code; see `engine`
     handlers: list[tuple[str, str, Handler]] = field(default_factory=list, repr=False)
 
     def on(self, kind: str, *keys: str) -> Callable[[Handler], Handler]:
@@ -110,6 +111,7 @@ class Context:
     options: Options
     constructs: Sequence[Construct] = ()
     project: ProjectFacts | None = None
+    for_others: bool = False  # only read, since another file imports this one
     # Names of the tables in the source, and what writes them, by the class of the model.
     sharding_tables: dict[ast.ClassDef, tuple[str, Edit]] = field(default_factory=dict)
 
@@ -263,6 +265,11 @@ class Registry:
                 else:
                     self.exact.setdefault((kind, key), []).append((rule, handler))
         self.prefixes.sort(key=lambda entry: -len(entry[1]))
+
+    @cached_property
+    def foreign(self) -> Registry:
+        """The rules that make GPU code of code for another target."""
+        return Registry([rule for rule in self.rules.values() if rule.foreign])
 
     def handlers(self, construct: Construct) -> list[tuple[Rule, Handler]]:
         """The handlers of a construct, the most specific first."""

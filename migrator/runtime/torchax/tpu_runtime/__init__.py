@@ -52,6 +52,7 @@ from .device import (  # noqa: E402
 )
 from .events import Event  # noqa: E402
 from .images import decode_image, read_image  # noqa: E402
+from .loaders import DeviceLoader  # noqa: E402
 from .loading import load, load_file  # noqa: E402
 from .memory import (  # noqa: E402
     max_memory_allocated,
@@ -103,6 +104,7 @@ __all__ = [
     "ByteTensor",
     "CharTensor",
     "DataParallel",
+    "DeviceLoader",
     "DeviceProperties",
     "DistributedDataParallel",
     "DistributedSampler",
