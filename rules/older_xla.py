@@ -98,6 +98,7 @@ XM = "torch_xla.core.xla_model."
 XR = "torch_xla.runtime."
 MP = "torch_xla.distributed.xla_multiprocessing."
 PL = "torch_xla.distributed.parallel_loader."
+GROUP = "torch.distributed.init_process_group"
 
 
 @OLDER.on("name", "torch_xla.*")
@@ -278,7 +279,7 @@ def elsewhere(ctx: Context, found: Construct) -> Decision | None:
     if ctx.target.library == "torch_xla":
         return None
     assert isinstance(found.node, ast.expr)
-    if _is_guarded(ctx, found.node):
+    if ctx.names.is_question(found.node):
         return Keep("torch_xla is imported where it is there; without it the other branch runs")
     call = ctx.names.call_of(found.node)
     if found.key in _SAME:
@@ -308,13 +309,6 @@ def star(ctx: Context, found: Construct) -> Decision:
     return Report("what a star import brings can not be told apart; import the names one by one")
 
 
-def _is_guarded(ctx: Context, node: ast.expr) -> bool:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    bindings = ctx.names.lookup(node) if isinstance(node, ast.Name) else []
-    return any(b.kind == "import" and b.node not in ctx.names.tree.body for b in bindings)
-
-
 def _of_torch(ctx: Context, name: str) -> tuple[str, tuple[str, ...]]:
     """A name of torch as this file spells it; its longest module that is imported counts."""
     head, bracket, rest = name.partition("(")
@@ -331,7 +325,7 @@ def _has_ranks(ctx: Context) -> bool:
     """Whether the file may belong to a program that starts a process for each device."""
     if ctx.for_others:
         return True
-    started = (*_STARTS, "torch.distributed.init_process_group")
+    started = (*_STARTS, GROUP)
     if any(c.kind == "name" and c.key in started for c in ctx.constructs):
         return True
     return ctx.project is not None and bool(ctx.project.distributed_program())
@@ -511,28 +505,20 @@ _STARTS = (f"{MP}spawn", "torch_xla.launch")
 def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     """A process for each device: as torch.multiprocessing, whose spawn it is made after."""
     is_spawn = found.key.endswith("spawn")
-    function, given = argument(call, 0, "fn"), argument(call, 1, "args")
-    count = argument(call, 2, "nprocs") if is_spawn else None
-    statement = ctx.parent(call)
-    if function is None or not isinstance(statement, ast.Expr):
-        return Report("what it starts can not be followed")
-    if is_spawn and not _is(argument(call, 3, "join"), None, True):
-        return Report("goes on beside its processes")
-    single = argument(call, None if is_spawn else 3, "debug_single_process")
-    if _is(count, 1) or not _is(single, None, False):
+    single = argument(call, 3, "debug_single_process") if not is_spawn else None
+    if _is(argument(call, 2, "nprocs"), 1) or not _is(single, None, False):
         return Report("in one process: call the function itself, with 0 as its first argument")
-    holes = {"function": function}
-    if given is not None:
-        holes["given"] = given
     spawn, of_spawn = _of_torch(ctx, "torch.multiprocessing.spawn")
     devices, of_devices = _of_torch(ctx, "torch.cuda.device_count()")
-    arguments = ", args={given}" if given is not None else ""
-    template = f"{spawn}({{function}}{arguments}, nprocs={devices})"
-    edits: list[Edit] = [Replace(call, template, holes)]
+    gone = ("nprocs", "start_method", "debug_single_process")
+    drop: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg in gone]
+    drop += [x for i, x in enumerate(call.args) if i == 2 or i > (4 if is_spawn else 1)]
+    edits: list[Edit] = [EditCall(call, function=spawn, drop=drop, put={"nprocs": devices})]
     requires = [*of_spawn, *of_devices]
-    if not any(c.key == "torch.distributed.init_process_group" for c in ctx.constructs):
-        group, of_group = _of_torch(ctx, f"torch.distributed.init_process_group({ctx.quoted('nccl')})")
-        edits.append(Insert(ctx.names.tree, statement, [group], before=True))
+    if not any(c.key == GROUP for c in ctx.constructs):
+        name, of_group = _of_torch(ctx, GROUP)
+        line = f"{name}({ctx.quoted('nccl')})"
+        edits.append(Insert(ctx.names.tree, ctx.names.statement(call), [line], before=True))
         requires += of_group
     return Rewrite(edits, requires)
 
