@@ -80,6 +80,12 @@ def is_foreign(source: bytes, target: Target) -> bool:
     return target.library != FOREIGN and FOREIGN.encode() in source
 
 
+def is_around(construct: Construct) -> bool:
+    """True for what concerns torch_xla itself, or the machine, where a program is one for it."""
+    kinds = ("command", "requirement", "setting", "variable")
+    return construct.kind in kinds or construct.key.startswith(FOREIGN)
+
+
 _CALLED_METHODS = frozenset({"pin_memory", "half", "record_stream"})
 _STARRED = ("torch.cuda", "torch.amp", "torch.accelerator", "torch.distributed", "torch_xla")
 _PINNED = ("pin_memory", "pin_memory_device")

@@ -14,7 +14,7 @@ from migrator.diagnostics import Safety, SourceMap
 from migrator.edits import Edit
 from migrator.facts import ProjectFacts, is_script, only_infers
 from migrator.flow import Flow
-from migrator.inventory import Construct, uses_device
+from migrator.inventory import FOREIGN, Construct, uses_device
 from migrator.names import Names
 from migrator.options import Options
 from migrator.ranks import Ranks
@@ -177,6 +177,18 @@ class Context:
         if any(map(uses_device, self.constructs)):
             return True
         return self.project is not None and self.project.imports_gpu_code()
+
+    @cached_property
+    def is_native(self) -> bool:
+        """True for code that was written for the target itself: only older spellings change."""
+        imports = [i for i in self.names.imports if i in self.names.tree.body]
+        libraries = {
+            (name or "").partition(".")[0]
+            for i in imports
+            for name in ([i.module] if isinstance(i, ast.ImportFrom) else [a.name for a in i.names])
+        }
+        mine = self.target.library == FOREIGN and FOREIGN in libraries
+        return mine and RUNTIME not in libraries and not any(map(uses_device, self.constructs))
 
     @cached_property
     def shardings(self) -> dict[ast.expr, Table | None]:
