@@ -128,6 +128,7 @@ def migrate_file(
 
 
 _LINE = re.compile(r"\bline (\d+)\b")
+_OWN_LINE = re.compile(r"(?<!\.py, )\bline (\d+)\b")
 
 
 def _of_file(document: Document, message: str) -> str:
@@ -175,7 +176,7 @@ def _located(read: Result, result: Result) -> list[Diagnostic]:
         replace(
             d,
             range=replace(d.range, line=line(d.range.line), end_line=line(d.range.end_line)),
-            message=_LINE.sub(lambda m: f"line {line(int(m[1]))}", d.message),
+            message=_OWN_LINE.sub(lambda m: f"line {line(int(m[1]))}", d.message),
         )
         for d in result.diagnostics
     ]

@@ -88,20 +88,16 @@ def edits(
 
 
 def _beside(names: Names, module: str) -> list[ast.stmt]:
-    """Where a library is only imported below `try`, `if` or in functions: in each such place."""
+    """Where a library is only imported below `try` or `if`: its first import in each."""
     library = module.partition(".")[0]
-    found = [i for i in names.imports if (_import_name(i) or "").partition(".")[0] == library]
-    if library == "torch" or not found or not set(names.tree.body).isdisjoint(found):
-        return []
-    first = {id(names.parents.get(i)): i for i in reversed(found)}  # one in each block
-    return [
+    found = [
         i
-        for i in first.values()
-        if not any(
-            b.kind == "import" and b.qualname == qualified_name(module)
-            for b in names.lookup_id(local_name(module), names.scope_of(i))
-        )
+        for i in names.imports
+        if (_import_name(i) or "").partition(".")[0] == library and names.function(i) is None
     ]
+    if library == "torch" or not set(names.tree.body).isdisjoint(found):
+        return []
+    return list({names.parents[i]: i for i in reversed(found)}.values())
 
 
 def _is_below(anchor: ast.stmt | None, setup: Insert) -> bool:

@@ -324,7 +324,7 @@ _PIP = re.compile(
 )
 _PACKAGE = re.compile(
     r"torch|cuda|nvidia|cupy|triton|flash|xformers|apex|bitsandbytes|deepspeed|transformer.engine"
-    r"|tensorrt|pynvml|mamba|-gpu|cu\d\d|jax|libtpu",
+    r"|tensorrt|pynvml|mamba|-gpu|cu\d\d|jax|libtpu|cloud-tpu-client",
     re.IGNORECASE,
 )
 _GPU_COMMAND = re.compile(
@@ -392,6 +392,8 @@ def _command(text: str) -> str | None:
         return "pip" if _PACKAGE.search(text) else None
     if re.search(r"\bnvidia-smi\b", text):
         return "nvidia-smi"
+    if re.search(r"\bXRT_[A-Z]|pytorch-xla-env-setup", text):
+        return "xla"
     if re.search(r"--device[ =][\"']?cuda", text):
         return "device"
     return "gpu" if _GPU_COMMAND.search(text) else None
