@@ -338,7 +338,9 @@ def _additions(
     removed -= {e.node.func for e in plan.edits if isinstance(e, EditCall) and not e.function}
     result.edits += _unused(context.names, plan.edits, removed)
     result.modules = plan.requires(emptied)
-    for rule, handler in () if plan.gated or context.is_native else rules.exact.get(("file", "setup"), ()):
+    for rule, handler in (
+        () if plan.gated or context.is_native else rules.exact.get(("file", "setup"), ())
+    ):
         decision = handler(context, Construct("file", "setup", context.names.tree))
         enabled = context.options.enabled(rule.code) and not suppressions.covers(START, rule.code)
         if isinstance(decision, Rewrite) and enabled:

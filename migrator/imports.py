@@ -14,7 +14,8 @@ from migrator.targets import RUNTIME
 
 # Names that are only taken out of an import if they came from here.
 _GPU_MODULES = ("torch.cuda", "torch.amp", "torch.backends", "torch.autocast", "torch.accelerator",
-                "torch.distributed", "torch.multiprocessing", "torch.nn.parallel", "torch_xla")  # fmt: skip
+                "torch.distributed", "torch.multiprocessing", "torch.nn.parallel",
+                "torch_xla")  # fmt: skip
 _GPU_NAMES = ("torch.nn.DataParallel", "torch.utils.data.DistributedSampler",
               "torch.utils.data.distributed.DistributedSampler", "torch.device",
               "torch.inference_mode", "torch.compile", "torch.save",

@@ -100,7 +100,8 @@ class Construct:
     keyword (argument), loop (that calls a model without gradients), branch (on values of tensors),
     string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
     module), command (text that a shell gets), requirement (a line of requirements.txt), setting (a
-    line of YAML or JSON), variable (of the environment, for torch_xla), star (module that a star import takes everything from), ranks (what a
+    line of YAML or JSON), variable (of the environment, for torch_xla), star (module that a star
+    import takes everything from), ranks (what a
     launcher sets, or a number of ranks), model (that moves to the device, where models are
     divided).
     """

@@ -401,7 +401,8 @@ def _is_master(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 @_converts(f"{XM}master_print")
 def _print(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     drop = [k for k in call.keywords if k.arg in ("local", "fd")]
-    put = {"file": ctx.source.code(k.value) for k in drop if k.arg == "fd"}
+    file = argument(call, None, "fd")
+    put = {"file": ctx.source.code(file)} if file is not None else {}
     return Rewrite([EditCall(call, function="print", drop=drop, put=put)])
 
 
@@ -493,7 +494,10 @@ def _autocast(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     word, requires = _of_torch(ctx, "torch.autocast")
     torch, _ = ctx.torch()
     put = {} if argument(call, 2, "dtype") else {"dtype": f"{torch}.bfloat16"}
-    drop: list[ast.expr | ast.keyword] = [*call.args, *(k for k in call.keywords if k.arg == "device")]
+    drop: list[ast.expr | ast.keyword] = [
+        *call.args,
+        *(k for k in call.keywords if k.arg == "device"),
+    ]
     first = ctx.quoted("cuda", call)
     return Rewrite([EditCall(call, function=word, drop=drop, first=first, put=put)], requires)
 
@@ -535,7 +539,8 @@ def _wrapper(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 def _executor(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     """Its `run` calls a function; there is nobody to wait for."""
     edits: list[Edit] = []
-    for use in _uses(ctx, call) or [call]:
+    uses: list[ast.expr] = [*_uses(ctx, call)]
+    for use in uses or [call]:
         method = ctx.parent(use)
         run = ctx.names.call_of(method) if isinstance(method, ast.Attribute) else None
         if run is None or len(run.args) != 1 or run.keywords:
@@ -566,7 +571,7 @@ def _loader(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if retrieved is not None:
         return Rewrite([Replace(retrieved, word, holes)], target.requires)
     edits: list[Edit] = [Replace(call, word, holes)]
-    uses = _uses(ctx, call)
+    uses: list[ast.expr] = [*_uses(ctx, call)]
     for use in uses or [call]:
         retrieved = _retrieved(ctx, use)
         if retrieved is not None:

@@ -1,4 +1,4 @@
-"""Programs for torch_xla in the source: today's spellings on torch_xla, GPU code first elsewhere."""
+"""Programs for torch_xla: today's spellings on torch_xla, GPU code first elsewhere."""
 
 from __future__ import annotations
 
@@ -209,9 +209,10 @@ def test_files_of_one_program_agree(tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = migrate_paths([project], target="torchax", config=Config(unsafe=True), output=out)
     assert not report.diagnostics(Outcome.REPORTED)
-    assert "tpu_runtime.DistributedSampler(data, tpu_runtime.device_count(), " in (
-        out / "data.py"
-    ).read_text()
+    assert (
+        "tpu_runtime.DistributedSampler(data, tpu_runtime.device_count(), "
+        in (out / "data.py").read_text()
+    )
     text = (out / "main.py").read_text()
     assert "    main(0)\n" in text and 'device = torch.device("jax")' in text
 

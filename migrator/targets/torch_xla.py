@@ -35,8 +35,9 @@ TARGET = Target(
         "torch_xla.core.xla_model.mark_step": "torch_xla.sync",
         "torch_xla.core.xla_model.xrt_world_size": "torch_xla.runtime.world_size",
         "torch_xla.core.xla_model.get_ordinal": "torch_xla.runtime.global_ordinal",
-        "torch_xla.experimental.pjrt.broadcast_master_param":
-            "torch_xla.core.xla_model.broadcast_master_param",
+        "torch_xla.experimental.pjrt.broadcast_master_param": (
+            "torch_xla.core.xla_model.broadcast_master_param"
+        ),
         "torch_xla.experimental.pjrt.*": "torch_xla.runtime",
         "torch_xla.experimental.xla_sharding.*": "torch_xla.distributed.spmd",
     },
