@@ -11,12 +11,14 @@ from migrator import imports
 from migrator.diagnostics import Range, Safety
 from migrator.edits import Edit, code, covered
 from migrator.formats import embedded
-from migrator.inventory import Construct
+from migrator.inventory import Construct, is_around
 from migrator.names import dotted
 from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME
 
+NATIVE = "XLA001"  # code that was written for the target
+_NATIVE = Keep("of a program for the target itself")
 UNKNOWN = "GEN001"  # no rule answers for the construct
 
 
@@ -61,7 +63,7 @@ class Plan:
 def decide(
     context: Context, rules: Registry, constructs: Sequence[Construct], suppressions: Suppressions
 ) -> Plan:
-    gate = _gate(context, rules)
+    gate = None if context.is_native else _gate(context, rules)
     plan = Plan(gated=gate is not None)
     for construct in constructs:
         node = construct.node
@@ -71,6 +73,8 @@ def decide(
             ruling = _ruling(context, construct, *plan.left[node])
         elif gate is not None:
             ruling = _ruling(context, construct, gate[0], gate[1])
+        elif context.is_native and not is_around(construct):
+            ruling = _ruling(context, construct, NATIVE, _NATIVE)
         else:
             ruling = _rule_on(context, rules, construct, suppressions)
         plan.rulings.append(ruling)
@@ -171,7 +175,7 @@ def _lost_call(context: Context, edits: Sequence[Edit]) -> ast.Call | None:
             last = name.rpartition(".")[2]
             if isinstance(node.func, ast.Attribute):
                 last = node.func.attr
-            library = name.startswith(("torch.", "intel_extension_for_pytorch."))
+            library = name.startswith(("torch.", "torch_xla.", "intel_extension_for_pytorch."))
             known = library or name in _PURE or last in _PURE
             if not known and not _QUERIES.search(last):
                 return node

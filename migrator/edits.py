@@ -169,5 +169,7 @@ def covered(edit: Edit) -> Iterator[ast.AST]:
         case Unwrap():
             for item in edit.items:
                 yield from ast.walk(item)
+            if isinstance(edit.node, ast.If):
+                yield from ast.walk(edit.node.test)
         case DropNames():
             yield from edit.names

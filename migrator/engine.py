@@ -7,6 +7,7 @@ one LibCST parse and one pruned pass for files that change -> the result has to 
 from __future__ import annotations
 
 import ast
+import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from migrator.diagnostics import (
     SourceMap,
 )
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered
-from migrator.facts import ProjectFacts
+from migrator.facts import ProjectFacts, Reader
 from migrator.flow import Flow
 from migrator.formats import lines, notebook, python
 from migrator.formats.embedded import COMMAND, SETTING, Document, spoken
@@ -50,6 +51,7 @@ class Result:
     source: bytes
     diagnostics: tuple[Diagnostic, ...] = ()
     companions: frozenset[str] = frozenset()  # packages that must lie beside the project
+    stays: bool = False  # a reason was found to leave the whole file alone
 
     @property
     def changed(self) -> bool:
@@ -78,7 +80,10 @@ def migrate(
     """
     options = options or Options()
     target = portable(target) if options.portable else target
-    result = _migrate(source, target, options, project)
+    if inventory.is_foreign(source, target):
+        result = _migrate_foreign(source, target, options, project)
+    else:
+        result = _migrate(source, target, options, project)
     if options.runtime == "bundled" and _IMPORTS_RUNTIME.search(result.source):
         return replace(result, companions=frozenset({RUNTIME}))
     return result
@@ -124,6 +129,7 @@ def migrate_file(
 
 
 _LINE = re.compile(r"\bline (\d+)\b")
+_OWN_LINE = re.compile(r"(?<!\.py, )\bline (\d+)\b")
 
 
 def _of_file(document: Document, message: str) -> str:
@@ -136,8 +142,72 @@ def _of_file(document: Document, message: str) -> str:
     return _LINE.sub(located, message.replace(f"{COMMAND}()", "a command"))
 
 
-def _migrate(
+def _migrate_foreign(
     source: bytes, target: Target, options: Options, project: ProjectFacts | None
+) -> Result:
+    """Code for another target: first it becomes the GPU code that it stands for."""
+    read = _migrate(source, target, options, project, foreign=True)
+    result = _migrate(read.source, target, options, project)
+    if result.failed or not read.changed:
+        return replace(result, original=source, source=source if result.failed else result.source)
+    found = _located(read, result)
+    whole = [d for d in found if d.outcome is Outcome.REPORTED and result.stays][:1]
+    for diagnostic in read.diagnostics:
+        if diagnostic.outcome is Outcome.REWRITTEN:
+            for why in whole:
+                diagnostic = replace(why, range=diagnostic.range, construct=diagnostic.construct)
+            found.append(diagnostic)
+    text = source if result.stays else result.source
+    return Result(source, text, tuple(sorted(found)), result.companions, result.stays)
+
+
+def _located(read: Result, result: Result) -> list[Diagnostic]:
+    """The diagnostics of what was made of a file, with the lines of the file itself."""
+    before, after = read.original.splitlines(), read.source.splitlines()
+    lines = [1] * (len(after) + 1)
+    blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    for _, start, end, first, last in blocks:
+        for number in range(first, last):
+            lines[number] = min(start + number - first, max(end - 1, start)) + 1
+
+    def line(number: int) -> int:
+        return lines[min(number, len(lines)) - 1]
+
+    return [
+        replace(
+            d,
+            range=replace(d.range, line=line(d.range.line), end_line=line(d.range.end_line)),
+            message=_OWN_LINE.sub(lambda m: f"line {line(int(m[1]))}", d.message),
+        )
+        for d in result.diagnostics
+    ]
+
+
+@dataclass(frozen=True)
+class AsGpuCode:
+    """Reads the files of a project; what is written for another target, as the GPU code it is."""
+
+    reader: Reader
+    target: Target
+
+    def read(self, path: Path) -> bytes | None:
+        content = self.reader.read(path)
+        if content is None or not inventory.is_foreign(content, self.target):
+            return content
+        return _migrate(content, self.target, Options(), None, foreign=True, for_others=True).source
+
+    def list(self, folder: Path) -> frozenset[str]:
+        return self.reader.list(folder)
+
+
+def _migrate(
+    source: bytes,
+    target: Target,
+    options: Options,
+    project: ProjectFacts | None,
+    *,
+    foreign: bool = False,
+    for_others: bool = False,
 ) -> Result:
     if not inventory.has_tokens(source) and not (
         project is not None and project.may_start_gpu_code(source)
@@ -154,6 +224,8 @@ def _migrate(
     except (RecursionError, MemoryError):
         return _failed(source, SYNTAX, "too deeply nested to be parsed")
     try:
+        if foreign:
+            return _as_gpu_code(source, decoded, tree, target, options, project, for_others)
         return _migrate_tree(source, decoded, tree, target, options, project)
     except RecursionError:
         return _failed(source, INTERNAL, "too deeply nested to be rewritten")
@@ -194,14 +266,43 @@ def _migrate_tree(
     if target.launches:
         if context.ranks or (project is not None and project.serves_ranks()):
             context.target = with_ranks(target)
+    return _apply_rules(source, decoded, context, registry(), constructs)
+
+
+def _as_gpu_code(
+    source: bytes,
+    decoded: python.Source,
+    tree: ast.Module,
+    target: Target,
+    options: Options,
+    project: ProjectFacts | None,
+    for_others: bool,
+) -> Result:
+    names = Names(tree)
+    flow = Flow(names)
+    rules = registry().foreign
+    constructs = [c for c in inventory.find(names, flow) if rules.handlers(c)]
+    source_map = SourceMap(decoded.text)
+    context = Context(
+        names, flow, source_map, target, options, constructs, project, for_others=for_others
+    )
+    return _apply_rules(source, decoded, context, rules, constructs)
+
+
+def _apply_rules(
+    source: bytes,
+    decoded: python.Source,
+    context: Context,
+    rules: Registry,
+    constructs: Sequence[Construct],
+) -> Result:
     suppressions = Suppressions(decoded.text)
-    rules = registry()
     plan = decide(context, rules, constructs, suppressions)
     while True:
         additions = _additions(context, rules, plan, suppressions)
         edits = [*additions.edits, *plan.edits]
         if not edits:
-            return Result(source, source, _diagnostics(plan, additions))
+            return Result(source, source, _diagnostics(plan, additions), stays=plan.gated)
         places = Tree(decoded.text)
         if not places.round_trips:
             return _failed(source, INTERNAL, "this file does not survive a round trip; not changed")
@@ -240,7 +341,9 @@ def _additions(
     removed -= {e.node.func for e in plan.edits if isinstance(e, EditCall) and not e.function}
     result.edits += _unused(context.names, plan.edits, removed)
     result.modules = plan.requires(emptied)
-    for rule, handler in () if plan.gated else rules.exact.get(("file", "setup"), ()):
+    for rule, handler in (
+        () if plan.gated or context.is_native else rules.exact.get(("file", "setup"), ())
+    ):
         decision = handler(context, Construct("file", "setup", context.names.tree))
         enabled = context.options.enabled(rule.code) and not suppressions.covers(START, rule.code)
         if isinstance(decision, Rewrite) and enabled:
@@ -250,7 +353,8 @@ def _additions(
             result.diagnostics.append(Diagnostic(START, rule.code, Severity.INFO, note))
     inserts = [e for e in [*result.edits, *plan.edits] if isinstance(e, Insert)]
     first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
-    result.edits[:0] = imports.edits(context.names, result.modules, removed, first)
+    foreign = inventory.FOREIGN if rules is registry().foreign else ""
+    result.edits[:0] = imports.edits(context.names, result.modules, removed, first, foreign)
     return result
 
 

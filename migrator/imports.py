@@ -15,7 +15,8 @@ from migrator.targets import RUNTIME
 
 # Names that are only taken out of an import if they came from here.
 _GPU_MODULES = ("torch.cuda", "torch.amp", "torch.backends", "torch.autocast", "torch.accelerator",
-                "torch.distributed", "torch.multiprocessing", "torch.nn.parallel")  # fmt: skip
+                "torch.distributed", "torch.multiprocessing", "torch.nn.parallel",
+                "torch_xla")  # fmt: skip
 _GPU_NAMES = ("torch.nn.DataParallel", "torch.utils.data.DistributedSampler",
               "torch.utils.data.distributed.DistributedSampler", "torch.device",
               "torch.inference_mode", "torch.compile", "torch.save",
@@ -52,14 +53,24 @@ def taken_names(names: Names, modules: Iterable[str]) -> list[str]:
 
 
 def edits(
-    names: Names, modules: Sequence[str], removed: set[ast.AST], setup: Insert | None = None
+    names: Names,
+    modules: Sequence[str],
+    removed: set[ast.AST],
+    setup: Insert | None = None,
+    foreign: str = "",
 ) -> list[Edit]:
     """Edits that add `modules` and take out imports whose every use is in `removed`.
 
-    `setup` are statements that need the imports: these stand above them.
+    `setup` are statements that need the imports: these stand above them. Imports of `foreign`, a
+    library that the target does not have, go even if they never had a use.
     """
     result: list[Edit] = []
     missing = [m for m in modules if not _is_imported(names, m)]
+    for module in list(missing):
+        beside = _beside(names, module)
+        if beside:
+            missing.remove(module)
+            result += [Insert(names.tree, at, [statement_for(module)]) for at in beside]
     if missing:
         anchor, before = _anchor(names)
         if setup is not None and _is_below(anchor, setup):
@@ -74,8 +85,21 @@ def edits(
             if _is_docstring(anchors[key]) or _is_future(anchors[key]):
                 lines.insert(0, "")
             result.append(Insert(names.tree, anchors[key], lines, before=ahead))
-    result.extend(_unused(names, removed))
+    result.extend(_unused(names, removed, foreign))
     return result
+
+
+def _beside(names: Names, module: str) -> list[ast.stmt]:
+    """Where a library is only imported below `try` or `if`: its first import in each."""
+    library = module.partition(".")[0]
+    found = [
+        i
+        for i in names.imports
+        if (_import_name(i) or "").partition(".")[0] == library and names.function(i) is None
+    ]
+    if library == "torch" or not set(names.tree.body).isdisjoint(found):
+        return []
+    return list({names.parents[i]: i for i in reversed(found)}.values())
 
 
 def _is_below(anchor: ast.stmt | None, setup: Insert) -> bool:
@@ -182,11 +206,11 @@ def _sort_key(module: str) -> str:
     return module.partition(" as ")[0].lower()
 
 
-def _unused(names: Names, removed: set[ast.AST]) -> list[Edit]:
+def _unused(names: Names, removed: set[ast.AST], foreign: str) -> list[Edit]:
     result: list[Edit] = []
     # below `try` or `if`, an import is a question; it stays
     plain = [s for s in names.imports if names.is_plain_import(s)]
-    gone = {s: [a for a in s.names if _lost_all_uses(names, s, a, removed)] for s in plain}
+    gone = {s: [a for a in s.names if _lost_all_uses(names, s, a, removed, foreign)] for s in plain}
     libraries = {_library(s, a) for s, aliases in gone.items() for a in aliases} - {None}
     for statement in plain:
         aliases = [
@@ -218,7 +242,11 @@ def _is_never_used(names: Names, statement: ast.Import | ast.ImportFrom, alias: 
 
 
 def _lost_all_uses(
-    names: Names, statement: ast.Import | ast.ImportFrom, alias: ast.alias, removed: set[ast.AST]
+    names: Names,
+    statement: ast.Import | ast.ImportFrom,
+    alias: ast.alias,
+    removed: set[ast.AST],
+    foreign: str,
 ) -> bool:
     if isinstance(statement, ast.ImportFrom):
         meaning = f"{statement.module}.{alias.name}" if not statement.level else ""
@@ -226,22 +254,34 @@ def _lost_all_uses(
         meaning = alias.name
     scope, name = names.scope_of(statement), alias.asname or alias.name
     library = _library(statement, alias) is not None
+    is_foreign = foreign != "" and meaning.startswith(foreign)
+    binds_package = isinstance(statement, ast.Import) and "." in name
     if library:  # it is nowhere to be had, so it goes from functions, too
         name = alias.asname or alias.name.partition(".")[0]
-    elif scope is not names.top or (isinstance(statement, ast.Import) and "." in name):
+    elif scope is not names.top:
+        return False
+    elif is_foreign and binds_package:
+        return all(use in removed for use in names.uses(foreign, names.top))
+    elif binds_package:
         return False  # `import torch.cuda` binds torch
     elif not meaning.startswith(_GPU_MODULES) and meaning not in _GPU_NAMES:
         return False
     if name in _exported(names):
         return False
     bindings = scope.bindings.get(name, ())
-    several = library and all(names.is_plain_import(b.node) for b in bindings)
-    if (len(bindings) != 1 and not several) or name in spoken(names):
-        return False
+    if is_foreign:
+        if name != meaning.partition(".")[0] and name in spoken(names):
+            return False
+        if any(b.kind != "import" for b in bindings):
+            return False
+    else:
+        several = library and all(names.is_plain_import(b.node) for b in bindings)
+        if (len(bindings) != 1 and not several) or name in spoken(names):
+            return False
     if meaning == "os" and not {"eval", "exec"}.isdisjoint(names.by_id):
         return False
     uses = list(names.uses(name, scope))
-    return bool(uses) and all(use in removed for use in uses)
+    return (bool(uses) or is_foreign) and all(use in removed for use in uses)
 
 
 def _exported(names: Names) -> set[str]:

@@ -16,6 +16,7 @@ from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_
 from migrator.formats.embedded import COMMAND, OTHER, REQUIREMENT, SETTING, is_embedded
 from migrator.names import Names, argument
 from migrator.ranks import Ranks, environment
+from migrator.targets import Target
 from migrator.training import is_optimizer_step, rounds_without_gradients
 
 NAMES = frozenset({
@@ -47,8 +48,13 @@ USED_LIBRARIES = (
 PREFIXES = (
     "torch.cuda", "torch.accelerator", "torch.amp", "torch.distributed", "torch.backends.cuda.",
     "torch.backends.cudnn.", "torch.backends.miopen.", "torch.backends.cusparselt.",
-    "torch.nn.parallel.", "torch.utils.cpp_extension", *USED_LIBRARIES,
+    "torch.nn.parallel.", "torch.utils.cpp_extension", "torch_xla.", *USED_LIBRARIES,
 )  # fmt: skip
+
+# What older guides told torch_xla by the environment, before PJRT or before bfloat16 models.
+XLA_VARIABLES = frozenset({
+    "XRT_TPU_CONFIG", "XRT_WORKERS", "XRT_DEVICE_MAP", "XLA_USE_BF16", "XLA_DOWNCAST_BF16",
+})  # fmt: skip
 
 # Libraries that only exist for CUDA; an import of one is a construct.
 CUDA_LIBRARIES = frozenset({
@@ -61,7 +67,7 @@ CUDA_LIBRARIES = frozenset({
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|lightning|__cell__|__command__|__requirement__|__setting__|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
+    rb"cuda|cudnn|nccl|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__requirement__|__setting__|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
     + "|".join(sorted(CUDA_LIBRARIES)).encode()
 )
@@ -82,10 +88,24 @@ def has_tokens(source: bytes) -> bool:
     )
 
 
+FOREIGN = "torch_xla"  # the library of code that was written for a TPU, not for a GPU
+
+
+def is_foreign(source: bytes, target: Target) -> bool:
+    """A cheap test: False for code that is not written for another target."""
+    return target.library != FOREIGN and FOREIGN.encode() in source
+
+
+def is_around(construct: Construct) -> bool:
+    """True for what concerns torch_xla itself, or the machine, where a program is one for it."""
+    kinds = ("command", "requirement", "setting", "variable")
+    return construct.kind in kinds or construct.key.startswith(FOREIGN)
+
+
 _CALLED_METHODS = frozenset({
     "pin_memory", "half", "record_stream", "enable_xformers_memory_efficient_attention",
 })  # fmt: skip
-_STARRED = ("torch.cuda", "torch.amp", "torch.accelerator", "torch.distributed")
+_STARRED = ("torch.cuda", "torch.amp", "torch.accelerator", "torch.distributed", "torch_xla")
 _PINNED = ("pin_memory", "pin_memory_device")
 _DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")
 
@@ -98,10 +118,11 @@ class Construct:
     keyword (argument), loop (that calls a model without gradients), branch (on values of tensors),
     string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
     module), command (text that a shell gets), requirement (a line of requirements.txt), setting (a
-    line of YAML or JSON), star (module that a star import takes everything from), ranks (what a
-    launcher sets, or a number of ranks), child (a process that uses the device), model (that moves
-    to the device, where models are divided), accelerator (of another kind than the program runs
-    on), accelerator library, ladder (the first `if` of those that pick a device of several kinds).
+    line of YAML or JSON), variable (of the environment, for torch_xla), star (module that a star
+    import takes everything from), ranks (what a launcher sets, or a number of ranks), child (a
+    process that uses the device), model (that moves to the device, where models are divided),
+    accelerator (of another kind than the program runs on), accelerator library, ladder (the first
+    `if` of those that pick a device of several kinds).
     """
 
     kind: str
@@ -327,6 +348,8 @@ def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
     parent = names.parents.get(node)
     if (accelerator := accelerators.named(text)) and takes_device(names, node, parent):
         yield Construct("accelerator", accelerator, node)
+    if text in XLA_VARIABLES:
+        yield Construct("variable", text, node)
     if "cuda" not in text:
         return
     if isinstance(parent, ast.JoinedStr | ast.FormattedValue) or is_embedded(parent):
@@ -354,7 +377,7 @@ _PIP = re.compile(
 )
 _PACKAGE = re.compile(
     r"torch|cuda|nvidia|cupy|triton|flash|xformers|apex|bitsandbytes|deepspeed|transformer.engine"
-    r"|tensorrt|pynvml|mamba|-gpu|cu\d\d|jax|libtpu",
+    r"|tensorrt|pynvml|mamba|-gpu|cu\d\d|jax|libtpu|cloud-tpu-client",
     re.IGNORECASE,
 )
 _GPU_COMMAND = re.compile(
@@ -423,6 +446,8 @@ def _command(text: str) -> str | None:
         return "pip" if _PACKAGE.search(text) else None
     if re.search(r"\bnvidia-smi\b", text):
         return "nvidia-smi"
+    if re.search(r"\bXRT_[A-Z]|pytorch-xla-env-setup", text):
+        return "xla"
     if re.search(r"--device[ =][\"']?(?:cuda|xpu|npu|mps)\b", text):
         return "device"
     return "gpu" if _GPU_COMMAND.search(text) else None

@@ -365,6 +365,13 @@ class Names:
             b.kind == "import" and self.is_plain_import(b.node) for b in bindings
         )
 
+    def is_question(self, node: ast.AST) -> bool:
+        """True for a name of what is imported below `try`, `if` or in a function only."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        bindings = self.lookup(node) if isinstance(node, ast.Name) else []
+        return any(b.kind == "import" and b.node not in self.tree.body for b in bindings)
+
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         at = self.parents.get(node)
         while at is not None:

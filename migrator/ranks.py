@@ -56,6 +56,8 @@ _WITH_PROCESSES = _ALONE | {
     "nn",
     "elastic",
 }
+# What ranks exchange by torch_xla, where it could not be put into other words (rules/older_xla.py).
+_OF_XLA = ("torch_xla.core.xla_model.", "torch_xla.runtime.", "torch_xla.distributed.")
 # How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
 _SHARDING = frozenset({
     "module", "auto_wrap_policy", "device_id", "sharding_strategy", "sync_module_states",
@@ -330,6 +332,9 @@ class Ranks:
         """Functions and options of torch.distributed that are not understood."""
         for node in self._references():
             name = self.names.qualified(node) or ""
+            if name.startswith(_OF_XLA) and understood is not _WITH_PROCESSES:
+                if self.names.call_of(node) and not self.names.is_question(node):
+                    yield node.lineno, f"{name} is not understood"
             if not name.startswith(GROUP) or isinstance(
                 self.names.parents.get(node), ast.Attribute
             ):

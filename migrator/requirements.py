@@ -108,6 +108,11 @@ def is_for_cuda(text: str) -> bool:
     return _CUDA_ONLY.fullmatch(name_of(text) or "") is not None
 
 
+def is_of_older_xla(text: str) -> bool:
+    """Whether a requirement is what torch_xla was installed from before it was on PyPI."""
+    return name_of(text) == "cloud-tpu-client" or "/tpu-pytorch/wheels/" in text
+
+
 def _from_checkout(target: str) -> list[str]:
     import tomllib
 

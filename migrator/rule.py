@@ -14,7 +14,7 @@ from migrator.diagnostics import Safety, SourceMap
 from migrator.edits import Edit
 from migrator.facts import ProjectFacts, is_script, only_infers
 from migrator.flow import Flow
-from migrator.inventory import Construct, uses_device
+from migrator.inventory import FOREIGN, Construct, uses_device
 from migrator.names import Names
 from migrator.options import Options
 from migrator.ranks import Ranks
@@ -89,6 +89,7 @@ class Rule:
     examples: Sequence[Example]
     safety: Safety = Safety.SAFE
     references: Sequence[str] = ()
+    foreign: bool = False  # of code for another target, which it reads as GPU code; see `engine`
     handlers: list[tuple[str, str, Handler]] = field(default_factory=list, repr=False)
 
     def on(self, kind: str, *keys: str) -> Callable[[Handler], Handler]:
@@ -112,6 +113,7 @@ class Context:
     options: Options
     constructs: Sequence[Construct] = ()
     project: ProjectFacts | None = None
+    for_others: bool = False  # only read, since another file imports this one
     # Names of the tables in the source, and what writes them, by the class of the model.
     sharding_tables: dict[ast.ClassDef, tuple[str, Edit]] = field(default_factory=dict)
 
@@ -177,6 +179,18 @@ class Context:
         if any(map(uses_device, self.constructs)):
             return True
         return self.project is not None and self.project.imports_gpu_code()
+
+    @cached_property
+    def is_native(self) -> bool:
+        """True for code that was written for the target itself: only older spellings change."""
+        imports = [i for i in self.names.imports if i in self.names.tree.body]
+        libraries = {
+            (name or "").partition(".")[0]
+            for i in imports
+            for name in ([i.module] if isinstance(i, ast.ImportFrom) else [a.name for a in i.names])
+        }
+        mine = self.target.library == FOREIGN and FOREIGN in libraries
+        return mine and RUNTIME not in libraries and not any(map(uses_device, self.constructs))
 
     @cached_property
     def shardings(self) -> dict[ast.expr, Table | None]:
@@ -265,6 +279,11 @@ class Registry:
                 else:
                     self.exact.setdefault((kind, key), []).append((rule, handler))
         self.prefixes.sort(key=lambda entry: -len(entry[1]))
+
+    @cached_property
+    def foreign(self) -> Registry:
+        """The rules that make GPU code of code for another target."""
+        return Registry([rule for rule in self.rules.values() if rule.foreign])
 
     def handlers(self, construct: Construct) -> list[tuple[Rule, Handler]]:
         """The handlers of a construct, the most specific first."""

@@ -14,7 +14,7 @@ from migrator import inventory, workspace
 from migrator.config import Config, UsageError
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.discover import Disk, bundled_target, discover, project_root
-from migrator.engine import Result, migrate, migrate_file
+from migrator.engine import AsGpuCode, Result, migrate, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import REQUIREMENT, SETTING
@@ -219,7 +219,7 @@ class _Worker:
     def __init__(self, roots: Sequence[Path], target: Target, config: Config) -> None:
         self.roots = [root.resolve() for root in roots if root.exists()]
         self.target, self.config = target, config
-        self.disk = Disk()
+        self.disk = AsGpuCode(Disk(), target)
         self.cache = ProjectCache(self.disk)
 
     def __call__(self, path: Path) -> FileReport:

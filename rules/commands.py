@@ -7,7 +7,7 @@ import shlex
 
 from migrator.edits import SetString
 from migrator.inventory import DEVICE_SETTING, Construct, without_comment
-from migrator.requirements import companions, is_for_cuda, name_of, tested
+from migrator.requirements import companions, is_for_cuda, is_of_older_xla, name_of, tested
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 COMMAND = Rule(
@@ -145,6 +145,12 @@ def pip(ctx: Context, found: Construct) -> Decision:
     packages, changes = _installed(text)
     if cuda := [word for *_, word in packages if is_for_cuda(word)]:
         return Report(f"{', '.join(cuda)}: for CUDA only")
+    older = [place for place in packages if is_of_older_xla(place[2])]
+    packages = [place for place in packages if place not in older]
+    if older and "torch" not in {name_of(word) for *_, word in packages}:
+        start, end, _ = older.pop(0)
+        changes.append((start, end, versions["torch"]))
+    changes += [(start - (text[start - 1] == " "), end, "") for start, end, _ in older]
     for start, end, word in packages:
         name = name_of(word)
         if name is None and re.search(r"torch|cu\d\d", word):
@@ -197,6 +203,15 @@ def _installed(text: str) -> tuple[list[_Word], list[_Word]]:
     return packages, options
 
 
+@COMMAND.on("command", "xla")
+def older_xla(ctx: Context, found: Construct) -> Decision:
+    text = _text(found)
+    setting = re.fullmatch(r"""(\s*export\s+)XRT_TPU_CONFIG=(?:"[^"]*"|'[^']*')\s*""", text)
+    if setting is not None and ctx.target.library == "torch_xla":
+        return _set(ctx, found, f"{setting[1]}PJRT_DEVICE=TPU", "what older guides told XRT")
+    return Report("of torch_xla before PJRT: nothing reads it today; take it out")
+
+
 @REQUIREMENT.on("requirement", "package")
 def requirement(ctx: Context, found: Construct) -> Decision:
     text = _text(found)
@@ -211,6 +226,8 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     name = name_of(body)
     if not line or (name is None and not re.search(r"torch|cu\d\d", line)):
         return Keep("no package with a version of its own")
+    if is_of_older_xla(body):
+        return Report("torch_xla was installed so before it was on PyPI; leave it out")
     if ctx.target.portable:
         return Keep("a portable program takes what its machine has")
     versions = tested(ctx.target.name)

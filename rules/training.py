@@ -105,7 +105,7 @@ def loop_without_gradients(ctx: Context, found: Construct) -> Decision:
     end = end_of_round(ctx.names, ctx.flow, found.node)
     if end is None:
         return Keep("each round reads what the model gives")
-    if word.code in ast.unparse(found.node):
+    if _ends_step(ctx, found.node):
         return Keep("the step boundary is there")
     return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires)
 
@@ -217,11 +217,17 @@ def step(ctx: Context, found: Construct) -> Decision | None:
     if not isinstance(ctx.parent(call), ast.Expr | ast.Assign):
         return Report(f"a step inside an expression; put {word.code} behind its statement")
     end = end_of_step(ctx.names, call)
-    if any(word.code in ast.unparse(s) for s in following(ctx.names, end)[:1]):
+    if any(_ends_step(ctx, s) for s in following(ctx.names, end)[:1]):
         return Keep("the step boundary is there")
     if _is_covered(ctx, call, end):
         return Keep("the boundary behind the last step covers it")
     return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires)
+
+
+def _ends_step(ctx: Context, node: ast.AST) -> bool:
+    """Whether the step boundary is in here, if only under its older name."""
+    word, text = ctx.target.step_boundary, ast.unparse(node)
+    return word is not None and (word.code in text or "mark_step(" in text)
 
 
 def _is_covered(ctx: Context, call: ast.Call, end: ast.stmt) -> bool:

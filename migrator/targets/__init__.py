@@ -72,6 +72,9 @@ class Target:
     profiler: str = ""  # what traces the device, for the messages
     lightning: str = "write the loop in PyTorch"  # what takes the place of Lightning's GPU trainer
     safetensors: bool = False  # whether safetensors reads straight onto the device
+    library: str = ""  # what programs for it import; "torch_xla": its own older code stays its own
+    device_loader: Word | None = None  # a loader that moves its batches, as torch_xla's does
+    today: Mapping[str, str] = field(default_factory=dict)  # the names of what was renamed there
     portable: bool = False  # the program chooses its device when it starts, see `portable`
 
     @property
@@ -115,6 +118,7 @@ def portable(target: Target) -> Target:
         autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
         autocast_arguments=(),
         step_boundary=Word(f"{RUNTIME}.sync()", (RUNTIME,)) if boundary else None,
+        device_loader=None,
         calls={},
         devices=None,
         renames=_of_runtime(target.renames),

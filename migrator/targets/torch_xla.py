@@ -5,6 +5,7 @@ from migrator.targets import RUNTIME, Devices, Target, Word
 TARGET = Target(
     name="torch_xla",
     summary="PyTorch/XLA lazy tensors (torch_xla 2.9.0)",
+    library="torch_xla",
     device="xla",
     device_object=Word("torch_xla.device()", ("torch_xla",)),
     autocast=Word("{torch}.autocast"),
@@ -29,6 +30,17 @@ TARGET = Target(
     profiler="torch_xla.debug.profiler",
     lightning='accelerator="tpu"',
     safetensors=True,
+    today={
+        "torch_xla.core.xla_model.xla_device": "torch_xla.device",
+        "torch_xla.core.xla_model.mark_step": "torch_xla.sync",
+        "torch_xla.core.xla_model.xrt_world_size": "torch_xla.runtime.world_size",
+        "torch_xla.core.xla_model.get_ordinal": "torch_xla.runtime.global_ordinal",
+        "torch_xla.experimental.pjrt.broadcast_master_param": (
+            "torch_xla.core.xla_model.broadcast_master_param"
+        ),
+        "torch_xla.experimental.pjrt.*": "torch_xla.runtime",
+        "torch_xla.experimental.xla_sharding.*": "torch_xla.distributed.spmd",
+    },
     renames={
         "torch.save": Word("xm.save", ("torch_xla.core.xla_model as xm",)),
     },

@@ -5,6 +5,7 @@ from migrator.targets import RUNTIME, Devices, Target, Word
 TARGET = Target(
     name="torchax",
     summary="PyTorch on JAX (torchax 0.0.13, jax 0.10.2)",
+    library="torchax",
     device="jax",
     device_object=None,
     autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
@@ -16,6 +17,7 @@ TARGET = Target(
         sharded=Word(f"{RUNTIME}.FullyShardedDataParallel", (RUNTIME,)),
         sampler=Word(f"{RUNTIME}.DistributedSampler", (RUNTIME,)),
     ),
+    device_loader=Word(f"{RUNTIME}.DeviceLoader", (RUNTIME,)),
     profiler="jax.profiler.trace",
     calls={
         "current_device": Word("0"),

@@ -233,6 +233,10 @@ def main(arguments: list[str]) -> None:
         return
     _prepare()
     # One process would be started, whose devices are all here; what it is given is pickled below.
+    # A program of torch_xla alone starts it by the first, one with the runtime by the second.
+    pjrt.run_multiprocess = lambda function, start_method="spawn": pjrt._run_thread_per_device(
+        0, 1, function, pjrt.initialize_multiprocess
+    )
     torch.multiprocessing.start_processes = lambda function, args=(), **how: function(0, *args)
     runpy.run_path(script, run_name="__main__")
 

@@ -62,6 +62,7 @@ from .fused_attention import (  # noqa: E402
     memory_efficient_attention,
 )
 from .images import decode_image, read_image  # noqa: E402
+from .loaders import DeviceLoader  # noqa: E402
 from .loading import load, load_file  # noqa: E402
 from .memory import (  # noqa: E402
     max_memory_allocated,
@@ -113,6 +114,7 @@ __all__ = [
     "ByteTensor",
     "CharTensor",
     "DataParallel",
+    "DeviceLoader",
     "DeviceProperties",
     "DistributedDataParallel",
     "DistributedSampler",
