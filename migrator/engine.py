@@ -15,6 +15,7 @@ from pathlib import Path
 import libcst as cst
 
 from migrator import imports, inventory
+from migrator.advice import advise
 from migrator.decide import Plan, decide, withdraw
 from migrator.diagnostics import (
     START,
@@ -194,11 +195,12 @@ def _migrate_tree(
     suppressions = Suppressions(decoded.text)
     rules = registry()
     plan = decide(context, rules, constructs, suppressions)
+    advice = list(advise(context, rules, plan, suppressions))
     while True:
         additions = _additions(context, rules, plan, suppressions)
         edits = [*additions.edits, *plan.edits]
         if not edits:
-            return Result(source, source, _diagnostics(plan, additions))
+            return Result(source, source, _diagnostics(plan, additions, advice))
         places = Tree(decoded.text)
         if not places.round_trips:
             return _failed(source, INTERNAL, "this file does not survive a round trip; not changed")
@@ -213,7 +215,7 @@ def _migrate_tree(
     except SyntaxError as error:
         message = f"the rewrite would not parse ({error.msg}, line {error.lineno}); not changed"
         return _failed(source, INTERNAL, message)
-    return Result(source, decoded.encode(text), _diagnostics(plan, additions))
+    return Result(source, decoded.encode(text), _diagnostics(plan, additions, advice))
 
 
 # ---- what follows from the decisions -------------------------------------------------------------
@@ -313,8 +315,10 @@ def _is_elif(names: Names, node: ast.If) -> bool:
 # ---- diagnostics ---------------------------------------------------------------------------------
 
 
-def _diagnostics(plan: Plan, additions: _Additions) -> tuple[Diagnostic, ...]:
-    found: list[Diagnostic] = list(additions.diagnostics)
+def _diagnostics(
+    plan: Plan, additions: _Additions, advised: Sequence[Diagnostic]
+) -> tuple[Diagnostic, ...]:
+    found: list[Diagnostic] = [*additions.diagnostics, *advised]
     for ruling in plan.rulings:
         where, code = ruling.range, ruling.code
         match ruling.decision:

@@ -14,6 +14,7 @@ from migrator.diagnostics import Safety, SourceMap
 from migrator.edits import Edit
 from migrator.facts import ProjectFacts, is_script, only_infers
 from migrator.flow import Flow
+from migrator.hot import Hot
 from migrator.inventory import Construct, uses_device
 from migrator.names import Names
 from migrator.options import Options
@@ -41,6 +42,11 @@ class Keep:
 
     reason: str
     advice: str = ""
+
+
+def advice(text: str) -> Keep:
+    """What an expert would say of code that is no construct."""
+    return Keep("right as it stands", text)
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,12 @@ class Example:
     def after(self, target: str) -> str:
         return self.both or getattr(self, target) or self.before
 
+    @staticmethod
+    def moved(before: str) -> Example:
+        """A snippet that moves a model to the device, and is changed in nothing else."""
+        torchax, torch_xla = (before.replace(".cuda()", f'.to("{d}")') for d in ("jax", "xla"))
+        return Example(before, torchax=torchax, torch_xla=torch_xla)
+
 
 @dataclass(eq=False)
 class Rule:
@@ -90,7 +102,10 @@ class Rule:
     handlers: list[tuple[str, str, Handler]] = field(default_factory=list, repr=False)
 
     def on(self, kind: str, *keys: str) -> Callable[[Handler], Handler]:
-        """Register for a construct kind and keys; a key that ends in `*` matches a prefix."""
+        """Register for a construct kind and keys; a key that ends in `*` matches a prefix.
+
+        Kind "advice" is for code that is no construct: see `migrator.advice`.
+        """
 
         def register(handler: Handler) -> Handler:
             self.handlers.extend((kind, key, handler) for key in keys)
@@ -175,6 +190,11 @@ class Context:
         if any(map(uses_device, self.constructs)):
             return True
         return self.project is not None and self.project.imports_gpu_code()
+
+    @cached_property
+    def hot(self) -> Hot:
+        """Where this file works on the device in each round."""
+        return Hot(self.names, self.flow)
 
     @cached_property
     def shardings(self) -> dict[ast.expr, Table | None]:

@@ -17,6 +17,7 @@ TARGET = Target(
         sampler=Word(f"{RUNTIME}.DistributedSampler", (RUNTIME,)),
     ),
     profiler="jax.profiler.trace",
+    float64="float64 becomes float32 on the device",
     calls={
         "current_device": Word("0"),
         "is_current_stream_capturing": Word("False"),

@@ -1,0 +1,72 @@
+"""Advice: what a TPU expert would mention about code that is right, and no GPU construct.
+
+One walk over the file. A rule registers for what it looks at with `rule.on("advice", …)`: calls by
+their last name (`"nonzero()"`), attributes by theirs (`".float64"`), other nodes by their class
+(`"If"`). What its handler says, with `Keep`, is a diagnostic without an outcome.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from migrator.decide import Plan, excerpt
+from migrator.diagnostics import Diagnostic, Severity
+from migrator.inventory import Construct
+from migrator.rule import Context, Keep, Registry, Rewrite
+from migrator.suppress import Suppressions
+
+KIND = "advice"
+_LINE = re.compile(r"\bline (\d+)\b")
+
+
+def advise(
+    context: Context, rules: Registry, plan: Plan, suppressions: Suppressions
+) -> Iterator[Diagnostic]:
+    """Advice on one file that works on a device, about what no edit changes."""
+    if plan.gated or not context.uses_device:
+        return
+    known = {key for kind, key in rules.exact if kind == KIND}
+    told = _told(plan)
+    for node in context.names.order:
+        key = _key(node)
+        if key not in known or node in plan.claimed:
+            continue
+        for rule, handler in rules.exact[KIND, key]:
+            if not context.options.enabled(rule.code):
+                continue
+            said = handler(context, Construct(KIND, key, node))
+            if not isinstance(said, Keep):
+                continue
+            shown = getattr(node, "test", node)  # of a branch, what it asks
+            where = context.source.range(shown)
+            if where.line not in told and not suppressions.covers(where, rule.code):
+                text = excerpt(context, shown)
+                yield Diagnostic(where, rule.code, Severity.ADVICE, said.advice, None, text)
+
+
+def _key(node: ast.AST) -> str:
+    if isinstance(node, ast.Call):
+        function = node.func
+        if isinstance(function, ast.Attribute):
+            return f"{function.attr}()"
+        return f"{function.id}()" if isinstance(function, ast.Name) else ""
+    if isinstance(node, ast.Attribute):
+        return f".{node.attr}"
+    return type(node).__name__
+
+
+def _told(plan: Plan) -> set[int]:
+    """Lines that advice on a construct is about, or names as what is in the way."""
+    lines: set[int] = set()
+    for ruling in plan.rulings:
+        match ruling.decision:
+            case Keep(advice=advice) if advice:
+                lines.add(ruling.range.line)
+                lines.update(int(number) for number in _LINE.findall(advice))
+            case Rewrite(edits=edits):
+                for edit in edits:
+                    for moved in getattr(edit, "lifted", ()):
+                        lines.update(range(moved.lineno, moved.end_lineno + 1))
+    return lines
