@@ -25,10 +25,11 @@ def advise(
     context: Context, rules: Registry, plan: Plan, suppressions: Suppressions
 ) -> Iterator[Diagnostic]:
     """Advice on one file that works on a device, about what no edit changes."""
-    if plan.gated or not context.uses_device:
+    if plan.gated or not _works_on_device(context):
         return
     known = {key for kind, key in rules.exact if kind == KIND}
     told = _told(plan)
+    said: set[tuple[str, ast.AST | None]] = set()
     for node in context.names.order:
         key = _key(node)
         if key not in known or node in plan.claimed:
@@ -36,14 +37,25 @@ def advise(
         for rule, handler in rules.exact[KIND, key]:
             if not context.options.enabled(rule.code):
                 continue
-            said = handler(context, Construct(KIND, key, node))
-            if not isinstance(said, Keep):
+            decision = handler(context, Construct(KIND, key, node))
+            if not isinstance(decision, Keep):
                 continue
+            once = decision.advice, context.names.statement(node)  # of a line that prints five
+            if once in said:
+                continue
+            said.add(once)
             shown = getattr(node, "test", node)  # of a branch, what it asks
             where = context.source.range(shown)
             if where.line not in told and not suppressions.covers(where, rule.code):
                 text = excerpt(context, shown)
-                yield Diagnostic(where, rule.code, Severity.ADVICE, said.advice, None, text)
+                yield Diagnostic(where, rule.code, Severity.ADVICE, decision.advice, None, text)
+
+
+def _works_on_device(context: Context) -> bool:
+    """Whether time on a device is spent in this file: in a program or a module of one, no test."""
+    if context.project is not None and "tests" in context.project.path.parts:
+        return False
+    return context.uses_device or (bool(context.constructs) and not context.is_entry)
 
 
 def _key(node: ast.AST) -> str:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from migrator.flow import ANY_DEVICE, Flow, Kind
 from migrator.names import DEFINITIONS, Binding, Names, argument, dotted
-from migrator.training import is_backward, is_model, is_optimizer_step
+from migrator.training import is_backward, is_optimizer_step
+from migrator.training import is_model as looks_like_model
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.While
@@ -46,7 +47,12 @@ _FACTORIES = frozenset({
 _MODEL_METHODS = frozenset({"forward", "generate", "sample", "encode", "decode", "log_prob",
                             "encode_image", "encode_text"})  # fmt: skip
 _LOSS = re.compile(r"(?:^|_)(?:criterion|loss(?:_?f(?:n|unc(?:tion)?))?)$|^criterion", re.I)
-_DEPTH = 12
+# `train_model()`, `data`, `draw()`: what looks like a model's name, and is none.
+_NO_MODEL = re.compile(
+    r"(?:add|build|check|compile|configure|convert|create|define|eval(?:uate)?|export|fit|get|init"
+    r"(?:ialize)?|load|make|prepare|print|query|register|reset|run|save|setup|test|train|update)_"
+    r"|(?!gen$|dis$|disc$|gan$|gpt$)[dg][a-z]{1,3}$"
+)
 
 
 class Hot:
@@ -59,6 +65,17 @@ class Hot:
         self._passes: set[ast.AST] | None = None
         self._called: set[ast.AST] | None = None
 
+    def is_model(self, function: ast.expr) -> bool:
+        """Whether a call of this is one of a model: not of `train_model()`."""
+        if not looks_like_model(self.flow, function):
+            return False
+        if self.flow.kind(function) & Kind.MODULE:
+            return True
+        if self.names.qualified(function) or _NO_MODEL.match(_last_name(function)):
+            return False
+        bindings = self.names.lookup(function) if isinstance(function, ast.Name) else []
+        return all(binding.kind != "def" for binding in bindings)
+
     # ---- places -----------------------------------------------------------------------------
 
     def is_hot(self, node: ast.AST) -> bool:
@@ -68,6 +85,9 @@ class Hot:
 
     def in_pass(self, node: ast.AST) -> bool:
         """Whether a node is part of a model's forward pass."""
+        return self.names.function(node) in self._in_passes()
+
+    def _in_passes(self) -> set[ast.AST]:
         if self._passes is None:
             roots = [
                 method
@@ -77,7 +97,7 @@ class Hot:
                 if isinstance(method, Function) and method.name == "forward"
             ]
             self._passes = self._reached(roots)
-        return self.names.function(node) in self._passes
+        return self._passes
 
     def loop(self, node: ast.AST) -> Loop | None:
         """The innermost loop around a node, if it trains or calls a model in each round."""
@@ -126,7 +146,7 @@ class Hot:
             return False
         if self._is_training(node):
             return True
-        if is_model(self.flow, node.func):
+        if self.is_model(node.func):
             return not _LOSS.search(_last(node))
         definition = self.flow.called_definition(node)
         return isinstance(definition, Function) and self._steps(definition)
@@ -201,7 +221,8 @@ class Hot:
 
     def may_be_tensor(self, node: ast.expr) -> bool:
         """As `is_tensor`, and for what a forward pass is given without a word on what it is."""
-        return self.is_tensor(node) or (isinstance(node, ast.Name) and self._is_given(node))
+        owner = node.value if isinstance(node, ast.Subscript) else node
+        return self.is_tensor(node) or (isinstance(owner, ast.Name) and self._is_given(owner))
 
     def is_mask(self, node: ast.expr) -> bool:
         """Whether a value is seen to be a tensor of truth values."""
@@ -264,7 +285,7 @@ class Hot:
         qualified = self.names.qualified(function) or ""
         if qualified.startswith("torch."):
             return self._torch_call(node, qualified)
-        if is_model(self.flow, function):
+        if self.is_model(function):
             return not isinstance(function, ast.Name) or function.id != "self"
         if _LOSS.search(_last(node)) and not qualified.startswith(("numpy.", "math.")):
             return self.flow.called_definition(node) is None or self._returns_tensor(node)
@@ -274,7 +295,7 @@ class Hot:
                 return False
             if method in ("cuda", "to"):
                 return self._is_moved(node, owner)
-            if method in _MODEL_METHODS and is_model(self.flow, owner):
+            if method in _MODEL_METHODS and self.is_model(owner):
                 return _last_name(owner) != "self" or self._returns_tensor(node)
             if self.is_tensor(owner):
                 return True
@@ -298,7 +319,7 @@ class Hot:
         return any(map(self.may_be_tensor, given))
 
     def _is_moved(self, node: ast.Call, owner: ast.expr) -> bool:
-        if self.flow.kind(owner) & Kind.MODULE or is_model(self.flow, owner):
+        if self.flow.kind(owner) & Kind.MODULE or self.is_model(owner):
             return False
         assert isinstance(node.func, ast.Attribute)
         if node.func.attr == "cuda":
@@ -309,6 +330,8 @@ class Hot:
         kind = self.flow.kind(target)
         if kind == Kind.CPU:
             return False
+        if kind & Kind.DTYPE:
+            return self.may_be_tensor(owner)
         return bool(kind & ANY_DEVICE) or self.flow.is_device(target) or self.is_tensor(owner)
 
     def _returns_tensor(self, node: ast.Call) -> bool:
@@ -362,10 +385,10 @@ class Hot:
         if binding is None or binding.kind != "param" or binding.annotation or binding.value:
             return False
         function = self.names.parents.get(binding.node)
-        if not isinstance(function, Function) or function.name != "forward":
+        if not isinstance(function, Function) or function not in self._in_passes():
             return False
-        first = function.args.args[:1]
-        return self.in_pass(binding.node) and binding.node not in first
+        is_method = isinstance(self.names.parents.get(function), ast.ClassDef)
+        return not is_method or binding.node not in function.args.args[:1]
 
     def _meant(self, node: ast.Name) -> Binding | None:
         """The binding that a name most likely has: the last one in front of it."""

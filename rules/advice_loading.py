@@ -85,7 +85,9 @@ def last_batch(ctx: Context, found: Construct) -> Decision | None:
     if not _is_for_training(ctx, call) or argument(call, 8, "drop_last") is not None:
         return None
     size = argument(call, 1, "batch_size")
-    if size is None or (isinstance(size, ast.Constant) and size.value in (None, 1)):
+    if not isinstance(size, ast.Constant | ast.Name | ast.Attribute | ast.BinOp):
+        return None
+    if isinstance(size, ast.Constant) and size.value in (None, 1):
         return None
     return advice(
         "a smaller last batch is another shape, for which the step is compiled once more: "
@@ -115,8 +117,8 @@ def batch(ctx: Context, found: Construct) -> Decision | None:
     match argument(call, 1, "batch_size"):
         case ast.Constant(value=int(size)) if size > 1 and size % 8 and _is_for_training(ctx, call):
             return advice(
-                "rows are computed 8 at a time, so that a batch that is no multiple of 8 is "
-                "padded to the next: choose a multiple of 8, if the training may change"
+                "tensors lie in tiles of 8 by 128, so that a batch that is no multiple of 8 is "
+                "often padded to the next: choose one, if the training may change"
             )
     return None
 
@@ -188,7 +190,7 @@ def width(ctx: Context, found: Construct) -> Decision | None:
     call = found.node
     assert isinstance(call, ast.Call)
     size = _size(ctx, call, 1)
-    if size is None or size < 64 or 1 - size / (-(-size // 128) * 128) < _WASTE:
+    if size is None or size < 128 or 1 - size / (-(-size // 128) * 128) < _WASTE:
         return None
     around = ctx.names.enclosing_class(call) or ctx.names.tree
     others = [n for n in ast.walk(around) if isinstance(n, ast.Call)]

@@ -8,7 +8,6 @@ from migrator.hot import own_nodes
 from migrator.inventory import Construct
 from migrator.names import argument, dotted
 from migrator.rule import Context, Decision, Example, Rule, advice
-from migrator.training import is_model
 
 _RECOMPILATION = "https://docs.pytorch.org/xla/release/r2.8/perf/recompilation.html"
 _DYNAMIC = "https://docs.pytorch.org/xla/release/r2.8/learn/dynamic_shape.html"
@@ -147,7 +146,8 @@ _INPUT = advice(
     _NEW_LENGTH + "allocate the full length once, write at the position, and mask the rest"
 )
 _COLLECTED = advice(_NEW_LENGTH + "collect in a list, and join once behind the loop")
-_CACHE = re.compile(r"past|prev|cache|history|memory", re.I)
+_CACHE = re.compile(r"past|prev|cache", re.I)
+_KEYS = re.compile(r"(?:^|_)(?:k|v|kv|keys?|values?)(?:$|_)", re.I)
 
 
 @GROWING.on("advice", "cat()", "concat()", "concatenate()", "hstack()", "vstack()")
@@ -160,10 +160,7 @@ def joined(ctx: Context, found: Construct) -> Decision | None:
     if len(parts) < 2:
         return None
     if ctx.hot.in_pass(call):
-        past = (dotted(parts[0]) or "").rpartition(".")[2]
-        if isinstance(parts[0], ast.Subscript):
-            past = (dotted(parts[0].value) or "").rpartition(".")[2]
-        return _INPUT if _CACHE.search(past) and len(parts) == 2 else None
+        return _INPUT if len(parts) == 2 and _is_cache(ctx, call, *parts) else None
     statement = ctx.names.statement(call)
     loop = ctx.hot.loop(call)
     if loop is None or not isinstance(statement, ast.Assign) or statement.value is not call:
@@ -174,6 +171,17 @@ def joined(ctx: Context, found: Construct) -> Decision | None:
     if ctx.hot.in_some_rounds(call, loop) or _starts_anew(loop, grown, statement):
         return None
     return _INPUT if _is_given(ctx, loop, grown) else _COLLECTED
+
+
+def _is_cache(ctx: Context, call: ast.Call, past: ast.expr, new: ast.expr) -> bool:
+    """`self.cache_k = torch.cat([self.cache_k, k])`, `k = torch.cat([past[0], k])`"""
+    held = past.value if isinstance(past, ast.Subscript) else past
+    if not _CACHE.search((dotted(held) or "").rpartition(".")[2]):
+        return False
+    match ctx.names.statement(call):
+        case ast.Assign(targets=[target]) if dotted(target) == (dotted(past) or ""):
+            return True
+    return any(_KEYS.search((dotted(e) or "").rpartition(".")[2]) for e in (past, new))
 
 
 def _starts_anew(loop: ast.For | ast.While, name: str, grown: ast.stmt) -> bool:
@@ -200,14 +208,14 @@ def _is_given(ctx: Context, loop: ast.For | ast.While, name: str) -> bool:
     return any(
         dotted(n) in names
         for node in own_nodes(loop.body)
-        if isinstance(node, ast.Call) and is_model(ctx.flow, node.func)
+        if isinstance(node, ast.Call) and ctx.hot.is_model(node.func)
         for value in [*node.args, *(k.value for k in node.keywords)]
         for n in ast.walk(value)
     )
 
 
 def _calls_model(ctx: Context, node: ast.AST) -> bool:
-    return any(isinstance(n, ast.Call) and is_model(ctx.flow, n.func) for n in ast.walk(node))
+    return any(isinstance(n, ast.Call) and ctx.hot.is_model(n.func) for n in ast.walk(node))
 
 
 _BOUND = advice(
@@ -236,7 +244,7 @@ def sliced(ctx: Context, found: Construct) -> Decision | None:
         return _BOUND if any(n.id in given for n in used) else None
     loop = ctx.hot.loop(owner)
     call = ctx.parent(owner)
-    if loop is None or not isinstance(call, ast.Call) or not is_model(ctx.flow, call.func):
+    if loop is None or not isinstance(call, ast.Call) or not ctx.hot.is_model(call.func):
         return None
     begin, end = node.lower, node.upper
     if not isinstance(end, ast.Name) or isinstance(begin, ast.BinOp):

@@ -7,7 +7,6 @@ from migrator.flow import Kind
 from migrator.inventory import Construct
 from migrator.names import argument, dotted
 from migrator.rule import Context, Decision, Example, Rule, advice
-from migrator.training import is_model
 
 _GUIDE = "https://cloud.google.com/tpu/docs/performance-guide"
 _CLASS = """import torch
@@ -142,7 +141,7 @@ def double_method(ctx: Context, found: Construct) -> Decision | None:
     if not isinstance(call.func, ast.Attribute) or call.args:
         return None
     owner = call.func.value
-    is_module = ctx.flow.kind(owner) & Kind.MODULE or is_model(ctx.flow, owner)
+    is_module = ctx.flow.kind(owner) & Kind.MODULE or ctx.hot.is_model(owner)
     if is_module or ctx.hot.may_be_tensor(owner):
         return _wide(ctx, call, everywhere=bool(is_module))
     return None

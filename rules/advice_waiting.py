@@ -67,6 +67,10 @@ _COPIED = advice(
     "copies to the host in each round, and waits for it: keep the tensors in a list, and copy them "
     "behind the loop, where they fit into the device's memory",
 )
+_IN_PASS = advice(
+    "reads values in a forward pass, which waits for the device, and keeps the model from being "
+    "compiled as a whole: compute with the tensor, or have the numbers given as arguments"
+)
 _KEEPING = frozenset({
     "add", "add_scalar", "append", "extend", "log", "log_metric", "record", "set_description",
     "set_postfix", "set_postfix_str", "update",
@@ -83,7 +87,22 @@ def read(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(call, ast.Call)
     if not isinstance(call.func, ast.Attribute) or call.args or call.keywords:
         return None
-    return _use(ctx, call) if ctx.hot.is_tensor(call.func.value) else None
+    owner = call.func.value
+    if ctx.hot.in_pass(call):
+        return _IN_PASS if ctx.hot.may_be_tensor(owner) and not _is_asked(ctx, call) else None
+    return _use(ctx, call) if ctx.hot.is_tensor(owner) else None
+
+
+def _is_asked(ctx: Context, node: ast.AST) -> bool:
+    """Whether a branch asks for a value, about which ADV007 speaks."""
+    below = node
+    for above in ctx.names.ancestors(node):
+        if getattr(above, "test", None) is below:
+            return True
+        if isinstance(above, ast.stmt):
+            break
+        below = above
+    return False
 
 
 @READ.on("advice", "float()", "int()")
@@ -171,6 +190,8 @@ def _asks(ctx: Context, test: ast.expr) -> bool:
     """Whether a condition is the value of a tensor."""
     hot = ctx.hot
     match test:
+        case ast.BoolOp(op=ast.And(), values=values) if any(_is_of_half(ctx, v) for v in values):
+            return False  # `x.dtype == torch.float16 and torch.isinf(x).any()`
         case ast.BoolOp(values=values):
             return any(_asks(ctx, value) for value in values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -181,6 +202,13 @@ def _asks(ctx: Context, test: ast.expr) -> bool:
             return any(hot.is_tensor(v) or _is_read(ctx, v) for v in (left, *others))
         case ast.Call():
             return hot.is_tensor(test) or _is_read(ctx, test)
+    return False
+
+
+def _is_of_half(ctx: Context, node: ast.expr) -> bool:
+    match node:
+        case ast.Compare(comparators=[ast.expr() as dtype]):
+            return ctx.names.qualified(dtype) in ("torch.float16", "torch.half")
     return False
 
 
