@@ -13,12 +13,13 @@ from collections.abc import Iterator
 
 from migrator.decide import Plan, excerpt
 from migrator.diagnostics import Diagnostic, Severity
+from migrator.edits import Hoist
 from migrator.inventory import Construct
 from migrator.rule import Context, Keep, Registry, Rewrite
 from migrator.suppress import Suppressions
 
 KIND = "advice"
-_LINE = re.compile(r"\bline (\d+)\b")
+_LINE = re.compile(r"\bline (\d+)\b(?! there)")
 
 
 def advise(
@@ -27,14 +28,16 @@ def advise(
     """Advice on one file that works on a device, about what no edit changes."""
     if plan.gated or not _works_on_device(context):
         return
-    known = {key for kind, key in rules.exact if kind == KIND}
+    handlers = {key: found for (kind, key), found in rules.exact.items() if kind == KIND}
     told = _told(plan)
     said: set[tuple[str, ast.AST | None]] = set()
     for node in context.names.order:
+        if isinstance(node, ast.Name | ast.expr_context):
+            continue  # most nodes
         key = _key(node)
-        if key not in known or node in plan.claimed:
+        if key not in handlers or node in plan.claimed:
             continue
-        for rule, handler in rules.exact[KIND, key]:
+        for rule, handler in handlers[key]:
             if not context.options.enabled(rule.code):
                 continue
             decision = handler(context, Construct(KIND, key, node))
@@ -46,7 +49,10 @@ def advise(
             said.add(once)
             shown = getattr(node, "test", node)  # of a branch, what it asks
             where = context.source.range(shown)
-            if where.line not in told and not suppressions.covers(where, rule.code):
+            last = getattr(node, "end_lineno", where.line) + 1
+            if told.isdisjoint(range(where.line, last)) and not suppressions.covers(
+                where, rule.code
+            ):
                 text = excerpt(context, shown)
                 yield Diagnostic(where, rule.code, Severity.ADVICE, decision.advice, None, text)
 
@@ -70,7 +76,9 @@ def _key(node: ast.AST) -> str:
 
 
 def _told(plan: Plan) -> set[int]:
-    """Lines that advice on a construct is about, or names as what is in the way."""
+    """Lines of which something is said already: the advice on a construct is about them, or names
+    them as what is in the way, or the step that was made of the lines around left them behind.
+    """
     lines: set[int] = set()
     for ruling in plan.rulings:
         match ruling.decision:
@@ -79,6 +87,13 @@ def _told(plan: Plan) -> set[int]:
                 lines.update(int(number) for number in _LINE.findall(advice))
             case Rewrite(edits=edits):
                 for edit in edits:
-                    for moved in getattr(edit, "lifted", ()):
-                        lines.update(range(moved.lineno, moved.end_lineno + 1))
+                    if isinstance(edit, Hoist):
+                        lines |= _left_behind(edit)
     return lines
+
+
+def _left_behind(step: Hoist) -> set[int]:
+    """The lines between those of a step that did not move with them."""
+    own = {n for s in step.statements for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+    lifted = {n for s in step.lifted for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+    return set(range(min(own), max(own))) - own | lifted

@@ -120,9 +120,6 @@ class Hot:
             )
         return known
 
-    def trains(self, loop: Loop) -> bool:
-        return any(map(self._is_training, own_nodes(loop.body)))
-
     def in_some_rounds(self, node: ast.AST, loop: ast.AST) -> bool:
         """Whether an `if` in the loop, which does not hold its work, decides about a node."""
         below = node
@@ -423,8 +420,9 @@ def own_nodes(body: list[ast.stmt], loops: bool = False) -> Iterator[ast.AST]:
     stack: list[ast.AST] = list(body)
     while stack:
         node = stack.pop()
-        yield node
-        stack.extend(c for c in ast.iter_child_nodes(node) if not isinstance(c, closed))
+        if not isinstance(node, closed):
+            yield node
+            stack.extend(ast.iter_child_nodes(node))
 
 
 def _last(call: ast.Call) -> str:
