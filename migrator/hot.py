@@ -115,9 +115,9 @@ class Hot:
     def works(self, loop: Loop) -> bool:
         known = self._works.get(loop)
         if known is None:
-            known = self._works[loop] = any(map(self._is_work, own_nodes(loop.body))) and not (
-                self._runs_over_layers(loop)
-            )
+            works = any(map(self._is_work, own_nodes(loop.body)))
+            once = any(isinstance(statement, ast.Break) for statement in loop.body)
+            known = self._works[loop] = works and not once and not self._runs_over_layers(loop)
         return known
 
     def in_some_rounds(self, node: ast.AST, loop: ast.AST) -> bool:

@@ -12,15 +12,16 @@ from migrator.rule import Context, Decision, Example, Rule, advice
 _RECOMPILATION = "https://docs.pytorch.org/xla/release/r2.8/perf/recompilation.html"
 _DYNAMIC = "https://docs.pytorch.org/xla/release/r2.8/learn/dynamic_shape.html"
 
-_MODEL = """import torch
-from torch import nn
-
-model = Net().cuda()
-
-
-class Net(nn.Module):
-    def forward(self, x):
-"""
+_MODEL = (
+    "import torch\n"
+    "from torch import nn\n"
+    "\n"
+    "model = Net().cuda()\n"
+    "\n"
+    "\n"
+    "class Net(nn.Module):\n"
+    "    def forward(self, x):\n"
+)
 
 
 DATA_DEPENDENT = Rule(

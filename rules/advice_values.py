@@ -9,14 +9,7 @@ from migrator.names import argument, dotted
 from migrator.rule import Context, Decision, Example, Rule, advice
 
 _GUIDE = "https://cloud.google.com/tpu/docs/performance-guide"
-_CLASS = """import torch
-from torch import nn
-
-model = Net().cuda()
-
-
-class Net(nn.Module):
-"""
+_CLASS = "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\nclass Net(nn.Module):\n"
 
 FROM_HOST = Rule(
     code="ADV008",

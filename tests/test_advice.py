@@ -163,6 +163,7 @@ LOOK_ALIKES = {
         "    print(loss.item())\n",  # once in an epoch
         "for epoch in range(9):\n    loss = train_model(data)\n    total += loss.item()\n",
         "for path in paths:\n    total += read(path).item()\n",
+        in_loop("print(loss.item())", "break"),  # a look at the first batch
     ],
     "ADV004": [
         "train_loader = DataLoader(data, batch_size=8, drop_last=True)\n",
