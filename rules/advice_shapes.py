@@ -56,8 +56,11 @@ is joined once.""",
             "    new = model(x).argmax(-1)[:, -1:]\n    x = torch.cat([x, new], dim=1)\n"
         ),
         Example.moved(
-            "import torch\n\nmodel = Net().cuda()\nfor n in range(8, 108):\n"
-            "    new = model(x, mask=positions < n).argmax(-1)\n    x[:, n] = new[:, n - 1]\n"
+            "import torch\n\nmodel = Net().cuda()\n"
+            "x = torch.nn.functional.pad(x, (0, 100))  # the model is causal\n"
+            "for _ in range(100):\n"
+            "    new = model(x).index_select(1, at - 1).argmax(-1)\n"
+            "    x.index_copy_(1, at, new)\n    at = at + 1  # a tensor\n"
         ),
     ),
     references=(_RECOMPILATION,),

@@ -89,7 +89,7 @@ def read(ctx: Context, found: Construct) -> Decision | None:
         return None
     owner = call.func.value
     if ctx.hot.in_pass(call):
-        return _IN_PASS if ctx.hot.may_be_tensor(owner) and not _is_asked(ctx, call) else None
+        return _IN_PASS if ctx.hot.is_tensor(owner) and not _is_asked(ctx, call) else None
     return _use(ctx, call) if ctx.hot.is_tensor(owner) else None
 
 

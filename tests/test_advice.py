@@ -84,7 +84,7 @@ FOUND = {
         in_loop("right += (out.argmax(1) == y).sum().item()"),
         "for x, y in loader:\n    loss = compute(x, y)\n    loss.backward()\n"
         "    total += loss.item()\n",
-        in_forward("for a, b in x.tolist():", "    x = x + a"),
+        in_forward("for a, b in x.sum(1).tolist():", "    x = x + a"),
     ],
     "ADV004": [
         "train_loader = DataLoader(data, batch_size=8, num_workers=2)\n",
@@ -163,6 +163,7 @@ LOOK_ALIKES = {
         "    print(loss.item())\n",  # once in an epoch
         "for epoch in range(9):\n    loss = train_model(data)\n    total += loss.item()\n",
         "for path in paths:\n    total += read(path).item()\n",
+        in_forward("for a in n.tolist():", "    x = x + a"),  # sizes, which may be on the CPU
         in_loop("print(loss.item())", "break"),  # a look at the first batch
     ],
     "ADV004": [
