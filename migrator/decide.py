@@ -200,11 +200,16 @@ def _shown(node: ast.AST) -> ast.AST:
 
 
 def _ruling(context: Context, construct: Construct, code: str, decision: Decision) -> Ruling:
-    held = embedded.text_of(construct.node, context.names.parents.get(construct.node))
-    text = context.source.code(_shown(construct.node)) if held is None else held
+    text = excerpt(context, construct.node)
+    return Ruling(construct, code, decision, _place(context, construct), text)
+
+
+def excerpt(context: Context, node: ast.AST) -> str:
+    """The source text that a diagnostic shows, on one line and shortened."""
+    held = embedded.text_of(node, context.names.parents.get(node))
+    text = context.source.code(_shown(node)) if held is None else held
     text = " ".join(text.split())
-    shortened = text if len(text) <= 60 else f"{text[:57]}…"
-    return Ruling(construct, code, decision, _place(context, construct), shortened)
+    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 def withdraw(plan: Plan, edits: Sequence[Edit]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import libcst as cst
 
 from migrator import accelerators, imports, inventory
+from migrator.advice import advise
 from migrator.children import Children
 from migrator.decide import Plan, decide, withdraw
 from migrator.diagnostics import (
@@ -298,11 +299,13 @@ def _apply_rules(
 ) -> Result:
     suppressions = Suppressions(decoded.text)
     plan = decide(context, rules, constructs, suppressions)
+    advice = list(advise(context, rules, plan, suppressions))
     while True:
         additions = _additions(context, rules, plan, suppressions)
         edits = [*additions.edits, *plan.edits]
         if not edits:
-            return Result(source, source, _diagnostics(plan, additions), stays=plan.gated)
+            found = _diagnostics(plan, additions, advice)
+            return Result(source, source, found, stays=plan.gated)
         places = Tree(decoded.text)
         if not places.round_trips:
             return _failed(source, INTERNAL, "this file does not survive a round trip; not changed")
@@ -317,7 +320,7 @@ def _apply_rules(
     except SyntaxError as error:
         message = f"the rewrite would not parse ({error.msg}, line {error.lineno}); not changed"
         return _failed(source, INTERNAL, message)
-    return Result(source, decoded.encode(text), _diagnostics(plan, additions))
+    return Result(source, decoded.encode(text), _diagnostics(plan, additions, advice))
 
 
 # ---- what follows from the decisions -------------------------------------------------------------
@@ -420,8 +423,10 @@ def _is_elif(names: Names, node: ast.If) -> bool:
 # ---- diagnostics ---------------------------------------------------------------------------------
 
 
-def _diagnostics(plan: Plan, additions: _Additions) -> tuple[Diagnostic, ...]:
-    found: list[Diagnostic] = list(additions.diagnostics)
+def _diagnostics(
+    plan: Plan, additions: _Additions, advised: Sequence[Diagnostic]
+) -> tuple[Diagnostic, ...]:
+    found: list[Diagnostic] = [*additions.diagnostics, *advised]
     gone = {node for edit in additions.edits for node in covered(edit)}
     for ruling in plan.rulings:
         where, code = ruling.range, ruling.code

@@ -14,6 +14,7 @@ from migrator.diagnostics import Safety, SourceMap
 from migrator.edits import Edit
 from migrator.facts import ProjectFacts, is_script, only_infers
 from migrator.flow import Flow
+from migrator.hot import Hot
 from migrator.inventory import FOREIGN, Construct, uses_device
 from migrator.names import Names
 from migrator.options import Options
@@ -43,6 +44,11 @@ class Keep:
     reason: str
     advice: str = ""
     leaves: Sequence[ast.AST] = ()  # as they are, with everything in them
+
+
+def advice(text: str) -> Keep:
+    """What an expert would say of code that is no construct."""
+    return Keep("right as it stands", text)
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,12 @@ class Example:
     def after(self, target: str) -> str:
         return self.both or getattr(self, target) or self.before
 
+    @staticmethod
+    def moved(before: str) -> Example:
+        """A snippet that moves a model to the device, and is changed in nothing else."""
+        torchax, torch_xla = (before.replace(".cuda()", f'.to("{d}")') for d in ("jax", "xla"))
+        return Example(before, torchax=torchax, torch_xla=torch_xla)
+
 
 @dataclass(eq=False)
 class Rule:
@@ -93,7 +105,10 @@ class Rule:
     handlers: list[tuple[str, str, Handler]] = field(default_factory=list, repr=False)
 
     def on(self, kind: str, *keys: str) -> Callable[[Handler], Handler]:
-        """Register for a construct kind and keys; a key that ends in `*` matches a prefix."""
+        """Register for a construct kind and keys; a key that ends in `*` matches a prefix.
+
+        Kind "advice" is for code that is no construct: see `migrator.advice`.
+        """
 
         def register(handler: Handler) -> Handler:
             self.handlers.extend((kind, key, handler) for key in keys)
@@ -191,6 +206,11 @@ class Context:
         }
         mine = self.target.library == FOREIGN and FOREIGN in libraries
         return mine and RUNTIME not in libraries and not any(map(uses_device, self.constructs))
+
+    @cached_property
+    def hot(self) -> Hot:
+        """Where this file works on the device in each round."""
+        return Hot(self.names, self.flow)
 
     @cached_property
     def shardings(self) -> dict[ast.expr, Table | None]:

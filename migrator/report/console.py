@@ -35,7 +35,7 @@ def render(
         _changes(report, console, verbose)
         _left(report, console)
         if report.advice:
-            _section(console, "Advice", report.advice)
+            _section(console, "Advice", report.advice, brief=True)
     _errors(report, console)
     if statistics:
         console.print(_statistics(report))
@@ -85,25 +85,28 @@ def _left(report: Report, console: Console) -> None:
         _section(console, "Left for a person", left)
 
 
-def _section(console: Console, title: str, found: Iterable[tuple[Path, Diagnostic]]) -> None:
+def _section(
+    console: Console, title: str, found: Iterable[tuple[Path, Diagnostic]], brief: bool = False
+) -> None:
+    """Each reason once in a file with all its places; `brief`: without what stands there."""
     console.print()
     console.print(Text(title, "bold yellow"))
     every = list(found)
     files: dict[tuple[str, str, str], dict[Path, None]] = {}
     for path, diagnostic in every:
-        files.setdefault(_same(diagnostic), {})[path] = None
+        files.setdefault(_same(diagnostic, brief), {})[path] = None
     for path, group in groupby(every, key=lambda item: item[0]):
         reasons: dict[tuple[str, str], list[Diagnostic]] = {}
         elsewhere: dict[Path, None] = {}
         for _, diagnostic in group:
-            paths = files[_same(diagnostic)]
+            paths = files[_same(diagnostic, brief)]
             if len(paths) > _MANY:  # the same in many files is said once
                 if path is not next(iter(paths)):
                     continue
                 elsewhere |= paths
             reasons.setdefault((diagnostic.code, diagnostic.message), []).append(diagnostic)
         for (code, message), diagnostics in reasons.items():
-            _reason(console, path, code, message, diagnostics)
+            _reason(console, path, code, message, diagnostics, brief)
         if len(elsewhere) > 1:
             others = [str(other) for other in elsewhere if other != path]
             more = f" and {len(others) - 2} more" if len(others) > 2 else ""
@@ -111,15 +114,20 @@ def _section(console: Console, title: str, found: Iterable[tuple[Path, Diagnosti
             console.print(Text(text, "dim"), soft_wrap=True)
 
 
-_MANY = 5  # files
+_MANY = 5  # files, or places of one reason in a file
 
 
-def _same(diagnostic: Diagnostic) -> tuple[str, str, str]:
-    return diagnostic.code, diagnostic.message, diagnostic.construct
+def _same(diagnostic: Diagnostic, brief: bool) -> tuple[str, str, str]:
+    return diagnostic.code, diagnostic.message, "" if brief else diagnostic.construct
 
 
 def _reason(
-    console: Console, path: Path, code: str, message: str, diagnostics: list[Diagnostic]
+    console: Console,
+    path: Path,
+    code: str,
+    message: str,
+    diagnostics: list[Diagnostic],
+    brief: bool,
 ) -> None:
     """One reason with all its places: `path:line:column` first, so that terminals link it."""
     first = diagnostics[0]
@@ -129,7 +137,12 @@ def _reason(
     )  # fmt: skip
     console.print(line, soft_wrap=True)
     rest = diagnostics[1:]
-    if rest:
+    if rest and brief:
+        places = ", ".join(str(d.range) for d in rest[:_MANY])
+        more = ", …" if len(rest) > _MANY else ""
+        text = f"    also {_counted(len(rest), 'place')}: {places}{more}"
+        console.print(Text(text, "dim"), soft_wrap=True)
+    elif rest:
         places = ", ".join(f"{d.range} {d.construct}" for d in rest)
         console.print(Padding(Text(f"also {places}", "dim"), (0, 0, 0, 4)))
 

@@ -70,6 +70,7 @@ class Target:
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
     devices: Devices | None = None  # None: programs for several devices are reported
     profiler: str = ""  # what traces the device, for the messages
+    float64: str = ""  # what becomes of it, for the messages
     lightning: str = "write the loop in PyTorch"  # what takes the place of Lightning's GPU trainer
     safetensors: bool = False  # whether safetensors reads straight onto the device
     library: str = ""  # what programs for it import; "torch_xla": its own older code stays its own

@@ -28,6 +28,7 @@ TARGET = Target(
         "is_current_stream_capturing": Word("False"),
     },
     profiler="torch_xla.debug.profiler",
+    float64="float64 is emulated, which is slow",
     lightning='accelerator="tpu"',
     safetensors=True,
     today={

@@ -19,6 +19,7 @@ TARGET = Target(
     ),
     device_loader=Word(f"{RUNTIME}.DeviceLoader", (RUNTIME,)),
     profiler="jax.profiler.trace",
+    float64="float64 becomes float32 on the device",
     calls={
         "current_device": Word("0"),
         "is_current_stream_capturing": Word("False"),

@@ -1,0 +1,214 @@
+"""Advice on what a device is fed with: loaders, and sizes."""
+
+import ast
+import re
+
+from migrator.diagnostics import Safety
+from migrator.inventory import Construct
+from migrator.names import argument, dotted
+from migrator.rule import Context, Decision, Example, Rule, advice
+
+_GUIDE = "https://cloud.google.com/tpu/docs/performance-guide"
+
+_LOADER = "from torch.utils.data import DataLoader\n\nmodel.cuda()\n"
+
+
+def _loader(arguments: str) -> Example:
+    return Example.moved(f"{_LOADER}train_loader = DataLoader(train_set, {arguments})\n")
+
+
+LAST = Rule(
+    code="ADV004",
+    name="last-partial-batch",
+    summary="a smaller last batch is another shape, for which the step is compiled once more",
+    safety=Safety.DISPLAY_ONLY,
+    why="""If the number of examples is no multiple of the batch size, the last batch of an epoch
+is smaller: the step is compiled a second time for it, which takes as long as the first. With
+drop_last=True a few examples are left out in each epoch (others each time, if they are shuffled).
+For evaluation nothing may be left out, so there nothing is said.""",
+    examples=(
+        _loader("batch_size=64, shuffle=True, num_workers=4"),
+        _loader("batch_size=64, shuffle=True, num_workers=4, drop_last=True"),
+    ),
+    references=("https://docs.pytorch.org/xla/release/r2.8/perf/recompilation.html",),
+)
+
+WORKERS = Rule(
+    code="ADV005",
+    name="loader-without-workers",
+    summary="a training loader without workers reads each batch while the device waits",
+    safety=Safety.DISPLAY_ONLY,
+    why="""Without num_workers the process that drives the device reads, decodes and collates each
+batch itself. A TPU's host has many cores (and a compiled step leaves Python little to do):
+workers prepare the next batches meanwhile.""",
+    examples=(
+        _loader("batch_size=64, shuffle=True, drop_last=True"),
+        _loader("batch_size=64, shuffle=True, drop_last=True, num_workers=8"),
+    ),
+    references=(_GUIDE,),
+)
+
+SIZES = Rule(
+    code="ADV006",
+    name="padded-sizes",
+    summary="sizes that do not fill the matrix unit are padded to those that do",
+    safety=Safety.DISPLAY_ONLY,
+    why="""Matrices are multiplied in blocks of 128 by 128 (256 by 256 on a v6e), and tensors are
+stored in tiles of 8 by 128. A hidden width of 200 is computed as 256 is; a batch of 12 as 16. Sizes
+that are free to choose are better multiples of 128 (widths) and of 8 (batches). Another size is
+another model, so this is only for training from the beginning.""",
+    examples=(
+        Example.moved(
+            "from torch import nn\n\nmodel = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), "
+            "nn.Linear(200, 10)).cuda()\n"
+        ),
+        Example.moved(
+            "from torch import nn\n\nmodel = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), "
+            "nn.Linear(256, 10)).cuda()\n"
+        ),
+    ),
+    references=(_GUIDE,),
+)
+
+# ---- loaders -------------------------------------------------------------------------------------
+
+_OTHER = re.compile(
+    r"(?:^|_|\b)(?:val\w*|test\w*|eval\w*|dev|infer\w*|predict\w*|query|gallery)", re.I
+)
+_TRAIN = re.compile(r"train", re.I)
+
+
+@LAST.on("advice", "DataLoader()")
+def last_batch(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if not _is_for_training(ctx, call) or argument(call, 8, "drop_last") is not None:
+        return None
+    size = argument(call, 1, "batch_size")
+    if not isinstance(size, ast.Constant | ast.Name | ast.Attribute | ast.BinOp):
+        return None
+    if isinstance(size, ast.Constant) and size.value in (None, 1):
+        return None
+    return advice(
+        "a smaller last batch is another shape, for which the step is compiled once more: "
+        "drop_last=True, if a few examples may be left out in each epoch",
+    )
+
+
+@WORKERS.on("advice", "DataLoader()")
+def workers(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    number = argument(call, 5, "num_workers")
+    if number is not None and not (isinstance(number, ast.Constant) and number.value == 0):
+        return None
+    if not _is_for_training(ctx, call) or _is_in_memory(ctx, call):
+        return None
+    return advice(
+        "without num_workers each batch is read while the device waits: start with as many as the "
+        "host has cores to spare",
+    )
+
+
+@SIZES.on("advice", "DataLoader()")
+def batch(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    match argument(call, 1, "batch_size"):
+        case ast.Constant(value=int(size)) if size > 1 and size % 8 and _is_for_training(ctx, call):
+            return advice(
+                "tensors lie in tiles of 8 by 128, so that a batch that is no multiple of 8 is "
+                "often padded to the next: choose one, if the training may change"
+            )
+    return None
+
+
+def _is_for_training(ctx: Context, call: ast.Call) -> bool:
+    if ctx.names.qualified(call.func) != "torch.utils.data.DataLoader":
+        return False
+    if argument(call, 4, "batch_sampler") is not None or any(k.arg is None for k in call.keywords):
+        return False
+    said = [_target(ctx, call), dotted(call.args[0]) if call.args else None]
+    function = ctx.names.function(call)
+    said.append(function.name if function is not None else None)
+    words = [word for word in said if word]
+    if any(map(_OTHER.search, words[:2])):
+        return False
+    shuffled = argument(call, 2, "shuffle")
+    if isinstance(shuffled, ast.Constant):
+        return shuffled.value is True
+    return any(map(_TRAIN.search, words[:2]))
+
+
+def _target(ctx: Context, call: ast.Call) -> str | None:
+    match ctx.names.statement(call):
+        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
+            if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+                return str(target.slice.value)
+            return dotted(target)
+    return None
+
+
+def _is_in_memory(ctx: Context, call: ast.Call) -> bool:
+    """A set of tensors, or what a worker could not do, since it moves things to the device."""
+    made = [a for a in (argument(call, 0, "dataset"), argument(call, 7, "collate_fn")) if a]
+    for value in list(made):
+        if isinstance(value, ast.Name):
+            made += [b.value for b in ctx.names.lookup(value) if b.value is not None]
+            made += [b.node for b in ctx.names.lookup(value) if b.kind == "def"]  # type: ignore[misc]
+    for value in made:
+        if isinstance(value, ast.Call):
+            if (ctx.names.qualified(value.func) or "").endswith(".TensorDataset"):
+                return True
+            definition = ctx.flow.called_definition(value)
+            if definition is not None and _moves(definition):
+                return True
+        if _moves(value):
+            return True
+    return False
+
+
+def _moves(node: ast.AST) -> bool:
+    return any(
+        isinstance(n, ast.Attribute | ast.Name)
+        and (n.attr if isinstance(n, ast.Attribute) else n.id) in ("to", "cuda", "device")
+        for n in ast.walk(node)
+    )
+
+
+# ---- widths --------------------------------------------------------------------------------------
+
+_WIDTHS = {
+    "torch.nn.Linear": ("in_features", "out_features"),
+    "torch.nn.Embedding": (None, "embedding_dim"),
+}
+_WASTE = 0.2  # of the padded width
+
+
+@SIZES.on("advice", "Linear()", "Embedding()")
+def width(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    size = _size(ctx, call, 1)
+    if size is None or size < 128 or 1 - size / (-(-size // 128) * 128) < _WASTE:
+        return None
+    around = ctx.names.enclosing_class(call) or ctx.names.tree
+    others = [n for n in ast.walk(around) if isinstance(n, ast.Call)]
+    if not any(_size(ctx, other, 0) == size for other in others):
+        return None  # of what comes out: the data says how many
+    if next(other for other in others if _size(ctx, other, 1) == size) is not call:
+        return None  # said once
+    return advice(
+        "the matrix unit multiplies blocks of 128 (v6e: 256), so that this width is padded to the "
+        "next multiple: choose a multiple of 128, if the model is trained anew",
+    )
+
+
+def _size(ctx: Context, call: ast.Call, side: int) -> int | None:
+    """The literal width that goes in (0) or comes out (1)."""
+    keywords = _WIDTHS.get(ctx.names.qualified(call.func) or "")
+    keyword = keywords[side] if keywords else None
+    match argument(call, side, keyword) if keyword else None:
+        case ast.Constant(value=int(size)):
+            return size
+    return None

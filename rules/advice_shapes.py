@@ -1,0 +1,269 @@
+"""Advice on shapes that change: every new shape is a program of its own."""
+
+import ast
+import re
+
+from migrator.diagnostics import Safety
+from migrator.hot import own_nodes
+from migrator.inventory import Construct
+from migrator.names import argument, dotted
+from migrator.rule import Context, Decision, Example, Rule, advice
+
+_RECOMPILATION = "https://docs.pytorch.org/xla/release/r2.8/perf/recompilation.html"
+_DYNAMIC = "https://docs.pytorch.org/xla/release/r2.8/learn/dynamic_shape.html"
+
+_MODEL = (
+    "import torch\n"
+    "from torch import nn\n"
+    "\n"
+    "model = Net().cuda()\n"
+    "\n"
+    "\n"
+    "class Net(nn.Module):\n"
+    "    def forward(self, x):\n"
+)
+
+
+DATA_DEPENDENT = Rule(
+    code="ADV001",
+    name="data-dependent-shape",
+    summary="a result whose shape depends on values keeps a model from being compiled as a whole",
+    safety=Safety.DISPLAY_ONLY,
+    why="""A compiled program has fixed shapes. How many elements a mask selects is known only
+when it has run: torchax runs the model operator by operator then, and torch_xla waits for the
+values, and compiles what follows for each new shape. torch.where with a fill value computes the
+same at a fixed shape; a sum over a selection is a sum with zeros in the other places.""",
+    examples=(
+        Example.moved(_MODEL + "        loss = self.loss(x)\n        return loss[x > 0].sum()\n"),
+        Example.moved(_MODEL + "        return torch.where(x > 0, self.loss(x), 0.0).sum()\n"),
+    ),
+    references=(_RECOMPILATION, _DYNAMIC),
+)
+
+GROWING = Rule(
+    code="ADV002",
+    name="growing-shape",
+    summary="a tensor that is longer in each round has a new shape in each round",
+    safety=Safety.DISPLAY_ONLY,
+    why="""Each length needs a program of its own: torch_xla compiles one for every length, torchax
+runs the model operator by operator, since no length comes twice. Text generation allocates the full
+length once, writes at the position, and masks what is not written yet (a key-value cache of fixed
+length); inputs of many lengths are padded to a few. What is only collected goes into a list, and
+is joined once.""",
+    examples=(
+        Example.moved(
+            "import torch\n\nmodel = Net().cuda()\nfor _ in range(100):\n"
+            "    new = model(x).argmax(-1)[:, -1:]\n    x = torch.cat([x, new], dim=1)\n"
+        ),
+        Example.moved(
+            "import torch\n\nmodel = Net().cuda()\n"
+            "x = torch.nn.functional.pad(x, (0, 100))  # the model is causal\n"
+            "for _ in range(100):\n"
+            "    new = model(x).index_select(1, at - 1).argmax(-1)\n"
+            "    x.index_copy_(1, at, new)\n    at = at + 1  # a tensor\n"
+        ),
+    ),
+    references=(_RECOMPILATION,),
+)
+
+# ---- data-dependent shapes -----------------------------------------------------------------------
+
+_SELECTS = "the shape depends on values, so it can not be compiled with the code around it: "
+_WHERE = advice(_SELECTS + "choose by torch.where with a fill value, or pad to a fixed size (topk)")
+_BOXES = advice(
+    _SELECTS + "keep a fixed number of boxes (topk) with a mask, or do this on the CPU, "
+    "behind the model"
+)
+_REPEATS = advice(
+    _SELECTS + "give output_size, with the lengths padded to a fixed sum, or index with "
+    "torch.searchsorted"
+)
+
+
+@DATA_DEPENDENT.on("advice", "nonzero()", "argwhere()", "masked_select()", "unique()",
+                   "unique_consecutive()")  # fmt: skip
+def selecting(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    return _WHERE if _is_of_tensor(ctx, call) and ctx.hot.is_hot(call) else None
+
+
+def _is_of_tensor(ctx: Context, call: ast.Call) -> bool:
+    """`torch.f(x)` or `x.f()` with a tensor on the device."""
+    name = ctx.names.qualified(call.func)
+    if name is not None:
+        values = call.args[:1] if name.startswith("torch.") else []
+    else:
+        values = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+    return any(ctx.hot.may_be_tensor(v) or ctx.hot.is_mask(v) for v in values)
+
+
+@DATA_DEPENDENT.on("advice", "where()")
+def where(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if len(call.args) != 1 or call.keywords or ctx.names.qualified(call.func) != "torch.where":
+        return None
+    return selecting(ctx, found)
+
+
+@DATA_DEPENDENT.on("advice", "nms()", "batched_nms()")
+def boxes(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    name = ctx.names.qualified(call.func) or ""
+    if not name.startswith("torchvision.ops.") or not call.args:
+        return None
+    return _BOXES if ctx.hot.may_be_tensor(call.args[0]) and ctx.hot.is_hot(call) else None
+
+
+@DATA_DEPENDENT.on("advice", "repeat_interleave()")
+def repeats(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    of_torch = ctx.names.qualified(call.func) == "torch.repeat_interleave"
+    times = argument(call, 1 if of_torch else 0, "repeats")
+    if times is None or argument(call, None, "output_size") is not None:
+        return None
+    return _REPEATS if ctx.hot.is_tensor(times) and ctx.hot.is_hot(call) else None
+
+
+@DATA_DEPENDENT.on("advice", "Subscript")
+def selected(ctx: Context, found: Construct) -> Decision | None:
+    node = found.node
+    assert isinstance(node, ast.Subscript)
+    if not isinstance(node.ctx, ast.Load):
+        return None
+    keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if not any(isinstance(key, _MASKS) and ctx.hot.is_mask(key) for key in keys):
+        return None
+    return _WHERE if ctx.hot.is_hot(node) else None
+
+
+_MASKS = (ast.Compare, ast.UnaryOp, ast.BinOp, ast.Call, ast.Name)
+
+
+# ---- growing shapes ------------------------------------------------------------------------------
+
+_NEW_LENGTH = "each length is a new shape, which is compiled anew or runs operator by operator: "
+_INPUT = advice(
+    _NEW_LENGTH + "allocate the full length once, write at the position, and mask the rest"
+)
+_COLLECTED = advice(_NEW_LENGTH + "collect in a list, and join once behind the loop")
+_CACHE = re.compile(r"past|prev|cache", re.I)
+_KEYS = re.compile(r"(?:^|_)(?:k|v|kv|keys?|values?)(?:$|_)", re.I)
+
+
+@GROWING.on("advice", "cat()", "concat()", "concatenate()", "hstack()", "vstack()")
+def joined(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if not (ctx.names.qualified(call.func) or "").startswith("torch.") or not call.args:
+        return None
+    parts = call.args[0].elts if isinstance(call.args[0], ast.List | ast.Tuple) else []
+    if len(parts) < 2:
+        return None
+    if ctx.hot.in_pass(call):
+        return _INPUT if len(parts) == 2 and _is_cache(ctx, call, *parts) else None
+    statement = ctx.names.statement(call)
+    loop = ctx.hot.loop(call)
+    if loop is None or not isinstance(statement, ast.Assign) or statement.value is not call:
+        return None
+    grown = dotted(statement.targets[0])
+    if grown is None or grown not in map(dotted, parts):
+        return None
+    if ctx.hot.in_some_rounds(call, loop) or _starts_anew(loop, grown, statement):
+        return None
+    return _INPUT if _is_given(ctx, loop, grown) else _COLLECTED
+
+
+def _is_cache(ctx: Context, call: ast.Call, past: ast.expr, new: ast.expr) -> bool:
+    """`self.cache_k = torch.cat([self.cache_k, k])`, `k = torch.cat([past[0], k])`"""
+    held = past.value if isinstance(past, ast.Subscript) else past
+    if not _CACHE.search((dotted(held) or "").rpartition(".")[2]):
+        return False
+    match ctx.names.statement(call):
+        case ast.Assign(targets=[target]) if dotted(target) == (dotted(past) or ""):
+            return True
+    return any(_KEYS.search((dotted(e) or "").rpartition(".")[2]) for e in (past, new))
+
+
+def _starts_anew(loop: ast.For | ast.While, name: str, grown: ast.stmt) -> bool:
+    """Whether each round gives the name another value first."""
+    inside = [loop.target, *loop.body] if isinstance(loop, ast.For) else loop.body
+    return any(
+        isinstance(n, ast.Name | ast.Attribute)
+        and isinstance(n.ctx, ast.Store)
+        and dotted(n) == name
+        for part in inside
+        if part is not grown
+        for n in ast.walk(part)
+        if not (isinstance(grown, ast.Assign) and n in grown.targets)
+    )
+
+
+def _is_given(ctx: Context, loop: ast.For | ast.While, name: str) -> bool:
+    """Whether a model gets a value, or what is computed from it in the loop."""
+    names = {name}
+    for node in own_nodes(loop.body):
+        if isinstance(node, ast.Assign) and any(dotted(n) in names for n in ast.walk(node.value)):
+            if isinstance(node.targets[0], ast.Name) and not _calls_model(ctx, node.value):
+                names.add(node.targets[0].id)
+    return any(
+        dotted(n) in names
+        for node in own_nodes(loop.body)
+        if isinstance(node, ast.Call) and ctx.hot.is_model(node.func)
+        for value in [*node.args, *(k.value for k in node.keywords)]
+        for n in ast.walk(value)
+    )
+
+
+def _calls_model(ctx: Context, node: ast.AST) -> bool:
+    return any(isinstance(n, ast.Call) and ctx.hot.is_model(n.func) for n in ast.walk(node))
+
+
+_BOUND = advice(
+    "a bound that is another number in each call is compiled anew or runs operator by operator: "
+    "index with a tensor of positions, at a fixed length, and mask the rest",
+)
+
+
+@GROWING.on("advice", "Slice")
+def sliced(ctx: Context, found: Construct) -> Decision | None:
+    """`cache[:, : start + n]` in a forward pass, `model(x[:, begin:end])` in a loop."""
+    node = found.node
+    assert isinstance(node, ast.Slice)
+    owner = _subscript(ctx, node)
+    if owner is None or not isinstance(owner.ctx, ast.Load):
+        return None
+    bounds = [b for b in (node.lower, node.upper) if b is not None]
+    used = [n for b in bounds for n in ast.walk(b) if isinstance(n, ast.Name)]
+    if ctx.hot.in_pass(owner):
+        function = ctx.names.function(owner)
+        sums = isinstance(node.upper, ast.BinOp) and isinstance(node.upper.op, ast.Add)
+        of_self = isinstance(owner.value, ast.Attribute)
+        if not (sums and of_self) or function is None:
+            return None
+        given = {a.arg for a in function.args.args[1:]}
+        return _BOUND if any(n.id in given for n in used) else None
+    loop = ctx.hot.loop(owner)
+    call = ctx.parent(owner)
+    if loop is None or not isinstance(call, ast.Call) or not ctx.hot.is_model(call.func):
+        return None
+    begin, end = node.lower, node.upper
+    if not isinstance(end, ast.Name) or isinstance(begin, ast.BinOp):
+        return None
+    changing = {
+        n.id
+        for part in ([loop.target, *loop.body] if isinstance(loop, ast.For) else loop.body)
+        for n in ast.walk(part)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
+    return _BOUND if end.id in changing else None
+
+
+def _subscript(ctx: Context, node: ast.Slice) -> ast.Subscript | None:
+    parent = ctx.parent(node)
+    if isinstance(parent, ast.Tuple):
+        parent = ctx.parent(parent)
+    return parent if isinstance(parent, ast.Subscript) else None

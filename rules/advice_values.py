@@ -1,0 +1,225 @@
+"""Advice on what tensors hold: types without hardware, and values from the host."""
+
+import ast
+
+from migrator.diagnostics import Safety
+from migrator.flow import Kind
+from migrator.inventory import Construct
+from migrator.names import argument, dotted
+from migrator.rule import Context, Decision, Example, Rule, advice
+
+_GUIDE = "https://cloud.google.com/tpu/docs/performance-guide"
+_CLASS = "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\nclass Net(nn.Module):\n"
+
+FROM_HOST = Rule(
+    code="ADV008",
+    name="tensor-from-the-host",
+    summary="a tensor of Python numbers made in a forward pass is sent to the device each time",
+    safety=Safety.DISPLAY_ONLY,
+    why="""torch.tensor([…]) and torch.from_numpy build a tensor in the host's memory, which is then
+copied to the device, in each call. Under torch_xla every copy is a transfer of its own; a buffer
+that __init__ registers moves once, with the model. Under torchax the numbers become constants of
+the compiled program, so there nothing is said.""",
+    examples=(
+        Example.moved(
+            _CLASS + "    def forward(self, x):\n"
+            "        mean = torch.tensor([0.5, 0.4, 0.3], device=x.device)\n"
+            "        return x - mean\n"
+        ),
+        Example.moved(
+            _CLASS + "    def __init__(self):\n        super().__init__()\n"
+            '        self.register_buffer("mean", torch.tensor([0.5, 0.4, 0.3]))\n\n'
+            "    def forward(self, x):\n        return x - self.mean\n"
+        ),
+    ),
+)
+
+WIDE = Rule(
+    code="ADV009",
+    name="64-bit-values",
+    summary="a TPU computes in 32 bits: float64 is another type or slow, large integers do not fit",
+    safety=Safety.DISPLAY_ONLY,
+    why="""No TPU has 64-bit arithmetic. Under torchax JAX's 64-bit types are off: float64 is
+float32 on the device, with a warning, and moving an int64 value beyond 2**31 there raises
+(JAX_ENABLE_X64=1 switches them on). Under torch_xla float64 is kept, and emulated. What needs the
+digits is better computed on the CPU, once, and moved as float32.""",
+    examples=(
+        Example.moved(
+            _CLASS + "    def forward(self, x):\n        return self.head(x.double().mean(1))\n"
+        ),
+        Example.moved(_CLASS + "    def forward(self, x):\n        return self.head(x.mean(1))\n"),
+    ),
+    references=(
+        "https://docs.jax.dev/en/latest/notebooks/Common_Gotchas_in_JAX.html#double-64bit-precision",
+    ),
+)
+
+HALF = Rule(
+    code="ADV010",
+    name="float16",
+    summary="float16 has no hardware on a TPU; bfloat16 is its 16-bit type",
+    safety=Safety.DISPLAY_ONLY,
+    why="""Both targets take float16, and the compiler converts it for every product. bfloat16 takes
+the same memory, is what the matrix unit multiplies, and has the range of float32, so that nothing
+overflows; it keeps 8 bits of a number instead of 11, which is why the type is not changed
+unasked. What `.half()` asks for is PRE005's, and autocast is PRE003's.""",
+    examples=(
+        Example.moved(
+            "import torch\n\nmodel.cuda()\n"
+            "pipe = Pipeline.from_pretrained(name, torch_dtype=torch.float16)\n"
+        ),
+        Example.moved(
+            "import torch\n\nmodel.cuda()\n"
+            "pipe = Pipeline.from_pretrained(name, torch_dtype=torch.bfloat16)\n"
+        ),
+    ),
+    references=("https://cloud.google.com/tpu/docs/bfloat16",),
+)
+
+# ---- from the host -------------------------------------------------------------------------------
+
+_TRANSFER = advice(
+    "sent to the device in each call: make it a buffer in __init__ (register_buffer), which moves "
+    "with the model",
+)
+
+
+@FROM_HOST.on("advice", "tensor()", "from_numpy()", "as_tensor()", "FloatTensor()", "LongTensor()")
+def from_host(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if ctx.target.train_step is not None or not call.args:
+        return None
+    name = ctx.names.qualified(call.func) or ""
+    if name.count(".") != 1 or not name.startswith("torch."):
+        return None
+    value = call.args[0]
+    if name != "torch.from_numpy" and not isinstance(value, ast.List | ast.Tuple | ast.ListComp):
+        return None
+    return _TRANSFER if ctx.hot.in_pass(call) and not _is_of_call(ctx, value) else None
+
+
+def _is_of_call(ctx: Context, value: ast.expr) -> bool:
+    """Whether a value depends on what the forward pass computes: no buffer could hold it."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            for binding in ctx.names.lookup(node):
+                scope = ctx.names.scope_of(node).node
+                if binding.kind != "import" and isinstance(scope, ast.FunctionDef):
+                    if not (scope.args.args and node.id == scope.args.args[0].arg):
+                        return True
+    return False
+
+
+# ---- 64 bits -------------------------------------------------------------------------------------
+
+
+@WIDE.on("advice", ".float64", ".double")
+def double(ctx: Context, found: Construct) -> Decision | None:
+    node = found.node
+    assert isinstance(node, ast.Attribute)
+    name = ctx.names.qualified(node)
+    if name not in ("torch.float64", "torch.double"):
+        return None
+    call = _call_with(ctx, node)
+    if call is None or (argument(call, None, "device") is None and not ctx.hot.is_tensor(call)):
+        return None
+    return _wide(ctx, call)
+
+
+@WIDE.on("advice", "double()")
+def double_method(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if not isinstance(call.func, ast.Attribute) or call.args:
+        return None
+    owner = call.func.value
+    is_module = ctx.flow.kind(owner) & Kind.MODULE or ctx.hot.is_model(owner)
+    if is_module or ctx.hot.may_be_tensor(owner):
+        return _wide(ctx, call, everywhere=bool(is_module))
+    return None
+
+
+def _wide(ctx: Context, call: ast.Call, everywhere: bool = False) -> Decision | None:
+    """Only of what is on the device: the CPU has 64 bits."""
+    device = argument(call, None, "device")
+    if device is not None and ctx.flow.kind(device) == Kind.CPU:
+        return None
+    if device is None and not everywhere:
+        if not ctx.hot.is_hot(call):
+            return None
+    return advice(
+        f"{ctx.target.float64}: compute in float32, or what needs the digits once on the CPU"
+    )
+
+
+def _call_with(ctx: Context, node: ast.expr) -> ast.Call | None:
+    """The call that a dtype is given to: as `dtype=`, or the first of `to` and `type`."""
+    parent = ctx.parent(node)
+    if isinstance(parent, ast.keyword) and parent.arg in ("dtype", "torch_dtype"):
+        call = ctx.parent(parent)
+        return call if isinstance(call, ast.Call) else None
+    if isinstance(parent, ast.Call) and node in parent.args:
+        if isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "type"):
+            return parent
+    return None
+
+
+@WIDE.on("advice", "Constant")
+def large(ctx: Context, found: Construct) -> Decision | None:
+    node = found.node
+    assert isinstance(node, ast.Constant)
+    if type(node.value) is not int or node.value < 2**31:
+        return None
+    parent = ctx.parent(node)
+    beside: list[ast.expr] = []
+    match parent:
+        case ast.BinOp(left=left, right=right):
+            beside = [left, right]
+        case ast.Call(func=ast.Attribute(value=owner)):
+            beside = [owner]
+    if not any(ctx.hot.is_tensor(value) for value in beside):
+        return None
+    return advice(
+        "integers beyond 2**31 do not fit into the 32 bits that a TPU computes with: do "
+        "this on the CPU"
+    )
+
+
+# ---- 16 bits -------------------------------------------------------------------------------------
+
+
+@HALF.on("advice", ".float16", ".half")
+def half(ctx: Context, found: Construct) -> Decision | None:
+    node = found.node
+    assert isinstance(node, ast.Attribute)
+    if ctx.names.qualified(node) not in ("torch.float16", "torch.half"):
+        return None
+    given: ast.expr = node
+    parent = ctx.parent(node)
+    if isinstance(parent, ast.IfExp) and node in (parent.body, parent.orelse):
+        other = parent.orelse if node is parent.body else parent.body
+        if (ctx.names.qualified(other) or "").endswith("bfloat16"):
+            return None
+        given = parent
+    call = _call_with(ctx, given)
+    if call is None and not _names_dtype(ctx, given):
+        return None
+    if call is not None:
+        if (ctx.names.qualified(call.func) or dotted(call.func) or "").endswith("autocast"):
+            return None
+        device = argument(call, None, "device")
+        if device is not None and ctx.flow.kind(device) == Kind.CPU:
+            return None
+    return advice(
+        "float16 has no hardware on a TPU, and is converted for every product: bfloat16 is "
+        "its 16-bit type"
+    )
+
+
+def _names_dtype(ctx: Context, node: ast.expr) -> bool:
+    """`dtype = torch.float16`"""
+    match ctx.parent(node):
+        case ast.Assign(targets=[target], value=value) if value is node:
+            return "dtype" in (dotted(target) or "")
+    return False

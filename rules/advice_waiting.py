@@ -1,0 +1,224 @@
+"""Advice on values that are read: the program waits for the device."""
+
+import ast
+import re
+
+from migrator.diagnostics import Safety
+from migrator.inventory import Construct
+from migrator.names import argument, dotted
+from migrator.rule import Context, Decision, Example, Keep, Rule, advice
+
+_TROUBLE = "https://docs.pytorch.org/xla/release/r2.8/learn/troubleshoot.html"
+
+READ = Rule(
+    code="ADV003",
+    name="read-in-each-round",
+    summary="a value that is read in each round makes the program wait for the device",
+    safety=Safety.DISPLAY_ONLY,
+    why="""Python prepares the next round while the device still computes this one, until a value
+is asked for: `.item()`, `.cpu()`, `float()` and print wait until it is there. Sums and lists of
+tensors stay on the device without waiting; they are read behind the loop, or every N rounds. The
+step itself is compiled with or without it.""",
+    examples=(
+        Example.moved(
+            "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in loader:\n"
+            "    loss = loss_fn(model(x), y)\n    total += loss.item()\n"
+        ),
+        Example.moved(
+            "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in loader:\n"
+            "    loss = loss_fn(model(x), y)\n    total += loss.detach()\n"
+        ),
+    ),
+    references=(_TROUBLE,),
+)
+
+BRANCH = Rule(
+    code="ADV007",
+    name="branch-on-tensor",
+    summary="a branch that asks for the value of a tensor waits, and divides the program",
+    safety=Safety.DISPLAY_ONLY,
+    why="""`if x.max() > 1:` needs a value: the device has to have computed it before Python knows
+how to go on, and the model can not be compiled as a whole. torch.where and torch.clamp choose on
+the device; checks (for NaN, for ranges) can be made every N rounds, or while debugging only.
+Branches on torch.all and torch.any of a forward pass are TEN001's.""",
+    examples=(
+        Example.moved(
+            "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\n"
+            "class Net(nn.Module):\n    def forward(self, x):\n        if x.abs().max() > 1:\n"
+            "            x = x / x.abs().max()\n        return self.layers(x)\n"
+        ),
+        Example.moved(
+            "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\n"
+            "class Net(nn.Module):\n    def forward(self, x):\n"
+            "        x = x / x.abs().max().clamp(min=1)\n        return self.layers(x)\n"
+        ),
+    ),
+    references=(_TROUBLE,),
+)
+
+# ---- reads ---------------------------------------------------------------------------------------
+
+_SUM = advice(
+    "waits for the device in each round: sum up on the device (loss.detach()), and read behind the "
+    "loop or every N rounds",
+)
+_PRINTED = advice("waits for the device in each round: print every N rounds")
+_COPIED = advice(
+    "copies to the host in each round, and waits for it: keep the tensors in a list, and copy them "
+    "behind the loop, where they fit into the device's memory",
+)
+_IN_PASS = advice(
+    "reads values in a forward pass, which waits for the device, and keeps the model from being "
+    "compiled as a whole: compute with the tensor, or have the numbers given as arguments"
+)
+_KEEPING = frozenset({
+    "add", "add_scalar", "append", "extend", "log", "log_metric", "record", "set_description",
+    "set_postfix", "set_postfix_str", "update",
+})  # fmt: skip
+_PRINTING = frozenset({"debug", "info", "print", "write", "set_description", "set_postfix"})
+_MEASURE = re.compile(
+    r"loss|acc|correct|score|metric|err|norm|psnr|ssim|iou|dice|mse|mae|total|sum|avg|mean", re.I
+)
+
+
+@READ.on("advice", "item()", "cpu()", "tolist()")
+def read(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if not isinstance(call.func, ast.Attribute) or call.args or call.keywords:
+        return None
+    owner = call.func.value
+    if ctx.hot.in_pass(call):
+        return _IN_PASS if ctx.hot.is_tensor(owner) and not _is_asked(ctx, call) else None
+    return _use(ctx, call) if ctx.hot.is_tensor(owner) else None
+
+
+def _is_asked(ctx: Context, node: ast.AST) -> bool:
+    """Whether a branch asks for a value, about which ADV007 speaks."""
+    below = node
+    for above in ctx.names.ancestors(node):
+        if getattr(above, "test", None) is below:
+            return True
+        if isinstance(above, ast.stmt):
+            break
+        below = above
+    return False
+
+
+@READ.on("advice", "float()", "int()")
+def converted(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if not isinstance(call.func, ast.Name) or len(call.args) != 1:
+        return None
+    return _use(ctx, call) if ctx.hot.is_tensor(call.args[0]) else None
+
+
+@READ.on("advice", "print()")
+def printed(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    loop = ctx.hot.loop(call)
+    if loop is None or ctx.hot.in_some_rounds(call, loop):
+        return None
+    texts = [a for a in call.args if isinstance(a, ast.JoinedStr)]
+    values = [v.value for t in texts for v in t.values if isinstance(v, ast.FormattedValue)]
+    return _PRINTED if any(map(ctx.hot.is_tensor, [*call.args, *values])) else None
+
+
+def _use(ctx: Context, call: ast.Call) -> Keep | None:
+    """What is done with a value that is read: sums and lists can be read later."""
+    loop = ctx.hot.loop(call)
+    if loop is None or ctx.hot.in_some_rounds(call, loop):
+        return None
+    copied = isinstance(call.func, ast.Attribute) and call.func.attr in ("cpu", "tolist")
+    at: ast.AST = call
+    for above in ctx.names.ancestors(call):
+        match above:
+            case ast.Call(func=function) if function is not at:
+                name = (dotted(function) or "").rpartition(".")[2]
+                if isinstance(function, ast.Attribute):
+                    name = function.attr
+                if name in _PRINTING:
+                    return _PRINTED
+                if name in _KEEPING:
+                    return _COPIED if copied else _SUM
+                if name in ("backward", "step"):
+                    return None
+            case ast.AugAssign():
+                return _SUM
+            case ast.Assign(targets=[target]):
+                name = (dotted(target) or "").rpartition(".")[2]
+                return _SUM if not copied and _MEASURE.search(name) else None
+            case ast.stmt():
+                return None
+        at = above
+    return None
+
+
+# ---- branches ------------------------------------------------------------------------------------
+
+_IN_MODEL = advice(
+    "waits for the device to read a value, and keeps the model from being compiled as a whole: "
+    "choose by torch.where",
+)
+_IN_LOOP = advice(
+    "waits for the device in each round: choose by torch.where, or ask every N rounds",
+)
+_READS = ("torch.equal", "torch.allclose", "torch.is_nonzero")
+
+
+@BRANCH.on("advice", "If", "IfExp", "While", "Assert")
+def branch(ctx: Context, found: Construct) -> Decision | None:
+    node = found.node
+    assert isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert)
+    if not _asks(ctx, node.test):
+        return None
+    if any(c.kind == "branch" and c.node is node for c in ctx.constructs):
+        return None
+    if ctx.hot.in_pass(node):
+        return _IN_MODEL
+    loop = ctx.hot.loop(node)
+    if loop is not None and not ctx.hot.in_some_rounds(node, loop):
+        return _IN_LOOP
+    if isinstance(node, ast.While) and ctx.hot.works(node):
+        return _IN_LOOP
+    return None
+
+
+def _asks(ctx: Context, test: ast.expr) -> bool:
+    """Whether a condition is the value of a tensor."""
+    hot = ctx.hot
+    match test:
+        case ast.BoolOp(op=ast.And(), values=values) if any(_is_of_half(ctx, v) for v in values):
+            return False  # `x.dtype == torch.float16 and torch.isinf(x).any()`
+        case ast.BoolOp(values=values):
+            return any(_asks(ctx, value) for value in values)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return _asks(ctx, operand)
+        case ast.Compare(left=left, comparators=others, ops=ops):
+            if any(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in ops):
+                return False
+            return any(hot.is_tensor(v) or _is_read(ctx, v) for v in (left, *others))
+        case ast.Call():
+            return hot.is_tensor(test) or _is_read(ctx, test)
+    return False
+
+
+def _is_of_half(ctx: Context, node: ast.expr) -> bool:
+    match node:
+        case ast.Compare(comparators=[ast.expr() as dtype]):
+            return ctx.names.qualified(dtype) in ("torch.float16", "torch.half")
+    return False
+
+
+def _is_read(ctx: Context, node: ast.expr) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr="item", value=owner)):
+            return ctx.hot.is_tensor(owner)
+        case ast.Call(func=ast.Name(id="bool" | "float" | "int"), args=[value]):
+            return ctx.hot.is_tensor(value)
+        case ast.Call(func=function) if ctx.names.qualified(function) in _READS:
+            first = argument(node, 0, "input")
+            return first is not None and ctx.hot.may_be_tensor(first)
+    return False
