@@ -27,7 +27,7 @@ from migrator.diagnostics import (
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow
-from migrator.formats import lines, notebook, python
+from migrator.formats import lines, manifest, notebook, python
 from migrator.formats.embedded import COMMAND, SETTING, Document, spoken
 from migrator.inventory import Construct
 from migrator.names import Names
@@ -100,11 +100,13 @@ def migrate_file(
     if function is None and not inventory.has_tokens(content):
         if project is None or not project.imports_gpu_code():
             return Result(content, content)
-    if function == SETTING and not inventory.has_settings(content):
-        return Result(content, content)
-    document: Document
+    document: Document | None
     try:
-        document = notebook.read(content) if function is None else lines.read(content, function)
+        document = manifest.read(path, content)
+        if document is None and function == SETTING and not inventory.has_settings(content):
+            return Result(content, content)
+        if document is None:
+            document = notebook.read(content) if function is None else lines.read(content, function)
     except notebook.NotANotebook as error:
         return _failed(content, SYNTAX, str(error))
     except UnicodeDecodeError as error:

@@ -1,6 +1,7 @@
 """What stays for a person: CUDA-only libraries and extensions."""
 
-from migrator.inventory import CUDA_LIBRARIES, Construct
+from migrator.inventory import Construct
+from migrator.libraries import MODULES
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 LIBRARY = Rule(
@@ -41,28 +42,12 @@ torch_xla (`accelerator="tpu"`), and nothing of torchax.""",
     ),
 )
 
-_ADVICE = {
-    "apex": "apex.optimizers.FusedAdam is torch.optim.AdamW; apex.amp is autocast in bfloat16",
-    "flash_attn": "use torch.nn.functional.scaled_dot_product_attention",
-    "flash_attn_interface": "use torch.nn.functional.scaled_dot_product_attention",
-    "xformers": "use torch.nn.functional.scaled_dot_product_attention",
-    "bitsandbytes": "there is no 8-bit optimizer; use torch.optim, or bfloat16 weights",
-    "triton": "write the kernel in PyTorch, or in Pallas",
-    "deepspeed": "shard with a mesh (torchax) or SPMD (torch_xla)",
-    "transformer_engine": "use torch.nn layers in bfloat16",
-    "cupy": "use numpy on the host, or torch on the device",
-    "pynvml": "reads NVIDIA's driver; use the TPU's monitoring",
-    "mamba_ssm": "its scan is a CUDA kernel; use a reference implementation in PyTorch",
-    "torchao": "its kernels are CUDA's; keep bfloat16",
-}
 
-
-@LIBRARY.on("library", *sorted(CUDA_LIBRARIES))
+@LIBRARY.on("library", *sorted(MODULES))
 def library(ctx: Context, found: Construct) -> Decision:
-    advice = _ADVICE.get(found.key, "it has no counterpart on a TPU")
     if ctx.names.is_guarded_import(found.node):
         return Keep("a failing import is caught, and the fallback is used")
-    return Report(f"{found.key} is for CUDA only: {advice}")
+    return Report(f"{found.key} is for CUDA only: {MODULES[found.key].advice}")
 
 
 @EXTENSION.on("name", "torch.utils.cpp_extension*")

@@ -20,10 +20,10 @@ CELL = "__cell__"  # what stands above a cell of a notebook, with its number
 COMMAND = "__command__"  # a line for a shell: `__command__("pip install torch")`
 REQUIREMENT = "__requirement__"  # a line of requirements.txt
 SETTING = "__setting__"  # a line of a configuration in YAML or JSON
+CONDA = "__conda__"  # a package that conda installs
 OTHER = "__other__"  # what is looked into for the words of GPUs alone: a cell of `%%bash`
-_CALL = re.compile(
-    rf"(?:{COMMAND}|{REQUIREMENT}|{SETTING}|{OTHER})" r'\(("(?:[^"\\]|\\.)*")\)(?:; (?=\S))?'
-)
+_FUNCTIONS = (COMMAND, REQUIREMENT, CONDA, SETTING, OTHER)
+_CALL = re.compile(rf"(?:{'|'.join(_FUNCTIONS)})" r'\(("(?:[^"\\]|\\.)*")\)(?:; (?=\S))?')
 
 
 class Document(Protocol):
@@ -41,9 +41,6 @@ class Document(Protocol):
 
     def located(self, where: Range) -> Range:
         """A range of the module as one of the file."""
-
-
-_FUNCTIONS = (COMMAND, REQUIREMENT, SETTING, OTHER)
 
 
 def is_embedded(node: ast.AST | None) -> bool:

@@ -9,11 +9,13 @@ from pathlib import Path
 from migrator.diagnostics import Range
 from migrator.formats.embedded import COMMAND, REQUIREMENT, SETTING, call, restored
 
-_SHELL = re.compile(r".*\.(?:sh|bash|slurm|sbatch)|Dockerfile.*|.*\.[Dd]ockerfile")
+_SHELL = re.compile(
+    r".*\.(?:sh|bash|slurm|sbatch|mk)|Dockerfile.*|.*\.[Dd]ockerfile|(?:GNUm|[Mm])akefile"
+)
 _CONFIGURATION = re.compile(
     r"(?:^|[_.-])(?:conf\w*|settings?|options?|params?|args|hparams?|experiments?)(?:$|[_.-])", re.I
 )
-_REQUIREMENTS = re.compile(r"requirements[\w.-]*\.(?:txt|in)")
+_REQUIREMENTS = re.compile(r"requirements[\w.-]*\.(?:txt|in)|pyproject\.toml|setup\.cfg")
 
 
 def kind(path: Path) -> str | None:
