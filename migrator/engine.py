@@ -28,7 +28,7 @@ from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow
 from migrator.formats import lines, manifest, notebook, python
-from migrator.formats.embedded import COMMAND, SETTING, Document, spoken
+from migrator.formats.embedded import COMMAND, SETTING, Document, Located, spoken
 from migrator.inventory import Construct
 from migrator.names import Names
 from migrator.options import Options
@@ -111,30 +111,39 @@ def migrate_file(
         return _failed(content, SYNTAX, str(error))
     except UnicodeDecodeError as error:
         return _failed(content, ENCODING, f"can not be decoded: {error}")
+    files = document.files if isinstance(document, notebook.Notebook) else []
+    if project is not None and files:
+        folder = project.path.parent
+        project = project.with_files({folder / f.name: f.text.encode() for f in files})
     result = migrate(document.module.encode(), target, options, project)
-    found = [
-        replace(d, range=document.located(d.range), message=_of_file(document, d.message))
-        for d in result.diagnostics
-    ]
+    found = [_of_file(document, diagnostic) for diagnostic in result.diagnostics]
+    module, companions = result.source.decode(), result.companions
+    for file in files:
+        there = project.of(project.path.parent / file.name) if project is not None else None
+        inner = migrate_file(path.parent / file.name, file.text.encode(), target, options, there)
+        found += [_of_file(file, diagnostic) for diagnostic in inner.diagnostics]
+        module = file.replaced(module, inner.source.decode())
+        companions |= inner.companions
     try:
-        text = document.with_module(result.source.decode())
+        text = document.with_module(module)
     except ValueError as error:
         return _failed(content, INTERNAL, f"the file can not be put together again: {error}")
     found.sort(key=lambda d: (d.range.cell, d))
-    return Result(content, text.encode(), tuple(found), result.companions)
+    return Result(content, text.encode(), tuple(found), companions)
 
 
 _LINE = re.compile(r"\bline (\d+)\b")
 
 
-def _of_file(document: Document, message: str) -> str:
-    """A message with the file's lines in the place of its module's."""
+def _of_file(document: Located, diagnostic: Diagnostic) -> Diagnostic:
+    """A diagnostic with places of the file where it had those of a module."""
 
     def located(match: re.Match[str]) -> str:
         where = document.located(replace(START, line=int(match[1]), end_line=int(match[1])))
         return f"cell {where.cell}, line {where.line}" if where.cell else f"line {where.line}"
 
-    return _LINE.sub(located, message.replace(f"{COMMAND}()", "a command"))
+    message = _LINE.sub(located, diagnostic.message.replace(f"{COMMAND}()", "a command"))
+    return replace(diagnostic, range=document.located(diagnostic.range), message=message)
 
 
 def _migrate(

@@ -402,7 +402,7 @@ def _required(names: Names, call: ast.Call) -> Iterator[Construct]:
 
 
 _SETUP = ("setuptools.setup", "distutils.core.setup")
-_LISTS = ("install_requires", "setup_requires", "tests_require", "extras_require")
+_LISTS = ("install_requires", "extras_require")
 _PYTHON = re.compile(r"(?:[\w./-]+::)?python\s*[=<]")
 
 

@@ -5,7 +5,6 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from migrator.diagnostics import SourceMap
-from migrator.facts import ProjectFacts
 from migrator.flow import Flow
 from migrator.formats.python import decode
 from migrator.formats.shell import words
@@ -125,7 +124,7 @@ def _is_one_process(ctx: Context, program: str) -> bool:
         if folder == here.root or here.root not in folder.parents:
             return False
         folder = folder.parent
-    there = ProjectFacts(folder / program, here.root, here.reader, here.cache)
+    there = here.of(folder / program)
     facts, source = here.cache.facts(there.path), here.reader.read(there.path)
     if facts is None or source is None:
         return False

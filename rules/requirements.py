@@ -95,7 +95,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
         return Report(f"{name} is for CUDA only: {library.advice}")
     if name not in versions:
         if name is None:
-            return Report(f"not read; the target takes {_all(ctx)}")
+            return Report(f"not changed by itself; the target takes {_all(ctx, line)}")
         if re.search(r"cu\d{2,3}\b", line):
             return Report(f"was built for CUDA, it seems; torch is {versions['torch']} there")
         return Keep("does not depend on the device")
@@ -198,6 +198,9 @@ def _list_of(ctx: Context, found: Construct) -> object:
     return next((a for a in ctx.names.ancestors(found.node) if hasattr(a, "elts")), None)
 
 
-def _all(ctx: Context) -> str:
-    versions = tested(ctx.target.name)
-    return ", ".join([versions["torch"], *companions(ctx.target.name, ())])
+def _all(ctx: Context, line: str) -> str:
+    """All that the target needs, as Poetry writes it where the line is one of Poetry's."""
+    needed = [tested(ctx.target.name)["torch"], *companions(ctx.target.name, ())]
+    if re.match(r"""["'\w.-]+\s*=\s*["'{\[]""", line):
+        needed = [f'{name} = "{version}"' for name, version in (n.split("==") for n in needed)]
+    return ", ".join(f"`{each}`" for each in needed)

@@ -72,5 +72,5 @@ def read(text: str) -> tuple[list[Entry], PipList] | None:
         indent = indent or ""
         alone = [] if any(e.text.startswith("pip") for e in found) else [f"{indent}- pip{end}"]
         head = "".join(["" if text[:last].endswith("\n") else end, *alone, f"{indent}- pip:{end}"])
-        place = PipList(last, f"{indent}    ", end, head)
+        place = PipList(last, f"{indent}  ", end, head)
     return found, place

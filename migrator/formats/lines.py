@@ -64,16 +64,19 @@ class Lines:
 
 def read(content: bytes, function: str) -> Lines:
     """Raises UnicodeDecodeError."""
+    return Lines(function, split(content.decode("utf-8"), continued=function != SETTING))
+
+
+def split(text: str, *, continued: bool) -> tuple[str, ...]:
+    """Lines; where they may be `continued`, one that ends in a backslash goes on in the next."""
     lines: list[str] = []
     goes_on = False
-    for line in content.decode("utf-8").split("\n"):
+    for line in text.split("\n"):
         if goes_on:
             lines[-1] += f"\n{line}"
         else:
             lines.append(line)
         goes_on = (
-            function != SETTING
-            and line.rstrip("\r").endswith("\\")
-            and not line.lstrip().startswith("#")
+            continued and line.rstrip("\r").endswith("\\") and not line.lstrip().startswith("#")
         )
-    return Lines(function, tuple(lines))
+    return tuple(lines)

@@ -19,8 +19,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _LISTS = re.compile(
-    r"project\.dependencies|project\.optional-dependencies\..+|dependency-groups\..+"
-    r"|build-system\.requires|tool\.uv\.dev-dependencies"
+    r"project\.(?:optional-dependencies\..+|dependencies)|dependency-groups\..+"
+    r"|tool\.uv\.dev-dependencies"
 )
 _INDEX = re.compile(r"tool\.(?:uv\.index|poetry\.source|pdm\.source)\.url|tool\.uv\..*index-url")
 _NAMED = re.compile(r"tool\.poetry\.(?:group\..+\.)?(?:dev-)?dependencies\..+")
@@ -30,7 +30,7 @@ _NAMED = re.compile(r"tool\.poetry\.(?:group\..+\.)?(?:dev-)?dependencies\..+")
 class _Value:
     """What stands behind a key, by its tokens."""
 
-    path: str
+    path: tuple[str, ...]
     start: int  # of the key
     tokens: list[tuple[re.Match[str], int]]  # with how many brackets are around them
 
@@ -51,16 +51,17 @@ def lists(text: str) -> list[list[Entry]]:
     for value in values:
         end = value.tokens[-1][0].end() if value.tokens else value.start
         whole = Entry(value.start, end, text[value.start : end])
-        if _LISTS.fullmatch(value.path):
+        path = ".".join(value.path)
+        if _LISTS.fullmatch(path):
             entries = [_entry(text, t) for t, depth in value.tokens if depth == 1 and t["string"]]
             known = _at(data, value.path)
             alike = isinstance(known, list) and [e.text for e in entries] == [
                 each for each in known if isinstance(each, str)
             ]
             found.append(entries if alike else [whole])
-        elif _INDEX.fullmatch(value.path):
+        elif _INDEX.fullmatch(path):
             found.append([_entry(text, t) for t, _ in value.tokens if t["string"]])
-        elif _NAMED.fullmatch(value.path):
+        elif _NAMED.fullmatch(path):
             found.append([whole])
     return [entries for entries in found if entries]
 
@@ -74,15 +75,15 @@ def _entry(text: str, token: re.Match[str]) -> Entry:
     return Entry(start, end, text[start:end], f"{quote}{between}{quote}")
 
 
-def _at(data: Any, path: str) -> Any:
-    for part in path.split("."):
+def _at(data: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
         data = data.get(part) if isinstance(data, dict) else None
     return data
 
 
 def _values(text: str) -> Iterator[_Value]:
     """All keys that have a value, below their tables."""
-    table = ""
+    table: tuple[str, ...] = ()
     for line in _lines(text):
         first = next((t for t, _ in line if t.group().strip()), None)
         if first is None:
@@ -94,9 +95,8 @@ def _values(text: str) -> Iterator[_Value]:
             continue
         at = next(n for n, (t, _) in enumerate(said) if t["mark"] == "=")
         key = "".join(t.group() for t, _ in said[:at])
-        path = ".".join(filter(None, [table, _path(f"{key} = {{}}")]))
         start = first.start() + len(first.group()) - len(first.group().lstrip())
-        yield _Value(path, start, said[at + 1 :])
+        yield _Value((*table, *_path(f"{key} = {{}}")), start, said[at + 1 :])
 
 
 def _lines(text: str) -> Iterator[list[tuple[re.Match[str], int]]]:
@@ -113,11 +113,11 @@ def _lines(text: str) -> Iterator[list[tuple[re.Match[str], int]]]:
     yield line
 
 
-def _path(toml: str) -> str:
+def _path(toml: str) -> tuple[str, ...]:
     """The only key of a document, with those inside of it."""
     data = tomllib.loads(toml)
     parts: list[str] = []
     while data:
         ((part, data),) = data.items()
         parts.append(part)
-    return ".".join(parts)
+    return tuple(parts)

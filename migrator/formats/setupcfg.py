@@ -7,7 +7,7 @@ import re
 from migrator.formats.entries import Entry
 
 _LISTS = {
-    "options": re.compile(r"install_requires|setup_requires|tests_require"),
+    "options": re.compile(r"install_requires"),
     "options.extras_require": re.compile(r".+"),
 }
 _SECTION = re.compile(r"\[([^\]]+)\]")
