@@ -100,17 +100,15 @@ def migrate_file(
     if function is None and not inventory.has_tokens(content):
         if project is None or not project.imports_gpu_code():
             return Result(content, content)
-    document: Document | None
+    options = options or Options()
     try:
-        document = manifest.read(path, content)
-        if document is None and function == SETTING and not inventory.has_settings(content):
-            return Result(content, content)
-        if document is None:
-            document = notebook.read(content) if function is None else lines.read(content, function)
+        document = _document(path, content, function, options)
     except notebook.NotANotebook as error:
         return _failed(content, SYNTAX, str(error))
     except UnicodeDecodeError as error:
         return _failed(content, ENCODING, f"can not be decoded: {error}")
+    if document is None:
+        return Result(content, content)
     files = document.files if isinstance(document, notebook.Notebook) else []
     if project is not None and files:
         folder = project.path.parent
@@ -124,12 +122,30 @@ def migrate_file(
         found += [_of_file(file, diagnostic) for diagnostic in inner.diagnostics]
         module = file.replaced(module, inner.source.decode())
         companions |= inner.companions
+        if inner.companions and "/" in file.name:
+            place = file.located(START)
+            message = f"{file.name} imports {RUNTIME}: a program there needs a copy beside it"
+            found.append(Diagnostic(place, "CMD001", Severity.ADVICE, message))
     try:
         text = document.with_module(module)
     except ValueError as error:
         return _failed(content, INTERNAL, f"the file can not be put together again: {error}")
     found.sort(key=lambda d: (d.range.cell, d))
     return Result(content, text.encode(), tuple(found), companions)
+
+
+def _document(
+    path: Path, content: bytes, function: str | None, options: Options
+) -> Document | None:
+    """What a file that is no module holds; None where it says nothing of GPUs."""
+    if function is None:
+        return notebook.read(content, for_tpu=not options.portable)
+    listing = manifest.read(path, content)
+    if listing is not None:
+        return listing
+    if function == SETTING and not inventory.has_settings(content):
+        return None
+    return lines.read(content, function)
 
 
 _LINE = re.compile(r"\bline (\d+)\b")

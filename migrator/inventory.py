@@ -336,9 +336,10 @@ _GPU_SETTING = re.compile(
 
 def has_settings(content: bytes) -> bool:
     """A cheap test: False for a configuration that says nothing of GPUs, and for data."""
-    return len(content) < _MAX_SETTINGS and re.search(rb"cuda|gpu|nccl|nvidia", content) is not None
+    return len(content) < _MAX_SETTINGS and _SPEAKS_OF_GPUS.search(content) is not None
 
 
+_SPEAKS_OF_GPUS = re.compile(rb"cuda|gpu|nccl|nvidia|NVIDIA|pytorch/pytorch")
 _CONTAINER_SETTING = re.compile(
     r"""(?<![\w.-])(?:runtime|driver)["']?\s*:\s*["']?nvidia\b|capabilities["']?\s*:\s*\[.*\bgpu\b"""
     r"""|^\s*(?:-\s+)+["']?gpu["']?\s*\Z|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES)"""
@@ -403,7 +404,7 @@ def _required(names: Names, call: ast.Call) -> Iterator[Construct]:
 
 _SETUP = ("setuptools.setup", "distutils.core.setup")
 _LISTS = ("install_requires", "extras_require")
-_PYTHON = re.compile(r"(?:[\w./-]+::)?python\s*[=<]")
+_PYTHON = re.compile(r"(?:[\w./-]+::)?python[\s=<>~!]")
 
 
 def _command(text: str) -> str | None:

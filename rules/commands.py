@@ -46,7 +46,7 @@ _WITH_VALUE = ("-r", "--requirement", "-c", "--constraint", "-t", "--target", "-
 def nvidia_smi(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     plain = re.fullmatch(r"([!%\s]*(?:sx\s+)?)nvidia-smi(?:\s+-L)?(\s*)", text)
-    if plain is None:
+    if plain is None or ctx.target.portable:
         return Report("asks NVIDIA's driver; `tpu-info` shows what a TPU does")
     return ctx.with_text(found, f"{plain[1]}tpu-info{plain[2]}")
 

@@ -165,7 +165,7 @@ def conda(ctx: Context, found: Construct) -> Decision:
 
 def _python(ctx: Context, version: str, needs_torch: bool) -> Decision:
     low, high = (".".join(map(str, each)) for each in (OLDEST, NEWEST))
-    match = re.match(r"\s*=+\s*3(?:\.(\d+))?", version) or re.search(r"<\s*3\.(\d+)", version)
+    match = re.match(r"\s*=*\s*3(?:\.(\d+))?", version) or re.search(r"<\s*3\.(\d+)", version)
     if not needs_torch or match is None or match[1] is None:
         return Keep("does not depend on the device")
     if "<" not in version and OLDEST[1] <= int(match[1]) <= NEWEST[1]:

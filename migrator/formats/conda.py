@@ -62,7 +62,9 @@ def read(text: str) -> tuple[list[Entry], PipList] | None:
             joint = f"{quote}{end}{match['indent']}- {quote}"
             span = None if of_pip else (start, starts[number + 1])
             first = start + match.start("text")
-            found.append(Entry(first, first + len(match["text"]), match["text"], joint, span))
+            found.append(
+                Entry(first, first + len(match["text"]), match["text"], joint, span, match["tail"])
+            )
         else:
             return None
         last = starts[number + 1]
@@ -71,6 +73,6 @@ def read(text: str) -> tuple[list[Entry], PipList] | None:
     if place is None:
         indent = indent or ""
         alone = [] if any(e.text.startswith("pip") for e in found) else [f"{indent}- pip{end}"]
-        head = "".join(["" if text[:last].endswith("\n") else end, *alone, f"{indent}- pip:{end}"])
+        head = "".join([*alone, f"{indent}- pip:{end}"])
         place = PipList(last, f"{indent}  ", end, head)
     return found, place

@@ -15,6 +15,7 @@ class Entry:
     text: str
     joint: str = "\n"  # what stands between two in its place
     line: tuple[int, int] | None = None  # of one of conda's: its whole line, which goes if it moves
+    tail: str = ""  # what stands behind it there
 
 
 @dataclass(frozen=True)

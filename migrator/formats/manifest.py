@@ -64,14 +64,19 @@ class Manifest:
                 continue
             changes.append((*entry.line, ""))
             if text:
-                moved.append((text.split("\n"), self.text[entry.end : entry.line[1]]))
+                moved.append((text.split("\n"), entry.tail))
+        if not changes:
+            return self.text
         if moved and self.pip is not None:
             changes.append((self.pip.at, self.pip.at, self.pip.lines(moved)))
-        parts, at = [], 0
+        result, at = "", 0
         for start, end, new in sorted(changes):
-            parts += [self.text[at:start], new]
+            result += self.text[at:start]
+            if start == end and self.pip is not None and not result.endswith("\n"):
+                result += self.pip.end  # the last line of the file has none
+            result += new
             at = end
-        result = "".join([*parts, self.text[at:]])
+        result += self.text[at:]
         self.check(result)
         return result
 

@@ -99,6 +99,7 @@ class Notebook:
     text: str
     cells: list[Cell]
     metadata: dict[str, _Span] = field(default_factory=dict)  # strings in it, by their path
+    for_tpu: bool = True  # whether other code needs another machine
 
     @property
     def files(self) -> list[Written]:
@@ -131,7 +132,8 @@ class Notebook:
     def with_module(self, module: str) -> str:
         """The file's text with the code of a module that was made from this one's.
 
-        Where it is another, Colab is asked for a TPU. Raises ValueError where a cell is missing.
+        Where it is another, and for TPUs alone, Colab is asked for one. Raises ValueError where a
+        cell is missing.
         """
         top, *parts = _BETWEEN.split(module)
         numbers = [cell.number for cell in self.cells]
@@ -150,7 +152,7 @@ class Notebook:
                 source = restored(code).rstrip("\n")
                 ending = cell.source[len(cell.source.rstrip("\n")) :]
                 values.append((cell.span, self._as_json(cell.span, source + ending)))
-        values += self._accelerator() if module != self.module else []
+        values += self._accelerator() if self.for_tpu and module != self.module else []
         result, at = [], 0
         for span, value in sorted(values, key=lambda item: item[0].start):
             result += [self.text[at : span.start], value]
@@ -186,7 +188,7 @@ class Notebook:
         return f"[{before}{comma.join(elements)}{after}]"
 
 
-def read(content: bytes) -> Notebook:
+def read(content: bytes, *, for_tpu: bool = True) -> Notebook:
     """Raises NotANotebook, in one line."""
     try:
         text = content.decode("utf-8")
@@ -200,7 +202,7 @@ def read(content: bytes) -> Notebook:
         for number, (_, span) in enumerate(_items(text, top["cells"].start), 1):
             if (cell := _cell(text, number, span)) is not None:
                 cells.append(cell)
-        return Notebook(text, cells, metadata)
+        return Notebook(text, cells, metadata, for_tpu)
     except UnicodeDecodeError as error:
         raise NotANotebook(f"can not be decoded: {error}") from error
     except (KeyError, StopIteration, IndexError, TypeError, json.JSONDecodeError) as error:

@@ -90,7 +90,7 @@ def _values(text: str) -> Iterator[_Value]:
             continue
         said = [(t, depth) for t, depth in line if t["comment"] is None and t["end"] is None]
         if first["mark"] == "[":
-            header = "".join(t.group() for t, _ in said)
+            header = "".join(t.group() for t, _ in said).strip()
             table = _path(header.replace("[[", "[").replace("]]", "]"))
             continue
         at = next(n for n, (t, _) in enumerate(said) if t["mark"] == "=")
