@@ -408,8 +408,9 @@ _PYTHON = re.compile(r"(?:[\w./-]+::)?python[\s=<>~!]")
 
 
 def _command(text: str) -> str | None:
-    if text.lstrip().startswith("#") and not text.startswith("#SBATCH"):
-        return None
+    """What a line of a script has to do with GPUs, if anything."""
+    if not text.startswith("#SBATCH"):
+        text = "\n".join(map(without_comment, text.split("\n")))
     if _PIP.search(text):
         return "pip" if MENTIONED.search(text) else None
     if _CONDA.search(text):

@@ -91,7 +91,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
         if name in versions:
             changes.append(Word(start, end, versions[name]))
     if not changes:
-        if re.search(r"cu\d\d", text):
+        if re.search(r"cu\d\d|cuda", text, re.I):
             return Report("for CUDA, it seems")
         return Keep("installs nothing that depends on the device")
     # What else the target needs stands behind torch, where that is installed.

@@ -73,10 +73,17 @@ def launcher(ctx: Context, found: Construct) -> Decision:
         return Report("starts a process for each GPU; here one process drives all devices")
     command = text[: started.start] + started.command + text[started.end :]
     if not started.one_host:
-        return Report("starts processes on several hosts; docs/several-devices.md says more")
-    if "--device" not in text and _is_one_process(ctx, started.program):
-        return ctx.with_text(found, command, "one process drives all devices")
+        return Report(
+            "starts processes on several hosts, or may; docs/several-devices.md says more"
+        )
     shown = " ".join(command.replace("\\\n", " ").split())
+    if _COUNTS.search(text[started.end :]):
+        return Report(
+            "starts a process for each GPU, and its options may say how many there are; here it is "
+            f"one, which drives all devices: `{shown}`"
+        )
+    if _is_one_process(ctx, started.program):
+        return ctx.with_text(found, command, "one process drives all devices")
     return Report(f"starts a process for each GPU; here one process drives all devices: `{shown}`")
 
 
@@ -111,6 +118,12 @@ def _by_torchrun(text: str) -> _Start | None:
     return None
 
 
+# Arguments of a program that may tell it how many processes there are, or their device.
+_COUNTS = re.compile(
+    r"gpu|rank|world|parallel|degree|ulysses|ring[_-]|launcher|n_?procs?\b|num_?proc|shard|fsdp"
+    r"|--device",
+    re.IGNORECASE,
+)
 _ONE_HOST = {"nnodes": ("1", "1:1"), "node-rank": ("0",)}
 
 

@@ -90,6 +90,9 @@ def test_one_process_takes_the_place_of_all(tmp_path: Path, command: str, after:
         "torchrun --nproc_per_node=8 $PROGRAM",
         "torchrun --nproc_per_node=8 /train.py",
         "torchrun --nproc_per_node=8 ../train.py/../nowhere.py",
+        "torchrun --nproc_per_node=$GPUS train.py --ulysses_size $GPUS",
+        "torchrun --nproc_per_node=8 train.py --launcher pytorch",
+        "torchrun --nproc_per_node=8 train.py --device cuda",
         "torchrun a.py && torchrun train.py",
         "torchrun",
     ],
@@ -180,7 +183,7 @@ def test_containers_in_yaml(text: str, message: str) -> None:
     "text",
     ["srun -n 4 ./solve", "mpirun -np 4 ./solve", "#SBATCH --mem=4G", "FROM python:3.8",
      "docker run -it image", "echo deepspeed", "conda install numpy", "image: nginx",
-     "- gpustat", "driver: local"],
+     "- gpustat", "driver: local", "ldconfig  # torchrun, docker --gpus all"],
 )  # fmt: skip
 def test_what_has_nothing_to_do_with_gpus_is_not_named(text: str) -> None:
     for path in ("a.sh", "Dockerfile", "a.yaml"):
