@@ -143,7 +143,7 @@ def conda(ctx: Context, found: Construct) -> Decision:
         package = _OF_PIP[name]
         lines = [tested(ctx.target.name)[package]]
         if package == "torch":
-            lines += companions(ctx.target.name, [*of_pip, *others])
+            lines += companions(ctx.target.name, of_pip)
         listed = ", ".join(f"`- {line}`" for line in lines)
         if back:
             return Report(
@@ -160,6 +160,9 @@ def conda(ctx: Context, found: Construct) -> Decision:
     library = of_package(name)
     if library is not None:
         return Report(f"{name} is for CUDA only: {library.advice}")
+    wanted = tested(ctx.target.name).get(name)
+    if wanted is not None:
+        return Report(f"the target takes {wanted}, by pip: leave it out here")
     return Keep("does not depend on the device")
 
 

@@ -106,6 +106,14 @@ def test_what_conda_has_for_cuda_alone_is_named(line: str, message: str) -> None
     assert f"  - {line}\n" in migrated(text, "environment.yml")
 
 
+def test_what_goes_with_torch_is_installed_by_pip_too() -> None:
+    text = "dependencies:\n- pytorch\n- jax=0.4\n- pip:\n  - jaxlib\n"
+    after = run(text, "torchax", "environment.yml")
+    assert "  - jax==0.10.2\n  - libtpu==0.0.52\n  - jaxlib==0.10.2\n" in after.source.decode()
+    (left,) = [d for d in constructs(after) if d.outcome is Outcome.REPORTED]
+    assert left.construct == "jax=0.4" and "jax==0.10.2, by pip" in left.message
+
+
 @pytest.mark.parametrize("line", ["python>=3.8", "python=3.12", "python=3", "python<3.13", "pip"])
 def test_pythons_that_will_do_are_not_named(line: str) -> None:
     assert reported(f"dependencies:\n  - pytorch\n  - {line}\n", "environment.yml") == {}
