@@ -30,7 +30,7 @@ LIBRARIES = (
     Library(("xformers",), ("xformers",), _ATTENTION),
     Library(("bitsandbytes.*",), ("bitsandbytes",),
             "there is no 8-bit optimizer; use torch.optim, or bfloat16 weights"),
-    Library(("triton.*", "pytorch-triton.*"), ("triton",),
+    Library(("triton(?:-.*)?", "pytorch-triton.*"), ("triton",),
             "write the kernel in PyTorch, or in Pallas"),
     Library(("deepspeed.*",), ("deepspeed",), "shard with a mesh (torchax) or SPMD (torch_xla)"),
     Library(("transformer-engine.*",), ("transformer_engine",), "use torch.nn layers in bfloat16"),
