@@ -155,8 +155,11 @@ def test_yaml_that_conda_does_not_write_stays(text: str) -> None:
 PROJECT = """[build-system]
 requires = ["setuptools", "torch"]
 
+# what it is
 [project]
 name = "torch-things"  # torch
+
+    # indented
 description = \"\"\"
 dependencies = ["torch"]
 \"\"\"
@@ -193,7 +196,7 @@ def test_a_project_keeps_its_layout(end: str) -> None:
 
 def test_places_are_those_of_the_file() -> None:
     found = {d.construct: str(d.range) for d in constructs(run(PROJECT, path="pyproject.toml"))}
-    assert found["torch>=2.0"] == "11:6" and found["torchaudio"] == "18:11"
+    assert found["torch>=2.0"] == "14:6" and found["torchaudio"] == "21:11"
 
 
 def test_tables_of_poetry_are_named_with_what_to_write() -> None:

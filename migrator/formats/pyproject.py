@@ -45,7 +45,7 @@ def lists(text: str) -> list[list[Entry]]:
     try:
         data = tomllib.loads(text)
         values = list(_values(text))
-    except (tomllib.TOMLDecodeError, KeyError, IndexError):
+    except ValueError:  # damaged, or with tokens that are not known here
         return []
     found: list[list[Entry]] = []
     for value in values:
@@ -85,15 +85,15 @@ def _values(text: str) -> Iterator[_Value]:
     """All keys that have a value, below their tables."""
     table: tuple[str, ...] = ()
     for line in _lines(text):
-        first = next((t for t, _ in line if t.group().strip()), None)
+        said = [(t, depth) for t, depth in line if t["comment"] is None and t["end"] is None]
+        first = next((t for t, _ in said if t.group().strip()), None)
         if first is None:
             continue
-        said = [(t, depth) for t, depth in line if t["comment"] is None and t["end"] is None]
         if first["mark"] == "[":
             header = "".join(t.group() for t, _ in said).strip()
             table = _path(header.replace("[[", "[").replace("]]", "]"))
             continue
-        at = next(n for n, (t, _) in enumerate(said) if t["mark"] == "=")
+        at = [t["mark"] for t, _ in said].index("=")
         key = "".join(t.group() for t, _ in said[:at])
         start = first.start() + len(first.group()) - len(first.group().lstrip())
         yield _Value((*table, *_path(f"{key} = {{}}")), start, said[at + 1 :])
