@@ -31,7 +31,8 @@ class Found:
 def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Found:
     """Files below `paths` that may be migrated; one that is named itself is taken in any case.
 
-    These are Python files, notebooks, shell scripts, Dockerfiles, requirements, configurations.
+    These are Python files, notebooks, scripts for a shell, Dockerfiles, Makefiles, requirements and
+    configurations.
 
     Folders of environments, caches and version control, bundled runtimes, and what `exclude` (shell
     patterns on the path or a name) matches are passed over. Links to folders are not followed.

@@ -25,6 +25,14 @@ class SetString:
 
 
 @dataclass(frozen=True, eq=False)
+class Spread:
+    """Put several elements in the place of one of a list, in the list's layout."""
+
+    node: ast.Constant
+    elements: Sequence[str]
+
+
+@dataclass(frozen=True, eq=False)
 class EditCall:
     """Change a call in place: its name, single arguments; what is not named stays as written.
 
@@ -119,8 +127,8 @@ class AddBranch:
 
 
 Edit = (
-    Replace | SetString | EditCall | Delete | ReplaceStatement | Unwrap | Insert | DropNames | Hoist
-    | Decorate | AddBranch
+    Replace | SetString | Spread | EditCall | Delete | ReplaceStatement | Unwrap | Insert
+    | DropNames | Hoist | Decorate | AddBranch
 )  # fmt: skip
 
 
@@ -153,7 +161,7 @@ def covered(edit: Edit) -> Iterator[ast.AST]:
                 if node not in holes:
                     yield node
                     stack.extend(ast.iter_child_nodes(node))
-        case SetString():
+        case SetString() | Spread():
             yield edit.node
         case EditCall():
             yield edit.node

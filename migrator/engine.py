@@ -30,8 +30,8 @@ from migrator.diagnostics import (
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered
 from migrator.facts import ProjectFacts, Reader
 from migrator.flow import Flow
-from migrator.formats import lines, notebook, python
-from migrator.formats.embedded import COMMAND, SETTING, Document, spoken
+from migrator.formats import lines, manifest, notebook, python
+from migrator.formats.embedded import COMMAND, SETTING, Document, Located, spoken
 from migrator.inventory import Construct
 from migrator.names import Names
 from migrator.options import Options
@@ -107,40 +107,67 @@ def migrate_file(
     if function is None and not inventory.has_tokens(content):
         if project is None or not project.imports_gpu_code():
             return Result(content, content)
-    if function == SETTING and not inventory.has_settings(content):
-        return Result(content, content)
-    document: Document
+    options = options or Options()
     try:
-        document = notebook.read(content) if function is None else lines.read(content, function)
+        document = _document(path, content, function, options)
     except notebook.NotANotebook as error:
         return _failed(content, SYNTAX, str(error))
     except UnicodeDecodeError as error:
         return _failed(content, ENCODING, f"can not be decoded: {error}")
+    if document is None:
+        return Result(content, content)
+    files = document.files if isinstance(document, notebook.Notebook) else []
+    if project is not None and files:
+        folder = project.path.parent
+        project = project.with_files({folder / f.name: f.text.encode() for f in files})
     result = migrate(document.module.encode(), target, options, project)
-    found = [
-        replace(d, range=document.located(d.range), message=_of_file(document, d.message))
-        for d in result.diagnostics
-    ]
+    found = [_of_file(document, diagnostic) for diagnostic in result.diagnostics]
+    module, companions = result.source.decode(), result.companions
+    for file in files:
+        there = project.of(project.path.parent / file.name) if project is not None else None
+        inner = migrate_file(path.parent / file.name, file.text.encode(), target, options, there)
+        found += [_of_file(file, diagnostic) for diagnostic in inner.diagnostics]
+        module = file.replaced(module, inner.source.decode())
+        companions |= inner.companions
+        if inner.companions and "/" in file.name:
+            place = file.located(START)
+            message = f"{file.name} imports {RUNTIME}: a program there needs a copy beside it"
+            found.append(Diagnostic(place, "CMD001", Severity.ADVICE, message))
     try:
-        text = document.with_module(result.source.decode())
+        text = document.with_module(module)
     except ValueError as error:
         return _failed(content, INTERNAL, f"the file can not be put together again: {error}")
     found.sort(key=lambda d: (d.range.cell, d))
-    return Result(content, text.encode(), tuple(found), result.companions)
+    return Result(content, text.encode(), tuple(found), companions)
+
+
+def _document(
+    path: Path, content: bytes, function: str | None, options: Options
+) -> Document | None:
+    """What a file that is no module holds; None where it says nothing of GPUs."""
+    if function is None:
+        return notebook.read(content, for_tpu=not options.portable)
+    listing = manifest.read(path, content)
+    if listing is not None:
+        return listing
+    if function == SETTING and not inventory.has_settings(content):
+        return None
+    return lines.read(content, function)
 
 
 _LINE = re.compile(r"\bline (\d+)\b")
 _OWN_LINE = re.compile(r"(?<!\.py, )\bline (\d+)\b")
 
 
-def _of_file(document: Document, message: str) -> str:
-    """A message with the file's lines in the place of its module's."""
+def _of_file(document: Located, diagnostic: Diagnostic) -> Diagnostic:
+    """A diagnostic with places of the file where it had those of a module."""
 
     def located(match: re.Match[str]) -> str:
         where = document.located(replace(START, line=int(match[1]), end_line=int(match[1])))
         return f"cell {where.cell}, line {where.line}" if where.cell else f"line {where.line}"
 
-    return _LINE.sub(located, message.replace(f"{COMMAND}()", "a command"))
+    message = _LINE.sub(located, diagnostic.message.replace(f"{COMMAND}()", "a command"))
+    return replace(diagnostic, range=document.located(diagnostic.range), message=message)
 
 
 def _migrate_foreign(

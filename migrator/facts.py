@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,6 +137,15 @@ class ProjectFacts:
     def __init__(self, path: Path, root: Path, reader: Reader, cache: ProjectCache) -> None:
         self.path, self.root, self.reader, self.cache = path, root, reader, cache
 
+    def of(self, path: Path) -> ProjectFacts:
+        """The facts of another file of the project."""
+        return ProjectFacts(path, self.root, self.reader, self.cache)
+
+    def with_files(self, files: Mapping[Path, bytes]) -> ProjectFacts:
+        """The same where some more files are there, or hold something else."""
+        reader = _Overlay(self.reader, files)
+        return ProjectFacts(self.path, self.root, reader, ProjectCache(reader))
+
     # ---- imported values ------------------------------------------------------------------
 
     def kind(self, qualname: str, depth: int = 0) -> Kind:
@@ -155,7 +164,7 @@ class ProjectFacts:
             if binding.kind == "assign":
                 kinds |= facts.flow.kind(binding.value)
             elif binding.kind == "import" and binding.qualname:
-                there = ProjectFacts(path, self.root, self.reader, self.cache)
+                there = self.of(path)
                 kinds |= there.kind(binding.qualname, depth + 1)
         return kinds
 
@@ -181,7 +190,7 @@ class ProjectFacts:
         if found is None or depth > 4:
             return None
         facts, name, path = found
-        there = ProjectFacts(path, self.root, self.reader, self.cache)
+        there = self.of(path)
         match facts.names.top.bindings.get(name):
             case [Binding(node=ast.FunctionDef() | ast.ClassDef() as found_there)]:
                 return facts, there, found_there
@@ -242,7 +251,7 @@ class ProjectFacts:
         known = self.cache.imports.get(path)
         if known is None:
             source = self.reader.read(path) or b""
-            here = ProjectFacts(path, self.root, self.reader, self.cache)
+            here = self.of(path)
             modules = dict.fromkeys(_imported_modules(source))
             found = (here.resolve(module) for module in modules)
             known = self.cache.imports[path] = list(dict.fromkeys(p for p in found if p))
@@ -278,7 +287,7 @@ class ProjectFacts:
         """True where nothing in these programs trains, nor in others that share their files."""
         files = dict.fromkeys(self._files_with_ranks())
         for path in filter(self.cache.takes_part, list(files)):
-            there = ProjectFacts(path, self.root, self.reader, self.cache)
+            there = self.of(path)
             files |= dict.fromkeys(there._files_with_ranks())
         return only_infers(self.reader.read(path) or b"" for path in files)
 
@@ -296,7 +305,7 @@ class ProjectFacts:
 
     def obstacle(self, path: Path, ranks: Ranks) -> tuple[int, str] | None:
         """What keeps one process from taking the place of the ranks, in one file of a program."""
-        there = ProjectFacts(path, self.root, self.reader, self.cache)
+        there = self.of(path)
 
         def definition(function: str) -> ast.AST | None:
             found = there.definition(function)
@@ -320,7 +329,7 @@ class ProjectFacts:
         facts = self.cache.facts(path) if self.cache.uses_device(path) else None
         if facts is None:
             return False
-        there = ProjectFacts(path, self.root, self.reader, self.cache)
+        there = self.of(path)
         tables = Models(facts.names, Flow(facts.names, there.kind), there).tables("replicated")
         return any(table is not None and table.rules for table in tables.values())
 
@@ -379,6 +388,21 @@ class ProjectFacts:
         while "__init__.py" in self.reader.list(folder) and self.root in folder.parents:
             folder = folder.parent
         return folder
+
+
+@dataclass(frozen=True)
+class _Overlay:
+    """A reader that knows some files better."""
+
+    below: Reader
+    files: Mapping[Path, bytes]
+
+    def read(self, path: Path) -> bytes | None:
+        return self.files[path] if path in self.files else self.below.read(path)
+
+    def list(self, folder: Path) -> frozenset[str]:
+        ways = (path.relative_to(folder).parts for path in self.files if folder in path.parents)
+        return self.below.list(folder).union(way[0] for way in ways)
 
 
 def _imported_modules(source: bytes) -> Iterator[str]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from migrator import accelerators
 from migrator.devices import ladders
 from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
-from migrator.formats.embedded import COMMAND, OTHER, REQUIREMENT, SETTING, is_embedded
+from migrator.formats.embedded import COMMAND, CONDA, OTHER, REQUIREMENT, SETTING, is_embedded
+from migrator.libraries import MENTIONED, MODULES
 from migrator.names import Names, argument
 from migrator.ranks import Ranks, environment
 from migrator.targets import Target
@@ -39,12 +40,8 @@ NAMES = frozenset({
 })  # fmt: skip
 # Libraries whose uses are constructs, too, where their import is not one that may fail.
 USED_LIBRARIES = (
-    "apex.",
-    "flash_attn.",
-    "xformers.",
-    "numba.cuda.",
-    "intel_extension_for_pytorch.",
-)
+    "apex.", "flash_attn.", "xformers.", "numba.cuda.", "intel_extension_for_pytorch.",
+)  # fmt: skip
 PREFIXES = (
     "torch.cuda", "torch.accelerator", "torch.amp", "torch.distributed", "torch.backends.cuda.",
     "torch.backends.cudnn.", "torch.backends.miopen.", "torch.backends.cusparselt.",
@@ -56,20 +53,11 @@ XLA_VARIABLES = frozenset({
     "XRT_TPU_CONFIG", "XRT_WORKERS", "XRT_DEVICE_MAP", "XLA_USE_BF16", "XLA_DOWNCAST_BF16",
 })  # fmt: skip
 
-# Libraries that only exist for CUDA; an import of one is a construct.
-CUDA_LIBRARIES = frozenset({
-    "apex", "flash_attn", "flash_attn_interface", "flash_attn_2_cuda", "xformers", "bitsandbytes",
-    "triton", "deepspeed", "transformer_engine", "tensorrt", "torch_tensorrt", "cupy", "pynvml",
-    "nvidia", "torchao", "mamba_ssm", "causal_conv1d", "selective_scan_cuda", "pycuda", "cuda",
-    "numba.cuda",
-})  # fmt: skip
-
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__requirement__|__setting__|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
-    rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
-    + "|".join(sorted(CUDA_LIBRARIES)).encode()
+    rb"cuda|cudnn|nccl|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__requirement__|__conda__|__setting__|install_requires|extras_require|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
+    rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|" + "|".join(sorted(MODULES)).encode()
 )
 _TORCH_TOKENS = re.compile(
     rb"backends|inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|profile|set_default|set_float32_matmul_precision|distributed"
@@ -184,6 +172,7 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
             case ast.Call():
                 yield from _arguments(names, flow, node)
                 yield from _embedded(names, node)
+                yield from _required(names, node)
                 if environment(names, node):
                     yield Construct("ranks", "environment", node)
                 if is_option(node) and option_name(node) == "local_rank":
@@ -217,7 +206,7 @@ def _library(node: ast.AST, modules: Sequence[str]) -> Iterator[Construct]:
     for module in modules:
         head, _, rest = module.partition(".")
         for name in (head, f"{head}.{rest.partition('.')[0]}"):
-            if name in CUDA_LIBRARIES:
+            if name in MODULES:
                 yield Construct("library", name, node)
                 return
             if name in accelerators.LIBRARIES:
@@ -375,15 +364,30 @@ _PIP = re.compile(
     r"(?:^|[;&|(])[!%\s]*(?:(?:RUN|sudo|env|uv|python[\d.]* -m|\w+=\S*|--\S+)\s+)*"
     r"pip[\d.]*\s+install\b"
 )
-_PACKAGE = re.compile(
-    r"torch|cuda|nvidia|cupy|triton|flash|xformers|apex|bitsandbytes|deepspeed|transformer.engine"
-    r"|tensorrt|pynvml|mamba|-gpu|cu\d\d|jax|libtpu|cloud-tpu-client",
-    re.IGNORECASE,
-)
+_CONDA = re.compile(r"\b(?:conda|mamba|micromamba)\s+install\b.*(?:torch|cuda)", re.DOTALL)
 _GPU_COMMAND = re.compile(
-    r"\bcuda\b|\bnvcc\b|nvidia/|torchrun|torch\.distributed\.|CUDA_VISIBLE_DEVICES|--n?gpus?\b"
-    r"|\bnccl\b|NCCL_|gres=gpu"
+    r"\bcuda\b|\bnvcc\b|nvidia/|torch\.distributed\.|CUDA_VISIBLE_DEVICES|--n?gpus?\b"
+    r"|\bnccl\b|NCCL_"
 )
+# What starts programs on GPUs, by what it is.
+_STARTS = {
+    "launcher": re.compile(
+        r"(?<![\w/.-])(?:torchrun|horovodrun|deepspeed(?=\s+[-\w$./{}]*(?:\s|=|\.py))"
+        r"|(?:mpirun|mpiexec)\b(?=.*\bpython)|accelerate\s+launch)\b"
+        r"|-m\s+torch\.distributed\.(?:launch|run)\b",
+        re.DOTALL,
+    ),
+    "slurm": re.compile(
+        r"^#SBATCH.*(?:gpu|\s-G)|\b(?:srun|sbatch|salloc)\b.*(?:gres=\S*gpu|--gpus|\s-G\s)",
+        re.DOTALL,
+    ),
+    "container": re.compile(
+        r"\b(?:docker|podman)\b.*(?:--gpus\b|--runtime[= ]nvidia)|nvidia-docker"
+        r"|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES)|\b(?:singularity|apptainer)\b.*--nv\b",
+        re.DOTALL,
+    ),
+    "image": re.compile(r"^\s*FROM\s.*(?:nvidia|nvcr\.io|cuda|pytorch/pytorch)", re.I),
+}
 
 
 # `device: cuda:0`, `"device": "cuda"`, also in `{…}`
@@ -402,10 +406,15 @@ _GPU_SETTING = re.compile(
 
 def has_settings(content: bytes) -> bool:
     """A cheap test: False for a configuration that says nothing of GPUs, and for data."""
-    spoken = re.search(rb"cuda|gpu|nccl|\b(?:xpu|npu|mps)\b", content)
-    return len(content) < _MAX_SETTINGS and spoken is not None
+    return len(content) < _MAX_SETTINGS and _SPEAKS_OF_GPUS.search(content) is not None
 
 
+_SPEAKS_OF_GPUS = re.compile(rb"cuda|gpu|nccl|nvidia|NVIDIA|pytorch/pytorch|\b(?:xpu|npu|mps)\b")
+_CONTAINER_SETTING = re.compile(
+    r"""(?<![\w.-])(?:runtime|driver)["']?\s*:\s*["']?nvidia\b|capabilities["']?\s*:\s*\[.*\bgpu\b"""
+    r"""|^\s*(?:-\s+)+["']?gpu["']?\s*\Z|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES)"""
+    r"""|nvidia\.com/gpu|(?<![\w.-])image["']?\s*:.*(?:nvidia|nvcr\.io|cuda|pytorch/pytorch)"""
+)
 _MAX_SETTINGS = 100_000  # bytes; what is longer was not written by a person
 
 
@@ -414,6 +423,8 @@ def _setting(text: str) -> str | None:
     said = without_comment(text)
     if DEVICE_SETTING.search(said):
         return "device"
+    if _CONTAINER_SETTING.search(said):
+        return "container"
     return "gpu" if _GPU_SETTING.search(said) else None
 
 
@@ -429,8 +440,11 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
         case [ast.Constant(value=str(text)) as node]:
             if function == OTHER and has_tokens(text.encode(errors="replace")):
                 yield Construct("command", "other", node)
-            elif function == REQUIREMENT and _PACKAGE.search(text):
+            elif function == REQUIREMENT and MENTIONED.search(text):
                 yield Construct("requirement", "package", node)
+            elif function == CONDA:
+                if MENTIONED.search(text) or _PYTHON.match(text):
+                    yield Construct("requirement", "conda", node)
             elif function == SETTING:
                 if (key := _setting(text)) is not None:
                     yield Construct("setting", key, node)
@@ -439,15 +453,45 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
                     yield Construct("command", key, node)
 
 
+def _required(names: Names, call: ast.Call) -> Iterator[Construct]:
+    """What setup.py says that pip has to install: strings in lists."""
+    if (names.qualified(call.func) or "") not in _SETUP:
+        return
+    for keyword in call.keywords:
+        if keyword.arg not in _LISTS:
+            continue
+        value = keyword.value
+        parts = value.values if isinstance(value, ast.Dict) else [value]
+        for part in parts:
+            if isinstance(part, ast.Name):
+                bound = names.top.bindings.get(part.id, ())
+                part = bound[0].value if len(bound) == 1 and bound[0].value else part
+            for node in part.elts if isinstance(part, ast.List) else ():
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    if MENTIONED.search(node.value):
+                        yield Construct("requirement", "package", node)
+
+
+_SETUP = ("setuptools.setup", "distutils.core.setup")
+_LISTS = ("install_requires", "extras_require")
+_PYTHON = re.compile(r"(?:[\w./-]+::)?python[\s=<>~!]")
+
+
 def _command(text: str) -> str | None:
-    if text.lstrip().startswith("#") and not text.startswith("#SBATCH"):
-        return None
+    """What a line of a script has to do with GPUs, if anything."""
+    if not text.startswith("#SBATCH"):
+        text = "\n".join(map(without_comment, text.split("\n")))
     if _PIP.search(text):
-        return "pip" if _PACKAGE.search(text) else None
+        return "pip" if MENTIONED.search(text) else None
+    if _CONDA.search(text):
+        return "conda"
     if re.search(r"\bnvidia-smi\b", text):
         return "nvidia-smi"
     if re.search(r"\bXRT_[A-Z]|pytorch-xla-env-setup", text):
         return "xla"
+    for key, pattern in _STARTS.items():
+        if pattern.search(text):
+            return key
     if re.search(r"--device[ =][\"']?(?:cuda|xpu|npu|mps)\b", text):
         return "device"
     return "gpu" if _GPU_COMMAND.search(text) else None

@@ -19,6 +19,9 @@ DISTRIBUTION = "tpu-migrate"
 TARGETS = ("torchax", "torch_xla")
 OLDEST, NEWEST = (3, 11), (3, 13)  # Pythons that torch_xla 2.9 has wheels for
 
+CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
+CUDA_WHEELS = re.compile(r"pytorch\.org.*(?:cu\d{2,3}|torch_stable\.html)/?$")  # an index of them
+
 # Where the import name is not the distribution's name.
 _IMPORT_NAMES = {"opencv-python-headless": "cv2", "pillow": "PIL"}
 _EXTRA = re.compile(r"""(?:\s+and\s+)?\bextra\s*==\s*(['"])(?P<name>[^'"]+)\1(?:\s+and\s+)?""")
@@ -68,14 +71,6 @@ def pinned(target: str) -> list[Requirement]:
     return [Requirement(line) for line in lines]
 
 
-# Packages that only exist for CUDA; what code that imports them is told is in rules/unsupported.py.
-_CUDA_ONLY = re.compile(
-    r"nvidia-.*|cupy(-cuda.*)?|flash-attn.*|xformers|triton.*|bitsandbytes|apex|deepspeed"
-    r"|transformer-engine.*|tensorrt.*|torch-tensorrt|pynvml|mamba-ssm|causal-conv1d|cuda-python"
-    r"|onnxruntime-gpu|faiss-gpu.*|tensorflow-gpu|cudatoolkit|pytorch-cuda"
-)
-
-
 def tested(target: str) -> dict[str, str]:
     """The packages whose versions were tested together for ``target``, by their names.
 
@@ -101,11 +96,6 @@ def name_of(text: str) -> str | None:
         return canonicalize_name(Parsed(text.strip()).name)
     except InvalidRequirement:
         return None
-
-
-def is_for_cuda(text: str) -> bool:
-    """Whether a requirement is of a package that only exists for CUDA."""
-    return _CUDA_ONLY.fullmatch(name_of(text) or "") is not None
 
 
 def is_of_older_xla(text: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from migrator.diagnostics import Safety, SourceMap
-from migrator.edits import Edit
+from migrator.edits import Edit, SetString, Spread
 from migrator.facts import ProjectFacts, is_script, only_infers
 from migrator.flow import Flow
+from migrator.formats.embedded import is_embedded
 from migrator.hot import Hot
 from migrator.inventory import FOREIGN, Construct, uses_device
 from migrator.names import Names
@@ -181,6 +183,27 @@ class Context:
         """How this file spells a module (`dist`), and what has to be imported for it."""
         spelled = self.names.spelled(name)
         return (spelled, ()) if spelled is not None else (name, (name,))
+
+    def text(self, found: Construct) -> str:
+        """What a construct that is a string says."""
+        assert isinstance(found.node, ast.Constant)
+        return str(found.node.value)
+
+    def with_text(self, found: Construct, text: str, note: str = "") -> Decision:
+        """A construct that is a string says something else; what its quotes can not hold is told.
+
+        Lines in a list of the program's own are elements of it.
+        """
+        assert isinstance(found.node, ast.Constant)
+        literal = self.source.code(found.node)
+        if is_embedded(self.names.parents.get(found.node)):
+            return Rewrite([SetString(found.node, json.dumps(text)[1:-1])], note=note)
+        if isinstance(self.parent(found.node), ast.List) and literal[0] in "\"'":
+            elements = [f"{literal[0]}{line}{literal[0]}" for line in text.split("\n")]
+            return Rewrite([Spread(found.node, elements)], note=note)
+        if any(mark in text for mark in "\"'\\\n{}") or literal[-3:] in ('"""', "'''"):
+            return Report(f"becomes `{text}`")
+        return Rewrite([SetString(found.node, text)], note=note)
 
     def is_statement(self, node: ast.expr) -> bool:
         return isinstance(self.names.parents.get(node), ast.Expr)

@@ -193,7 +193,9 @@ def _keep_what_is_around(report: Report, roots: Sequence[Path]) -> None:
 
 
 def _is_around(file: FileReport) -> bool:
-    return lines.kind(file.path) in (REQUIREMENT, SETTING)
+    """Whether it is no code, or only speaks of requirements (setup.py)."""
+    codes = {d.code for d in file.result.diagnostics if d.outcome}
+    return lines.kind(file.path) in (REQUIREMENT, SETTING) or codes == {"REQ001"}
 
 
 def _work(files: Iterable[Path]) -> int:

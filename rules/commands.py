@@ -1,14 +1,19 @@
-"""Around the code: commands for a shell, requirements, configurations."""
+"""Commands for a shell: NVIDIA's tools, what gets installed, options that name a device."""
 
-import ast
-import json
 import re
-import shlex
 
-from migrator.edits import SetString
-from migrator.inventory import DEVICE_SETTING, Construct, without_comment
-from migrator.requirements import companions, is_for_cuda, is_of_older_xla, name_of, tested
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.formats.shell import Word, words
+from migrator.inventory import Construct
+from migrator.libraries import of_package
+from migrator.requirements import (
+    CPU_WHEELS,
+    CUDA_WHEELS,
+    companions,
+    is_of_older_xla,
+    name_of,
+    tested,
+)
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 COMMAND = Rule(
     code="CMD001",
@@ -19,8 +24,9 @@ COMMAND = Rule(
 command gets the versions that were tested together for the target, and PyTorch's index of CPU
 wheels in the place of one for CUDA: torch itself works on the CPU there. Packages that only exist
 for CUDA are named. `--device cuda` becomes the target's device, which the migrated program
-understands. Cells of `%%bash`, `%%writefile` and the like, and cells that do not parse (of Python
-2, say), stay as they are and are named.""",
+understands. Other lines that speak of GPUs are named. In notebooks, `%%bash` and `%%sh` are read as
+a script, `%%writefile` as the file that it writes; other cells that are not Python, and cells that
+do not parse (of Python 2, say), stay as they are and are named.""",
     references=(
         "https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info",
     ),
@@ -34,57 +40,8 @@ understands. Cells of `%%bash`, `%%writefile` and the like, and cells that do no
     ),
 )
 
-REQUIREMENT = Rule(
-    code="REQ001",
-    name="requirement",
-    summary="a package that was built for CUDA, or whose version has to fit the target",
-    why="""torch and torchvision get the versions that were tested together for the target, and what
-it needs stands behind them. An index of CUDA wheels becomes PyTorch's index of CPU wheels. Packages
-that only exist for CUDA, and those that come with torch's CUDA wheels, are named. Requirements of
-projects without GPU code stay.""",
-    examples=(
-        Example(
-            "numpy\ntorch>=1.13\ntorchvision\nxformers  # fast\n",
-            torchax="numpy\ntorch==2.9.0\ntorchax==0.0.13\njax==0.10.2\njaxlib==0.10.2\n"
-            "libtpu==0.0.52\ntorchvision==0.24.0\nxformers  # fast\n",
-            torch_xla="numpy\ntorch==2.9.0\ntorch_xla==2.9.0\ntorchvision==0.24.0\n"
-            "xformers  # fast\n",
-            path="requirements.txt",
-        ),
-    ),
-)
-
-SETTING = Rule(
-    code="CFG001",
-    name="gpu-setting",
-    summary="a configuration that names a GPU",
-    why="""In YAML and JSON, a key that ends in `device` with `cuda` as its value gets the target's
-device, which the migrated program understands. What else speaks of GPUs (how many, a back end, an
-accelerator of Lightning) is named: the program decides what it means. Files that are longer than a
-person writes are data, and are not looked into.""",
-    examples=(
-        Example(
-            "train:\n  device: cuda:0  # the first\n  gpus: 4\n",
-            torchax="train:\n  device: jax  # the first\n  gpus: 4\n",
-            torch_xla="train:\n  device: xla  # the first\n  gpus: 4\n",
-            path="config.yaml",
-        ),
-        Example(
-            '{"device": "cuda", "lr": 0.1}\n',
-            torchax='{"device": "jax", "lr": 0.1}\n',
-            torch_xla='{"device": "xla", "lr": 0.1}\n',
-            path="config.json",
-        ),
-    ),
-)
-
-_CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
-_CUDA_WHEELS = re.compile(r"pytorch\.org.*(?:cu\d{2,3}|torch_stable\.html)/?$")
 _DEVICE = re.compile(
     r"(--device(?:[ =]))(?P<quote>[\"']?)(?:cuda|xpu|npu|mps)(?::\d+)?(?P=quote)(?=[\s;|&)\"'\]]|$)"
-)
-_PART = re.compile(
-    r"""(?P<end>&&|\|\||[;|&]|(?<!\\)\n|(?<!\S)\#.*)|(?P<word>(?:[^\s"'|;&\\]|\\.|"[^"]*"|'[^']*')+)""",
 )
 _INDEX = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links")
 _WITH_VALUE = ("-r", "--requirement", "-c", "--constraint", "-t", "--target", "-e", "--editable",
@@ -94,203 +51,119 @@ _WITH_VALUE = ("-r", "--requirement", "-c", "--constraint", "-t", "--target", "-
 
 @COMMAND.on("command", "nvidia-smi")
 def nvidia_smi(ctx: Context, found: Construct) -> Decision:
-    text = _text(found)
+    text = ctx.text(found)
     plain = re.fullmatch(r"([!%\s]*(?:sx\s+)?)nvidia-smi(?:\s+-L)?(\s*)", text)
-    if plain is None:
+    if plain is None or ctx.target.portable:
         return Report("asks NVIDIA's driver; `tpu-info` shows what a TPU does")
-    return _set(ctx, found, f"{plain[1]}tpu-info{plain[2]}")
+    return ctx.with_text(found, f"{plain[1]}tpu-info{plain[2]}")
 
 
-@COMMAND.on("command", "device")
-def device_option(ctx: Context, found: Construct) -> Decision:
+@COMMAND.on("command", "device", "launcher")
+def device_option(ctx: Context, found: Construct) -> Decision | None:
+    if found.key == "launcher" and not (ctx.target.launches and "--device" in ctx.text(found)):
+        return None
     if ctx.target.portable:
         return Report("the program chooses its device itself; leave the option out")
     device = ctx.target.device
-    text = _DEVICE.sub(lambda m: f"{m[1]}{m['quote']}{device}{m['quote']}", _text(found))
-    if text == _text(found):
+    text = _DEVICE.sub(lambda m: f"{m[1]}{m['quote']}{device}{m['quote']}", ctx.text(found))
+    if text == ctx.text(found):
         return Report(f"names a GPU; the target's device is {device}")
-    if _LAUNCHER.search(text) and not ctx.target.launches:
-        return Report(_ONE_PROCESS)
-    return _set(ctx, found, text)
-
-
-_ONE_PROCESS = "starts a process for each GPU; here one process drives all devices"
-_LAUNCHER = re.compile(r"torchrun|torch\.distributed\.(?:launch|run)")
+    return ctx.with_text(found, text)
 
 
 @COMMAND.on("command", "gpu")
 def gpu_command(ctx: Context, found: Construct) -> Decision:
-    text = _text(found)
-    if re.match(r"\s*FROM\s", text):
-        return Report("an image for CUDA; a TPU's libraries come by pip: python:3.11 will do")
-    if re.search(r"gres=gpu|^#SBATCH", text):
-        return Report("asks SLURM for GPUs")
-    if _LAUNCHER.search(text):
-        if ctx.target.launches:
-            return Keep("starts a process for each device, as on GPUs")
-        return Report(_ONE_PROCESS)
+    text = ctx.text(found)
     if re.search(r"\bnvcc\b|cuda-toolkit|cudatoolkit", text):
         return Report("of CUDA's tools; nothing takes their place on a TPU")
     if re.search(r"CUDA_VISIBLE_DEVICES|NCCL_", text):
-        return Keep("means nothing on a TPU")
+        return Keep("means nothing on a TPU, where a program uses all devices that there are")
     return Report("speaks of GPUs; look at what the program makes of it")
 
 
 @COMMAND.on("command", "pip")
 def pip(ctx: Context, found: Construct) -> Decision:
-    text = _text(found)
+    text = ctx.text(found)
     if ctx.target.portable:
         return Report("installs PyTorch; a portable program needs what its machine has")
     versions = tested(ctx.target.name)
     packages, changes = _installed(text)
-    if cuda := [word for *_, word in packages if is_for_cuda(word)]:
-        return Report(f"{', '.join(cuda)}: for CUDA only")
-    older = [place for place in packages if is_of_older_xla(place[2])]
+    for package in packages:
+        if (library := of_package(name_of(package.text) or "")) is not None:
+            return Report(f"{package.text} is for CUDA only: {library.advice}")
+    older = [place for place in packages if is_of_older_xla(place.text)]
     packages = [place for place in packages if place not in older]
-    if older and "torch" not in {name_of(word) for *_, word in packages}:
-        start, end, _ = older.pop(0)
-        changes.append((start, end, versions["torch"]))
-    changes += [(start - (text[start - 1] == " "), end, "") for start, end, _ in older]
+    if older and "torch" not in {name_of(place.text) for place in packages}:
+        first = older.pop(0)
+        changes.append(Word(first.start, first.end, versions["torch"]))
+    changes += [Word(w.start - (text[w.start - 1] == " "), w.end, "") for w in older]
     for start, end, word in packages:
         name = name_of(word)
         if name is None and re.search(r"torch|cu\d\d", word):
             return Report(f"{word} can not be read; it takes {versions['torch']}")
         if name in versions:
-            changes.append((start, end, versions[name]))
+            changes.append(Word(start, end, versions[name]))
     if not changes:
-        if re.search(r"cu\d\d", text):
+        if re.search(r"cu\d\d|cuda", text, re.I):
             return Report("for CUDA, it seems")
         return Keep("installs nothing that depends on the device")
     # What else the target needs stands behind torch, where that is installed.
     for number, (start, end, new) in enumerate(changes):
         if new == versions["torch"]:
             named = {name_of(word) for *_, word in packages}
-            changes[number] = start, end, " ".join([new, *companions(ctx.target.name, named)])
+            changes[number] = Word(start, end, " ".join([new, *companions(ctx.target.name, named)]))
             break
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
-    return _set(ctx, found, text, "versions that were tested together")
+    return ctx.with_text(found, text, "versions that were tested together")
 
 
-_Word = tuple[int, int, str]  # where it starts and ends, and what it says
-
-
-def _installed(text: str) -> tuple[list[_Word], list[_Word]]:
+def _installed(text: str) -> tuple[list[Word], list[Word]]:
     """What commands install, and which of their options become another one."""
-    packages: list[_Word] = []
-    options: list[_Word] = []
+    packages: list[Word] = []
+    options: list[Word] = []
     before, option, inside = "", None, False
-    for match in _PART.finditer(text):
-        if match["end"] is not None:
+    for each in words(text):
+        start, end, word = each
+        if not word:
             before, option, inside = "", None, False
-            continue
-        word = _unquoted(match[0])
-        start, end = match.span()
-        if not inside:
+        elif not inside:
             inside = word == "install" and re.fullmatch(r"[!%]*pip[\d.]*", before) is not None
             before = word
         elif option is not None:
-            if option[2] in _INDEX and _CUDA_WHEELS.search(word):
-                options.append((option[0], end, f"--extra-index-url {_CPU_WHEELS}"))
+            if option.text in _INDEX and CUDA_WHEELS.search(word):
+                options.append(Word(option.start, end, f"--extra-index-url {CPU_WHEELS}"))
             option = None
         elif word in _WITH_VALUE:
-            option = start, end, word
+            option = each
         elif word.startswith("-"):
-            if _CUDA_WHEELS.search(word):
-                options.append((start, end, f"--extra-index-url {_CPU_WHEELS}"))
+            if CUDA_WHEELS.search(word):
+                options.append(Word(start, end, f"--extra-index-url {CPU_WHEELS}"))
         else:
-            packages.append((start, end, word))
+            packages.append(each)
     return packages, options
 
 
 @COMMAND.on("command", "xla")
 def older_xla(ctx: Context, found: Construct) -> Decision:
-    text = _text(found)
+    text = ctx.text(found)
     setting = re.fullmatch(r"""(\s*export\s+)XRT_TPU_CONFIG=(?:"[^"]*"|'[^']*')\s*""", text)
     if setting is not None and ctx.target.library == "torch_xla":
-        return _set(ctx, found, f"{setting[1]}PJRT_DEVICE=TPU", "what older guides told XRT")
+        told = "what older guides told XRT"
+        return ctx.with_text(found, f"{setting[1]}PJRT_DEVICE=TPU", told)
     return Report("of torch_xla before PJRT: nothing reads it today; take it out")
 
 
-@REQUIREMENT.on("requirement", "package")
-def requirement(ctx: Context, found: Construct) -> Decision:
-    text = _text(found)
-    said = without_comment(text)
-    line = said.replace("\\\r\n", "").replace("\\\n", "").strip()
-    if line.startswith("-"):
-        if _CUDA_WHEELS.search(line):
-            return _set(ctx, found, f"--extra-index-url {_CPU_WHEELS}{text[len(said) :]}")
-        return Keep("no package")
-    wanted, _, options = line.partition(" -")
-    body, _, marker = wanted.partition(";")
-    name = name_of(body)
-    if not line or (name is None and not re.search(r"torch|cu\d\d", line)):
-        return Keep("no package with a version of its own")
-    if is_of_older_xla(body):
-        return Report("torch_xla was installed so before it was on PyPI; leave it out")
+@COMMAND.on("command", "conda")
+def conda(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
-        return Keep("a portable program takes what its machine has")
-    versions = tested(ctx.target.name)
-    if is_for_cuda(body):
-        of_torch = str(name).startswith("nvidia-")
-        what = "comes with torch's CUDA wheels" if of_torch else "is for CUDA only"
-        return Report(f"{name} {what}; leave it out")
-    if name not in versions:
-        if name is None or re.search(r"cu\d{2,3}\b", line):
-            return Report(f"was built for CUDA, it seems; torch is {versions['torch']} there")
-        return Keep("does not depend on the device")
-    beside = [without_comment(_text(c)) for c in ctx.constructs if c.kind == found.kind]
-    others = [name_of(re.split(r"[;\\]| -", each)[0]) for each in beside]
-    new = [versions[name]]
-    if new == [wanted.strip()] and not options:
-        return Keep("the version that was tested")
-    if options or marker or others.count(name) > 1:
-        return Report(f"takes {new[0]} in the place of what depends on the machine, or on hashes")
-    if name == "torch":
-        new += companions(ctx.target.name, others)
-    end = "\r\n" if text.endswith("\r") else "\n"
-    indent = said[: len(said) - len(said.lstrip())]
-    return _set(ctx, found, indent + end.join(new) + text[len(said) :], "tested together")
-
-
-@SETTING.on("setting", "device")
-def device_setting(ctx: Context, found: Construct) -> Decision:
-    if ctx.target.portable:
-        return Report("the program chooses its device itself; leave the setting out")
-    said = without_comment(_text(found))
-    device = DEVICE_SETTING.sub(rf"\g<before>{ctx.target.device}\g<after>", said)
-    return _set(ctx, found, device + _text(found)[len(said) :])
-
-
-@SETTING.on("setting", "gpu")
-def gpu_setting(ctx: Context, found: Construct) -> Decision:
-    return Report("speaks of GPUs; look at what the program makes of it")
+        return Report("installs PyTorch; a portable program needs what its machine has")
+    wanted = " ".join([tested(ctx.target.name)["torch"], *companions(ctx.target.name, ())])
+    return Report(f"conda has no build for TPUs: `pip install {wanted}`")
 
 
 @COMMAND.on("command", "other")
 def other_cell(ctx: Context, found: Construct) -> Decision:
-    first = _text(found).lstrip().partition("\n")[0]
+    first = ctx.text(found).lstrip().partition("\n")[0]
     what = f"a cell of {first.split()[0]}" if first.startswith("%%") else "it is not valid Python"
     return Report(f"{what}, and not looked into")
-
-
-def _text(found: Construct) -> str:
-    assert isinstance(found.node, ast.Constant)
-    return str(found.node.value)
-
-
-def _unquoted(word: str) -> str:
-    try:
-        return "".join(shlex.split(word))
-    except ValueError:
-        return word
-
-
-def _set(ctx: Context, found: Construct, text: str, note: str = "") -> Decision:
-    assert isinstance(found.node, ast.Constant)
-    literal = ctx.source.code(found.node)
-    if literal == json.dumps(_text(found)):  # how a notebook's commands stand in its module
-        return Rewrite([SetString(found.node, json.dumps(text)[1:-1])], note=note)
-    if any(mark in text for mark in "\"'\\\n{}") or literal[-3:] in ('"""', "'''"):
-        return Report(f"becomes `{text}`")
-    return Rewrite([SetString(found.node, text)], note=note)

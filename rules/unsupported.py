@@ -1,6 +1,7 @@
 """What stays for a person: CUDA-only libraries and extensions."""
 
-from migrator.inventory import CUDA_LIBRARIES, Construct
+from migrator.inventory import Construct
+from migrator.libraries import MODULES
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 LIBRARY = Rule(
@@ -42,38 +43,12 @@ torch_xla (`accelerator="tpu"`), and nothing of torchax.""",
     ),
 )
 
-_ADVICE = {
-    "apex": "torch has most of it by now; each use says what takes its place",
-    "flash_attn": "use torch.nn.functional.scaled_dot_product_attention",
-    "flash_attn_interface": "call flash_attn.flash_attn_func, which is rewritten, or "
-    "torch.nn.functional.scaled_dot_product_attention",
-    "flash_attn_2_cuda": "use torch.nn.functional.scaled_dot_product_attention",
-    "xformers": "use torch.nn.functional.scaled_dot_product_attention",
-    "bitsandbytes": "there is no 8-bit optimizer; use torch.optim, or bfloat16 weights",
-    "nvidia": "load and decode on the host, by torch.utils.data and torchvision (for nvidia.dali)",
-    "tensorrt": "XLA compiles the model itself; run the PyTorch model",
-    "torch_tensorrt": "XLA compiles the model itself; run the PyTorch model",
-    "numba.cuda": "write the kernel in PyTorch, or in Pallas",
-    "pycuda": "write the kernel in PyTorch, or in Pallas",
-    "cuda": "calls NVIDIA's driver; take it out",
-    "causal_conv1d": "use torch.nn.functional.conv1d, with padding on the left",
-    "selective_scan_cuda": "its scan is a CUDA kernel; use a reference implementation in PyTorch",
-    "triton": "write the kernel in PyTorch, or in Pallas",
-    "deepspeed": "shard with a mesh (torchax) or SPMD (torch_xla)",
-    "transformer_engine": "use torch.nn layers in bfloat16",
-    "cupy": "use numpy on the host, or torch on the device",
-    "pynvml": "reads NVIDIA's driver; use the TPU's monitoring",
-    "mamba_ssm": "its scan is a CUDA kernel; use a reference implementation in PyTorch",
-    "torchao": "its kernels are CUDA's; keep bfloat16",
-}
 
-
-@LIBRARY.on("library", *sorted(CUDA_LIBRARIES))
+@LIBRARY.on("library", *sorted(MODULES))
 def library(ctx: Context, found: Construct) -> Decision:
-    advice = _ADVICE.get(found.key, "it has no counterpart on a TPU")
     if ctx.names.is_guarded_import(found.node):
         return Keep("a failing import is caught, and the fallback is used")
-    return Report(f"{found.key} is for CUDA only: {advice}")
+    return Report(f"{found.key} is for CUDA only: {MODULES[found.key].advice}")
 
 
 @EXTENSION.on("name", "torch.utils.cpp_extension*")

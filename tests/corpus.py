@@ -66,7 +66,10 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
         facts = ProjectFacts(path.resolve(), project_root(path.resolve()), disk, cache)
         other = 0
         if lines.kind(path) is not None:
-            count_lines(counts, path, source, words)
+            faults = count_lines(counts, path, source, facts, words)
+            if verbose and faults.total():
+                print(f"    {path}: {dict(faults)}", file=sys.stderr)
+            counts += faults
             continue
         if path.suffix == notebook.SUFFIX:
             whole = migrate_file(path, source, words, options, facts)
@@ -103,13 +106,27 @@ def count_outcomes(counts: Counter[str], result: Result) -> None:
         counts["unknown"] += diagnostic.code == "GEN001"
 
 
-def count_lines(counts: Counter[str], path: Path, source: bytes, words: Target) -> None:
-    """What becomes of a shell script, of requirements or of a configuration."""
-    result = migrate_file(path, source, words)
+def count_lines(
+    counts: Counter[str], path: Path, source: bytes, facts: ProjectFacts, words: Target
+) -> Counter[str]:
+    """Faults in a shell script, in lists of requirements or in a configuration."""
+    result = migrate_file(path, source, words, project=facts)
     counts["unread"] += result.failed
     count_outcomes(counts, result)
-    counts["crashed"] += sum(d.code == INTERNAL for d in result.diagnostics)
-    counts["unstable"] += migrate_file(path, result.source, words).changed
+    faults = Counter[str]()
+    faults["crashed"] = sum(d.code == INTERNAL for d in result.diagnostics)
+    faults["unstable"] = migrate_file(path, result.source, words, project=facts).changed
+    if result.changed:
+        before, after = (text.decode().split("\n") for text in (source, result.source))
+        rewritten = (d.range for d in result.diagnostics if d.outcome is Outcome.REWRITTEN)
+        touched = {n for where in rewritten for n in range(where.line, where.end_line + 1)}
+        for number in range(1, len(before)):
+            if number in touched and before[number - 1].rstrip("\r").endswith("\\"):
+                touched.add(number + 1)  # goes on
+        left = [line for n, line in enumerate(before, 1) if n not in touched]
+        rest = iter(after)
+        faults["stray"] = sum(line not in rest for line in left)  # in their order
+    return faults
 
 
 def equal_but_for_code(before: bytes, after: bytes) -> bool:

@@ -27,7 +27,7 @@ from test_invariants import MODULES, PROPERTY
 
 from migrator.engine import Result
 from migrator.formats.python import decode
-from migrator.inventory import CUDA_LIBRARIES
+from migrator.libraries import MODULES as CUDA_MODULES
 
 # ---- a counter of its own ------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ FORMS = [
     "from torch.amp import custom_fwd\n@custom_fwd\ndef f(x): pass\n",
     "import torch\nx = x.half ()\n", "import torch\ni = x.get_device ()\n",
 ]  # fmt: skip
-LIBRARY_FORMS = [f"import {name}\n" for name in sorted(CUDA_LIBRARIES)]
+LIBRARY_FORMS = [f"import {name}\n" for name in sorted(CUDA_MODULES)]
 
 
 @pytest.mark.parametrize("source", [*FORMS, *LIBRARY_FORMS])

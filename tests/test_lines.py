@@ -196,6 +196,9 @@ CU117 = "https://download.pytorch.org/whl/cu117"
         ("python x.py --device=cuda:$LOCAL_RANK", None),
         ("torchrun --nproc_per_node=4 t.py --device cuda", None),
         ("n=$(nvidia-smi -L | wc -l)", None),
+        ("pip install torch-scatter -f https://example.org/torch-1.7+${CUDA}.html", None),
+        ("a && \\\n  # by pip\n  pip install torchvision",
+         "a && \\\n  # by pip\n  pip install torchvision==0.24.0"),
         ("cuda:0", None),
     ],
 )  # fmt: skip

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from migrator import migrate_paths
+from migrator.config import Config
 from migrator.diagnostics import Outcome, Severity
 from migrator.engine import Result, migrate_file
 from migrator.formats import notebook
+from migrator.options import Options
 from migrator.targets import targets
 
 BOOK = Path("a.ipynb")
@@ -101,6 +103,12 @@ def test_only_lines_that_change_are_written_anew() -> None:
         ("%time y = torch.ones(2).cuda()", '%time y = torch.ones(2).to("jax")'),
         ("%timeit -n 10 -r3 f(x.cuda())", '%timeit -n 10 -r3 f(x.to("jax"))'),
         ("y = %timeit -o x.cuda()", 'y = %timeit -o x.to("jax")'),
+        ("%%timeit z = x.cuda()\nz + 1", '%%timeit z = x.to("jax")\nz + 1'),
+        ("%%time\nx.cuda()", '%%time\nx.to("jax")'),
+        ("%%capture out\nx.cuda()", '%%capture out\nx.to("jax")'),
+        ("%time torch.cuda.empty_cache()\n%time 1", "%time 1"),
+        ("if x:\n    %time torch.cuda.empty_cache()", "if x:\n    %time pass"),
+        ("%%timeit torch.cuda.empty_cache()\nx + 1", "%%timeit pass\nx + 1"),
     ],
 )
 def test_what_ipython_adds_to_python_stays(line: str, after: str | None) -> None:
@@ -109,13 +117,81 @@ def test_what_ipython_adds_to_python_stays(line: str, after: str | None) -> None
     assert sources(result)[1] == (after or line)
 
 
-@pytest.mark.parametrize("cell", ["%%bash\npython train.py --device cuda", "print 'cuda'"])
+@pytest.mark.parametrize(
+    "cell",
+    ["%%html\n<b>cuda</b>", "print 'cuda'", "%%writefile -a x.py\ny.cuda()",
+     "%%writefile notes.md\ncuda", "%%writefile x.py\nprint 'cuda'"],
+)  # fmt: skip
 def test_a_cell_that_is_not_python_is_named(cell: str) -> None:
     result = run("import torch", cell, "x = torch.ones(2).cuda()")
     assert sources(result)[1] == cell
     (left,) = [d for d in result.diagnostics if d.outcome is Outcome.REPORTED]
     assert left.code == "CMD001" and str(left.range).startswith("cell 2:1:")
     assert "jax" in sources(result)[2]
+
+
+@pytest.mark.parametrize("magic", ["%%bash", "%%sh", "%%shell", "%%script bash", "%%bash -s x"])
+def test_cells_of_a_shell_are_scripts(magic: str) -> None:
+    cell = f"{magic}\n# cuda\nfor i in 1; do\n  python x.py \\\n    --device cuda\ndone\nnvidia-smi"
+    result = run("import torch", cell, "x = torch.ones(2).cuda()")
+    after = cell.replace("--device cuda", "--device jax").replace("nvidia-smi", "tpu-info")
+    assert sources(result)[1] == after
+    found = [str(d.range) for d in result.diagnostics if d.code == "CMD001"]
+    assert [place.partition(" ")[2][:4] for place in found] == ["2:4:", "2:7:"]
+
+
+MODEL = "import torch\n\n\ndef f(x):\n    return x.cuda()\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "after"),
+    [
+        ("model.py", MODEL, MODEL.replace("cuda()", 'to("jax")')),
+        ("'model.py'", MODEL, MODEL.replace("cuda()", 'to("jax")')),
+        ("requirements.txt", "torchvision\nnumpy\n", "torchvision==0.24.0\nnumpy\n"),
+        ("run.sh", "python x.py --device cuda\n", "python x.py --device jax\n"),
+        ("a.yaml", "device: cuda\n", "device: jax\n"),
+        ("environment.yml", "dependencies:\n- python\n- pip:\n  - torchvision",
+         "dependencies:\n- python\n- pip:\n  - torchvision==0.24.0"),
+    ],
+)  # fmt: skip
+def test_a_file_that_a_cell_writes_is_migrated_as_that_file(
+    name: str, text: str, after: str
+) -> None:
+    result = run("import torch", f"%%writefile {name}\n{text}", "torch.ones(2).cuda()")
+    assert sources(result)[1] == f"%%writefile {name}\n{after}"
+    assert {d.range.cell for d in result.diagnostics if d.outcome} == {2, 3}
+    again = migrate_file(BOOK, result.source, TORCHAX)
+    assert not again.changed and not again.failed
+
+
+def test_places_in_a_file_that_a_cell_writes_are_those_of_the_cell() -> None:
+    result = run("%%writefile a.py\nimport flash_attn\n", "import torch\ntorch.ones(2).cuda()")
+    (left,) = [d for d in result.diagnostics if d.outcome is Outcome.REPORTED]
+    assert str(left.range).startswith("cell 1:2:")
+
+
+def test_a_program_that_a_cell_writes_sets_itself_up() -> None:
+    program = "import torch\n\nif __name__ == '__main__':\n    torch.ones(2).cuda()\n"
+    (first,) = sources(run(f"%%writefile train.py\n{program}"))
+    assert first.startswith(
+        "%%writefile train.py\nimport torch\nimport tpu_runtime\n\ntpu_runtime.se"
+    )
+
+
+def test_a_notebook_is_set_up_for_the_module_that_it_writes(tmp_path: Path) -> None:
+    made = book(f"%%writefile model.py\n{MODEL}", "import torch\nfrom model import f", "f(1)")
+    (tmp_path / "a.ipynb").write_text(json.dumps(made))
+    report = migrate_paths([tmp_path], output=tmp_path.parent / "written")
+    assert "tpu_runtime.setup()" in (tmp_path.parent / "written" / "a.ipynb").read_text()
+    assert report.exit_code == 0
+
+
+def test_a_file_in_another_folder_needs_the_runtime_there() -> None:
+    result = run("import torch", "%%writefile demo/app.py\nimport torch\n"
+                 "if __name__ == '__main__':\n    torch.ones(2).cuda()\n")  # fmt: skip
+    (advice,) = [d.message for d in result.diagnostics if d.severity is Severity.ADVICE]
+    assert advice.startswith("demo/app.py imports tpu_runtime")
 
 
 def test_places_are_those_of_cells() -> None:
@@ -281,3 +357,81 @@ def test_messages_name_lines_of_cells() -> None:
         if d.severity is Severity.ADVICE
     ]
     assert "cell 2, line 5 calls a command, which" in advice
+
+
+# ---- programs that run on a GPU, too -------------------------------------------------------------
+
+
+def test_a_portable_notebook_asks_the_runtime_and_keeps_what_its_machine_has() -> None:
+    cells = (
+        "!nvidia-smi\n!pip install torch==1.13",
+        "import torch\ndevice = torch.device('cuda' if torch.cuda.is_available() else 'cpu')",
+        "x = torch.ones(2).to(device)",
+        f"%%writefile model.py\n{MODEL}",
+    )
+    content = json.dumps(book(*cells, accelerator="GPU"), indent=1).encode()
+    result = migrate_file(BOOK, content, TORCHAX, Options(portable=True))
+    assert sources(result) == [
+        cells[0],
+        "import torch\nimport tpu_runtime\n\ntpu_runtime.setup()\n\ndevice = tpu_runtime.device()",
+        cells[2],
+        "%%writefile model.py\n"
+        + MODEL.replace("torch\n", "torch\nimport tpu_runtime\n", 1).replace(
+            "cuda()", "to(tpu_runtime.device())"
+        ),
+    ]
+    assert json.loads(result.source)["metadata"] == {"accelerator": "GPU"}
+    assert not migrate_file(BOOK, result.source, TORCHAX, Options(portable=True)).changed
+
+
+def test_a_portable_project_has_one_runtime_that_all_import(tmp_path: Path) -> None:
+    project, out = tmp_path / "project", tmp_path / "out"
+    (project / "pkg").mkdir(parents=True)
+    (project / "pkg" / "__init__.py").write_text("")
+    (project / "pkg" / "util.py").write_text(MODEL)
+    main = (
+        "import torch\nfrom pkg.util import f\nif __name__ == '__main__':\n    f(torch.ones(2))\n"
+    )
+    (project / "train.py").write_text(main)
+    (project / "a.ipynb").write_text(json.dumps(book("from pkg.util import f", "x.cuda()")))
+    report = migrate_paths([project], output=out, config=Config(portable=True))
+    assert report.exit_code == 0
+    assert [p.relative_to(out).as_posix() for p in out.rglob("tpu_runtime")] == ["tpu_runtime"]
+    for name in ("pkg/util.py", "train.py", "a.ipynb"):
+        assert "import tpu_runtime" in (out / name).read_text(), name
+
+
+# ---- notebooks that are Python files -------------------------------------------------------------
+
+PERCENT = """# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+# ---
+
+# %% [markdown]
+# # GPU: cuda
+# !nvidia-smi
+
+# %%
+import torch
+
+# !pip install torch
+# %cd x
+
+# %% a title
+x = torch.ones(2).cuda()
+# %time torch.cuda.empty_cache()
+
+# %%
+print(x)
+"""
+
+
+def test_cells_of_a_python_file_are_kept() -> None:
+    result = migrate_file(Path("a.py"), PERCENT.encode(), TORCHAX)
+    assert result.source.decode() == PERCENT.replace(
+        "import torch\n", "import torch\nimport tpu_runtime\n\ntpu_runtime.setup()\n"
+    ).replace(".cuda()\n", '.to("jax")\n')
+    assert {d.outcome for d in result.diagnostics if d.outcome} == {Outcome.REWRITTEN}

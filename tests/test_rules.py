@@ -12,6 +12,7 @@ from helpers import REPOSITORY, TARGETS, comments, constructs, errors, run
 
 from migrator import inventory
 from migrator.inventory import Construct
+from migrator.libraries import MODULES as LIBRARIES
 from migrator.report.explain import markdown
 from migrator.rule import Example, Rule, registry
 from migrator.targets import MIRRORED, RUNTIME, portable, targets
@@ -100,7 +101,7 @@ KEYS = [
     *(("keyword", name) for name in KEYWORDS),
     ("string", "cuda"),
     ("tensor_type", "torch.cuda.FloatTensor"),
-    *(("library", name) for name in sorted(inventory.CUDA_LIBRARIES)),
+    *(("library", name) for name in sorted(LIBRARIES)),
 ]
 
 

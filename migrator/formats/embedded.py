@@ -20,13 +20,26 @@ CELL = "__cell__"  # what stands above a cell of a notebook, with its number
 COMMAND = "__command__"  # a line for a shell: `__command__("pip install torch")`
 REQUIREMENT = "__requirement__"  # a line of requirements.txt
 SETTING = "__setting__"  # a line of a configuration in YAML or JSON
+CONDA = "__conda__"  # a package that conda installs
+TIMED = "__timed__"  # a magic in front of a statement: `__timed__("%time "); f()`
+FILE = "__file__"  # a cell that writes a file, which is migrated as one of its own
 OTHER = "__other__"  # what is looked into for the words of GPUs alone: a cell of `%%bash`
+_FUNCTIONS = (COMMAND, REQUIREMENT, CONDA, SETTING, OTHER)
 _CALL = re.compile(
-    rf"(?:{COMMAND}|{REQUIREMENT}|{SETTING}|{OTHER})" r'\(("(?:[^"\\]|\\.)*")\)(?:; (?=\S))?'
+    rf"(?P<function>{'|'.join((*_FUNCTIONS, TIMED, FILE))})"
+    r'\((?P<text>"(?:[^"\\]|\\.)*")\)(?P<goes_on>; (?=\S))?'
 )
+_TIMES_NOTHING = re.compile(rf'^{TIMED}\("%[^%"][^"\n]*"\)(?:\n|\Z)', re.MULTILINE)
 
 
-class Document(Protocol):
+class Located(Protocol):
+    """What has its place in a file."""
+
+    def located(self, where: Range) -> Range:
+        """A range of its own text as one of the file."""
+
+
+class Document(Located, Protocol):
     """A file that holds code and is not a Python module."""
 
     @property
@@ -38,12 +51,6 @@ class Document(Protocol):
 
         Raises ValueError where a part is missing.
         """
-
-    def located(self, where: Range) -> Range:
-        """A range of the module as one of the file."""
-
-
-_FUNCTIONS = (COMMAND, REQUIREMENT, SETTING, OTHER)
 
 
 def is_embedded(node: ast.AST | None) -> bool:
@@ -72,5 +79,13 @@ def call(function: str, text: str) -> str:
 
 
 def restored(code: str) -> str:
-    """Python with the texts in the place of the calls."""
-    return _CALL.sub(lambda match: str(json.loads(match[1])), code)
+    """Python with the texts in the place of the calls.
+
+    A magic whose statement is gone goes, too; where something has to stand, it times nothing.
+    """
+
+    def text(match: re.Match[str]) -> str:
+        said = str(json.loads(match["text"]))
+        return f"{said}pass" if match["function"] == TIMED and not match["goes_on"] else said
+
+    return _CALL.sub(text, _TIMES_NOTHING.sub("", code))

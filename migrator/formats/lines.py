@@ -9,11 +9,13 @@ from pathlib import Path
 from migrator.diagnostics import Range
 from migrator.formats.embedded import COMMAND, REQUIREMENT, SETTING, call, restored
 
-_SHELL = re.compile(r".*\.(?:sh|bash|slurm|sbatch)|Dockerfile.*|.*\.[Dd]ockerfile")
+_SHELL = re.compile(
+    r".*\.(?:sh|bash|slurm|sbatch|mk)|Dockerfile.*|.*\.[Dd]ockerfile|(?:GNUm|[Mm])akefile"
+)
 _CONFIGURATION = re.compile(
     r"(?:^|[_.-])(?:conf\w*|settings?|options?|params?|args|hparams?|experiments?)(?:$|[_.-])", re.I
 )
-_REQUIREMENTS = re.compile(r"requirements[\w.-]*\.(?:txt|in)")
+_REQUIREMENTS = re.compile(r"requirements[\w.-]*\.(?:txt|in)|pyproject\.toml|setup\.cfg")
 
 
 def kind(path: Path) -> str | None:
@@ -62,16 +64,19 @@ class Lines:
 
 def read(content: bytes, function: str) -> Lines:
     """Raises UnicodeDecodeError."""
+    return Lines(function, split(content.decode("utf-8"), continued=function != SETTING))
+
+
+def split(text: str, *, continued: bool) -> tuple[str, ...]:
+    """Lines; where they may be `continued`, one that ends in a backslash goes on in the next."""
     lines: list[str] = []
     goes_on = False
-    for line in content.decode("utf-8").split("\n"):
+    for line in text.split("\n"):
         if goes_on:
             lines[-1] += f"\n{line}"
         else:
             lines.append(line)
         goes_on = (
-            function != SETTING
-            and line.rstrip("\r").endswith("\\")
-            and not line.lstrip().startswith("#")
+            continued and line.rstrip("\r").endswith("\\") and not line.lstrip().startswith("#")
         )
-    return Lines(function, tuple(lines))
+    return tuple(lines)

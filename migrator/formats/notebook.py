@@ -15,16 +15,23 @@ import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from migrator.diagnostics import Range
-from migrator.formats.embedded import CELL, COMMAND, OTHER, call, restored
+from migrator.formats import lines as lines_of
+from migrator.formats.embedded import CELL, COMMAND, FILE, OTHER, TIMED, call, restored
 
 SUFFIX = ".ipynb"
 _BETWEEN = re.compile(rf"^{CELL}\((\d+)\)\n", re.MULTILINE)
 # Magics of cells whose text is Python, and of lines that run the rest of their line as Python.
 _PYTHON_CELL = re.compile(r"%%(?:time|timeit|capture|prun|notify|debug)\b")
-_PYTHON_LINE = re.compile(r"%(?:time|timeit|prun)(?:\s+-\w+(?:\s*\d+)?)*\s+(?=\w)")
+_PYTHON_LINE = re.compile(r"(?:%time|%?%(?:timeit|prun))(?:\s+-\w+(?:\s*\d+)?)*\s+(?=\w)")
+_SHELL_CELL = re.compile(r"\s*%%(?:bash|sh|shell|script\s+(?:\S*/)?(?:ba)?sh)\b")
+_FILE_CELL = re.compile(
+    r"\s*%%(?:writefile|file)[ \t]+([\"']?)(?P<name>[^\s\"'-][^\s\"']*)\1[ \t]*\n"
+)
 _MAGIC = re.compile(
     r"(?P<indent>[ \t]*)(?P<target>[A-Za-z_]\w*(?:[ \t]*,[ \t]*\w+)*[ \t]*=[ \t]*)?"
     r"(?P<text>[!%?].*)",
@@ -62,7 +69,27 @@ class Cell:
     def starts_with_python(self) -> bool:
         """Whether code may stand above its first line, before anything else runs in it."""
         code = self.code.strip()
-        return code != "" and not code.startswith((f"{COMMAND}(", f"{OTHER}("))
+        return code != "" and not code.startswith(tuple(f"{f}(" for f in (COMMAND, OTHER, FILE)))
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file that a cell writes."""
+
+    cell: Cell
+    name: str
+    text: str
+    above: str  # the magic
+
+    def located(self, where: Range) -> Range:
+        """A range of the file as one of the cell."""
+        rows = self.above.count("\n")
+        line, end = where.line + rows, where.end_line + rows
+        return replace(where, line=line, end_line=end, cell=self.cell.number)
+
+    def replaced(self, module: str, text: str) -> str:
+        """A notebook's module in which the cell writes another text."""
+        return module.replace(self.cell.code, call(FILE, self.above + text))
 
 
 @dataclass(frozen=True)
@@ -72,6 +99,18 @@ class Notebook:
     text: str
     cells: list[Cell]
     metadata: dict[str, _Span] = field(default_factory=dict)  # strings in it, by their path
+    for_tpu: bool = True  # whether other code needs another machine
+
+    @property
+    def files(self) -> list[Written]:
+        """Files that its cells write, and that can be migrated as such."""
+        writing = [cell for cell in self.cells if cell.code.startswith(f"{FILE}(")]
+        found = [(cell, _FILE_CELL.match(cell.source)) for cell in writing]
+        return [
+            Written(cell, match["name"], cell.source[match.end() :], match[0])
+            for cell, match in found
+            if match is not None
+        ]
 
     @property
     def module(self) -> str:
@@ -93,7 +132,8 @@ class Notebook:
     def with_module(self, module: str) -> str:
         """The file's text with the code of a module that was made from this one's.
 
-        Where it is another, Colab is asked for a TPU. Raises ValueError where a cell is missing.
+        Where it is another, and for TPUs alone, Colab is asked for one. Raises ValueError where a
+        cell is missing.
         """
         top, *parts = _BETWEEN.split(module)
         numbers = [cell.number for cell in self.cells]
@@ -112,7 +152,7 @@ class Notebook:
                 source = restored(code).rstrip("\n")
                 ending = cell.source[len(cell.source.rstrip("\n")) :]
                 values.append((cell.span, self._as_json(cell.span, source + ending)))
-        values += self._accelerator() if module != self.module else []
+        values += self._accelerator() if self.for_tpu and module != self.module else []
         result, at = [], 0
         for span, value in sorted(values, key=lambda item: item[0].start):
             result += [self.text[at : span.start], value]
@@ -148,7 +188,7 @@ class Notebook:
         return f"[{before}{comma.join(elements)}{after}]"
 
 
-def read(content: bytes) -> Notebook:
+def read(content: bytes, *, for_tpu: bool = True) -> Notebook:
     """Raises NotANotebook, in one line."""
     try:
         text = content.decode("utf-8")
@@ -162,7 +202,7 @@ def read(content: bytes) -> Notebook:
         for number, (_, span) in enumerate(_items(text, top["cells"].start), 1):
             if (cell := _cell(text, number, span)) is not None:
                 cells.append(cell)
-        return Notebook(text, cells, metadata)
+        return Notebook(text, cells, metadata, for_tpu)
     except UnicodeDecodeError as error:
         raise NotANotebook(f"can not be decoded: {error}") from error
     except (KeyError, StopIteration, IndexError, TypeError, json.JSONDecodeError) as error:
@@ -184,12 +224,36 @@ def _cell(text: str, number: int, span: _Span) -> Cell | None:
         return None
     source = _value(text, members["source"])
     source = source if isinstance(source, str) else "".join(source)
-    code, lines = _as_python(source)
+    if _SHELL_CELL.match(source):
+        code, lines = _as_script(source)
+    elif (match := _FILE_CELL.match(source)) and _is_known(match["name"], source[match.end() :]):
+        code, lines = call(FILE, source), [1]
+    else:
+        code, lines = _as_python(source)
     try:
         ast.parse(code.encode().decode())
-    except (SyntaxError, ValueError):  # `%%bash`, Python 2, a part of a file
+    except (SyntaxError, ValueError):  # another language, Python 2, a part of a file
         code, lines = call(OTHER, source), [1]
     return Cell(number, members["source"], source, code, tuple(lines))
+
+
+def _is_known(name: str, text: str) -> bool:
+    """Whether a file of this name is one that is migrated; Python has to be valid."""
+    path = Path(name)
+    if path.suffix != ".py":
+        return lines_of.kind(path) is not None
+    try:
+        ast.parse(text.encode().decode())
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _as_script(source: str) -> tuple[str, list[int]]:
+    """The lines of a shell script as commands, and where each of them starts."""
+    commands = lines_of.split(source, continued=True)
+    starts = accumulate((command.count("\n") + 1 for command in commands[:-1]), initial=1)
+    return "\n".join(call(COMMAND, command) for command in commands), list(starts)
 
 
 # ---- IPython -------------------------------------------------------------------------------------
@@ -225,7 +289,7 @@ def _command(line: str, above: list[str], *, is_first: bool) -> str | None:
     target = match.groupdict().get("target") or ""
     python = _PYTHON_LINE.match(text)
     if python is not None:
-        return f"{match['indent']}{target}{call(COMMAND, python[0])}; {text[python.end() :]}"
+        return f"{match['indent']}{target}{call(TIMED, python[0])}; {text[python.end() :]}"
     return f"{match['indent']}{target}{call(COMMAND, text)}"
 
 

@@ -21,6 +21,7 @@ from migrator.edits import (
     Replace,
     ReplaceStatement,
     SetString,
+    Spread,
     Unwrap,
 )
 from migrator.tree.blocks import (
@@ -39,7 +40,7 @@ from migrator.tree.blocks import (
     with_functions,
     without_empty_else,
 )
-from migrator.tree.expressions import bracketed, drop_names, edit_call, fill
+from migrator.tree.expressions import bracketed, comma_in, drop_names, edit_call, fill, parse
 from migrator.tree.places import Places, Tree, UnplacedEdit
 
 
@@ -84,7 +85,9 @@ class _Editor(cst.CSTTransformer):
     def on_leave(self, original: Any, updated: Any) -> Any:
         edit = self.places.edits.get(id(original))
         result: Any = updated
-        if edit is not None:
+        if isinstance(original, cst.List):
+            result = self._spread(original, updated)
+        if edit is not None and not isinstance(edit, Spread):
             self.made.add(edit)
             result = self._edited(edit, original, updated)
         if isinstance(original, cst.If) and isinstance(result, cst.If):
@@ -122,6 +125,25 @@ class _Editor(cst.CSTTransformer):
             return result.with_changes(body=body or [cst.Pass()])
         return result
 
+    def _spread(self, original: cst.List, updated: cst.List) -> cst.List:
+        """The list with several elements in the place of single ones."""
+        elements: list[Any] = []
+        for old, new in zip(original.elements, updated.elements, strict=True):
+            edit = self.places.edits.get(id(old.value))
+            if not isinstance(edit, Spread):
+                elements.append(new)
+                continue
+            self.made.add(edit)
+            values = [parse(code) for code in edit.elements]
+            comma = comma_in(original)
+            elements += [cst.Element(value, comma=comma) for value in values[:-1]]
+            elements.append(new.with_changes(value=values[-1]))
+        if len(elements) == len(updated.elements) and all(
+            new is old for new, old in zip(elements, updated.elements, strict=True)
+        ):
+            return updated
+        return updated.with_changes(elements=elements)
+
     def _edited(self, edit: Edit, original: Any, updated: Any) -> Any:
         match edit:
             case SetString():
@@ -151,7 +173,7 @@ class _Editor(cst.CSTTransformer):
                 result = updated.with_changes(decorators=[decorator, *updated.decorators])
             case AddBranch():
                 return add_branch(edit, updated)
-            case Insert() | Hoist():
+            case Insert() | Hoist() | Spread():
                 raise AssertionError("these hang on statements")
         if isinstance(result, cst.CSTNode):
             self._keep_comments(original, result)

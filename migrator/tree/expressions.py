@@ -110,6 +110,15 @@ def _separator(call: cst.Call) -> cst.Comma:
     return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
 
 
+def comma_in(node: cst.List) -> cst.Comma:
+    """The comma between elements of a list, with a line end where each has a line of its own."""
+    space = node.lbracket.whitespace_after
+    if isinstance(space, cst.ParenthesizedWhitespace):
+        line = cst.ParenthesizedWhitespace(indent=space.indent, last_line=space.last_line)
+        return cst.Comma(whitespace_after=line)
+    return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+
+
 def drop_names(edit: DropNames, node: Any) -> Any:
     gone = {edit.node.names.index(alias) for alias in edit.names}
     kept = [alias for i, alias in enumerate(node.names) if i not in gone]

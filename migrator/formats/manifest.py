@@ -1,0 +1,99 @@
+"""Files that list requirements among other things: only the listed texts are looked at.
+
+A reader for each kind of file (conda, pyproject, setupcfg) says where the requirements are. What is
+around them stays byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from migrator.diagnostics import Range
+from migrator.formats import conda, pyproject, setupcfg
+from migrator.formats.embedded import CONDA, REQUIREMENT, call, restored
+from migrator.formats.entries import Entry, PipList, valid
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A file's text and its requirements, in lists."""
+
+    text: str
+    lists: Sequence[Sequence[Entry]]
+    pip: PipList | None = None  # of conda's environment, for what moves there
+    check: Callable[[str], object] = field(default=valid)  # raises ValueError for a damaged file
+
+    @property
+    def module(self) -> str:
+        """Each requirement on a line of its own, those of a list between brackets."""
+        lines: list[str] = []
+        for entries in self.lists:
+            calls = (call(CONDA if e.line else REQUIREMENT, e.text) for e in entries)
+            lines += ["[", *(f"{each}," for each in calls), "]"]
+        return "".join(f"{line}\n" for line in lines)
+
+    @property
+    def _entries(self) -> list[Entry]:
+        return [entry for entries in self.lists for entry in entries]
+
+    def located(self, where: Range) -> Range:
+        rows = [row for entries in self.lists for row in (None, *entries, None)]
+        entry = rows[where.line - 1] if where.line <= len(rows) else None
+        if entry is None:
+            return where
+        start, end = (self._place(at) for at in (entry.start, entry.end))
+        return replace(where, line=start[0], column=start[1], end_line=end[0], end_column=end[1])
+
+    def _place(self, at: int) -> tuple[int, int]:
+        return self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
+
+    def with_module(self, module: str) -> str:
+        found = [line for line in module.split("\n") if line not in ("[", "]", "")]
+        if len(found) != len(self._entries):
+            raise ValueError("a requirement is missing")
+        changes: list[tuple[int, int, str]] = []
+        moved: list[tuple[list[str], str]] = []
+        for entry, line in zip(self._entries, found, strict=True):
+            text = restored(line.removesuffix(","))
+            if text == entry.text:
+                continue
+            if entry.line is None:
+                changes.append((entry.start, entry.end, entry.joint.join(text.split("\n"))))
+                continue
+            changes.append((*entry.line, ""))
+            if text:
+                moved.append((text.split("\n"), entry.tail))
+        if not changes:
+            return self.text
+        if moved and self.pip is not None:
+            changes.append((self.pip.at, self.pip.at, self.pip.lines(moved)))
+        result, at = "", 0
+        for start, end, new in sorted(changes):
+            result += self.text[at:start]
+            if start == end and self.pip is not None and not result.endswith("\n"):
+                result += self.pip.end  # the last line of the file has none
+            result += new
+            at = end
+        result += self.text[at:]
+        self.check(result)
+        return result
+
+
+def read(path: Path, content: bytes) -> Manifest | None:
+    """None for a file of another kind, or one that is not written as these files are.
+
+    Raises UnicodeDecodeError.
+    """
+    if path.name == "pyproject.toml":
+        text = content.decode("utf-8")
+        return Manifest(text, pyproject.lists(text), check=pyproject.check)
+    if path.name == "setup.cfg":
+        text = content.decode("utf-8")
+        return Manifest(text, setupcfg.lists(text))
+    if path.suffix in (".yml", ".yaml") and conda.may_be_one(content):
+        text = content.decode("utf-8")
+        found = conda.read(text)
+        return Manifest(text, [found[0]], found[1]) if found is not None else None
+    return None

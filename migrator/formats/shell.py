@@ -1,0 +1,32 @@
+"""Text as a shell reads it: words, and what stands between commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_PART = re.compile(
+    r"""(?P<end>&&|\|\||[;|&]|(?<!\\)\n|(?<!\S)\#.*)|(?P<word>(?:[^\s"'|;&\\]|\\.|"[^"]*"|'[^']*')+)""",
+)
+
+
+class Word(NamedTuple):
+    """Where a word starts and ends, and what it says; an empty one ends a command."""
+
+    start: int
+    end: int
+    text: str
+
+
+def words(text: str) -> Iterator[Word]:
+    for match in _PART.finditer(text):
+        yield Word(*match.span(), "" if match["end"] is not None else _unquoted(match[0]))
+
+
+def _unquoted(word: str) -> str:
+    try:
+        return "".join(shlex.split(word))
+    except ValueError:
+        return word

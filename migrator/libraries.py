@@ -1,0 +1,73 @@
+"""Libraries that only exist for CUDA: how they are imported, how they are installed, what instead.
+
+The one table of them: imports, requirements and commands are all looked up here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Library:
+    """Packages (patterns of their names in normal form), and the modules that they bring."""
+
+    packages: tuple[str, ...]
+    modules: tuple[str, ...] = ()
+    advice: str = "it has no counterpart on a TPU"
+
+
+_ATTENTION = "use torch.nn.functional.scaled_dot_product_attention"
+_KERNEL = "write the kernel in PyTorch, or in Pallas"
+_CUDA = "it comes with CUDA, which a TPU has nothing of; leave it out"
+_CPU = "its kernels are CUDA's; the package without `-gpu` runs on the CPU"
+
+LIBRARIES = (
+    Library(("apex",), ("apex",),
+            "torch has most of it by now; each use says what takes its place"),
+    Library(("flash-attn.*",), ("flash_attn", "flash_attn_2_cuda"), _ATTENTION),
+    Library((), ("flash_attn_interface",),
+            f"call flash_attn.flash_attn_func, which is rewritten, or {_ATTENTION[4:]}"),
+    Library(("xformers",), ("xformers",), _ATTENTION),
+    Library(("bitsandbytes.*",), ("bitsandbytes",),
+            "there is no 8-bit optimizer; use torch.optim, or bfloat16 weights"),
+    Library(("triton(?:-.*)?", "pytorch-triton.*"), ("triton",),
+            _KERNEL),
+    Library(("deepspeed.*",), ("deepspeed",), "shard with a mesh (torchax) or SPMD (torch_xla)"),
+    Library(("transformer-engine.*",), ("transformer_engine",), "use torch.nn layers in bfloat16"),
+    Library(("tensorrt.*", "torch-tensorrt"), ("tensorrt", "torch_tensorrt"),
+            "XLA compiles the model itself; run the PyTorch model"),
+    Library(("cupy(?:-cuda.*)?",), ("cupy",), "use numpy on the host, or torch on the device"),
+    Library(("pynvml", "nvidia-ml-py.*"), ("pynvml",),
+            "reads NVIDIA's driver; use the TPU's monitoring"),
+    Library(("mamba-ssm",), ("mamba_ssm", "selective_scan_cuda"),
+            "its scan is a CUDA kernel; use a reference implementation in PyTorch"),
+    Library(("causal-conv1d",), ("causal_conv1d",),
+            "use torch.nn.functional.conv1d, with padding on the left"),
+    Library(("torchao",), ("torchao",), "its kernels are CUDA's; keep bfloat16"),
+    Library(("pycuda",), ("pycuda", "numba.cuda"), _KERNEL),
+    Library(("cuda-python", "cuda-(?:core|bindings)"), ("cuda",),
+            "calls NVIDIA's driver; take it out"),
+    Library(("nvidia-.*-cu\\d\\d", "nvidia-nccl.*", "nvidia-cudnn.*"), (),
+            "it comes with torch's CUDA wheels; leave it out"),
+    Library(("nvidia-.*",), ("nvidia",),
+            "load and decode on the host, by torch.utils.data and torchvision (for nvidia.dali)"),
+    Library(("onnxruntime-gpu", "faiss-gpu.*", "tensorflow-gpu", "spacy-cuda.*"), (), _CPU),
+    Library(("cudatoolkit.*", "cudnn", "nccl", "cuda-.*", "pytorch-cuda"), (), _CUDA),
+)  # fmt: skip
+
+MODULES = {module: each for each in LIBRARIES for module in each.modules}
+_PACKAGES = [(re.compile("|".join(each.packages)), each) for each in LIBRARIES]
+
+# What a line that installs something says of CUDA's packages, or of torch and what goes with it.
+MENTIONED = re.compile(
+    r"torch|cu\d\d|-gpu|cuda|jax|libtpu|cloud-tpu-client|"
+    + "|".join(p.replace("-", "[-_.]") for each in LIBRARIES for p in each.packages),
+    re.IGNORECASE,
+)
+
+
+def of_package(name: str) -> Library | None:
+    """What only exists for CUDA under a package's name in its normal form; None for others."""
+    return next((each for pattern, each in _PACKAGES if pattern.fullmatch(name)), None)

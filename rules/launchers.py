@@ -1,0 +1,183 @@
+"""What starts a program on GPUs: launchers of processes, SLURM, containers and their images."""
+
+import re
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from migrator.diagnostics import SourceMap
+from migrator.flow import Flow
+from migrator.formats.python import decode
+from migrator.formats.shell import words
+from migrator.inventory import Construct
+from migrator.libraries import MODULES
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule, registry
+
+LAUNCHER = Rule(
+    code="CMD002",
+    name="launcher",
+    summary="a command that starts a program on GPUs, or for each of them",
+    why="""On torch_xla a program for several devices keeps its ranks, and torchrun starts them, as
+on GPUs. On torchax one process drives all devices: where the command names a program of the
+project,
+and this program is rewritten to be one process (rule DST003), `torchrun … train.py` becomes
+`python train.py`, for one host. Else the command stays and the message says what starts the
+program there, as for accelerate, DeepSpeed, Horovod and MPI. What asks SLURM, Docker or Kubernetes
+for GPUs, and images that are made for CUDA, are named with what takes their place.""",
+    references=("https://cloud.google.com/tpu/docs/run-in-container",),
+    examples=(
+        Example("torchrun --nproc_per_node=8 train.py --lr 0.1\n", path="train.sh"),
+        Example("FROM pytorch/pytorch:2.1.0-cuda11.8-cudnn8-runtime\n", path="Dockerfile"),
+    ),
+)
+
+_IMAGE = "an image for CUDA; a TPU's libraries come by pip: python:3.11 will do"
+_TORCHRUN = re.compile(
+    r"(?<![\w/.-])(?:(?P<python>[\w./${}-]*python[\d.]*)\s+(?:-u\s+)?-m\s+torch\.distributed\."
+    r"(?:launch|run)|torchrun)(?=\s)"
+)
+# Options of torchrun that say nothing else than how many processes there are, and where.
+_FLAGS = ("standalone", "use-env")
+_VALUES = ("nnodes", "nproc-per-node", "node-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id",
+           "rdzv-conf", "max-restarts", "monitor-interval", "start-method", "role", "master-addr",
+           "master-port", "local-addr", "log-dir", "redirects", "tee")  # fmt: skip
+
+
+class _Start(NamedTuple):
+    """What torchrun starts: its own part of a command, and what takes the place of that."""
+
+    start: int
+    end: int
+    command: str
+    program: str  # a path
+    one_host: bool
+
+
+@LAUNCHER.on("command", "launcher")
+def launcher(ctx: Context, found: Construct) -> Decision:
+    text = ctx.text(found)
+    if re.search(r"\baccelerate\s+launch\b", text):
+        if ctx.target.launches:
+            return Report("asks for GPUs; `accelerate launch --tpu` starts it by torch_xla")
+        return Report("accelerate knows TPUs by torch_xla alone; write the loop in PyTorch")
+    if re.search(r"\bdeepspeed\b", text):
+        return Report(f"DeepSpeed is for CUDA only: {MODULES['deepspeed'].advice}")
+    started = _by_torchrun(text)
+    if started is None and not _TORCHRUN.search(text):
+        how = "torchrun" if ctx.target.launches else "python, once: one process drives all devices"
+        return Report(f"starts a process for each GPU by MPI; here, start the program by {how}")
+    if ctx.target.launches:
+        return Keep("starts a process for each device, as on GPUs")
+    if ctx.target.portable:
+        return Keep("a program for several devices stays as it is with --portable")
+    if started is None:
+        return Report("starts a process for each GPU; here one process drives all devices")
+    command = text[: started.start] + started.command + text[started.end :]
+    if not started.one_host:
+        return Report(
+            "starts processes on several hosts, or may; docs/several-devices.md says more"
+        )
+    shown = " ".join(command.replace("\\\n", " ").split())
+    if _COUNTS.search(text[started.end :]):
+        return Report(
+            "starts a process for each GPU, and its options may say how many there are; here it is "
+            f"one, which drives all devices: `{shown}`"
+        )
+    if _is_one_process(ctx, started.program):
+        return ctx.with_text(found, command, "one process drives all devices")
+    return Report(f"starts a process for each GPU; here one process drives all devices: `{shown}`")
+
+
+def _by_torchrun(text: str) -> _Start | None:
+    """None where the command can not be read."""
+    match = _TORCHRUN.search(text)
+    if match is None or len(_TORCHRUN.findall(text)) > 1:
+        return None
+    python = match["python"] or "python"
+    one_host, module, value_of = True, False, ""
+    for word in words(text[match.end() :]):
+        name, equals, value = word.text.lstrip("-").replace("_", "-").partition("=")
+        if value_of:
+            value_of, name, value = "", value_of, word.text
+        elif not word.text:
+            return None
+        elif word.text in ("-m", "--module"):
+            module = True
+            continue
+        elif word.text.startswith("--") and name in _FLAGS:
+            continue
+        elif not word.text.startswith("-"):
+            program = f"{word.text.replace('.', '/')}.py" if module else word.text
+            how = f"{python} -m " if module else f"{python} "
+            return _Start(match.start(), match.end() + word.start, how, program, one_host)
+        elif name not in _VALUES:
+            return None
+        elif not equals:
+            value_of = name
+            continue
+        one_host = one_host and value in _ONE_HOST.get(name, (value,))
+    return None
+
+
+# Arguments of a program that may tell it how many processes there are, or their device.
+_COUNTS = re.compile(
+    r"gpu|rank|world|parallel|degree|ulysses|ring[_-]|launcher|n_?procs?\b|num_?proc|shard|fsdp"
+    r"|--device",
+    re.IGNORECASE,
+)
+_ONE_HOST = {"nnodes": ("1", "1:1"), "node-rank": ("0",)}
+
+
+def _is_one_process(ctx: Context, program: str) -> bool:
+    """Whether a program of the project is rewritten so that one process does what ranks did."""
+    if ctx.project is None or PurePosixPath(program).is_absolute() or "$" in program:
+        return False
+    here = ctx.project
+    folder = here.path.parent
+    while here.reader.read(folder / program) is None:
+        if folder == here.root or here.root not in folder.parents:
+            return False
+        folder = folder.parent
+    there = here.of(folder / program)
+    facts, source = here.cache.facts(there.path), here.reader.read(there.path)
+    if facts is None or source is None:
+        return False
+    text = SourceMap(decode(source).text)
+    flow = Flow(facts.names, there.kind)
+    its = Context(facts.names, flow, text, ctx.target, ctx.options, (), there)
+    gates = registry().exact.get(("file", "gate"), ())
+    gate = Construct("file", "gate", facts.names.tree)
+    starts = any(ranks.start is not None for ranks in its.ranks.values())
+    return starts and not any(isinstance(handler(its, gate), Report) for _, handler in gates)
+
+
+@LAUNCHER.on("command", "slurm")
+def slurm(ctx: Context, found: Construct) -> Decision:
+    return Report(
+        "asks SLURM for GPUs; leave it out, and start the script on the TPU's own host "
+        "(`gcloud compute tpus tpu-vm ssh NAME --command=…`)"
+    )
+
+
+@LAUNCHER.on("command", "container")
+def container(ctx: Context, found: Construct) -> Decision:
+    return Report(
+        "gives a container NVIDIA's GPUs; `docker run --privileged --net=host` gives it the TPU"
+    )
+
+
+@LAUNCHER.on("command", "image")
+def image(ctx: Context, found: Construct) -> Decision:
+    return Report(_IMAGE)
+
+
+@LAUNCHER.on("setting", "container")
+def container_setting(ctx: Context, found: Construct) -> Decision:
+    said = ctx.text(found)
+    if "nvidia.com/gpu" in said:
+        return Report("asks Kubernetes for GPUs; `google.com/tpu: 8` asks for the chips of a host")
+    if re.search(r"\bimage\b", said):
+        return Report(_IMAGE)
+    return Report(
+        "gives a container NVIDIA's GPUs; `privileged: true` with `network_mode: host` gives it "
+        "the TPU"
+    )

@@ -1,0 +1,42 @@
+"""Configurations: what they say of GPUs."""
+
+from migrator.inventory import DEVICE_SETTING, Construct, without_comment
+from migrator.rule import Context, Decision, Example, Report, Rule
+
+SETTING = Rule(
+    code="CFG001",
+    name="gpu-setting",
+    summary="a configuration that names a GPU",
+    why="""In YAML and JSON, a key that ends in `device` with `cuda` as its value gets the target's
+device, which the migrated program understands. What else speaks of GPUs (how many, a back end, an
+accelerator of Lightning) is named: the program decides what it means. Files that are longer than a
+person writes are data, and are not looked into.""",
+    examples=(
+        Example(
+            "train:\n  device: cuda:0  # the first\n  gpus: 4\n",
+            torchax="train:\n  device: jax  # the first\n  gpus: 4\n",
+            torch_xla="train:\n  device: xla  # the first\n  gpus: 4\n",
+            path="config.yaml",
+        ),
+        Example(
+            '{"device": "cuda", "lr": 0.1}\n',
+            torchax='{"device": "jax", "lr": 0.1}\n',
+            torch_xla='{"device": "xla", "lr": 0.1}\n',
+            path="config.json",
+        ),
+    ),
+)
+
+
+@SETTING.on("setting", "device")
+def device_setting(ctx: Context, found: Construct) -> Decision:
+    if ctx.target.portable:
+        return Report("the program chooses its device itself; leave the setting out")
+    said = without_comment(ctx.text(found))
+    device = DEVICE_SETTING.sub(rf"\g<before>{ctx.target.device}\g<after>", said)
+    return ctx.with_text(found, device + ctx.text(found)[len(said) :])
+
+
+@SETTING.on("setting", "gpu")
+def gpu_setting(ctx: Context, found: Construct) -> Decision:
+    return Report("speaks of GPUs; look at what the program makes of it")
