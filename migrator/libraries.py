@@ -58,7 +58,7 @@ LIBRARIES = (
 )  # fmt: skip
 
 MODULES = {module: each for each in LIBRARIES for module in each.modules}
-_PACKAGES = [(re.compile("|".join(each.packages)), each) for each in LIBRARIES]
+_PACKAGES = [(re.compile("|".join(each.packages)), each) for each in LIBRARIES if each.packages]
 
 # What a line that installs something says of CUDA's packages, or of torch and what goes with it.
 MENTIONED = re.compile(
