@@ -174,15 +174,14 @@ def _filter(
     config: Config, *, diff: bool, check: bool, strict: bool, form: str, **how: bool
 ) -> int:
     """Standard input to standard output, what is to be said to standard error."""
-    from migrator.engine import migrate as migrate_bytes
     from migrator.report import console, json
     from migrator.report.diff import unified
-    from migrator.run import FileReport, Report, find_target
+    from migrator.run import Report, find_target, migrated
 
     assert config.target is not None
     source = sys.stdin.buffer.read()
-    result = migrate_bytes(source, find_target(config.target), config.options)
-    report = Report(config.target, [FileReport(Path("<stdin>"), result)])
+    file = migrated(Path("<stdin>"), source, find_target(config.target), config.options)
+    report, result = Report(config.target, [file]), file.result
     if diff:
         sys.stdout.buffer.write(b"".join(unified(report)))
     elif not check:

@@ -36,6 +36,7 @@ class Plan:
     """Everything decided about one file, before any of it is applied."""
 
     gated: bool = False  # a reason was found to leave the whole file alone
+    unsafe: str = ""  # why all edits of the file are unsafe: what would gate it without --unsafe
     rulings: list[Ruling] = field(default_factory=list)
     claimed: dict[ast.AST, str] = field(default_factory=dict)  # node an edit removes -> rule code
     left: dict[ast.AST, tuple[str, Report]] = field(default_factory=dict)  # below a whole report
@@ -62,7 +63,10 @@ def decide(
     context: Context, rules: Registry, constructs: Sequence[Construct], suppressions: Suppressions
 ) -> Plan:
     gate = _gate(context, rules)
-    plan = Plan(gated=gate is not None)
+    plan = Plan()
+    if gate is not None and gate[1].unsafe and context.options.unsafe:
+        plan.unsafe, gate = gate[1].unsafe, None
+    plan.gated = gate is not None
     for construct in constructs:
         node = construct.node
         if node in plan.claimed:
@@ -128,8 +132,11 @@ def _allowed(context: Context, rule: Rule, rewrite: Rewrite) -> Decision:
     if not options.enabled(rule.code):
         return Report(f"{rule.code} is not selected")
     safety = rewrite.safety or rule.safety
-    if safety is Safety.DISPLAY_ONLY or (safety is Safety.UNSAFE and not options.unsafe):
-        return Report(f"{rewrite.note or rule.summary} (rewritten with --unsafe)")
+    why = rewrite.note or rule.summary
+    if safety is Safety.DISPLAY_ONLY:
+        return Report(why)
+    if safety is Safety.UNSAFE and not options.unsafe:
+        return Report(f"{why} (rewritten with --unsafe)", unsafe=why)
     lost = _lost_call(context, rewrite.edits)
     if lost is not None:
         text = context.source.code(lost)

@@ -19,8 +19,10 @@ from migrator.decide import Plan, decide, withdraw
 from migrator.diagnostics import (
     START,
     Diagnostic,
+    Effort,
     Outcome,
     Range,
+    Safety,
     Severity,
     SourceMap,
 )
@@ -313,18 +315,33 @@ def _is_elif(names: Names, node: ast.If) -> bool:
 # ---- diagnostics ---------------------------------------------------------------------------------
 
 
+_SAME = "same meaning, within the documented tolerance"
+
+
 def _diagnostics(plan: Plan, additions: _Additions) -> tuple[Diagnostic, ...]:
     found: list[Diagnostic] = list(additions.diagnostics)
+    rules = registry().rules
     for ruling in plan.rulings:
-        where, code = ruling.range, ruling.code
+        where, code, rule = ruling.range, ruling.code, rules.get(ruling.code)
+        safety: Safety | None = None
+        effort: Effort | None = None
+        why = ""
         match ruling.decision:
             case Rewrite(note=note):
                 severity, outcome, message = Severity.INFO, Outcome.REWRITTEN, note
+                safety = ruling.decision.safety or (rule.safety if rule else Safety.SAFE)
+                why = note or rule.summary if rule and safety is not Safety.SAFE else _SAME
+                if plan.unsafe:
+                    safety, why = Safety.UNSAFE, plan.unsafe
             case Keep(reason=reason, advice=advice):
                 severity, outcome, message = Severity.INFO, Outcome.KEPT, reason
                 if advice:
                     found.append(Diagnostic(where, code, Severity.ADVICE, advice))
-            case Report(reason=reason):
+            case Report(reason=reason, unsafe=why):
                 severity, outcome, message = Severity.WARNING, Outcome.REPORTED, reason
-        found.append(Diagnostic(where, code, severity, message, outcome, ruling.text))
+                safety = Safety.UNSAFE if why else None
+                effort = ruling.decision.effort or (rule.effort if rule else Effort.HOURS)
+        found.append(
+            Diagnostic(where, code, severity, message, outcome, ruling.text, safety, why, effort)
+        )
     return tuple(sorted(found, key=lambda d: (d.range, d.code, d.message)))

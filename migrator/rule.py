@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
-from migrator.diagnostics import Safety, SourceMap
+from migrator.diagnostics import Effort, Safety, SourceMap
 from migrator.edits import Edit
 from migrator.facts import ProjectFacts, is_script, only_infers
 from migrator.flow import Flow
@@ -47,11 +47,14 @@ class Keep:
 class Report:
     """Left for a person: what is in the way, and what to do.
 
-    `whole` is left as it is with everything in it, where half an edit would be wrong.
+    `whole` is left as it is with everything in it, where half an edit would be wrong. `effort`
+    overrides the rule's own. `unsafe` says what may change where --unsafe would rewrite it.
     """
 
     reason: str
     whole: ast.AST | None = None
+    effort: Effort | None = None
+    unsafe: str = ""
 
 
 Decision = Rewrite | Keep | Report
@@ -86,6 +89,7 @@ class Rule:
     why: str
     examples: Sequence[Example]
     safety: Safety = Safety.SAFE
+    effort: Effort = Effort.MINUTES  # of each construct that it leaves for a person
     references: Sequence[str] = ()
     handlers: list[tuple[str, str, Handler]] = field(default_factory=list, repr=False)
 

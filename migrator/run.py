@@ -5,9 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from migrator import inventory, workspace
@@ -18,6 +19,7 @@ from migrator.engine import Result, migrate, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import REQUIREMENT, SETTING
+from migrator.options import Options
 from migrator.targets import RUNTIME, Target, portable, targets
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
@@ -29,6 +31,7 @@ _POOL_BYTES = 600_000  # below this, starting processes costs more than it saves
 class FileReport:
     path: Path
     result: Result
+    unsafe: Counter[str] = field(default_factory=Counter)  # what --unsafe would rewrite, by code
 
 
 @dataclass
@@ -50,6 +53,11 @@ class Report:
         return [
             (f.path, d) for f in self.files for d in f.result.diagnostics if d.outcome in outcomes
         ]
+
+    @property
+    def unsafe(self) -> Counter[str]:
+        """How many constructs --unsafe would rewrite, by the code of the rule."""
+        return sum((f.unsafe for f in self.files), Counter())
 
     def count(self, outcome: Outcome) -> int:
         return len(self.diagnostics(outcome))
@@ -235,11 +243,30 @@ class _Worker:
             root = project_root(real, self.roots)
             project = ProjectFacts(real, root, self.disk, self.cache)
             options = self.config.options
-            return FileReport(path, migrate_file(path, source, self.target, options, project))
+            return migrated(path, source, self.target, options, project)
         except OSError as error:
             return _failed(path, "ERR005", f"can not be read: {error.strerror or error}")
         except Exception as error:  # one file's fault must not stop the others
             return _failed(path, "ERR003", f"internal error: {type(error).__name__}: {error}")
+
+
+def migrated(
+    path: Path,
+    content: bytes,
+    target: Target,
+    options: Options,
+    project: ProjectFacts | None = None,
+) -> FileReport:
+    """One file, migrated, and what --unsafe would add."""
+    result = migrate_file(path, content, target, options, project)
+    if not any(d.outcome is Outcome.REPORTED and d.safety for d in result.diagnostics):
+        return FileReport(path, result)
+    more = migrate_file(path, content, target, replace(options, unsafe=True), project)
+    return FileReport(path, result, _rewritten(more) - _rewritten(result))
+
+
+def _rewritten(result: Result) -> Counter[str]:
+    return Counter(d.code for d in result.diagnostics if d.outcome is Outcome.REWRITTEN)
 
 
 def _failed(path: Path, code: str, message: str) -> FileReport:

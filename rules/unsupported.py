@@ -1,5 +1,6 @@
 """What stays for a person: CUDA-only libraries and extensions."""
 
+from migrator.diagnostics import Effort
 from migrator.inventory import CUDA_LIBRARIES, Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
@@ -9,6 +10,7 @@ LIBRARY = Rule(
     summary="a library that only exists for CUDA",
     why="""Its kernels do not run on a TPU. An import under try/except keeps its fallback, so
 the file works without it; any other use has to be replaced by hand, by what the message says.""",
+    effort=Effort.HOURS,
     examples=(
         Example("from flash_attn import flash_attn_func\n"),
         Example("try:\n    import apex\nexcept ImportError:\n    apex = None\n"),
@@ -20,6 +22,7 @@ EXTENSION = Rule(
     name="cuda-extension",
     summary="a CUDA extension that is compiled at install or run time",
     why="""Kernels written in CUDA have to be written again, in PyTorch or in Pallas.""",
+    effort=Effort.REWRITE,
     examples=(
         Example(
             "from torch.utils.cpp_extension import load\nops = load(name='ops', sources=src)\n"
@@ -33,6 +36,7 @@ LIGHTNING = Rule(
     summary="PyTorch Lightning chooses the device by itself",
     why="""Its Trainer moves models and batches to the accelerator that it is told. It knows TPUs by
 torch_xla (`accelerator="tpu"`), and nothing of torchax.""",
+    effort=Effort.HOURS,
     references=("https://lightning.ai/docs/pytorch/stable/accelerators/tpu.html",),
     examples=(
         Example(
@@ -56,13 +60,19 @@ _ADVICE = {
     "torchao": "its kernels are CUDA's; keep bfloat16",
 }
 
+# What is written in them, or what is in them alone, is written anew.
+_KERNELS = frozenset({
+    "triton", "cupy", "pycuda", "cuda", "mamba_ssm", "causal_conv1d", "selective_scan_cuda",
+})  # fmt: skip
+
 
 @LIBRARY.on("library", *sorted(CUDA_LIBRARIES))
 def library(ctx: Context, found: Construct) -> Decision:
     advice = _ADVICE.get(found.key, "it has no counterpart on a TPU")
     if ctx.names.is_guarded_import(found.node):
         return Keep("a failing import is caught, and the fallback is used")
-    return Report(f"{found.key} is for CUDA only: {advice}")
+    effort = Effort.REWRITE if found.key in _KERNELS else None
+    return Report(f"{found.key} is for CUDA only: {advice}", effort=effort)
 
 
 @EXTENSION.on("name", "torch.utils.cpp_extension*")

@@ -19,6 +19,7 @@ def markdown(rule: Rule) -> str:
         rule.why,
     ]
     parts.append(f"Safety: {rule.safety}. Switch off: `# tpu-migrate: ignore[{rule.code}]`")
+    parts.append(f"Where it leaves a construct for a person: {rule.effort}.")
     for example in rule.examples:
         parts += _example(example)
     if rule.references:
