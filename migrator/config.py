@@ -29,18 +29,17 @@ class Config:
     portable: bool = False
     shard: str = "replicated"
     num_cores: str = "all"
+    todo_comments: bool = False
     jobs: int = 0  # 0: as many as it is worth
 
     def with_overrides(self, **values: Any) -> Config:
-        """The same with every value that is given (not None, not empty)."""
-        return replace(self, **{k: v for k, v in values.items() if v not in (None, (), [])})
+        """The same with every value that is given (not None, not empty, a flag that is set)."""
+        return replace(self, **{k: v for k, v in values.items() if v not in (None, False, (), [])})
 
     @property
     def options(self) -> Options:
-        return Options(
-            self.select, self.ignore, self.unsafe, self.precision, self.runtime, self.portable,
-            self.shard, self.num_cores,
-        )  # fmt: skip
+        own = {f.name for f in fields(self)}
+        return Options(**{f.name: getattr(self, f.name) for f in fields(Options) if f.name in own})
 
 
 _CHOICES = {

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from migrator import imports, inventory
+from migrator import imports, inventory, todo
 from migrator.decide import Plan, decide, withdraw
 from migrator.diagnostics import (
     START,
@@ -57,6 +57,14 @@ class Result:
         return self.source != self.original
 
     @property
+    def migrated(self) -> bool:
+        """Whether there is more to it than comments that were put in."""
+        return any(
+            d.outcome is Outcome.REWRITTEN or (d.outcome is None and d.severity is Severity.INFO)
+            for d in self.diagnostics
+        )
+
+    @property
     def failed(self) -> bool:
         return any(d.severity is Severity.ERROR for d in self.diagnostics)
 
@@ -96,6 +104,21 @@ def migrate_file(
 
     What is no code in a notebook (outputs, execution counts, ids) stays byte for byte.
     """
+    options = options or Options()
+    result = _migrate_file(path, content, target, options, project)
+    if not options.todo_comments or result.failed:
+        return result
+    # Asked of the result: so a second run says the same in the same places.
+    bare = todo.strip(path, result.source)
+    left: tuple[Diagnostic, ...] = ()
+    if any(d.outcome is Outcome.REPORTED for d in result.diagnostics):
+        left = _migrate_file(path, bare, target, options, project).diagnostics
+    return replace(result, source=todo.add(path, bare, left))
+
+
+def _migrate_file(
+    path: Path, content: bytes, target: Target, options: Options, project: ProjectFacts | None
+) -> Result:
     function = lines.kind(path)
     if path.suffix != notebook.SUFFIX and function is None:
         return migrate(content, target, options, project)

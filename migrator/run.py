@@ -11,11 +11,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from migrator import inventory, workspace
+from migrator import inventory, todo, workspace
 from migrator.config import Config, UsageError
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.discover import Disk, bundled_target, discover, project_root
-from migrator.engine import Result, migrate, migrate_file
+from migrator.engine import Result, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import REQUIREMENT, SETTING
@@ -95,7 +95,8 @@ class Report:
 
 def migrate_source(source: str, target: str = "torchax", config: Config | None = None) -> Result:
     """Migrate one piece of source text on its own, without facts of other files."""
-    return migrate(source.encode(), find_target(target), (config or Config()).options)
+    options = (config or Config()).options
+    return migrate_file(Path("<source>"), source.encode(), find_target(target), options)
 
 
 def migrate_paths(
@@ -123,13 +124,58 @@ def migrate_paths(
     """
     started = time.perf_counter()
     config = config or Config()
-    roots = [Path(p) for p in paths]
+    roots = _roots(paths, output)
     words = find_target(target)
     if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
         raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
     if config.options.tensor_parallel and (config.portable or words.devices is None):
         how = " --portable" if config.portable else ""
         raise UsageError(f"--shard {config.shard}: {words.name}{how} has no divided models")
+    report = Report(target=words.name)
+    files = _discovered(report, roots, config)
+    report.files = _migrate_all(files, roots, words, config, progress)
+    _keep_what_is_around(report, roots)
+    report.companions = _companions(
+        report, roots, portable(words) if config.portable else words, output is not None
+    )
+    _save(report, roots, write, output, allow_dirty)
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def strip_todos(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    config: Config | None = None,
+    write: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    allow_dirty: bool = False,
+) -> Report:
+    """Take the comments of `--todo-comments` out of files, and do nothing else; for any target.
+
+    Arguments and exceptions as for `migrate_paths`.
+    """
+    started = time.perf_counter()
+    roots = _roots(paths, output)
+    report = Report(target="")
+    report.files = [_stripped(f) for f in _discovered(report, roots, config or Config())]
+    _save(report, roots, write, output, allow_dirty)
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def _stripped(path: Path) -> FileReport:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        return _failed(path, "ERR005", f"can not be read: {error.strerror or error}")
+    return FileReport(path, Result(content, todo.strip(path, content)))
+
+
+def _roots(
+    paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str] | None
+) -> list[Path]:
+    roots = [Path(p) for p in paths]
     for path in roots:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
@@ -137,21 +183,13 @@ def migrate_paths(
         if len(roots) != 1:
             raise UsageError("-o takes exactly one path")
         workspace.check_output(roots[0], Path(output))
+    return roots
+
+
+def _discovered(report: Report, roots: Sequence[Path], config: Config) -> list[Path]:
     found = discover(roots, config.exclude)
-    report = Report(target=words.name)
     report.errors += [f"{path}: {reason}" for path, reason in found.errors]
-    report.files = _migrate_all(found.files, roots, words, config, progress)
-    _keep_what_is_around(report, roots)
-    report.companions = _companions(
-        report, roots, portable(words) if config.portable else words, output is not None
-    )
-    if output is not None:
-        report.errors += _copy(report, roots[0], Path(output))
-        report.output = Path(output)
-    elif write:
-        _write(report, allow_dirty)
-    report.seconds = time.perf_counter() - started
-    return report
+    return found.files
 
 
 def find_target(name: str) -> Target:
@@ -192,7 +230,8 @@ def _migrate_all(
 
 def _keep_what_is_around(report: Report, roots: Sequence[Path]) -> None:
     """Requirements and settings of what has no GPU code stay, unless they are named themselves."""
-    if any(f.result.companions or f.result.changed for f in report.files if not _is_around(f)):
+    code = [f.result for f in report.files if not _is_around(f)]
+    if any(result.companions or result.migrated for result in code):
         return
     for number, file in enumerate(report.files):
         if _is_around(file) and file.path not in roots:
@@ -341,6 +380,20 @@ def _as_given(folder: Path, file: Path) -> Path:
 
 
 # ---- writing -------------------------------------------------------------------------------------
+
+
+def _save(
+    report: Report,
+    roots: Sequence[Path],
+    write: bool,
+    output: str | os.PathLike[str] | None,
+    allow_dirty: bool,
+) -> None:
+    if output is not None:
+        report.errors += _copy(report, roots[0], Path(output))
+        report.output = Path(output)
+    elif write:
+        _write(report, allow_dirty)
 
 
 def _write(report: Report, allow_dirty: bool) -> None:

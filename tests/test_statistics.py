@@ -93,12 +93,12 @@ def test_the_table_has_the_worst_files_first_and_a_limit(tmp_path: Path) -> None
     table = text.decode().partition("Effort by file")[2].splitlines()
     rows = [" ".join(line.split()) for line in table[2:]]
     assert rows[:3] == [
-        "rewrite 33% 2 z.py LIB002 ×2",
+        "rewrite 50% 1 z.py LIB002",
         "hours 0% 1 y.py CUD003",
         "minutes 0% 1 m00.py DEV002",
     ]
     assert rows[10] == "and 4 more files"
-    assert "effort for what is left: rewrite (constructs: rewrite 2, hours 1, minutes 12)" in (
+    assert "effort for what is left: rewrite (constructs: rewrite 1, hours 1, minutes 12)" in (
         squeezed(text)
     )
 

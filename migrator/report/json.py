@@ -15,7 +15,7 @@ def render(report: Report, statistics: bool = False) -> str:
     """One JSON object: `files` with their diagnostics, `summary`, `errors`, `companions`."""
     document: dict[str, Any] = {
         "version": __version__,
-        "target": report.target,
+        "target": report.target or None,
         "files": [_file(f) for f in report.files if f.result.diagnostics or f.result.changed],
         "companions": [str(path) for path in report.companions],
         "errors": report.errors,
