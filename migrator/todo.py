@@ -233,12 +233,15 @@ def _free_in_shell(entries: Sequence[str]) -> Iterator[bool]:
 
 
 def _is_whole(text: str) -> bool:
+    if not re.search(r"['`\\#<\n]", text):  # quotes may be nested: `"$(dirname "$0")"`
+        if text.count('"') % 2 == 0 and text.count("(") == text.count(")"):
+            return True
     for match in _WORDS.finditer(text):
         word = match[0]
         if word in ("'", '"', "<<", "$'", '$"'):
             return False
         if word[0] == '"' and (word.count("(") != word.count(")") or word.count("`") % 2):
-            return False  # `"$(echo "a")"`: quotes within quotes are not told apart
+            return False
     return True
 
 

@@ -119,6 +119,8 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
     starts = {name: ranks.start for name, ranks in ctx.ranks.items() if ranks.start is not None}
     if not starts:
         return None
+    if not ctx.target.launches and any(ctx.ranks[n].names.spelled(RUNTIME) for n in starts):
+        return None  # was migrated before
     if "" in starts:
         line = starts[""].lineno
         part = f"this program starts processes for several devices (line {line})"
