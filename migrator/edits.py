@@ -75,11 +75,13 @@ class Insert:
 
 
 @dataclass(frozen=True, eq=False)
-class DropNames:
-    """Take names out of an import that keeps others."""
+class EditImport:
+    """Take names out of an import that keeps others, put others in their place, or its module."""
 
     node: ast.Import | ast.ImportFrom
-    names: Sequence[ast.alias]
+    drop: Sequence[ast.alias] = ()
+    rename: Mapping[ast.alias, str] = field(default_factory=dict)  # to `name` or `name as local`
+    module: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +112,8 @@ class Decorate:
 
 
 Edit = (
-    Replace | SetString | EditCall | Delete | ReplaceStatement | Unwrap | Insert | DropNames | Hoist
-    | Decorate
+    Replace | SetString | EditCall | Delete | ReplaceStatement | Unwrap | Insert | EditImport
+    | Hoist | Decorate
 )  # fmt: skip
 
 
@@ -158,5 +160,5 @@ def covered(edit: Edit) -> Iterator[ast.AST]:
         case Unwrap():
             for item in edit.items:
                 yield from ast.walk(item)
-        case DropNames():
-            yield from edit.names
+        case EditImport():
+            yield from (*edit.drop, *edit.rename)

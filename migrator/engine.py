@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import libcst as cst
@@ -31,7 +32,7 @@ from migrator.facts import ProjectFacts
 from migrator.flow import Flow
 from migrator.formats import lines, notebook, python
 from migrator.formats.embedded import COMMAND, SETTING, Document, spoken
-from migrator.inventory import Construct
+from migrator.inventory import Construct, Further
 from migrator.names import Names
 from migrator.options import Options
 from migrator.rule import Context, Keep, Registry, Report, Rewrite, registry
@@ -122,7 +123,7 @@ def _migrate_file(
     function = lines.kind(path)
     if path.suffix != notebook.SUFFIX and function is None:
         return migrate(content, target, options, project)
-    if function is None and not inventory.has_tokens(content):
+    if function is None and not inventory.has_tokens(content, _further(options)):
         if project is None or not project.imports_gpu_code():
             return Result(content, content)
     if function == SETTING and not inventory.has_settings(content):
@@ -163,7 +164,7 @@ def _of_file(document: Document, message: str) -> str:
 def _migrate(
     source: bytes, target: Target, options: Options, project: ProjectFacts | None
 ) -> Result:
-    if not inventory.has_tokens(source) and not (
+    if not inventory.has_tokens(source, _further(options)) and not (
         project is not None and project.may_start_gpu_code(source)
     ):
         return Result(source, source)
@@ -182,6 +183,16 @@ def _migrate(
         return _failed(source, INTERNAL, "too deeply nested to be rewritten")
     except cst.ParserSyntaxError as error:
         return _failed(source, INTERNAL, f"LibCST can not parse this file: {error.message}")
+
+
+def _further(options: Options) -> Further:
+    """What counts as a construct beside what the inventory knows."""
+    return _with_own(registry().further, options.replace)
+
+
+@cache
+def _with_own(further: Further, table: tuple[tuple[str, str], ...]) -> Further:
+    return replace(further, own=frozenset(old for old, _ in table))
 
 
 def _failure(source: bytes, error: Exception) -> Result:
@@ -208,7 +219,10 @@ def _migrate_tree(
 ) -> Result:
     names = Names(tree)
     flow = Flow(names, project.kind if project else None)
-    constructs = list(inventory.find(names, flow))
+    further = _further(options)
+    relative = further.own and any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports)
+    package = project.package() if project is not None and relative else ""
+    constructs = list(inventory.find(names, flow, further, package))
     source_map = SourceMap(decoded.text)
     context = Context(names, flow, source_map, target, options, constructs, project)
     # First of all, since these take the place of the moves that other rules make.
@@ -270,9 +284,14 @@ def _additions(
             result.modules.extend(m for m in decision.requires if m not in result.modules)
             note = decision.note or rule.summary
             result.diagnostics.append(Diagnostic(START, rule.code, Severity.INFO, note))
-    inserts = [e for e in [*result.edits, *plan.edits] if isinstance(e, Insert)]
+    inserts = [
+        e
+        for e in [*result.edits, *plan.edits]
+        if isinstance(e, Insert) and not e.lines[0].startswith("from ")
+    ]
     first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
-    result.edits[:0] = imports.edits(context.names, result.modules, removed, first)
+    own = [old for old, _ in context.options.replace]
+    result.edits[:0] = imports.edits(context.names, result.modules, removed, first, own)
     return result
 
 

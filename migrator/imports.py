@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from migrator.edits import Delete, DropNames, Edit, Insert
+from migrator.edits import Delete, Edit, EditImport, Insert
 from migrator.facts import is_main_guard
 from migrator.formats.embedded import spoken
 from migrator.names import Names
@@ -33,6 +33,11 @@ def local_name(module: str) -> str:
     return alias or path.partition(".")[0]
 
 
+def local_path(module: str) -> str:
+    path, _, alias = module.partition(" as ")
+    return alias or path
+
+
 def qualified_name(module: str) -> str:
     path, _, alias = module.partition(" as ")
     return path if alias else path.partition(".")[0]
@@ -51,11 +56,16 @@ def taken_names(names: Names, modules: Iterable[str]) -> list[str]:
 
 
 def edits(
-    names: Names, modules: Sequence[str], removed: set[ast.AST], setup: Insert | None = None
+    names: Names,
+    modules: Sequence[str],
+    removed: set[ast.AST],
+    setup: Insert | None = None,
+    own: Iterable[str] = (),
 ) -> list[Edit]:
     """Edits that add `modules` and take out imports whose every use is in `removed`.
 
-    `setup` are statements that need the imports: these stand above them.
+    `setup` are statements that need the imports: these stand above them. `own` are names of the
+    project that are replaced: what they are taken from may go, too.
     """
     result: list[Edit] = []
     missing = [m for m in modules if not _is_imported(names, m)]
@@ -73,7 +83,7 @@ def edits(
             if _is_docstring(anchors[key]) or _is_future(anchors[key]):
                 lines.insert(0, "")
             result.append(Insert(names.tree, anchors[key], lines, before=ahead))
-    result.extend(_unused(names, removed))
+    result.extend(_unused(names, removed, own))
     return result
 
 
@@ -84,6 +94,10 @@ def _is_below(anchor: ast.stmt | None, setup: Insert) -> bool:
 
 
 def _is_imported(names: Names, module: str) -> bool:
+    if "." in local_path(module):  # `import a.b` binds `a`, as `import a` does
+        plain = [s for s in names.imports if isinstance(s, ast.Import) and s in names.tree.body]
+        every = [alias.name for s in plain for alias in s.names if alias.asname is None]
+        return any(f"{name}.".startswith(f"{module}.") for name in every)
     return any(
         b.kind == "import" and b.qualname == qualified_name(module)
         for b in names.top.bindings.get(local_name(module), ())
@@ -181,35 +195,45 @@ def _sort_key(module: str) -> str:
     return module.partition(" as ")[0].lower()
 
 
-def _unused(names: Names, removed: set[ast.AST]) -> list[Edit]:
+def _unused(names: Names, removed: set[ast.AST], own: Iterable[str]) -> list[Edit]:
     result: list[Edit] = []
     top = set(names.tree.body)
     for statement in names.imports:
         if statement not in top:
             continue  # below `try` or `if`, an import is a question; it stays
+        if not removed.isdisjoint(statement.names):
+            continue  # is edited as it is
         gone = [
-            alias for alias in statement.names if _lost_all_uses(names, statement, alias, removed)
+            alias
+            for alias in statement.names
+            if _lost_all_uses(names, statement, alias, removed, own)
         ]
         if len(gone) == len(statement.names):
             result.append(Delete(statement))
         elif gone:
-            result.append(DropNames(statement, gone))
+            result.append(EditImport(statement, drop=gone))
     return result
 
 
 def _lost_all_uses(
-    names: Names, statement: ast.Import | ast.ImportFrom, alias: ast.alias, removed: set[ast.AST]
+    names: Names,
+    statement: ast.Import | ast.ImportFrom,
+    alias: ast.alias,
+    removed: set[ast.AST],
+    own: Iterable[str],
 ) -> bool:
     if isinstance(statement, ast.ImportFrom):
         meaning = f"{statement.module}.{alias.name}" if not statement.level else ""
-    elif alias.asname or "." not in alias.name:
-        meaning = alias.name
     else:
-        return False  # `import torch.cuda` binds torch
-    if not meaning.startswith(_GPU_MODULES) and meaning not in _GPU_NAMES:
-        return False
+        meaning = alias.name
     name = alias.asname or alias.name
-    if name in _exported(names):
+    if not any(key.startswith(f"{meaning}.") for key in own):
+        if not meaning.startswith(_GPU_MODULES) and meaning not in _GPU_NAMES:
+            return False
+        if isinstance(statement, ast.Import) and "." in name:
+            return False  # `import torch.cuda` binds torch
+    name = name.partition(".")[0]
+    if name in exported(names):
         return False
     if len(names.top.bindings.get(name, ())) != 1 or name in spoken(names):
         return False
@@ -219,7 +243,7 @@ def _lost_all_uses(
     return bool(uses) and all(use in removed for use in uses)
 
 
-def _exported(names: Names) -> set[str]:
+def exported(names: Names) -> set[str]:
     """What `__all__` lists."""
     values = [b.value for b in names.top.bindings.get("__all__", ()) if b.value is not None]
     return {

@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
 from migrator.formats.embedded import COMMAND, OTHER, REQUIREMENT, SETTING, is_embedded
@@ -59,9 +60,30 @@ _TORCH_TOKENS = re.compile(
 )
 
 
-def has_tokens(source: bytes) -> bool:
+@dataclass(frozen=True)
+class Further:
+    """Names that are constructs, too: those of rule packages, and those that a project replaces."""
+
+    names: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    own: frozenset[str] = frozenset()  # keys of [tool.tpu-migrate.replace]
+
+    @cached_property
+    def tokens(self) -> re.Pattern[bytes] | None:
+        """A file without any of these words holds none of them."""
+        every = (*self.names, *self.own, *(p.rstrip(".") for p in self.prefixes))
+        words = {re.escape(name.rpartition(".")[2].encode()) for name in every}
+        return re.compile(b"|".join(sorted(words))) if words else None
+
+
+NOTHING = Further()
+
+
+def has_tokens(source: bytes, further: Further = NOTHING) -> bool:
     """A cheap test: False means that the file can not hold a construct."""
     if _TOKENS.search(source):
+        return True
+    if further.tokens is not None and further.tokens.search(source):
         return True
     return b"torch" in source and _TORCH_TOKENS.search(source) is not None
 
@@ -82,7 +104,7 @@ class Construct:
     module), command (text that a shell gets), requirement (a line of requirements.txt), setting (a
     line of YAML or JSON), star (module that a star import takes everything from), ranks (what a
     launcher sets, or a number of ranks), model (that moves to the device, where models are
-    divided).
+    divided), own, own import (a name that the project's configuration replaces).
     """
 
     kind: str
@@ -110,8 +132,13 @@ def uses_device(construct: Construct) -> bool:
     return construct.kind in ("string", "tensor_type")
 
 
-def find(names: Names, flow: Flow) -> Iterator[Construct]:
-    """All GPU constructs of a file, in source order, outer before inner."""
+def find(
+    names: Names, flow: Flow, further: Further = NOTHING, package: str = ""
+) -> Iterator[Construct]:
+    """All GPU constructs of a file, in source order, outer before inner.
+
+    `package` is the one that the file is in, from where relative imports lead.
+    """
     part_of_found: set[ast.AST] = set()
     rounds = set(rounds_without_gradients(names, flow))
     docstrings = _docstrings(names)
@@ -119,6 +146,8 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
     for node in names.order:
         if node in undone:
             yield Construct("ranks", "undone", node)
+        if isinstance(node, ast.Import | ast.ImportFrom) and further.own:
+            yield from _own_imports(names, node, further, package)
         match node:
             case ast.Name() if not isinstance(node.ctx, ast.Load):
                 continue
@@ -127,9 +156,10 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                     if isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     continue
-                construct = _reference(names, flow, node)
+                construct = _further(names, node, further, package)
+                construct = construct or _reference(names, flow, node)
                 if construct is not None:
-                    if construct.kind in ("name", "store") and isinstance(node, ast.Attribute):
+                    if construct.kind != "method" and isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     yield construct
             case ast.Constant(value=str()) if node not in docstrings:
@@ -170,6 +200,53 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                 library = module.partition(".")[0]
                 if library in CUDA_LIBRARIES:
                     yield Construct("library", library, node)
+
+
+def _further(
+    names: Names, node: ast.Attribute | ast.Name, further: Further, package: str
+) -> Construct | None:
+    if further.tokens is None or (qualname := names.qualified(node)) is None:
+        return None
+    qualname = absolute(qualname, package)
+    if qualname in further.own:
+        # what an import brings under its own name is a matter of that import
+        return Construct("own", qualname, node) if isinstance(node, ast.Attribute) else None
+    if qualname in further.names or qualname.startswith(further.prefixes):
+        return Construct("name" if isinstance(node.ctx, ast.Load) else "store", qualname, node)
+    return None
+
+
+def _own_imports(
+    names: Names, node: ast.Import | ast.ImportFrom, further: Further, package: str
+) -> Iterator[Construct]:
+    for alias in node.names:
+        qualname = imported_name(node, alias, package)
+        if alias.name == "*":
+            taken = [key for key in further.own if key.rpartition(".")[0] == qualname[:-2]]
+            used = (key.rpartition(".")[2] in names.by_id for key in taken)
+            if any(used):
+                yield Construct("own import", qualname, alias)
+        elif qualname in further.own and (alias.asname or isinstance(node, ast.ImportFrom)):
+            yield Construct("own import", qualname, alias)
+
+
+def imported_name(
+    statement: ast.Import | ast.ImportFrom, alias: ast.alias, package: str = ""
+) -> str:
+    """What an import takes, by its full name."""
+    if isinstance(statement, ast.Import):
+        return alias.name
+    module = "." * statement.level + (statement.module or "")
+    return absolute(f"{module}{'' if module.endswith('.') else '.'}{alias.name}", package)
+
+
+def absolute(qualname: str, package: str) -> str:
+    """`..ops.f` as it is called from outside."""
+    level = len(qualname) - len(qualname.lstrip("."))
+    if not level or not package:
+        return qualname
+    outer = package.split(".")
+    return ".".join([*outer[: len(outer) + 1 - level], qualname.lstrip(".")])
 
 
 def _reads_values(names: Names, node: ast.If | ast.IfExp | ast.While | ast.Assert) -> bool:

@@ -20,6 +20,7 @@ from migrator.facts import ProjectCache, ProjectFacts
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.options import Options
+from migrator.rule import registry
 from migrator.targets import RUNTIME, Target, portable, targets
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
@@ -126,6 +127,7 @@ def migrate_paths(
     config = config or Config()
     roots = _roots(paths, output)
     words = find_target(target)
+    registry()  # a rule package with a fault is said here, and once
     if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
         raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
     if config.options.tensor_parallel and (config.portable or words.devices is None):

@@ -232,7 +232,7 @@ EXAMPLES = [
 def test_examples_come_back(rule: Rule, example: Example, target: str) -> None:
     options: dict[str, Any] = {
         "path": example.path, "entry": example.script, "unsafe": example.unsafe,
-        "portable": example.portable, "shard": example.shard,
+        "portable": example.portable, "shard": example.shard, "replace": example.replace,
     }  # fmt: skip
     result = run(example.before, target, todo_comments=True, **options)
     assert todo.strip(Path(example.path), result.source).decode() == example.after(target)

@@ -39,6 +39,7 @@ def _example(example: Example) -> list[str]:
         flag = " with `--unsafe`" if example.unsafe else ""
         flag += " with `--portable`" if example.portable else ""
         flag += f" with `--shard {example.shard}`" if example.shard != "replicated" else ""
+        flag += "".join(f' with `"{old}" = "{new}"`' for old, new in example.replace)
         parts.append(f"{' and '.join(names)}{flag}{'' if changed else ' (stays)'}:")
         parts.append(f"```diff\n{diff}\n```")
     return parts

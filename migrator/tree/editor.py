@@ -12,9 +12,9 @@ from migrator.diagnostics import SourceMap
 from migrator.edits import (
     Decorate,
     Delete,
-    DropNames,
     Edit,
     EditCall,
+    EditImport,
     Hoist,
     Insert,
     Replace,
@@ -37,7 +37,7 @@ from migrator.tree.blocks import (
     with_functions,
     without_empty_else,
 )
-from migrator.tree.expressions import bracketed, drop_names, edit_call, fill
+from migrator.tree.expressions import bracketed, edit_call, edit_import, fill
 from migrator.tree.places import Places, Tree, UnplacedEdit
 
 
@@ -142,8 +142,8 @@ class _Editor(cst.CSTTransformer):
                 return updated
             case Unwrap():
                 result = self._unwrap(edit, updated)
-            case DropNames():
-                result = drop_names(edit, updated)
+            case EditImport():
+                result = edit_import(edit, updated)
             case Decorate():
                 decorator = cst.Decorator(cst.parse_expression(edit.decorator))
                 result = updated.with_changes(decorators=[decorator, *updated.decorators])
