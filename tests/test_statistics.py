@@ -160,3 +160,11 @@ def test_verbose_shows_safety_and_why(tmp_path: Path) -> None:
     text = squeezed(cli(".", *TO, "--unsafe", "-v", cwd=tmp_path).stdout)
     assert "PRE005 rewritten unsafe model.half (float16" in text
     assert "MOV001 rewritten safe x.cuda" in text
+
+
+def test_flags_of_the_configuration_hold_where_the_command_line_says_nothing(
+    tmp_path: Path,
+) -> None:
+    config = "[tool.tpu-migrate]\nunsafe = true\n"
+    write_tree(tmp_path, {"pyproject.toml": config, "a.py": HALF})
+    assert document(tmp_path)["summary"]["rewritten"] == 1
