@@ -290,8 +290,8 @@ def _additions(
         if isinstance(e, Insert) and not e.lines[0].startswith("from ")
     ]
     first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
-    own = [old for old, _ in context.options.replace]
-    result.edits[:0] = imports.edits(context.names, result.modules, removed, first, own)
+    further = _further(context.options)
+    result.edits[:0] = imports.edits(context.names, result.modules, removed, first, further)
     return result
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from migrator.edits import Delete, Edit, EditImport, Insert
 from migrator.facts import is_main_guard
 from migrator.formats.embedded import spoken
+from migrator.inventory import NOTHING, Further
 from migrator.names import Names
 from migrator.targets import RUNTIME
 
@@ -60,12 +61,12 @@ def edits(
     modules: Sequence[str],
     removed: set[ast.AST],
     setup: Insert | None = None,
-    own: Iterable[str] = (),
+    further: Further = NOTHING,
 ) -> list[Edit]:
     """Edits that add `modules` and take out imports whose every use is in `removed`.
 
-    `setup` are statements that need the imports: these stand above them. `own` are names of the
-    project that are replaced: what they are taken from may go, too.
+    `setup` are statements that need the imports: these stand above them. What `further`
+    constructs are taken from may go, too.
     """
     result: list[Edit] = []
     missing = [m for m in modules if not _is_imported(names, m)]
@@ -83,7 +84,7 @@ def edits(
             if _is_docstring(anchors[key]) or _is_future(anchors[key]):
                 lines.insert(0, "")
             result.append(Insert(names.tree, anchors[key], lines, before=ahead))
-    result.extend(_unused(names, removed, own))
+    result.extend(_unused(names, removed, further))
     return result
 
 
@@ -195,7 +196,7 @@ def _sort_key(module: str) -> str:
     return module.partition(" as ")[0].lower()
 
 
-def _unused(names: Names, removed: set[ast.AST], own: Iterable[str]) -> list[Edit]:
+def _unused(names: Names, removed: set[ast.AST], further: Further) -> list[Edit]:
     result: list[Edit] = []
     top = set(names.tree.body)
     for statement in names.imports:
@@ -206,7 +207,7 @@ def _unused(names: Names, removed: set[ast.AST], own: Iterable[str]) -> list[Edi
         gone = [
             alias
             for alias in statement.names
-            if _lost_all_uses(names, statement, alias, removed, own)
+            if _lost_all_uses(names, statement, alias, removed, further)
         ]
         if len(gone) == len(statement.names):
             result.append(Delete(statement))
@@ -220,14 +221,14 @@ def _lost_all_uses(
     statement: ast.Import | ast.ImportFrom,
     alias: ast.alias,
     removed: set[ast.AST],
-    own: Iterable[str],
+    further: Further,
 ) -> bool:
     if isinstance(statement, ast.ImportFrom):
         meaning = f"{statement.module}.{alias.name}" if not statement.level else ""
     else:
         meaning = alias.name
     name = alias.asname or alias.name
-    if not any(key.startswith(f"{meaning}.") for key in own):
+    if not further.takes(meaning):
         if not meaning.startswith(_GPU_MODULES) and meaning not in _GPU_NAMES:
             return False
         if isinstance(statement, ast.Import) and "." in name:

@@ -75,6 +75,14 @@ class Further:
         words = {re.escape(name.rpartition(".")[2].encode()) for name in every}
         return re.compile(b"|".join(sorted(words))) if words else None
 
+    def takes(self, imported: str) -> bool:
+        """Whether an import of this name brings one of them, or a part of its name."""
+        if not imported:
+            return False
+        name = f"{imported}."
+        every = (*(f"{key}." for key in (*self.names, *self.own)), *self.prefixes)
+        return name.startswith(self.prefixes) or any(key.startswith(name) for key in every)
+
 
 NOTHING = Further()
 
