@@ -73,7 +73,7 @@ def decide(
             ruling = _ruling(context, construct, plan.claimed[node], Rewrite(()))
         elif node in plan.left:
             ruling = _ruling(context, construct, *plan.left[node])
-        elif gate is not None:
+        elif gate is not None and construct.kind not in ("own", "own import"):
             ruling = _ruling(context, construct, gate[0], gate[1])
         else:
             ruling = _rule_on(context, rules, construct, suppressions)
