@@ -13,6 +13,7 @@ from migrator.facts import ProjectFacts
 from migrator.flow import Flow, Kind
 from migrator.inventory import Construct, uses_device
 from migrator.names import Names, argument, dotted
+from migrator.targets import RUNTIME
 
 _MODULES = ("torch.multiprocessing", "multiprocessing", "multiprocessing.context")
 _PROCESSES = {f"{module}.Process" for module in _MODULES}
@@ -26,6 +27,7 @@ _ON_A_POOL = frozenset({
     "apply_async", "submit",
 })  # fmt: skip
 _SHARING = ("share_memory", "share_memory_")
+_TARGETS = (f"{RUNTIME}.", "torch_xla.")
 _QUESTIONS = ("torch.cuda.is_available", "torch.cuda.device_count")
 
 
@@ -45,6 +47,7 @@ class Children:
         self._device = {
             c.node for c in constructs if uses_device(c) and not c.key.startswith(_QUESTIONS)
         }
+        self._device |= {node for node in names.order if self._is_migrated(node)}
 
     def constructs(self) -> Iterator[Construct]:
         """Children that use the device, and memory of it that is shared."""
@@ -73,6 +76,16 @@ class Children:
             if self._is(call.func.value, "Pool", _POOLS):
                 return [*call.args, *(k.value for k in call.keywords)]
         return []
+
+    def _is_migrated(self, node: ast.AST) -> bool:
+        """Whether it is what a migration makes of a device."""
+        match node:
+            case ast.Constant(value="jax" | "xla"):
+                return True
+            case ast.Attribute(attr=name):
+                called = self._names.qualified(node) or ""
+                return called.startswith(_TARGETS) and name not in ("is_available", "device_count")
+        return False
 
     def _is_unknown(self, call: ast.Call, function: ast.expr) -> bool:
         """Whether tensors may go to a function of another file, where the program uses a device."""

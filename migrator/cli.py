@@ -99,6 +99,10 @@ def cli() -> None:
     type=click.Choice(["1", "all"]),
     help="Devices of a program for several: all (default), or 1.",
 )
+@click.option(
+    "--todo-comments", is_flag=True, help="Write `# TPU-TODO[CODE]: reason` above what is left."
+)
+@click.option("--strip-todo", is_flag=True, help="Only take these comments out again.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
     "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True
@@ -120,6 +124,7 @@ def migrate(
     allow_dirty: bool,
     quiet: bool,
     verbose: bool,
+    strip_todo: bool,
     **overrides: Any,
 ) -> None:
     """Rewrite PATH... for the target (the default command)."""
@@ -128,7 +133,9 @@ def migrate(
     standard_input = paths == ("-",)
     start = Path.cwd() if standard_input else Path(paths[0])
     config = load(start).with_overrides(target=target, **overrides)
-    if config.target is None:
+    if strip_todo and overrides["todo_comments"]:
+        raise UsageError("choose one of --todo-comments and --strip-todo")
+    if config.target is None and not strip_todo:
         names = " or ".join(targets())
         raise UsageError(f"no target given: --target {names}, or target in [tool.tpu-migrate]")
     if sum((bool(output), diff, check)) > 1:
@@ -137,15 +144,19 @@ def migrate(
     if standard_input:
         if output:
             raise UsageError("-o needs a PATH, not standard input")
-        sys.exit(_filter(config, diff=diff, check=check, strict=strict, form=form, **how))
-    from migrator.run import migrate_paths
+        how |= {"diff": diff, "check": check}
+        sys.exit(_filter(config, strip_todo=strip_todo, strict=strict, form=form, **how))
+    from migrator.run import migrate_paths, strip_todos
 
     write = not (diff or check or output)
-    with _Progress(quiet or form != "console") as progress:
-        report = migrate_paths(
-            paths, config.target, config=config, write=write, output=output,
-            allow_dirty=allow_dirty, progress=progress,
-        )  # fmt: skip
+    options: dict[str, Any] = {"write": write, "output": output, "allow_dirty": allow_dirty}
+    if strip_todo:
+        report = strip_todos(paths, config=config, **options)
+    else:
+        with _Progress(quiet or form != "console") as progress:
+            report = migrate_paths(
+                paths, str(config.target), config=config, progress=progress, **options
+            )
     if form == "json":
         from migrator.report import json
 
@@ -171,18 +182,29 @@ def _show(report: Report, *, diff: bool, written: bool, **how: bool) -> None:
 
 
 def _filter(
-    config: Config, *, diff: bool, check: bool, strict: bool, form: str, **how: bool
+    config: Config,
+    *,
+    strip_todo: bool,
+    diff: bool,
+    check: bool,
+    strict: bool,
+    form: str,
+    **how: bool,
 ) -> int:
     """Standard input to standard output, what is to be said to standard error."""
-    from migrator.engine import migrate as migrate_bytes
+    from migrator import todo
+    from migrator.engine import Result
     from migrator.report import console, json
     from migrator.report.diff import unified
-    from migrator.run import FileReport, Report, find_target
+    from migrator.run import FileReport, Report, find_target, migrated
 
-    assert config.target is not None
-    source = sys.stdin.buffer.read()
-    result = migrate_bytes(source, find_target(config.target), config.options)
-    report = Report(config.target, [FileReport(Path("<stdin>"), result)])
+    source, path = sys.stdin.buffer.read(), Path("<stdin>")
+    if strip_todo:
+        report = Report("", [FileReport(path, Result(source, todo.strip(path, source)))])
+    else:
+        name = str(config.target)
+        report = Report(name, [migrated(path, source, find_target(name), config.options)])
+    result = report.files[0].result
     if diff:
         sys.stdout.buffer.write(b"".join(unified(report)))
     elif not check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -29,18 +30,18 @@ class Config:
     portable: bool = False
     shard: str = "replicated"
     num_cores: str = "all"
+    replace: tuple[tuple[str, str], ...] = ()
+    todo_comments: bool = False
     jobs: int = 0  # 0: as many as it is worth
 
     def with_overrides(self, **values: Any) -> Config:
-        """The same with every value that is given (not None, not empty)."""
-        return replace(self, **{k: v for k, v in values.items() if v not in (None, (), [])})
+        """The same with every value that is given (not None, not empty, a flag that is set)."""
+        return replace(self, **{k: v for k, v in values.items() if v not in (None, False, (), [])})
 
     @property
     def options(self) -> Options:
-        return Options(
-            self.select, self.ignore, self.unsafe, self.precision, self.runtime, self.portable,
-            self.shard, self.num_cores,
-        )  # fmt: skip
+        own = {f.name for f in fields(self)}
+        return Options(**{f.name: getattr(self, f.name) for f in fields(Options) if f.name in own})
 
 
 _CHOICES = {
@@ -93,7 +94,9 @@ def _checked(table: Any, file: Path) -> Config:
             known = ", ".join(sorted(types))
             raise UsageError(f"{where} has an unknown key {key!r} (known: {known})")
         expected = str(types[name])
-        if expected.startswith("tuple"):
+        if name == "replace":
+            value = _replacements(value, f"{file}: [tool.tpu-migrate.replace]")
+        elif expected.startswith("tuple"):
             if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
                 raise UsageError(f"{where} {key} must be a list of strings")
             value = tuple(value)
@@ -111,3 +114,23 @@ def _checked(table: Any, file: Path) -> Config:
             raise UsageError(f"{where} {key} must be one of {', '.join(_CHOICES[name])}")
         values[name] = value
     return Config(**values)
+
+
+def _replacements(table: Any, where: str) -> tuple[tuple[str, str], ...]:
+    """`"mylib.to_gpu" = "mylib.to_device"`: full names, none of which is replaced itself."""
+    if not isinstance(table, dict):
+        raise UsageError(f"{where} is not a table")
+    for old, new in table.items():
+        if isinstance(new, dict):
+            raise UsageError(f'{where}: names need quotes: "{old}.{next(iter(new), "name")}" = …')
+        for name in (old, new):
+            if not isinstance(name, str) or not _is_full_name(name):
+                raise UsageError(f'{where} {old}: {name!r} is no full name, as "mylib.to_gpu" is')
+        if new in table:
+            raise UsageError(f"{where} {old}: {new} is replaced itself")
+    return tuple(sorted(table.items()))
+
+
+def _is_full_name(name: str) -> bool:
+    parts = name.split(".")
+    return len(parts) > 1 and all(p.isidentifier() and not keyword.iskeyword(p) for p in parts)

@@ -38,6 +38,7 @@ class Plan:
     """Everything decided about one file, before any of it is applied."""
 
     gated: bool = False  # a reason was found to leave the whole file alone
+    unsafe: str = ""  # why all edits of the file are unsafe: what would gate it without --unsafe
     rulings: list[Ruling] = field(default_factory=list)
     claimed: dict[ast.AST, str] = field(default_factory=dict)  # node an edit removes -> rule code
     left: dict[ast.AST, tuple[str, Decision]] = field(default_factory=dict)  # with what is around
@@ -64,14 +65,17 @@ def decide(
     context: Context, rules: Registry, constructs: Sequence[Construct], suppressions: Suppressions
 ) -> Plan:
     gate = None if context.is_native else _gate(context, rules)
-    plan = Plan(gated=gate is not None)
+    plan = Plan()
+    if gate is not None and gate[1].unsafe and context.options.unsafe:
+        plan.unsafe, gate = gate[1].unsafe, None
+    plan.gated = gate is not None
     for construct in constructs:
         node = construct.node
         if node in plan.claimed:
             ruling = _ruling(context, construct, plan.claimed[node], Rewrite(()))
         elif node in plan.left:
             ruling = _ruling(context, construct, *plan.left[node])
-        elif gate is not None:
+        elif gate is not None and construct.kind not in ("own", "own import"):
             ruling = _ruling(context, construct, gate[0], gate[1])
         elif context.is_native and not is_around(construct):
             ruling = _ruling(context, construct, NATIVE, _NATIVE)
@@ -143,8 +147,11 @@ def _allowed(context: Context, rule: Rule, rewrite: Rewrite) -> Decision:
     if not options.enabled(rule.code):
         return Report(f"{rule.code} is not selected")
     safety = rewrite.safety or rule.safety
-    if safety is Safety.DISPLAY_ONLY or (safety is Safety.UNSAFE and not options.unsafe):
-        return Report(f"{rewrite.note or rule.summary} (rewritten with --unsafe)")
+    why = rewrite.note or rule.summary
+    if safety is Safety.DISPLAY_ONLY:
+        return Report(why)
+    if safety is Safety.UNSAFE and not options.unsafe:
+        return Report(f"{why} (rewritten with --unsafe)", unsafe=why)
     lost = _lost_call(context, rewrite.edits)
     if lost is not None:
         text = context.source.code(lost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -27,6 +27,14 @@ class Safety(StrEnum):
     SAFE = "safe"  # same meaning, within the documented tolerance
     UNSAFE = "unsafe"  # may change results; applied with --unsafe only
     DISPLAY_ONLY = "display-only"  # never applied
+
+
+class Effort(StrEnum):
+    """What a construct that is left takes a person, from the least to the most."""
+
+    MINUTES = "minutes"  # look at it, and change a line or nothing
+    HOURS = "hours"  # the code around it has to be understood and changed
+    REWRITE = "rewrite"  # what it does has to be written anew: kernels, extensions
 
 
 @dataclass(frozen=True, order=True)
@@ -62,6 +70,10 @@ class Diagnostic:
     message: str
     outcome: Outcome | None = None
     construct: str = ""  # the source text that was found, shortened
+    # Of what was rewritten, or would be with --unsafe; and why it is so.
+    safety: Safety | None = field(default=None, compare=False)
+    why: str = field(default="", compare=False)
+    effort: Effort | None = field(default=None, compare=False)  # of what is left
 
 
 class SourceMap:

@@ -83,11 +83,13 @@ class Insert:
 
 
 @dataclass(frozen=True, eq=False)
-class DropNames:
-    """Take names out of an import that keeps others."""
+class EditImport:
+    """Take names out of an import that keeps others, put others in their place, or its module."""
 
     node: ast.Import | ast.ImportFrom
-    names: Sequence[ast.alias]
+    drop: Sequence[ast.alias] = ()
+    rename: Mapping[ast.alias, str] = field(default_factory=dict)  # to `name` or `name as local`
+    module: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +130,7 @@ class AddBranch:
 
 Edit = (
     Replace | SetString | Spread | EditCall | Delete | ReplaceStatement | Unwrap | Insert
-    | DropNames | Hoist | Decorate | AddBranch
+    | EditImport | Hoist | Decorate | AddBranch
 )  # fmt: skip
 
 
@@ -179,5 +181,5 @@ def covered(edit: Edit) -> Iterator[ast.AST]:
                 yield from ast.walk(item)
             if isinstance(edit.node, ast.If):
                 yield from ast.walk(edit.node.test)
-        case DropNames():
-            yield from edit.names
+        case EditImport():
+            yield from (*edit.drop, *edit.rename)

@@ -11,19 +11,22 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import libcst as cst
 
-from migrator import accelerators, imports, inventory
+from migrator import accelerators, imports, inventory, todo
 from migrator.advice import advise
 from migrator.children import Children
 from migrator.decide import Plan, decide, withdraw
 from migrator.diagnostics import (
     START,
     Diagnostic,
+    Effort,
     Outcome,
     Range,
+    Safety,
     Severity,
     SourceMap,
 )
@@ -32,7 +35,7 @@ from migrator.facts import ProjectFacts, Reader
 from migrator.flow import Flow
 from migrator.formats import lines, manifest, notebook, python
 from migrator.formats.embedded import COMMAND, SETTING, Document, Located, spoken
-from migrator.inventory import Construct
+from migrator.inventory import Construct, Further
 from migrator.names import Names
 from migrator.options import Options
 from migrator.rule import Context, Keep, Registry, Report, Rewrite, registry
@@ -57,6 +60,14 @@ class Result:
     @property
     def changed(self) -> bool:
         return self.source != self.original
+
+    @property
+    def migrated(self) -> bool:
+        """Whether there is more to it than comments that were put in."""
+        return any(
+            d.outcome is Outcome.REWRITTEN or (d.outcome is None and d.severity is Severity.INFO)
+            for d in self.diagnostics
+        )
 
     @property
     def failed(self) -> bool:
@@ -101,10 +112,25 @@ def migrate_file(
 
     What is no code in a notebook (outputs, execution counts, ids) stays byte for byte.
     """
+    options = options or Options()
+    result = _migrate_file(path, content, target, options, project)
+    if not options.todo_comments or result.failed:
+        return result
+    # Asked of the result: so a second run says the same in the same places.
+    bare = todo.strip(path, result.source)
+    left: tuple[Diagnostic, ...] = ()
+    if any(d.outcome is Outcome.REPORTED for d in result.diagnostics):
+        left = _migrate_file(path, bare, target, options, project).diagnostics
+    return replace(result, source=todo.add(path, bare, left))
+
+
+def _migrate_file(
+    path: Path, content: bytes, target: Target, options: Options, project: ProjectFacts | None
+) -> Result:
     function = lines.kind(path)
     if path.suffix != notebook.SUFFIX and function is None:
         return migrate(content, target, options, project)
-    if function is None and not inventory.has_tokens(content):
+    if function is None and not inventory.has_tokens(content, _further(options)):
         if project is None or not project.imports_gpu_code():
             return Result(content, content)
     options = options or Options()
@@ -125,7 +151,7 @@ def migrate_file(
     module, companions = result.source.decode(), result.companions
     for file in files:
         there = project.of(project.path.parent / file.name) if project is not None else None
-        inner = migrate_file(path.parent / file.name, file.text.encode(), target, options, there)
+        inner = _migrate_file(path.parent / file.name, file.text.encode(), target, options, there)
         found += [_of_file(file, diagnostic) for diagnostic in inner.diagnostics]
         module = file.replaced(module, inner.source.decode())
         companions |= inner.companions
@@ -237,7 +263,7 @@ def _migrate(
     foreign: bool = False,
     for_others: bool = False,
 ) -> Result:
-    if not inventory.has_tokens(source) and not (
+    if not inventory.has_tokens(source, _further(options)) and not (
         project is not None and project.may_start_gpu_code(source)
     ):
         return Result(source, source)
@@ -259,6 +285,16 @@ def _migrate(
         return _failed(source, INTERNAL, "too deeply nested to be rewritten")
     except cst.ParserSyntaxError as error:
         return _failed(source, INTERNAL, f"LibCST can not parse this file: {error.message}")
+
+
+def _further(options: Options) -> Further:
+    """What counts as a construct beside what the inventory knows."""
+    return _with_own(registry().further, options.replace)
+
+
+@cache
+def _with_own(further: Further, table: tuple[tuple[str, str], ...]) -> Further:
+    return replace(further, own=frozenset(old for old, _ in table))
 
 
 def _failure(source: bytes, error: Exception) -> Result:
@@ -285,7 +321,10 @@ def _migrate_tree(
 ) -> Result:
     names = Names(tree, project.starred if project else None)
     flow = Flow(names, project.kind if project else None)
-    constructs = list(inventory.find(names, flow))
+    further = _further(options)
+    relative = further.own and any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports)
+    package = project.package() if project is not None and relative else ""
+    constructs = list(inventory.find(names, flow, further, package))
     constructs += Children(names, flow, constructs, project).constructs()
     source_map = SourceMap(decoded.text)
     context = Context(names, flow, source_map, target, options, constructs, project)
@@ -381,10 +420,17 @@ def _additions(
             result.modules.extend(m for m in decision.requires if m not in result.modules)
             note = decision.note or rule.summary
             result.diagnostics.append(Diagnostic(START, rule.code, Severity.INFO, note))
-    inserts = [e for e in [*result.edits, *plan.edits] if isinstance(e, Insert)]
+    inserts = [
+        e
+        for e in [*result.edits, *plan.edits]
+        if isinstance(e, Insert) and not e.lines[0].startswith("from ")
+    ]
     first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
     foreign = inventory.FOREIGN if rules is registry().foreign else ""
-    result.edits[:0] = imports.edits(context.names, result.modules, removed, first, foreign)
+    further = _further(context.options)
+    result.edits[:0] = imports.edits(
+        context.names, result.modules, removed, first, foreign=foreign, further=further
+    )
     return result
 
 
@@ -450,22 +496,39 @@ def _is_elif(names: Names, node: ast.If) -> bool:
 # ---- diagnostics ---------------------------------------------------------------------------------
 
 
+_SAME = "same meaning, within the documented tolerance"
+
+
 def _diagnostics(
     plan: Plan, additions: _Additions, advised: Sequence[Diagnostic]
 ) -> tuple[Diagnostic, ...]:
     found: list[Diagnostic] = [*additions.diagnostics, *advised]
+    rules = registry().rules
     gone = {node for edit in additions.edits for node in covered(edit)}
     for ruling in plan.rulings:
-        where, code = ruling.range, ruling.code
-        unused = ruling.construct.kind == "library" and ruling.construct.node in gone
-        match Rewrite(()) if unused else ruling.decision:
+        where, code, rule = ruling.range, ruling.code, rules.get(ruling.code)
+        safety: Safety | None = None
+        effort: Effort | None = None
+        why = ""
+        decision = ruling.decision
+        if ruling.construct.kind == "library" and ruling.construct.node in gone:
+            decision = Rewrite(())  # an import whose uses all went
+        match decision:
             case Rewrite(note=note):
                 severity, outcome, message = Severity.INFO, Outcome.REWRITTEN, note
+                safety = decision.safety or (rule.safety if rule else Safety.SAFE)
+                why = note or rule.summary if rule and safety is not Safety.SAFE else _SAME
+                if plan.unsafe:
+                    safety, why = Safety.UNSAFE, plan.unsafe
             case Keep(reason=reason, advice=advice):
                 severity, outcome, message = Severity.INFO, Outcome.KEPT, reason
                 if advice:
                     found.append(Diagnostic(where, code, Severity.ADVICE, advice))
-            case Report(reason=reason):
+            case Report(reason=reason, unsafe=why):
                 severity, outcome, message = Severity.WARNING, Outcome.REPORTED, reason
-        found.append(Diagnostic(where, code, severity, message, outcome, ruling.text))
+                safety = Safety.UNSAFE if why else None
+                effort = decision.effort or (rule.effort if rule else Effort.HOURS)
+        found.append(
+            Diagnostic(where, code, severity, message, outcome, ruling.text, safety, why, effort)
+        )
     return tuple(sorted(found, key=lambda d: (d.range, d.code, d.message)))

@@ -383,6 +383,12 @@ class ProjectFacts:
         bases = [found[1] for found in map(self._absolute, absolute) if found]
         return min(bases, key=lambda base: len(base.parts)) if bases else self._above_package()
 
+    def package(self) -> str:
+        """The package that this file is in: `mylib.ops` for `mylib/ops/a.py`."""
+        root = self.import_root()
+        inside = root == self.path.parent or root in self.path.parents
+        return ".".join(self.path.parent.relative_to(root).parts) if inside else ""
+
     def _above_package(self) -> Path:
         folder = self.path.parent
         while "__init__.py" in self.reader.list(folder) and self.root in folder.parents:

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from migrator.edits import Delete, DropNames, Edit, Insert
+from migrator.edits import Delete, Edit, EditImport, Insert
 from migrator.facts import is_main_guard
 from migrator.formats.embedded import spoken
-from migrator.inventory import USED_LIBRARIES
+from migrator.inventory import NOTHING, USED_LIBRARIES, Further
 from migrator.names import Names
 from migrator.targets import RUNTIME
 
@@ -35,6 +35,11 @@ def local_name(module: str) -> str:
     return alias or path.partition(".")[0]
 
 
+def local_path(module: str) -> str:
+    path, _, alias = module.partition(" as ")
+    return alias or path
+
+
 def qualified_name(module: str) -> str:
     path, _, alias = module.partition(" as ")
     return path if alias else path.partition(".")[0]
@@ -57,12 +62,15 @@ def edits(
     modules: Sequence[str],
     removed: set[ast.AST],
     setup: Insert | None = None,
+    *,
     foreign: str = "",
+    further: Further = NOTHING,
 ) -> list[Edit]:
     """Edits that add `modules` and take out imports whose every use is in `removed`.
 
     `setup` are statements that need the imports: these stand above them. Imports of `foreign`, a
-    library that the target does not have, go even if they never had a use.
+    library that the target does not have, go even if they never had a use. What `further`
+    constructs are taken from may go, too.
     """
     result: list[Edit] = []
     missing = [m for m in modules if not _is_imported(names, m)]
@@ -85,7 +93,7 @@ def edits(
             if _is_docstring(anchors[key]) or _is_future(anchors[key]):
                 lines.insert(0, "")
             result.append(Insert(names.tree, anchors[key], lines, before=ahead))
-    result.extend(_unused(names, removed, foreign))
+    result.extend(_unused(names, removed, foreign, further))
     return result
 
 
@@ -109,6 +117,10 @@ def _is_below(anchor: ast.stmt | None, setup: Insert) -> bool:
 
 
 def _is_imported(names: Names, module: str) -> bool:
+    if "." in local_path(module):  # `import a.b` binds `a`, as `import a` does
+        plain = [s for s in names.imports if isinstance(s, ast.Import) and s in names.tree.body]
+        every = [alias.name for s in plain for alias in s.names if alias.asname is None]
+        return any(f"{name}.".startswith(f"{module}.") for name in every)
     return any(
         b.kind == "import" and b.qualname == qualified_name(module)
         for b in names.top.bindings.get(local_name(module), ())
@@ -206,23 +218,27 @@ def _sort_key(module: str) -> str:
     return module.partition(" as ")[0].lower()
 
 
-def _unused(names: Names, removed: set[ast.AST], foreign: str) -> list[Edit]:
+def _unused(names: Names, removed: set[ast.AST], foreign: str, further: Further) -> list[Edit]:
     result: list[Edit] = []
     # below `try` or `if`, an import is a question; it stays
     plain = [s for s in names.imports if names.is_plain_import(s)]
-    gone = {s: [a for a in s.names if _lost_all_uses(names, s, a, removed, foreign)] for s in plain}
+    gone = {
+        s: [a for a in s.names if _lost_all_uses(names, s, a, removed, foreign, further)]
+        for s in plain
+        if removed.isdisjoint(s.names)  # else it is edited as it is
+    }
     libraries = {_library(s, a) for s, aliases in gone.items() for a in aliases} - {None}
-    for statement in plain:
+    for statement, unused in gone.items():
         aliases = [
             alias
             for alias in statement.names
-            if alias in gone[statement]
+            if alias in unused
             or (_library(statement, alias) in libraries and _is_never_used(names, statement, alias))
         ]
         if len(aliases) == len(statement.names):
             result.append(Delete(statement))
         elif aliases:
-            result.append(DropNames(statement, aliases))
+            result.append(EditImport(statement, drop=aliases))
     return result
 
 
@@ -237,7 +253,7 @@ def _library(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> str | 
 def _is_never_used(names: Names, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
     """`import xformers` beside `import xformers.ops as xops`."""
     name, scope = alias.asname or alias.name, names.scope_of(statement)
-    plain = isinstance(statement, ast.Import) and "." not in name and name not in _exported(names)
+    plain = isinstance(statement, ast.Import) and "." not in name and name not in exported(names)
     return plain and name not in spoken(names) and not any(names.uses(name, scope))
 
 
@@ -247,6 +263,7 @@ def _lost_all_uses(
     alias: ast.alias,
     removed: set[ast.AST],
     foreign: str,
+    further: Further,
 ) -> bool:
     if isinstance(statement, ast.ImportFrom):
         meaning = f"{statement.module}.{alias.name}" if not statement.level else ""
@@ -260,13 +277,15 @@ def _lost_all_uses(
         name = alias.asname or alias.name.partition(".")[0]
     elif scope is not names.top:
         return False
+    elif further.takes(meaning):
+        name = name.partition(".")[0]
     elif is_foreign and binds_package:
         return all(use in removed for use in names.uses(foreign, names.top))
     elif binds_package:
         return False  # `import torch.cuda` binds torch
     elif not meaning.startswith(_GPU_MODULES) and meaning not in _GPU_NAMES:
         return False
-    if name in _exported(names):
+    if name in exported(names):
         return False
     bindings = scope.bindings.get(name, ())
     if is_foreign:
@@ -284,7 +303,7 @@ def _lost_all_uses(
     return (bool(uses) or is_foreign) and all(use in removed for use in uses)
 
 
-def _exported(names: Names) -> set[str]:
+def exported(names: Names) -> set[str]:
     """What `__all__` lists."""
     values = [b.value for b in names.top.bindings.get("__all__", ()) if b.value is not None]
     return {

@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from migrator import accelerators
 from migrator.devices import ladders
@@ -67,9 +68,38 @@ _TORCH_TOKENS = re.compile(
 )
 
 
-def has_tokens(source: bytes) -> bool:
+@dataclass(frozen=True)
+class Further:
+    """Names that are constructs, too: those of rule packages, and those that a project replaces."""
+
+    names: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    own: frozenset[str] = frozenset()  # keys of [tool.tpu-migrate.replace]
+
+    @cached_property
+    def tokens(self) -> re.Pattern[bytes] | None:
+        """A file without any of these words holds none of them."""
+        every = (*self.names, *self.own, *(p.rstrip(".") for p in self.prefixes))
+        words = {re.escape(name.rpartition(".")[2].encode()) for name in every}
+        return re.compile(b"|".join(sorted(words))) if words else None
+
+    def takes(self, imported: str) -> bool:
+        """Whether an import of this name brings one of them, or a part of its name."""
+        if not imported:
+            return False
+        name = f"{imported}."
+        every = (*(f"{key}." for key in (*self.names, *self.own)), *self.prefixes)
+        return name.startswith(self.prefixes) or any(key.startswith(name) for key in every)
+
+
+NOTHING = Further()
+
+
+def has_tokens(source: bytes, further: Further = NOTHING) -> bool:
     """A cheap test: False means that the file can not hold a construct."""
     if _TOKENS.search(source):
+        return True
+    if further.tokens is not None and further.tokens.search(source):
         return True
     return b"torch" in source and (
         _TORCH_TOKENS.search(source) is not None or accelerators.TOKENS.search(source) is not None
@@ -110,7 +140,8 @@ class Construct:
     import takes everything from), ranks (what a launcher sets, or a number of ranks), child (a
     process that uses the device), model (that moves to the device, where models are divided),
     accelerator (of another kind than the program runs on), accelerator library, ladder (the first
-    `if` of those that pick a device of several kinds).
+    `if` of those that pick a device of several kinds), own, own import (a name that the project's
+    configuration replaces).
     """
 
     kind: str
@@ -138,8 +169,13 @@ def uses_device(construct: Construct) -> bool:
     return construct.kind in ("string", "tensor_type")
 
 
-def find(names: Names, flow: Flow) -> Iterator[Construct]:
-    """All GPU constructs of a file, in source order, outer before inner."""
+def find(
+    names: Names, flow: Flow, further: Further = NOTHING, package: str = ""
+) -> Iterator[Construct]:
+    """All GPU constructs of a file, in source order, outer before inner.
+
+    `package` is the one that the file is in, from where relative imports lead.
+    """
     part_of_found: set[ast.AST] = set()
     rounds = set(rounds_without_gradients(names, flow))
     docstrings = _docstrings(names)
@@ -150,6 +186,8 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
             yield Construct("ranks", "undone", node)
         if node in rungs:
             yield Construct("ladder", "device", node)
+        if isinstance(node, ast.Import | ast.ImportFrom) and further.own:
+            yield from _own_imports(names, node, further, package)
         match node:
             case ast.Name() if not isinstance(node.ctx, ast.Load):
                 continue
@@ -158,10 +196,10 @@ def find(names: Names, flow: Flow) -> Iterator[Construct]:
                     if isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     continue
-                construct = _reference(names, flow, node)
+                construct = _further(names, node, further, package)
+                construct = construct or _reference(names, flow, node)
                 if construct is not None:
-                    whole = ("name", "store", "accelerator")
-                    if construct.kind in whole and isinstance(node, ast.Attribute):
+                    if construct.kind != "method" and isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     yield construct
             case ast.Constant(value=str()) if node not in docstrings:
@@ -212,6 +250,53 @@ def _library(node: ast.AST, modules: Sequence[str]) -> Iterator[Construct]:
             if name in accelerators.LIBRARIES:
                 yield Construct("accelerator library", name, node)
                 return
+
+
+def _further(
+    names: Names, node: ast.Attribute | ast.Name, further: Further, package: str
+) -> Construct | None:
+    if further.tokens is None or (qualname := names.qualified(node)) is None:
+        return None
+    qualname = absolute(qualname, package)
+    if qualname in further.own:
+        # what an import brings under its own name is a matter of that import
+        return Construct("own", qualname, node) if isinstance(node, ast.Attribute) else None
+    if qualname in further.names or qualname.startswith(further.prefixes):
+        return Construct("name" if isinstance(node.ctx, ast.Load) else "store", qualname, node)
+    return None
+
+
+def _own_imports(
+    names: Names, node: ast.Import | ast.ImportFrom, further: Further, package: str
+) -> Iterator[Construct]:
+    for alias in node.names:
+        qualname = imported_name(node, alias, package)
+        if alias.name == "*":
+            taken = [key for key in further.own if key.rpartition(".")[0] == qualname[:-2]]
+            used = (key.rpartition(".")[2] in names.by_id for key in taken)
+            if any(used):
+                yield Construct("own import", qualname, alias)
+        elif qualname in further.own and (alias.asname or isinstance(node, ast.ImportFrom)):
+            yield Construct("own import", qualname, alias)
+
+
+def imported_name(
+    statement: ast.Import | ast.ImportFrom, alias: ast.alias, package: str = ""
+) -> str:
+    """What an import takes, by its full name."""
+    if isinstance(statement, ast.Import):
+        return alias.name
+    module = "." * statement.level + (statement.module or "")
+    return absolute(f"{module}{'' if module.endswith('.') else '.'}{alias.name}", package)
+
+
+def absolute(qualname: str, package: str) -> str:
+    """`..ops.f` as it is called from outside."""
+    level = len(qualname) - len(qualname.lstrip("."))
+    if not level or not package:
+        return qualname
+    outer = package.split(".")
+    return ".".join([*outer[: len(outer) + 1 - level], qualname.lstrip(".")])
 
 
 def _reads_values(names: Names, node: ast.If | ast.IfExp | ast.While | ast.Assert) -> bool:

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Library:
-    """Packages (patterns of their names in normal form), and the modules that they bring."""
+    """Packages (patterns of their names in normal form), and the modules that they bring.
+
+    `kernels`: what is written in it, or is in it alone, has to be written anew.
+    """
 
     packages: tuple[str, ...]
     modules: tuple[str, ...] = ()
     advice: str = "it has no counterpart on a TPU"
+    kernels: bool = False
 
 
 _ATTENTION = "use torch.nn.functional.scaled_dot_product_attention"
@@ -33,22 +37,23 @@ LIBRARIES = (
     Library(("bitsandbytes.*",), ("bitsandbytes",),
             "there is no 8-bit optimizer; use torch.optim, or bfloat16 weights"),
     Library(("triton(?:-.*)?", "pytorch-triton.*"), ("triton",),
-            _KERNEL),
+            _KERNEL, kernels=True),
     Library(("deepspeed.*",), ("deepspeed",), "shard with a mesh (torchax) or SPMD (torch_xla)"),
     Library(("transformer-engine.*",), ("transformer_engine",), "use torch.nn layers in bfloat16"),
     Library(("tensorrt.*", "torch-tensorrt"), ("tensorrt", "torch_tensorrt"),
             "XLA compiles the model itself; run the PyTorch model"),
-    Library(("cupy(?:-cuda.*)?",), ("cupy",), "use numpy on the host, or torch on the device"),
+    Library(("cupy(?:-cuda.*)?",), ("cupy",), "use numpy on the host, or torch on the device",
+            kernels=True),
     Library(("pynvml", "nvidia-ml-py.*"), ("pynvml",),
             "reads NVIDIA's driver; use the TPU's monitoring"),
     Library(("mamba-ssm",), ("mamba_ssm", "selective_scan_cuda"),
-            "its scan is a CUDA kernel; use a reference implementation in PyTorch"),
+            "its scan is a CUDA kernel; use a reference implementation in PyTorch", kernels=True),
     Library(("causal-conv1d",), ("causal_conv1d",),
-            "use torch.nn.functional.conv1d, with padding on the left"),
+            "use torch.nn.functional.conv1d, with padding on the left", kernels=True),
     Library(("torchao",), ("torchao",), "its kernels are CUDA's; keep bfloat16"),
-    Library(("pycuda",), ("pycuda", "numba.cuda"), _KERNEL),
+    Library(("pycuda",), ("pycuda", "numba.cuda"), _KERNEL, kernels=True),
     Library(("cuda-python", "cuda-(?:core|bindings)"), ("cuda",),
-            "calls NVIDIA's driver; take it out"),
+            "calls NVIDIA's driver; take it out", kernels=True),
     Library(("nvidia-.*-cu\\d\\d", "nvidia-nccl.*", "nvidia-cudnn.*"), (),
             "it comes with torch's CUDA wheels; leave it out"),
     Library(("nvidia-.*",), ("nvidia",),

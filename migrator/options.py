@@ -17,6 +17,8 @@ class Options:
     portable: bool = False  # the program still runs on a GPU and on a CPU
     shard: str = "replicated"  # or "fsdp" (of data-parallel programs), "tp", "tp-row"
     num_cores: str = "all"  # or "1": how many devices a data-parallel program uses
+    replace: tuple[tuple[str, str], ...] = ()  # names of the project, and what becomes of them
+    todo_comments: bool = False  # `# TPU-TODO[CODE]: reason` above what is left for a person
     entry: bool | None = None  # force the set-up statements on or off; None: look at the file
 
     @property

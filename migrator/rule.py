@@ -9,15 +9,18 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 
-from migrator.diagnostics import Safety, SourceMap
+from migrator.config import UsageError
+from migrator.diagnostics import Effort, Safety, SourceMap
 from migrator.edits import Edit, SetString, Spread
 from migrator.facts import ProjectFacts, is_script, only_infers
 from migrator.flow import Flow
 from migrator.formats.embedded import is_embedded
 from migrator.hot import Hot
-from migrator.inventory import FOREIGN, Construct, uses_device
+from migrator.inventory import FOREIGN, NAMES, NOTHING, PREFIXES, Construct, Further, uses_device
 from migrator.names import Names
 from migrator.options import Options
 from migrator.ranks import Ranks
@@ -57,11 +60,14 @@ def advice(text: str) -> Keep:
 class Report:
     """Left for a person: what is in the way, and what to do.
 
-    `whole` is left as it is with everything in it, where half an edit would be wrong.
+    `whole` is left as it is with everything in it, where half an edit would be wrong. `effort`
+    overrides the rule's own. `unsafe` says what may change where --unsafe would rewrite it.
     """
 
     reason: str
     whole: ast.AST | None = None
+    effort: Effort | None = None
+    unsafe: str = ""
 
 
 Decision = Rewrite | Keep | Report
@@ -81,6 +87,7 @@ class Example:
     portable: bool = False  # with --portable
     shard: str = "replicated"  # with --shard
     path: str = "example.py"  # a name that says what kind of file it is
+    replace: tuple[tuple[str, str], ...] = ()  # with [tool.tpu-migrate.replace]
 
     def after(self, target: str) -> str:
         return self.both or getattr(self, target) or self.before
@@ -102,6 +109,7 @@ class Rule:
     why: str
     examples: Sequence[Example]
     safety: Safety = Safety.SAFE
+    effort: Effort = Effort.MINUTES  # of each construct that it leaves for a person
     references: Sequence[str] = ()
     foreign: bool = False  # of code for another target, which it reads as GPU code; see `engine`
     handlers: list[tuple[str, str, Handler]] = field(default_factory=list, repr=False)
@@ -212,6 +220,11 @@ class Context:
         return self.names.parents.get(node)
 
     @cached_property
+    def package(self) -> str:
+        """The package that this file is in; "" where none is known."""
+        return self.project.package() if self.project is not None else ""
+
+    @cached_property
     def uses_device(self) -> bool:
         """True where this file, or a file that it imports, works on a device."""
         if any(map(uses_device, self.constructs)):
@@ -307,15 +320,14 @@ class Context:
 
 
 class Registry:
-    """All rules, found by looking into the rules package, and their dispatch tables."""
+    """All rules, and their dispatch tables. Those that come first are asked first."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[Rule], further: Further = NOTHING) -> None:
         self.rules = {rule.code: rule for rule in sorted(rules, key=lambda r: r.code)}
-        if len(self.rules) != len(rules):
-            raise ValueError("two rules share a code")
+        self.further = further  # constructs that are none without these rules
         self.exact: dict[tuple[str, str], list[tuple[Rule, Handler]]] = {}
         self.prefixes: list[tuple[str, str, Rule, Handler]] = []
-        for rule in self.rules.values():
+        for rule in rules:
             for kind, key, handler in rule.handlers:
                 if key.endswith("*"):
                     self.prefixes.append((kind, key[:-1], rule, handler))
@@ -339,12 +351,50 @@ class Registry:
         return found
 
 
+GROUP = "tpu_migrate.rules"  # of entry points: modules and packages with rules
+
+
 @cache
 def registry() -> Registry:
-    """Load every module of the rules package; a `Rule` at module level is a rule."""
-    package = importlib.import_module("migrator.rules")
-    rules: list[Rule] = []
-    for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
-        rules += [v for v in vars(module).values() if isinstance(v, Rule) and v not in rules]
-    return Registry(rules)
+    """The rules of the rules package, and those of packages that are installed beside it.
+
+    Raises:
+        UsageError: for an installed package that can not be used.
+    """
+    own = _rules_of(importlib.import_module("migrator.rules"))
+    others: list[Rule] = []
+    origin = {rule.code: "tpu-migrate" for rule in own}
+    for point in entry_points(group=GROUP):
+        where = f"rules of {point.value}"
+        try:
+            found = _rules_of(point.load())
+        except Exception as error:
+            raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
+        if not found:
+            raise UsageError(f"{where}: there is no Rule at the top of a module")
+        for rule in found:
+            if rule.code in origin:
+                raise UsageError(f"{where}: {rule.code} is a code of {origin[rule.code]}, too")
+            origin[rule.code] = point.value
+        others += found
+    return Registry([*others, *own], _further(others, own))
+
+
+def _rules_of(module: ModuleType) -> list[Rule]:
+    """Each `Rule` at the top of a module, or of the modules of a package."""
+    modules = [module]
+    for info in pkgutil.iter_modules(getattr(module, "__path__", ())):
+        modules.append(importlib.import_module(f"{module.__name__}.{info.name}"))
+    found = (value for m in modules for value in vars(m).values() if isinstance(value, Rule))
+    return list(dict.fromkeys(found))
+
+
+def _further(others: Sequence[Rule], own: Sequence[Rule]) -> Further:
+    """The names that other packages have rules for, without those that are constructs anyway."""
+    known = NAMES.union(key for rule in own for _, key, _ in rule.handlers)
+    keys = {key for rule in others for kind, key, _ in rule.handlers if kind in ("name", "store")}
+    new = sorted(key for key in keys - known if not key.startswith(PREFIXES))
+    return Further(
+        frozenset(key for key in new if not key.endswith("*")),
+        tuple(key[:-1] for key in new if key.endswith("*")),
+    )

@@ -5,19 +5,22 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from migrator import inventory, workspace
+from migrator import inventory, todo, workspace
 from migrator.config import Config, UsageError
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.discover import Disk, bundled_target, discover, project_root
-from migrator.engine import AsGpuCode, Result, migrate, migrate_file
+from migrator.engine import AsGpuCode, Result, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import REQUIREMENT, SETTING
+from migrator.options import Options
+from migrator.rule import registry
 from migrator.targets import RUNTIME, Target, portable, targets
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
@@ -29,6 +32,7 @@ _POOL_BYTES = 600_000  # below this, starting processes costs more than it saves
 class FileReport:
     path: Path
     result: Result
+    unsafe: Counter[str] = field(default_factory=Counter)  # what --unsafe would rewrite, by code
 
 
 @dataclass
@@ -50,6 +54,11 @@ class Report:
         return [
             (f.path, d) for f in self.files for d in f.result.diagnostics if d.outcome in outcomes
         ]
+
+    @property
+    def unsafe(self) -> Counter[str]:
+        """How many constructs --unsafe would rewrite, by the code of the rule."""
+        return sum((f.unsafe for f in self.files), Counter())
 
     def count(self, outcome: Outcome) -> int:
         return len(self.diagnostics(outcome))
@@ -87,7 +96,8 @@ class Report:
 
 def migrate_source(source: str, target: str = "torchax", config: Config | None = None) -> Result:
     """Migrate one piece of source text on its own, without facts of other files."""
-    return migrate(source.encode(), find_target(target), (config or Config()).options)
+    options = (config or Config()).options
+    return migrate_file(Path("<source>"), source.encode(), find_target(target), options)
 
 
 def migrate_paths(
@@ -115,13 +125,59 @@ def migrate_paths(
     """
     started = time.perf_counter()
     config = config or Config()
-    roots = [Path(p) for p in paths]
+    roots = _roots(paths, output)
     words = find_target(target)
+    registry()  # a rule package with a fault is said here, and once
     if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
         raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
     if config.options.tensor_parallel and (config.portable or words.devices is None):
         how = " --portable" if config.portable else ""
         raise UsageError(f"--shard {config.shard}: {words.name}{how} has no divided models")
+    report = Report(target=words.name)
+    files = _discovered(report, roots, config)
+    report.files = _migrate_all(files, roots, words, config, progress)
+    _keep_what_is_around(report, roots)
+    report.companions = _companions(
+        report, roots, portable(words) if config.portable else words, output is not None
+    )
+    _save(report, roots, write, output, allow_dirty)
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def strip_todos(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    config: Config | None = None,
+    write: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    allow_dirty: bool = False,
+) -> Report:
+    """Take the comments of `--todo-comments` out of files, and do nothing else; for any target.
+
+    Arguments and exceptions as for `migrate_paths`.
+    """
+    started = time.perf_counter()
+    roots = _roots(paths, output)
+    report = Report(target="")
+    report.files = [_stripped(f) for f in _discovered(report, roots, config or Config())]
+    _save(report, roots, write, output, allow_dirty)
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def _stripped(path: Path) -> FileReport:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        return _failed(path, "ERR005", f"can not be read: {error.strerror or error}")
+    return FileReport(path, Result(content, todo.strip(path, content)))
+
+
+def _roots(
+    paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str] | None
+) -> list[Path]:
+    roots = [Path(p) for p in paths]
     for path in roots:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
@@ -129,21 +185,13 @@ def migrate_paths(
         if len(roots) != 1:
             raise UsageError("-o takes exactly one path")
         workspace.check_output(roots[0], Path(output))
+    return roots
+
+
+def _discovered(report: Report, roots: Sequence[Path], config: Config) -> list[Path]:
     found = discover(roots, config.exclude)
-    report = Report(target=words.name)
     report.errors += [f"{path}: {reason}" for path, reason in found.errors]
-    report.files = _migrate_all(found.files, roots, words, config, progress)
-    _keep_what_is_around(report, roots)
-    report.companions = _companions(
-        report, roots, portable(words) if config.portable else words, output is not None
-    )
-    if output is not None:
-        report.errors += _copy(report, roots[0], Path(output))
-        report.output = Path(output)
-    elif write:
-        _write(report, allow_dirty)
-    report.seconds = time.perf_counter() - started
-    return report
+    return found.files
 
 
 def find_target(name: str) -> Target:
@@ -184,7 +232,8 @@ def _migrate_all(
 
 def _keep_what_is_around(report: Report, roots: Sequence[Path]) -> None:
     """Requirements and settings of what has no GPU code stay, unless they are named themselves."""
-    if any(f.result.companions or f.result.changed for f in report.files if not _is_around(f)):
+    code = [f.result for f in report.files if not _is_around(f)]
+    if any(result.companions or result.migrated for result in code):
         return
     for number, file in enumerate(report.files):
         if _is_around(file) and file.path not in roots:
@@ -237,11 +286,30 @@ class _Worker:
             root = project_root(real, self.roots)
             project = ProjectFacts(real, root, self.disk, self.cache)
             options = self.config.options
-            return FileReport(path, migrate_file(path, source, self.target, options, project))
+            return migrated(path, source, self.target, options, project)
         except OSError as error:
             return _failed(path, "ERR005", f"can not be read: {error.strerror or error}")
         except Exception as error:  # one file's fault must not stop the others
             return _failed(path, "ERR003", f"internal error: {type(error).__name__}: {error}")
+
+
+def migrated(
+    path: Path,
+    content: bytes,
+    target: Target,
+    options: Options,
+    project: ProjectFacts | None = None,
+) -> FileReport:
+    """One file, migrated, and what --unsafe would add."""
+    result = migrate_file(path, content, target, options, project)
+    if not any(d.outcome is Outcome.REPORTED and d.safety for d in result.diagnostics):
+        return FileReport(path, result)
+    more = migrate_file(path, content, target, replace(options, unsafe=True), project)
+    return FileReport(path, result, _rewritten(more) - _rewritten(result))
+
+
+def _rewritten(result: Result) -> Counter[str]:
+    return Counter(d.code for d in result.diagnostics if d.outcome is Outcome.REWRITTEN)
 
 
 def _failed(path: Path, code: str, message: str) -> FileReport:
@@ -316,6 +384,20 @@ def _as_given(folder: Path, file: Path) -> Path:
 
 
 # ---- writing -------------------------------------------------------------------------------------
+
+
+def _save(
+    report: Report,
+    roots: Sequence[Path],
+    write: bool,
+    output: str | os.PathLike[str] | None,
+    allow_dirty: bool,
+) -> None:
+    if output is not None:
+        report.errors += _copy(report, roots[0], Path(output))
+        report.output = Path(output)
+    elif write:
+        _write(report, allow_dirty)
 
 
 def _write(report: Report, allow_dirty: bool) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 
+from migrator.diagnostics import Effort
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.inventory import Construct
 from migrator.names import dotted
@@ -69,6 +70,7 @@ STREAM = Rule(
 Removing a stream by machine could change what a class around it does (prefetchers, for
 instance), so a person has to take the streams out; a plain loader with a prefetch depth usually
 takes their place.""",
+    effort=Effort.HOURS,
     examples=(Example("import torch\ns = torch.cuda.Stream()\n"),),
 )
 
@@ -78,6 +80,7 @@ GRAPH = Rule(
     summary="CUDA graphs have no counterpart: XLA compiles whole programs",
     why="""What a CUDA graph is for (no launch cost per kernel) XLA gives by compiling the step.
 Take capture and replay out and call the function itself.""",
+    effort=Effort.HOURS,
     examples=(Example("import torch\ng = torch.cuda.CUDAGraph()\n"),),
 )
 

@@ -2,6 +2,7 @@
 
 import ast
 
+from migrator.diagnostics import Effort
 from migrator.edits import Delete, EditCall, Replace
 from migrator.inventory import Construct
 from migrator.names import argument, dotted
@@ -18,6 +19,7 @@ DISTRIBUTED = Rule(
     why="""A program that starts a process for each GPU is one design with the loop around it:
 half of it would be broken. So it is rewritten with all its files, or stays with all of them, and
 the message says what is in the way.""",
+    effort=Effort.HOURS,
     examples=(
         Example("import torch\nfrom torch.distributed import rpc\nrpc.init_rpc('worker')\n"),
     ),
@@ -32,6 +34,7 @@ parameters are on all of them, each batch is split along its first dimension, an
 devices are XLA's. The batch is the whole one in the source too, so batch size and
 learning rate stay. Which GPUs take part is no question on a TPU: all devices do. BatchNorm uses the
 statistics of the whole batch, where nn.DataParallel uses those of each part.""",
+    effort=Effort.HOURS,
     examples=(
         Example(
             "import torch.nn as nn\nmodel = nn.DataParallel(model, device_ids=[0, 1])\n",
@@ -63,6 +66,7 @@ A program that does not train (it switches gradients off, and no file of it spea
 that a launcher starts needs none of this: launchers may start any number of ranks, and the only one
 does what all do together. The number of ranks is 1 there, and the devices share the model's weights
 (rule SHD001).""",
+    effort=Effort.HOURS,
     examples=(
         Example(
             "import torch\nimport torch.distributed as dist\nimport torch.multiprocessing as mp\n"
@@ -115,6 +119,8 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
     starts = {name: ranks.start for name, ranks in ctx.ranks.items() if ranks.start is not None}
     if not starts:
         return None
+    if not ctx.target.launches and any(ctx.ranks[n].names.spelled(RUNTIME) for n in starts):
+        return None  # was migrated before
     if "" in starts:
         line = starts[""].lineno
         part = f"this program starts processes for several devices (line {line})"
@@ -135,12 +141,12 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
             f"{part}; it stays as it is, because without a DistributedSampler each rank chooses "
             "its data in a way that can not be followed"
         )
-    if not ctx.options.unsafe:
-        return Report(
-            f"{part}; it stays as it is. --unsafe makes one process of it, which is right where a "
-            "batch size is that of one rank and nothing else; docs/several-devices.md says more"
-        )
-    return None
+    right = "is right where a batch size is that of one rank and nothing else"
+    return Report(
+        f"{part}; it stays as it is. --unsafe makes one process of it, which {right}; "
+        "docs/several-devices.md says more",
+        unsafe=f"one process takes the place of all, which {right}",
+    )
 
 
 @DISTRIBUTED.on("name", "torch.distributed*", "torch.nn.parallel.*", "torch.nn.DataParallel*",

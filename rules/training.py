@@ -4,6 +4,7 @@ import ast
 import itertools
 import re
 
+from migrator.diagnostics import Effort
 from migrator.edits import Decorate, Hoist, Insert
 from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
@@ -75,6 +76,7 @@ OPTIMIZER = Rule(
     why="""LBFGS keeps a history that grows and reads values while it steps: the result is right,
 but torch_xla compiles program after program. SparseAdam needs sparse gradients, which no target
 has.""",
+    effort=Effort.HOURS,
     examples=(Example("import torch\nopt = torch.optim.SparseAdam(table.parameters())\n"),),
 )
 

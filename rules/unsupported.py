@@ -1,5 +1,6 @@
 """What stays for a person: CUDA-only libraries and extensions."""
 
+from migrator.diagnostics import Effort
 from migrator.inventory import Construct
 from migrator.libraries import MODULES
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
@@ -10,6 +11,7 @@ LIBRARY = Rule(
     summary="a library that only exists for CUDA",
     why="""Its kernels do not run on a TPU. An import under try/except keeps its fallback, so
 the file works without it; any other use has to be replaced by hand, by what the message says.""",
+    effort=Effort.HOURS,
     examples=(
         Example("import cupy\n"),
         Example("try:\n    import apex\nexcept ImportError:\n    apex = None\n"),
@@ -21,6 +23,7 @@ EXTENSION = Rule(
     name="cuda-extension",
     summary="a CUDA extension that is compiled at install or run time",
     why="""Kernels written in CUDA have to be written again, in PyTorch or in Pallas.""",
+    effort=Effort.REWRITE,
     examples=(
         Example(
             "from torch.utils.cpp_extension import load\nops = load(name='ops', sources=src)\n"
@@ -35,6 +38,7 @@ LIGHTNING = Rule(
     summary="PyTorch Lightning chooses the device by itself",
     why="""Its Trainer moves models and batches to the accelerator that it is told. It knows TPUs by
 torch_xla (`accelerator="tpu"`), and nothing of torchax.""",
+    effort=Effort.HOURS,
     references=("https://lightning.ai/docs/pytorch/stable/accelerators/tpu.html",),
     examples=(
         Example(
@@ -48,7 +52,9 @@ torch_xla (`accelerator="tpu"`), and nothing of torchax.""",
 def library(ctx: Context, found: Construct) -> Decision:
     if ctx.names.is_guarded_import(found.node):
         return Keep("a failing import is caught, and the fallback is used")
-    return Report(f"{found.key} is for CUDA only: {MODULES[found.key].advice}")
+    each = MODULES[found.key]
+    effort = Effort.REWRITE if each.kernels else None
+    return Report(f"{found.key} is for CUDA only: {each.advice}", effort=effort)
 
 
 @EXTENSION.on("name", "torch.utils.cpp_extension*")

@@ -283,7 +283,9 @@ def test_json(tmp_path: Path) -> None:
     }  # fmt: skip
     assert files["a.py"]["diagnostics"] == [{
         "code": "MOV001", "severity": "info", "outcome": "rewritten", "message": "",
-        "construct": "x.cuda", "start": {"line": 2, "column": 14}, "end": {"line": 2, "column": 18},
+        "construct": "x.cuda", "safety": "safe",
+        "why": "same meaning, within the documented tolerance",
+        "start": {"line": 2, "column": 14}, "end": {"line": 2, "column": 18},
     }]  # fmt: skip
     kinds = [(d["severity"], d["outcome"]) for d in files["b.py"]["diagnostics"]]
     assert ("warning", "reported") in kinds and ("advice", None) in kinds

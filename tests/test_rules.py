@@ -30,7 +30,7 @@ def options_of(example: Example) -> dict[str, Any]:
     return {
         "path": example.path,
         "entry": example.script, "unsafe": example.unsafe, "portable": example.portable,
-        "shard": example.shard,
+        "shard": example.shard, "replace": example.replace,
     }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import io
 import json
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -38,6 +38,9 @@ _MAGIC = re.compile(
     re.DOTALL,
 )
 _HELP = re.compile(r"(?P<indent>[ \t]*)(?P<text>[\w.]+\?{1,2})[ \t]*")
+
+# A line of a string as JSON has it.
+_RAW = re.compile(r"(?:[^\\]|\\[^n])*\\n|(?:[^\\]|\\[^n])+")
 
 _decoder = json.JSONDecoder(strict=False)
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -64,6 +67,11 @@ class Cell:
     source: str
     code: str  # as a part of the module
     lines: tuple[int, ...]  # of the source, for each line of `code`
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is a script for a shell: a cell of `%%bash`."""
+        return _SHELL_CELL.match(self.source) is not None
 
     @property
     def starts_with_python(self) -> bool:
@@ -145,14 +153,25 @@ class Notebook:
             if number is None:
                 raise ValueError("no cell is Python")
             codes[number] = f"{top.strip()}\n\n{codes[number]}"
-        values: list[tuple[_Span, str]] = []
+        sources = {}
         for cell in self.cells:
             code = codes[cell.number]
             if code != f"{cell.code}\n":
-                source = restored(code).rstrip("\n")
                 ending = cell.source[len(cell.source.rstrip("\n")) :]
-                values.append((cell.span, self._as_json(cell.span, source + ending)))
-        values += self._accelerator() if self.for_tpu and module != self.module else []
+                sources[cell.number] = restored(code).rstrip("\n") + ending
+        for_tpu = self.for_tpu and module != self.module
+        return self._with(sources, self._accelerator() if for_tpu else [])
+
+    def with_sources(self, sources: Mapping[int, str]) -> str:
+        """The file's text with other text in cells, by their numbers."""
+        return self._with(sources, [])
+
+    def _with(self, sources: Mapping[int, str], others: list[tuple[_Span, str]]) -> str:
+        values = list(others)
+        for cell in self.cells:
+            source = sources.get(cell.number, cell.source)
+            if source != cell.source:
+                values.append((cell.span, self._as_json(cell.span, source)))
         result, at = [], 0
         for span, value in sorted(values, key=lambda item: item[0].start):
             result += [self.text[at : span.start], value]
@@ -174,17 +193,20 @@ class Notebook:
             return json.dumps(value, ensure_ascii=ascii_only)
 
         raw = self.text[span.start : span.end]
+        lines = re.findall(r"[^\n]*\n|[^\n]+", source)
         if not raw.startswith("["):
-            return dumped(source)
+            same = {json.loads(f'"{line}"', strict=False): line for line in _RAW.findall(raw[1:-1])}
+            return f'"{"".join(same.get(line) or dumped(line)[1:-1] for line in lines)}"'
         parts = list(_items(self.text, span.start))
         known = {value: self.text[s.start : s.end] for value, s in parts}
-        lines = re.findall(r"[^\n]*\n|[^\n]+", source)
         elements = [known.get(line) or dumped(line) for line in lines]
         if not elements:
             return "[]"
         before = self.text[span.start + 1 : parts[0][1].start] if parts else "\n    "
         after = self.text[parts[-1][1].end : span.end - 1] if parts else "\n   "
         comma = "," + before if "\n" in before else ", "
+        if len(parts) > 1:
+            comma = self.text[parts[0][1].end : parts[1][1].start]
         return f"[{before}{comma.join(elements)}{after}]"
 
 

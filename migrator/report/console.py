@@ -14,9 +14,9 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from migrator.diagnostics import Diagnostic, Outcome, Severity
+from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity
 from migrator.report.diff import unified
-from migrator.report.statistics import automatic, by_code
+from migrator.report.statistics import MANY, Work, by_code, by_effort, of_project
 from migrator.rule import registry
 from migrator.run import Report
 
@@ -38,7 +38,7 @@ def render(
             _section(console, "Advice", report.advice, brief=True)
     _errors(report, console)
     if statistics:
-        console.print(_statistics(report))
+        _statistics(report, console)
     if not quiet:
         _summary(report, console, written)
 
@@ -58,7 +58,7 @@ def _changes(report: Report, console: Console, verbose: bool) -> None:
             for d in file.result.diagnostics
             if d.outcome is None and d.severity is Severity.INFO
         )
-        edits = ", ".join(f"{code} ×{n}" if n > 1 else code for code, n in sorted(codes.items()))
+        edits = _times(sorted(codes.items()))
         console.print(
             Text.assemble((str(file.path), "bold"), "  ", (edits, "green")), soft_wrap=True
         )
@@ -67,12 +67,17 @@ def _changes(report: Report, console: Console, verbose: bool) -> None:
                 continue
             outcome = str(diagnostic.outcome or "added")
             style = "green" if diagnostic.outcome is not Outcome.KEPT else "dim"
+            unsafe = diagnostic.safety not in (None, Safety.SAFE)
             line = Text.assemble(
                 (f"  {diagnostic.range!s:>8}  ", "dim"), (diagnostic.code, "cyan"),
-                (f"  {outcome:<9}  ", style), diagnostic.construct,
+                (f"  {outcome:<9}  ", style),
+                (f"{diagnostic.safety or '':<6}  ", "yellow" if unsafe else style),
+                diagnostic.construct,
             )  # fmt: skip
-            if diagnostic.message:
-                line.append(f"  ({diagnostic.message})", "dim")
+            why = diagnostic.why if unsafe else ""
+            said = "; ".join(dict.fromkeys(filter(None, (diagnostic.message, why))))
+            if said:
+                line.append(f"  ({said})", "dim")
             console.print(line, soft_wrap=True)
     folders = {path.parent for path in report.companions}
     for folder in sorted(f for f in folders if f.parent not in folders):
@@ -157,7 +162,50 @@ def _errors(report: Report, console: Console) -> None:
         console.print(Text.assemble(("error  ", "red"), error), soft_wrap=True)
 
 
-def _statistics(report: Report) -> Table:
+_SHOWN = 10  # files
+
+
+def _statistics(report: Report, console: Console) -> None:
+    console.print()
+    console.print(_by_rule(report))
+    found = by_effort(report)
+    if not found:
+        return
+    console.print()
+    console.print(_by_file(found[:_SHOWN]))
+    if len(found) > _SHOWN:
+        console.print(Text(f"and {_counted(len(found) - _SHOWN, 'more file')}", "dim"))
+    console.print(
+        Text(f"as the construct that takes the most; more than {MANY} of minutes are hours", "dim")
+    )
+
+
+def _by_file(found: Iterable[tuple[Path, Work]]) -> Table:
+    table = Table(title="Effort by file", title_justify="left", box=None, pad_edge=False)
+    table.add_column("effort")
+    table.add_column("automatic", justify="right")
+    table.add_column("left", justify="right")
+    table.add_column("file", overflow="fold")
+    table.add_column("codes", style="cyan")
+    for path, work in found:
+        codes = work.codes.most_common()
+        more = f", and {len(codes) - 4} more" if len(codes) > 4 else ""
+        assert work.effort is not None
+        table.add_row(
+            Text(str(work.effort), _COLOURS[work.effort]), f"{work.automatic:.0f}%",
+            str(work.reported), str(path), _times(codes[:4]) + more,
+        )  # fmt: skip
+    return table
+
+
+_COLOURS = {Effort.REWRITE: "red", Effort.HOURS: "yellow", Effort.MINUTES: "green"}
+
+
+def _times(counts: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{code} ×{n}" if n > 1 else code for code, n in counts)
+
+
+def _by_rule(report: Report) -> Table:
     table = Table(title="Constructs by rule", title_justify="left", box=None, pad_edge=False)
     table.add_column("code", style="cyan")
     for outcome in Outcome:
@@ -172,8 +220,8 @@ def _statistics(report: Report) -> Table:
 
 
 def _summary(report: Report, console: Console, written: bool) -> None:
-    counts = {outcome: report.count(outcome) for outcome in Outcome}
-    total = sum(counts.values())
+    work = of_project(report)
+    counts, total = work.outcomes, work.outcomes.total()
     verb = "changed" if written else "would change"
     edits = counts[Outcome.REWRITTEN]
     console.print()
@@ -187,8 +235,21 @@ def _summary(report: Report, console: Console, written: bool) -> None:
         kept, reported = counts[Outcome.KEPT], counts[Outcome.REPORTED]
         console.print(
             f"{_counted(total, 'GPU construct')} = {edits} rewritten + {kept} kept + "
-            f"{reported} reported: {automatic(report):.0f}% automatic"
+            f"{reported} reported: {work.automatic:.0f}% automatic"
         )
+    if work.effort is not None:
+        parts = [f"{effort} {n}" for effort, n in sorted(work.efforts.items(), key=_worst)]
+        console.print(f"effort for what is left: {work.effort} (constructs: {', '.join(parts)})")
+    if report.unsafe:
+        console.print(
+            f"--unsafe would rewrite {report.unsafe.total()} more, which may change results: "
+            f"{_times(sorted(report.unsafe.items()))}",
+            soft_wrap=True,
+        )
+
+
+def _worst(item: tuple[Effort, int]) -> int:
+    return -list(Effort).index(item[0])
 
 
 def _counted(number: int, noun: str) -> str:

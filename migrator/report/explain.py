@@ -19,6 +19,7 @@ def markdown(rule: Rule) -> str:
         rule.why,
     ]
     parts.append(f"Safety: {rule.safety}. Switch off: `# tpu-migrate: ignore[{rule.code}]`")
+    parts.append(f"Where it leaves a construct for a person: {rule.effort}.")
     for example in rule.examples:
         parts += _example(example)
     if rule.references:
@@ -38,6 +39,7 @@ def _example(example: Example) -> list[str]:
         flag = " with `--unsafe`" if example.unsafe else ""
         flag += " with `--portable`" if example.portable else ""
         flag += f" with `--shard {example.shard}`" if example.shard != "replicated" else ""
+        flag += "".join(f' with `"{old}" = "{new}"`' for old, new in example.replace)
         parts.append(f"{' and '.join(names)}{flag}{'' if changed else ' (stays)'}:")
         parts.append(f"```diff\n{diff}\n```")
     return parts

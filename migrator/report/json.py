@@ -7,7 +7,7 @@ from typing import Any
 
 from migrator import __version__
 from migrator.diagnostics import Diagnostic, Outcome
-from migrator.report.statistics import by_code
+from migrator.report.statistics import Work, by_code, of_file, of_project
 from migrator.run import FileReport, Report
 
 
@@ -15,7 +15,7 @@ def render(report: Report, statistics: bool = False) -> str:
     """One JSON object: `files` with their diagnostics, `summary`, `errors`, `companions`."""
     document: dict[str, Any] = {
         "version": __version__,
-        "target": report.target,
+        "target": report.target or None,
         "files": [_file(f) for f in report.files if f.result.diagnostics or f.result.changed],
         "companions": [str(path) for path in report.companions],
         "errors": report.errors,
@@ -24,6 +24,8 @@ def render(report: Report, statistics: bool = False) -> str:
             "changed": len(report.changed),
             "constructs": sum(report.count(o) for o in Outcome),
             **{str(outcome): report.count(outcome) for outcome in Outcome},
+            **_work(of_project(report)),
+            "unsafe": dict(sorted(report.unsafe.items())),
             "advice": len(report.advice),
             "seconds": round(report.seconds, 3),
         },
@@ -40,7 +42,20 @@ def _file(file: FileReport) -> dict[str, Any]:
     return {
         "path": str(file.path),
         "changed": file.result.changed,
+        **_work(of_file(file)),
+        "unsafe": dict(sorted(file.unsafe.items())),
         "diagnostics": [_diagnostic(d) for d in file.result.diagnostics],
+    }
+
+
+def _work(work: Work) -> dict[str, Any]:
+    return {
+        "automatic": round(work.automatic, 1),
+        "effort": work.effort and str(work.effort),
+        "left": [
+            {"code": code, "effort": str(effort), "count": n}
+            for (code, effort), n in sorted(work.left.items())
+        ],
     }
 
 
@@ -52,6 +67,8 @@ def _diagnostic(diagnostic: Diagnostic) -> dict[str, Any]:
         "outcome": str(diagnostic.outcome) if diagnostic.outcome else None,
         "message": diagnostic.message,
         "construct": diagnostic.construct,
+        **({"safety": str(diagnostic.safety), "why": diagnostic.why} if diagnostic.safety else {}),
+        **({"effort": str(diagnostic.effort)} if diagnostic.effort else {}),
         "start": {"line": where.line, "column": where.column},
         "end": {"line": where.end_line, "column": where.end_column},
         **({"cell": where.cell} if where.cell else {}),

@@ -1,11 +1,80 @@
-"""Counts by rule."""
+"""How much was done, by rule, by file and in all, and what is left takes a person."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 
-from migrator.diagnostics import Outcome
-from migrator.run import Report
+from migrator.diagnostics import Diagnostic, Effort, Outcome
+from migrator.run import FileReport, Report
+
+MANY = 20  # constructs that take minutes each take hours together, if they are more
+
+
+@dataclass(frozen=True)
+class Work:
+    """The constructs of a file, or of a project, by what became of them."""
+
+    outcomes: Counter[Outcome]
+    left: Counter[tuple[str, Effort]]  # reported constructs, by code and effort
+
+    @property
+    def reported(self) -> int:
+        return self.outcomes[Outcome.REPORTED]
+
+    @property
+    def automatic(self) -> float:
+        """The share of GPU constructs that need no person, in percent."""
+        total = self.outcomes.total()
+        return 100.0 * (total - self.reported) / total if total else 100.0
+
+    @property
+    def codes(self) -> Counter[str]:
+        return Counter(code for code, _ in self.left.elements())
+
+    @property
+    def efforts(self) -> Counter[Effort]:
+        return Counter(effort for _, effort in self.left.elements())
+
+    @property
+    def effort(self) -> Effort | None:
+        """That of the construct that takes the most; None where nothing is left."""
+        if not self.left:
+            return None
+        worst = max(self.efforts, key=list(Effort).index)
+        many = worst is Effort.MINUTES and self.reported > MANY
+        return Effort.HOURS if many else worst
+
+
+def of_file(file: FileReport) -> Work:
+    return _work(file.result.diagnostics)
+
+
+def of_project(report: Report) -> Work:
+    return _work(d for f in report.files for d in f.result.diagnostics)
+
+
+def _work(diagnostics: Iterable[Diagnostic]) -> Work:
+    found = [d for d in diagnostics if d.outcome is not None]
+    return Work(
+        Counter(d.outcome for d in found if d.outcome is not None),
+        Counter((d.code, d.effort) for d in found if d.effort is not None),
+    )
+
+
+def by_effort(report: Report) -> list[tuple[Path, Work]]:
+    """The files where something is left, from those that take the most."""
+    found = [(file.path, of_file(file)) for file in report.files]
+    left = [(path, work) for path, work in found if work.effort is not None]
+    order = list(Effort)
+    return sorted(left, key=lambda item: _rank(item[1], order), reverse=True)
+
+
+def _rank(work: Work, order: list[Effort]) -> list[int]:
+    assert work.effort is not None
+    return [order.index(work.effort), *(work.efforts[e] for e in reversed(order))]
 
 
 def by_code(report: Report) -> dict[str, Counter[Outcome]]:
@@ -15,9 +84,3 @@ def by_code(report: Report) -> dict[str, Counter[Outcome]]:
         if diagnostic.outcome is not None:
             counts.setdefault(diagnostic.code, Counter())[diagnostic.outcome] += 1
     return dict(sorted(counts.items()))
-
-
-def automatic(report: Report) -> float:
-    """The share of GPU constructs that need no person, in percent."""
-    total = sum(report.count(outcome) for outcome in Outcome)
-    return 100.0 * (total - report.count(Outcome.REPORTED)) / total if total else 100.0

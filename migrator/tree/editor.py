@@ -13,9 +13,9 @@ from migrator.edits import (
     AddBranch,
     Decorate,
     Delete,
-    DropNames,
     Edit,
     EditCall,
+    EditImport,
     Hoist,
     Insert,
     Replace,
@@ -40,7 +40,7 @@ from migrator.tree.blocks import (
     with_functions,
     without_empty_else,
 )
-from migrator.tree.expressions import bracketed, comma_in, drop_names, edit_call, fill, parse
+from migrator.tree.expressions import bracketed, comma_in, edit_call, edit_import, fill, parse
 from migrator.tree.places import Places, Tree, UnplacedEdit
 
 
@@ -166,8 +166,8 @@ class _Editor(cst.CSTTransformer):
                 return updated
             case Unwrap():
                 result = self._unwrap(edit, updated)
-            case DropNames():
-                result = drop_names(edit, updated)
+            case EditImport():
+                result = edit_import(edit, updated)
             case Decorate():
                 decorator = cst.Decorator(cst.parse_expression(edit.decorator))
                 result = updated.with_changes(decorators=[decorator, *updated.decorators])

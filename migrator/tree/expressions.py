@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from migrator.edits import DropNames, EditCall
+from migrator.edits import EditCall, EditImport
 from migrator.tree.blocks import comments
 
 _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseString, cst.List, cst.Tuple,
@@ -119,10 +119,20 @@ def comma_in(node: cst.List) -> cst.Comma:
     return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
 
 
-def drop_names(edit: DropNames, node: Any) -> Any:
-    gone = {edit.node.names.index(alias) for alias in edit.names}
-    kept = [alias for i, alias in enumerate(node.names) if i not in gone]
+def edit_import(edit: EditImport, node: Any) -> Any:
+    kept = []
+    for alias, there in zip(edit.node.names, node.names, strict=True):
+        if alias in edit.rename:
+            name, _, local = edit.rename[alias].partition(" as ")
+            asname = cst.AsName(cst.Name(local)) if local else None
+            if local and there.asname is not None:
+                asname = there.asname.with_changes(name=cst.Name(local))
+            kept.append(there.with_changes(name=parse(name), asname=asname))
+        elif alias not in edit.drop:
+            kept.append(there)
     kept[-1] = kept[-1].with_changes(comma=node.names[-1].comma)
+    if edit.module is not None:
+        node = node.with_changes(module=parse(edit.module), relative=())
     return node.with_changes(names=kept)
 
 

@@ -1,0 +1,270 @@
+"""Comments in the code for what is left: `# TPU-TODO[CODE]: reason` above the statement.
+
+They are lines of their own, put in and taken out as text: what is around them stays byte for byte.
+A line gets one only where it is certain to be a comment there.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from migrator.diagnostics import Diagnostic, Outcome, SourceMap
+from migrator.formats import lines, notebook, python
+from migrator.formats.embedded import COMMAND, FILE, OTHER, SETTING
+from migrator.inventory import without_comment
+
+_OURS = re.compile(r"[ \t]*# TPU-TODO\[[^\]\s]+\]: \S")
+_TEXT = re.compile(rb"# TPU-TODO\[[^\]\s]+\]: [^\r\n]*")
+
+
+def add(path: Path, content: bytes, found: Iterable[Diagnostic]) -> bytes:
+    """A file without such comments, with one above each statement that holds what is reported."""
+    left = [d for d in found if d.outcome is Outcome.REPORTED]
+    file = _read(path, content) if left else None
+    if file is None:
+        return content
+    sources = {}
+    for cell, part in file.parts.items():
+        here = [d for d in left if d.range.cell == cell]
+        sources[cell] = part.with_comments(here, file.encoding)
+    return file.write(sources)
+
+
+def strip(path: Path, content: bytes) -> bytes:
+    """A file without these comments."""
+    if _TEXT.search(content) is None:
+        return content
+    file = _read(path, content)
+    if file is None:
+        return content
+    return file.write({cell: part.without_comments() for cell, part in file.parts.items()})
+
+
+def silenced(content: bytes) -> bytes:
+    """The same lines, where these comments say nothing: no fact comes from what they say."""
+    return _TEXT.sub(b"#", content)
+
+
+# ---- one piece of text -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The text of a file, or of a cell."""
+
+    lines: list[str]  # with their ends
+    above: Mapping[int, int]  # where a comment about a line stands: above this one
+    ours: Set[int]  # lines that are such comments
+
+    def without_comments(self) -> str:
+        return "".join(line for n, line in enumerate(self.lines, 1) if n not in self.ours)
+
+    def with_comments(self, found: Iterable[Diagnostic], encoding: str) -> str:
+        comments: dict[int, dict[str, None]] = {}
+        for diagnostic in found:
+            at = self.above.get(diagnostic.range.line)
+            if at is not None:
+                text = f"# TPU-TODO[{diagnostic.code}]: {_reason(diagnostic.message)}"
+                text = text.encode(encoding, "replace").decode(encoding)
+                comments.setdefault(at, {})[text] = None
+        result = []
+        for number, line in enumerate(self.lines, 1):
+            indent = line[: len(line) - len(line.lstrip(" \t"))]
+            end = _end(line) or _end(self.lines[0]) or "\n"
+            result += [f"{indent}{text}{end}" for text in comments.get(number, ())]
+            result.append(line)
+        return "".join(result)
+
+
+def _end(line: str) -> str:
+    return line[len(line.rstrip("\r\n")) :]
+
+
+def _reason(message: str) -> str:
+    """One line that stays true: numbers of lines change when comments come in."""
+    text = re.sub(r" \((?:cell \d+, )?line \d+\)", "", message)
+    text = re.sub(r"(\([^()]*), line \d+(?=[,)])", r"\1", text)
+    text = re.sub(r"\b(?:cell \d+, )?line \d+\b", "another line", text)
+    return " ".join(text.split())
+
+
+# ---- files -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file's texts by their cell (0: it has none), and the file with others."""
+
+    parts: Mapping[int, _Part]
+    encoding: str = "utf-8"
+    source: python.Source | None = None
+    book: notebook.Notebook | None = None
+
+    def write(self, texts: Mapping[int, str]) -> bytes:
+        if self.book is not None:
+            return self.book.with_sources(texts).encode()
+        if self.source is not None:
+            return self.source.encode(texts[0])
+        return texts[0].encode(self.encoding)
+
+
+def _read(path: Path, content: bytes) -> _File | None:
+    """None for what can not be read, and has no such comments therefore."""
+    function = lines.kind(path)
+    if path.suffix == notebook.SUFFIX:
+        try:
+            book = notebook.read(content)
+        except notebook.NotANotebook:
+            return None
+        return _File({cell.number: _of_cell(cell) for cell in book.cells}, book=book)
+    if function is not None:
+        try:
+            entries = lines.read(content, function).lines
+        except UnicodeDecodeError:
+            return None
+        return _File({0: _of_lines(entries, function, path.suffix)})
+    try:
+        source = python.decode(content)
+    except (SyntaxError, UnicodeDecodeError):
+        source = python.Source(content.decode("latin-1"), "latin-1", bom=False)
+    text = SourceMap(source.text).lines
+    return _File({0: _Part(text, *_statements(source.text))}, source.encoding, source)
+
+
+def _of_cell(cell: notebook.Cell) -> _Part:
+    text = re.findall(r"[^\n]*\n|[^\n]+", cell.source)
+    if cell.code.startswith(f"{OTHER}("):
+        ours = {n for n, line in enumerate(text, 1) if _OURS.match(line)}
+        return _Part(text, {}, set() if cell.source.lstrip().startswith("%%") else ours)
+    if cell.code.startswith(f"{FILE}("):  # %%writefile x.py
+        magic, _, body = cell.source.partition("\n")
+        is_python = magic.rstrip().endswith(".py")
+        return _Part(text, *(_statements(f"\n{body}") if is_python else ({}, set())))
+    if cell.is_script:
+        return _Part(text, {}, set())
+    above, ours = _statements(cell.code.replace("\r", ""))
+    return _Part(
+        text,
+        {
+            cell.lines[n - 1]: cell.lines[at - 1]
+            for n, at in above.items()
+            if not text[cell.lines[at - 1] - 1].startswith("%%")  # nothing stands above these
+        },
+        {cell.lines[n - 1] for n in ours},
+    )
+
+
+# ---- Python ----------------------------------------------------------------------------------
+
+_SILENT = (tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+
+
+def _statements(code: str) -> tuple[dict[int, int], set[int]]:
+    """For each line of a statement its first one, decorators included; and our comments.
+
+    `elif`, `else`, `except` and `case` count as statements here.
+    """
+    above: dict[int, int] = {}
+    ours: set[int] = set()
+    text = code.replace("\r\n", "\n").replace("\r", "\n")
+    plain = text.split("\n")
+    first = decorator = last = 0
+    is_decorator = False
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            row, column = token.start
+            last = token.end[0]
+            if token.type == tokenize.COMMENT:
+                if _OURS.match(plain[row - 1]) and not plain[row - 1][:column].strip():
+                    ours.add(row)
+            elif token.type == tokenize.NEWLINE:
+                top = decorator or first
+                above.update((n, top) for n in range(first, row + 1))
+                decorator = top if is_decorator else 0
+                first = 0
+            elif not first and token.type not in _SILENT:
+                first, is_decorator = row, token.string == "@"
+                while first > 1 and plain[first - 2].strip() == "\\":
+                    first -= 1
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        # Not Python from here on: no comment was put in since, but some may be there.
+        ours.update(n for n, line in enumerate(plain, 1) if n > last and _OURS.match(line))
+    return above, ours
+
+
+# ---- shell scripts, requirements, configurations -----------------------------------------------
+
+
+def _of_lines(entries: Sequence[str], function: str, suffix: str) -> _Part:
+    text: list[str] = []
+    above: dict[int, int] = {}
+    ours: set[int] = set()
+    for entry, free in zip(entries, _free(entries, function, suffix), strict=True):
+        here = len(text) + 1
+        if free:
+            above[here] = here
+            if _OURS.match(entry):
+                ours.add(here)
+        text += [f"{line}\n" for line in entry.split("\n")]
+    text[-1] = text[-1].removesuffix("\n")
+    return _Part(text, above, ours)
+
+
+def _free(entries: Sequence[str], function: str, suffix: str) -> Iterable[bool]:
+    """For each entry, whether a line above it is certain to be a comment if it begins with `#`."""
+    if suffix == ".json":
+        return [False] * len(entries)
+    if function == SETTING:
+        return _free_in_yaml(entries)
+    return _free_in_shell(entries) if function == COMMAND else [True] * len(entries)
+
+
+_WORDS = re.compile(
+    r"""\\. | '[^']*' | "(?:[^"\\]|\\.)*" | (?<![^\s;&|(])\#[^\n]* | <<<? | \$?['"] | .""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def _free_in_shell(entries: Sequence[str]) -> Iterator[bool]:
+    """False inside of quotes, and below a here-document."""
+    begun = ""
+    for entry in entries:
+        yield not begun
+        begun = "" if _is_whole(begun + entry) else f"{begun}{entry}\n"
+
+
+def _is_whole(text: str) -> bool:
+    if not re.search(r"['`\\#<\n]", text):  # quotes may be nested: `"$(dirname "$0")"`
+        if text.count('"') % 2 == 0 and text.count("(") == text.count(")"):
+            return True
+    for match in _WORDS.finditer(text):
+        word = match[0]
+        if word in ("'", '"', "<<", "$'", '$"'):
+            return False
+        if word[0] == '"' and (word.count("(") != word.count(")") or word.count("`") % 2):
+            return False
+    return True
+
+
+_BLOCK = re.compile(r"(?:^|[\s:-])[|>][-+\d]*\s*\Z")
+
+
+def _free_in_yaml(entries: Sequence[str]) -> Iterator[bool]:
+    """False inside of block scalars, and below what may be a string of several lines."""
+    block: int | None = None  # how far the line is indented that a block scalar belongs to
+    for number, entry in enumerate(entries):
+        indent = len(entry) - len(entry.lstrip())
+        if block is not None and entry.strip() and indent <= block:
+            block = None
+        yield block is None
+        if block is None:
+            said = without_comment(entry)
+            if any(said.count(quote) % 2 for quote in "\"'"):
+                yield from [False] * (len(entries) - number - 1)
+                return
+            block = indent if _BLOCK.search(said) else None

@@ -1,0 +1,103 @@
+"""Names of the project itself: what its configuration puts in their place."""
+
+import ast
+from collections.abc import Sequence
+
+from migrator.edits import Edit, EditImport, Insert, Replace
+from migrator.formats.embedded import spoken
+from migrator.imports import exported
+from migrator.inventory import Construct, imported_name
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+OWN = Rule(
+    code="USR001",
+    name="own-name",
+    summary="a name that [tool.tpu-migrate.replace] puts another one in the place of",
+    why="""A project wraps what it does with GPUs in functions of its own, which only its authors
+know. The table names what takes their place, and the tool finds them by what is imported, under
+whatever name. Local names that were given stay; imports are adapted.""",
+    examples=(
+        Example(
+            "import mylib as m\nx = m.to_gpu(x)\n",
+            both="import mylib as m\nx = m.to_device(x)\n",
+            replace=(("mylib.to_gpu", "mylib.to_device"),),
+        ),
+        Example(
+            "from mylib import load, to_gpu\nx = to_gpu(load())\n",
+            both="from mylib import load\nfrom mylib.tpu import move\nx = move(load())\n",
+            replace=(("mylib.to_gpu", "mylib.tpu.move"),),
+        ),
+        Example(
+            "from mylib import to_gpu as g\nx = g(x)\n",
+            both="from mylib import to_device as g\nx = g(x)\n",
+            replace=(("mylib.to_gpu", "mylib.to_device"),),
+        ),
+    ),
+)
+
+
+@OWN.on("own", "*")
+def reference(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.Attribute)
+    new = dict(ctx.options.replace)[found.key]
+    module, _, name = new.rpartition(".")
+    if not isinstance(node.ctx, ast.Load):
+        return Report(f"is assigned to; {new} takes its place")
+    if found.key.rpartition(".")[0] == module:
+        return Rewrite([Replace(node, f"{{owner}}.{name}", {"owner": node.value})])
+    spelled, requires = ctx.module(module)
+    return Rewrite([Replace(node, f"{spelled}.{name}")], requires)
+
+
+@OWN.on("own import", "*")
+def imported(ctx: Context, found: Construct) -> Decision:
+    """All of its names that are replaced, and their uses, in one step."""
+    statement, table = ctx.parent(found.node), dict(ctx.options.replace)
+    assert isinstance(found.node, ast.alias)
+    if found.node.name == "*":
+        return Report("what a star import brings can not be told apart; import the names")
+    if not isinstance(statement, ast.ImportFrom):
+        return Report(f"a module as a whole; {table[found.key]} takes its place")
+    names = {a: imported_name(statement, a, ctx.package) for a in statement.names}
+    new = {alias: table[name] for alias, name in names.items() if name in table}
+    if found.node is not next(iter(new)):
+        return Keep("stays, as what is imported with it")
+    edits: list[Edit] = []
+    rename: dict[ast.alias, str] = {}
+    elsewhere: dict[ast.alias, tuple[str, str]] = {}
+    for alias, full in new.items():
+        module, _, name = full.rpartition(".")
+        local = alias.asname or alias.name
+        uses = _renamed(ctx, statement, alias, name)
+        edits += [Replace(use, name) for use in uses]
+        text = name if uses or local == name else f"{name} as {local}"
+        if module == names[alias].rpartition(".")[0]:
+            rename[alias] = text
+        else:
+            elsewhere[alias] = module, text
+    other = None
+    if len(elsewhere) == len(statement.names):  # the last takes the statement's place
+        alias, (other, rename[alias]) = elsewhere.popitem()
+    edits.append(EditImport(statement, [*elsewhere], rename, other))
+    if elsewhere:
+        lines = [f"from {module} import {text}" for module, text in elsewhere.values()]
+        edits.append(Insert(ctx.names.tree, statement, lines))
+    return Rewrite(edits)
+
+
+def _renamed(
+    ctx: Context, statement: ast.ImportFrom, alias: ast.alias, name: str
+) -> Sequence[ast.Name]:
+    """The uses of an imported name that can be called by the new one; none: it keeps its own."""
+    names = ctx.names
+    scope = names.scope_of(statement)
+    if alias.asname is not None or len(scope.bindings.get(alias.name, ())) != 1:
+        return ()
+    if alias.name in exported(names) | spoken(names) or name in names.by_id:
+        return ()
+    if any(name in each.bindings for each in names.scopes.values()):
+        return ()
+    if ctx.project is not None and ctx.project.path.name == "__init__.py":
+        return ()  # others take it from here
+    return list(names.uses(alias.name, scope))
