@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from migrator.accelerators import asked_for
 from migrator.flow import DEVICE_NAME, Flow, Kind, is_option, option_name
+from migrator.libraries import MODULES
 from migrator.names import FUNCTIONS, Names, argument, dotted, parameters
 from migrator.targets import RUNTIME
+
+if TYPE_CHECKING:
+    from migrator.facts import ProjectFacts
 
 AVAILABLE = ("torch.cuda.is_available", "torch.accelerator.is_available")
 _OTHER_DEVICES = {"cpu", "mps", "xpu", "npu", "hpu", "meta", "xla"}
@@ -130,6 +135,52 @@ def _names_device(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value in _OTHER_DEVICES
 
 
+def runs_kernels(names: Names, project: ProjectFacts | None, asked: ast.expr) -> bool:
+    """True for `if x.is_cuda:` in front of what imports a library that only exists for CUDA.
+
+    The answer has to stay no on other devices: what stands behind, or in the `else`, is for them.
+    """
+    test: ast.AST = asked
+    above = names.parents.get(asked)
+    if isinstance(above, ast.Compare) and not _of_tensor(above.left):
+        return False
+    while isinstance(above, ast.Compare) or (
+        isinstance(above, ast.BoolOp) and isinstance(above.op, ast.And)
+    ):
+        test, above = above, names.parents.get(above)
+    if not isinstance(above, ast.If | ast.IfExp) or above.test is not test:
+        return False
+    body = above.body if isinstance(above, ast.If) else [above.body]
+    inside = [node for part in body for node in ast.walk(part)]
+    if any(isinstance(node, ast.Attribute) and node.attr in ("to", "cuda") for node in inside):
+        return False  # it also brings something to the device
+    used = [n for n in inside if isinstance(n, ast.Name)]
+    imports = [b.node for name in used for b in names.lookup(name) if b.kind == "import"]
+    return any(_needs_cuda(project, node) for node in [*inside, *imports])
+
+
+def _of_tensor(node: ast.expr) -> bool:
+    """`x.device.type`"""
+    match node:
+        case ast.Attribute(attr="type", value=ast.Attribute(attr="device")):
+            return True
+    return False
+
+
+def _needs_cuda(project: ProjectFacts | None, node: ast.AST) -> bool:
+    match node:
+        case ast.Import(names=aliases):
+            modules = [alias.name for alias in aliases]
+        case ast.ImportFrom(module=module, level=level):
+            modules = ["." * level + (module or "")]
+        case _:
+            return False
+    return any(
+        m.partition(".")[0] in MODULES or (project is not None and project.needs_cuda(m))
+        for m in modules
+    )
+
+
 def device_call(names: Names, node: ast.expr) -> ast.Call | None:
     """The `torch.device(…)` call that `node` names the device of."""
     parent = names.parents.get(node)
@@ -218,6 +269,8 @@ def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
                 if isinstance(names.parents.get(parent), ast.Subscript):
                     return "is part of a subscript"
             case ast.BoolOp() | ast.Starred() | ast.FormattedValue():
+                pass
+            case ast.ListComp(elt=element) | ast.GeneratorExp(elt=element) if element is at:
                 pass
             case ast.BinOp() if isinstance(at, ast.List):  # ["cpu"] + ["cuda"]
                 pass

@@ -273,6 +273,15 @@ class ProjectFacts:
             known = self.cache.reached[start] = seen.keys()
         return known
 
+    def needs_cuda(self, module: str) -> bool:
+        """True for a module of the project that can not be imported without a library of CUDA's."""
+        path = self.resolve(module)
+        facts = self.cache.facts(path) if path is not None else None
+        if facts is None:
+            return False
+        found = inventory.find(facts.names, facts.flow)
+        return any(c.kind == "library" and not facts.names.is_guarded_import(c.node) for c in found)
+
     def imports_gpu_code(self) -> bool:
         """True where a file that this one imports, directly or not, uses a device."""
         return any(self.cache.uses_device(path) for path in self.reached())

@@ -350,7 +350,10 @@ class Names:
 
     def is_guarded_import(self, node: ast.AST) -> bool:
         """True where a failing import is caught, so that the file runs without the library."""
-        return any(isinstance(a, ast.Try | ast.ExceptHandler) for a in self.ancestors(node))
+        return any(
+            isinstance(a, ast.ExceptHandler) or (isinstance(a, ast.Try) and _goes_on(a))
+            for a in self.ancestors(node)
+        )
 
     def is_plain_import(self, node: ast.AST) -> bool:
         """True for an import that runs in any case, in the file or when its function is called."""
@@ -479,6 +482,13 @@ def said_name(node: ast.AST) -> str:
         ):
             return "" if (dotted(owner) or "").endswith("environ") else name
     return ""
+
+
+def _goes_on(block: ast.Try) -> bool:
+    """Whether code behind a `try` is reached when it fails."""
+    return bool(block.handlers) and not all(
+        isinstance(h.body[-1], ast.Raise) for h in block.handlers
+    )
 
 
 def argument(call: ast.Call, position: int | None, *keywords: str) -> ast.expr | None:

@@ -7,6 +7,7 @@ from migrator.devices import (
     device_call,
     not_a_device,
     question,
+    runs_kernels,
     table_of_places,
     whole_string,
 )
@@ -189,6 +190,8 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     above = ctx.parent(node)
     if isinstance(above, ast.Call) and dotted(above.func) == "hasattr":
         return Keep("asks whether there is such an attribute")
+    if runs_kernels(ctx.names, ctx.project, node):
+        return Keep("no on a TPU, where the kernels behind it do not run")
     whole = whole_string(ctx.names, node)
     reason = not_a_device(ctx.names, ctx.flow, whole)
     if reason is not None:

@@ -147,7 +147,9 @@ def _is_one_process(ctx: Context, program: str) -> bool:
     gates = registry().exact.get(("file", "gate"), ())
     gate = Construct("file", "gate", facts.names.tree)
     starts = any(ranks.start is not None for ranks in its.ranks.values())
-    return starts and not any(isinstance(handler(its, gate), Report) for _, handler in gates)
+    stays = (handler(its, gate) for _, handler in gates)
+    unsafe = ctx.options.unsafe
+    return starts and not any(isinstance(d, Report) and not (unsafe and d.unsafe) for d in stays)
 
 
 @LAUNCHER.on("command", "slurm")

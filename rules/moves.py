@@ -2,6 +2,7 @@
 
 import ast
 
+from migrator.devices import runs_kernels
 from migrator.edits import Delete, Edit, EditCall, Replace
 from migrator.flow import TENSOR_TYPE_DTYPES as DTYPES
 from migrator.inventory import Construct
@@ -186,6 +187,8 @@ def is_cuda(ctx: Context, found: Construct) -> Decision:
     assert isinstance(node, ast.Attribute)
     if ctx.names.call_of(node) is not None:
         return Report("is_cuda is called, so it is not that of a tensor")
+    if runs_kernels(ctx.names, ctx.project, node):
+        return Keep("no on a TPU, where the kernels behind it do not run")
     text = f"{{x}}.device.type == {ctx.device_string(node, compared=True)}"
     return Rewrite([Replace(node, text, {"x": node.value})])
 

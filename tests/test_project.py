@@ -328,3 +328,32 @@ def test_star_imports_bring_devices_and_torch_itself(tmp_path: Path) -> None:
         "with tpu_runtime.autocast():\n    x = tpu_runtime.FloatTensor(2)\n"
     )
     assert report.count(Outcome.REPORTED) == 0
+
+
+@pytest.mark.parametrize("where", ["inside", "above", "in a file"])
+def test_kernels_of_cuda_are_left_to_cuda(tmp_path: Path, where: str) -> None:
+    """`x.is_cuda` in front of kernels has to stay no: the other side is for the TPU."""
+    kernels = "import triton\n\ndef scan(x):\n    return x\n"
+    imported = (
+        "from kernels import scan" if where == "in a file" else "from flash_attn.ops import scan"
+    )
+    above, inside = ("", f"        {imported}\n") if where == "inside" else (f"{imported}\n", "")
+    model = (
+        f"import torch\n{above}\ndef f(x, fast):\n    if fast and x.is_cuda:\n{inside}"
+        "        return scan(x)\n    if x.device.type == 'cuda':\n        x = scan(x).to(x.dtype)\n"
+        "    return x.cumsum(0)\n"
+    )
+    write_tree(tmp_path, {"kernels.py": kernels, "model.py": model})
+    report = migrate_paths([tmp_path], "torchax")
+    (found,) = [f.result for f in report.files if f.path.name == "model.py"]
+    assert found.source.decode() == model.replace("== 'cuda'", "== 'jax'")
+    (kept,) = [d for d in found.diagnostics if d.construct == "x.is_cuda"]
+    assert kept.outcome is Outcome.KEPT
+
+
+def test_a_device_without_kernels_behind_it_is_the_targets(tmp_path: Path) -> None:
+    source = "import torch\nfrom helpers import f\n\nif x.is_cuda:\n    y = f(x)\n"
+    write_tree(tmp_path, {"helpers.py": "import torch\ndef f(x):\n    return x\n", "a.py": source})
+    report = migrate_paths([tmp_path], "torchax")
+    (found,) = [f.result for f in report.files if f.path.name == "a.py"]
+    assert 'if x.device.type == "jax":' in found.source.decode()
