@@ -8,9 +8,9 @@ from migrator.inventory import Construct
 from migrator.names import argument, dotted
 from migrator.rank_uses import SPAWN
 from migrator.ranks import COPIES as COPYING
-from migrator.ranks import ENVIRONMENT, SHARDED, WRAPPER, environment
+from migrator.ranks import ENVIRONMENT, SHARDED, WRAPPER, Ranks, environment
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME, Devices, Word
+from migrator.targets import RUNTIME, Devices, Target, Word
 
 DISTRIBUTED = Rule(
     code="DST001",
@@ -119,7 +119,7 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
     starts = {name: ranks.start for name, ranks in ctx.ranks.items() if ranks.start is not None}
     if not starts:
         return None
-    if not ctx.target.launches and any(ctx.ranks[n].names.spelled(RUNTIME) for n in starts):
+    if any(_joins(ctx.ranks[name], ctx.target) for name in starts):
         return None  # was migrated before
     if "" in starts:
         line = starts[""].lineno
@@ -147,6 +147,14 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
         "docs/several-devices.md says more",
         unsafe=f"one process takes the place of all, which {right}",
     )
+
+
+def _joins(ranks: Ranks, target: Target) -> bool:
+    """Whether a program is one process already, in the target's own group."""
+    call = ranks.names.call_of(ranks.start) if ranks.start is not None else None
+    backend = argument(call, 0, "backend") if call is not None else None
+    group = target.devices.group if target.devices is not None and not target.launches else None
+    return isinstance(backend, ast.Constant) and backend.value == group
 
 
 @DISTRIBUTED.on("name", "torch.distributed*", "torch.nn.parallel.*", "torch.nn.DataParallel*",

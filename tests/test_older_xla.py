@@ -190,6 +190,8 @@ def test_a_program_with_ranks_stays_whole() -> None:
         d.message.rpartition(".")[2] for d in constructs(result)
     }
     assert not run(RANKS + START, "torchax").changed  # without --unsafe
+    loads = "    loader = pl.MpDeviceLoader(loader, xm.xla_device())\n"  # what the runtime has
+    assert not run(RANKS + loads + START, "torchax").changed
 
 
 def test_files_of_one_program_agree(tmp_path: Path) -> None:
