@@ -1263,3 +1263,19 @@ def test_accumulation_with_more_behind_the_step() -> None:
                     done += 1
         """,
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("(\n    a, pin_memory=True\n)", "(\n    a\n)"),
+        ("(\n    a,\n    pin_memory=True\n)", "(\n    a\n)"),
+        ("(\n    a, pin_memory=True,  # c\n)", "(\n    a,  # c\n)"),
+        ("(a, pin_memory=True,\n  b=3 )", "(a, b=3 )"),
+    ],
+)
+def test_the_closing_bracket_stays_where_it_was(before: str, after: str) -> None:
+    head = "import torch\nfrom torch.utils.data import DataLoader\nx.cuda()\n"
+    assert migrated(f"{head}l = DataLoader{before}\n").endswith(f"l = DataLoader{after}\n")
+    load = "import torch\nx = model.load_state_dict(torch.load("
+    assert migrated(f"{load}\n    a\n))\n") == f'{load}\n    a, map_location="cpu"\n))\n'

@@ -80,8 +80,9 @@ def edit_call(edit: EditCall, call: cst.Call) -> cst.Call:
             arg = arg.with_changes(value=parse(put.pop(node.arg)))
         args.append(arg)
     last_comma = call.args[-1].comma if call.args else cst.MaybeSentinel.DEFAULT
-    if args:
-        args[-1] = args[-1].with_changes(comma=last_comma)
+    end = call.args[-1].whitespace_after_arg if call.args else cst.SimpleWhitespace("")
+    if args:  # the bracket stays where it was, on a line of its own, say
+        args[-1] = args[-1].with_changes(comma=last_comma, whitespace_after_arg=end)
     elif call.args:
         call = call.with_changes(whitespace_before_args=cst.SimpleWhitespace(""))
         last_comma = cst.MaybeSentinel.DEFAULT
@@ -95,9 +96,12 @@ def edit_call(edit: EditCall, call: cst.Call) -> cst.Call:
             value=parse(value),
             equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
             comma=last_comma,
+            whitespace_after_arg=end,
         )
         if args:
-            args[-1] = args[-1].with_changes(comma=_separator(call))
+            args[-1] = args[-1].with_changes(
+                comma=_separator(call), whitespace_after_arg=cst.SimpleWhitespace("")
+            )
         args.append(new)
     return call.with_changes(args=args)
 
