@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import Flag, auto
 
 from migrator.names import Binding, Names, Scope, argument, dotted
+from migrator.targets import RUNTIME
 
 DEVICE_NAME = re.compile(
     r"(?:^|_)(?:devices?|dev|map_location)(?:$|_(?:type|str|name|id)$)|^cuda_?dev", re.I
@@ -65,6 +66,8 @@ _DTYPES = {
 _CONSTRUCTED = {
     "torch.device": Kind.DEVICE,
     "torch.accelerator.current_accelerator": Kind.DEVICE,
+    "torch_xla.device": Kind.DEVICE,  # what a migration has made of one
+    f"{RUNTIME}.device": Kind.DEVICE,
     "torch.cuda.current_device": Kind.DEVICE_INT,
     "torch.distributed.get_rank": Kind.DEVICE_INT,
     "torch.cuda.Event": Kind.EVENT,

@@ -1279,3 +1279,10 @@ def test_the_closing_bracket_stays_where_it_was(before: str, after: str) -> None
     assert migrated(f"{head}l = DataLoader{before}\n").endswith(f"l = DataLoader{after}\n")
     load = "import torch\nx = model.load_state_dict(torch.load("
     assert migrated(f"{load}\n    a\n))\n") == f'{load}\n    a, map_location="cpu"\n))\n'
+
+
+@pytest.mark.parametrize("options", [{}, {"portable": True}])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_device_that_is_named_like_an_index(target: str, options: dict[str, bool]) -> None:
+    source = "import torch\ngpu = torch.device('cuda')\nx = y.to(gpu)\n"
+    assert migrated(source, target, **options).endswith("x = y.to(gpu)\n")  # also the second time
