@@ -16,7 +16,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from migrator import accelerators, imports, inventory, todo
+from migrator import accelerators, imports, inventory, mentions, todo
 from migrator.advice import advise
 from migrator.children import Children
 from migrator.decide import Plan, decide, withdraw
@@ -176,7 +176,7 @@ def _document(
     listing = manifest.read(path, content)
     if listing is not None:
         return listing
-    if function == SETTING and not inventory.has_settings(content):
+    if function == SETTING and not mentions.has_settings(content):
         return None
     return lines.read(content, function)
 

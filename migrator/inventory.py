@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from migrator import accelerators
+from migrator import accelerators, mentions
 from migrator.devices import ladders
 from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
 from migrator.formats.embedded import COMMAND, CONDA, OTHER, REQUIREMENT, SETTING, is_embedded
@@ -445,79 +445,6 @@ def takes_device(names: Names, node: ast.expr, parent: ast.AST | None) -> bool:
     return False
 
 
-_PIP = re.compile(
-    r"(?:^|[;&|(])[!%\s]*(?:(?:RUN|sudo|env|uv|python[\d.]* -m|\w+=\S*|--\S+)\s+)*"
-    r"pip[\d.]*\s+install\b"
-)
-_CONDA = re.compile(r"\b(?:conda|mamba|micromamba)\s+install\b.*(?:torch|cuda)", re.DOTALL)
-_GPU_COMMAND = re.compile(
-    r"\bcuda\b|\bnvcc\b|nvidia/|torch\.distributed\.|CUDA_VISIBLE_DEVICES|--n?gpus?\b"
-    r"|\bnccl\b|NCCL_"
-)
-# What starts programs on GPUs, by what it is.
-_STARTS = {
-    "launcher": re.compile(
-        r"(?<![\w/.-])(?:torchrun|horovodrun|deepspeed(?=\s+[-\w$./{}]*(?:\s|=|\.py))"
-        r"|(?:mpirun|mpiexec)\b(?=.*\bpython)|accelerate\s+launch)\b"
-        r"|-m\s+torch\.distributed\.(?:launch|run)\b",
-        re.DOTALL,
-    ),
-    "slurm": re.compile(
-        r"^#SBATCH.*(?:gpu|\s-G)|\b(?:srun|sbatch|salloc)\b.*(?:gres=\S*gpu|--gpus|\s-G\s)",
-        re.DOTALL,
-    ),
-    "container": re.compile(
-        r"\b(?:docker|podman)\b.*(?:--gpus\b|--runtime[= ]nvidia)|nvidia-docker"
-        r"|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES)|\b(?:singularity|apptainer)\b.*--nv\b",
-        re.DOTALL,
-    ),
-    "image": re.compile(r"^\s*FROM\s.*(?:nvidia|nvcr\.io|cuda|pytorch/pytorch)", re.I),
-}
-
-
-# `device: cuda:0`, `"device": "cuda"`, also in `{…}`
-DEVICE_SETTING = re.compile(
-    r"""(?P<before>(?<![\w.-])["']?(?:[\w.-]*[_.-])?device["']?\s*:\s*(?P<quote>["']?))"""
-    r"""(?:cuda|xpu|npu|mps)(?::\d+)?(?P<after>(?P=quote)\s*(?:[,}\]]|\Z))""",
-    re.IGNORECASE,
-)
-_GPU_SETTING = re.compile(
-    r"""[\w.-]+["']?\s*:\s*["']?(?:cuda(?::\d+)?|gpu|nccl)["']?\s*(?:[,}\]]|\Z)"""
-    r"""|(?<![\w.-])["']?(?:\w*_)?(?:n_?)?(?:gpus?|cuda|gpu_?ids?|gpu_num|use_gpu)["']?\s*:\s*"""
-    r"""\[?["']?(?:\d|true)""",
-    re.IGNORECASE,
-)
-
-
-def has_settings(content: bytes) -> bool:
-    """A cheap test: False for a configuration that says nothing of GPUs, and for data."""
-    return len(content) < _MAX_SETTINGS and _SPEAKS_OF_GPUS.search(content) is not None
-
-
-_SPEAKS_OF_GPUS = re.compile(rb"cuda|gpu|nccl|nvidia|NVIDIA|pytorch/pytorch|\b(?:xpu|npu|mps)\b")
-_CONTAINER_SETTING = re.compile(
-    r"""(?<![\w.-])(?:runtime|driver)["']?\s*:\s*["']?nvidia\b|capabilities["']?\s*:\s*\[.*\bgpu\b"""
-    r"""|^\s*(?:-\s+)+["']?gpu["']?\s*\Z|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES)"""
-    r"""|nvidia\.com/gpu|(?<![\w.-])image["']?\s*:.*(?:nvidia|nvcr\.io|cuda|pytorch/pytorch)"""
-)
-_MAX_SETTINGS = 100_000  # bytes; what is longer was not written by a person
-
-
-def _setting(text: str) -> str | None:
-    """What a line of YAML or JSON says of GPUs."""
-    said = without_comment(text)
-    if DEVICE_SETTING.search(said):
-        return "device"
-    if _CONTAINER_SETTING.search(said):
-        return "container"
-    return "gpu" if _GPU_SETTING.search(said) else None
-
-
-def without_comment(text: str) -> str:
-    """A line up to its comment, without white space at its end."""
-    return re.split(r"(?:^|(?<=\s))#", text, maxsplit=1)[0].rstrip()
-
-
 def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
     """What a shell is told to do, a requirement, or text that is not looked into."""
     function = call.func.id if isinstance(call.func, ast.Name) else ""
@@ -531,10 +458,10 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
                 if MENTIONED.search(text) or _PYTHON.match(text):
                     yield Construct("requirement", "conda", node)
             elif function == SETTING:
-                if (key := _setting(text)) is not None:
+                if (key := mentions.setting(text)) is not None:
                     yield Construct("setting", key, node)
             elif function == COMMAND or names.qualified(call.func) == "os.system":
-                if (key := _command(text)) is not None:
+                if (key := mentions.command(text)) is not None:
                     yield Construct("command", key, node)
 
 
@@ -560,26 +487,6 @@ def _required(names: Names, call: ast.Call) -> Iterator[Construct]:
 _SETUP = ("setuptools.setup", "distutils.core.setup")
 _LISTS = ("install_requires", "extras_require")
 _PYTHON = re.compile(r"(?:[\w./-]+::)?python[\s=<>~!]")
-
-
-def _command(text: str) -> str | None:
-    """What a line of a script has to do with GPUs, if anything."""
-    if not text.startswith("#SBATCH"):
-        text = "\n".join(map(without_comment, text.split("\n")))
-    if _PIP.search(text):
-        return "pip" if MENTIONED.search(text) else None
-    if _CONDA.search(text):
-        return "conda"
-    if re.search(r"\bnvidia-smi\b", text):
-        return "nvidia-smi"
-    if re.search(r"\bXRT_[A-Z]|pytorch-xla-env-setup", text):
-        return "xla"
-    for key, pattern in _STARTS.items():
-        if pattern.search(text):
-            return key
-    if re.search(r"--device[ =][\"']?(?:cuda|xpu|npu|mps)\b", text):
-        return "device"
-    return "gpu" if _GPU_COMMAND.search(text) else None
 
 
 def _passed_on(names: Names, node: ast.Attribute) -> bool:

@@ -4,8 +4,9 @@ import re
 
 from packaging.utils import canonicalize_name
 
-from migrator.inventory import Construct, without_comment
+from migrator.inventory import Construct
 from migrator.libraries import of_package
+from migrator.mentions import without_comment
 from migrator.requirements import (
     CPU_WHEELS,
     CUDA_WHEELS,

@@ -1,6 +1,7 @@
 """Configurations: what they say of GPUs."""
 
-from migrator.inventory import DEVICE_SETTING, Construct, without_comment
+from migrator.inventory import Construct
+from migrator.mentions import DEVICE_SETTING, without_comment
 from migrator.rule import Context, Decision, Example, Report, Rule
 
 SETTING = Rule(
