@@ -226,8 +226,7 @@ def patch_tensor() -> None:
 
     torch.Tensor.to, torch.Tensor.type = to, tensor_type
     torch.Tensor.cuda, torch.Tensor.cpu = cuda, cpu
-    for name in stood_in:
-        setattr(torch.Tensor, name, cuda)
+    torch.Tensor.xpu = cuda
     torch.Tensor.pin_memory = lambda self, *args, **kwargs: self
     torch.Tensor.record_stream = nothing
     torch.UntypedStorage.cuda = lambda self, *args, **kwargs: self

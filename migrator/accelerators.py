@@ -16,6 +16,7 @@ from itertools import pairwise
 from migrator.names import Names, dotted
 
 OTHERS = ("xpu", "npu", "mps", "vulkan")  # the first of them is the one that a file runs on
+_METHODS = ("xpu", "npu")  # of a tensor or a model; `.mps()` is something else
 
 # Libraries that bring an accelerator into PyTorch when they are imported.
 LIBRARIES = {
@@ -49,6 +50,15 @@ def of_name(qualname: str) -> str | None:
     return parts[0] if qualname.startswith("torch.") and parts[0] in OTHERS else None
 
 
+def moves(call: ast.Call) -> str | None:
+    """The accelerator that a call like `x.xpu()` or `x.npu(0, non_blocking=True)` moves to."""
+    match call:
+        case ast.Call(func=ast.Attribute(attr=name), args=args) if name in _METHODS:
+            named = all(k.arg in ("device", "non_blocking") for k in call.keywords)
+            return name if len(args) < 2 and named else None
+    return None
+
+
 def asked_for(names: Names, test: ast.AST) -> Iterator[str]:
     """The accelerators that a condition asks torch about."""
     for node in ast.walk(test):
@@ -64,12 +74,20 @@ def is_guarded(names: Names, node: ast.AST) -> bool:
     """True for code that only runs where another accelerator is there, by what stands around it."""
     for below, above in pairwise([node, *names.ancestors(node)]):
         match above:
-            case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
-                if below is not test and _speaks(test):
+            case ast.If(test=test, body=body) if below is not test and _speaks(test):
+                if (below in body) != _is_negative(test):
                     return True
+            case ast.IfExp(test=test, body=body) if below is not test and _speaks(test):
+                if (below is body) != _is_negative(test):
+                    return True
+            case ast.While(test=test) if below is not test and _speaks(test):
+                return True
             case ast.BoolOp(values=[first, *_]) if below is not first and _speaks(first):
                 return True
-            case ast.Try() if below in above.body:
+            case ast.Try(body=body, handlers=handlers) if below in body and any(
+                handler.type is None or _CAUGHT.search(ast.unparse(handler.type))
+                for handler in handlers
+            ):
                 return True
             case ast.FunctionDef(name=name) if _WORD.search(name):
                 return True
@@ -79,6 +97,19 @@ def is_guarded(names: Names, node: ast.AST) -> bool:
 _WORD = re.compile(rf"(?<![a-z])(?:{'|'.join(OTHERS)}|ipex|hip|rocm)(?![a-z])", re.IGNORECASE)
 
 
+# What is raised where an accelerator, or its library, is not there.
+_CAUGHT = re.compile(
+    r"Exception|ImportError|ModuleNotFound|RuntimeError|Attribute|Assertion|OSError"
+)
+
+
+def _is_negative(test: ast.expr) -> bool:
+    match test:
+        case ast.UnaryOp(op=ast.Not()) | ast.Compare(ops=[ast.NotEq() | ast.NotIn() | ast.IsNot()]):
+            return True
+    return False
+
+
 def _speaks(test: ast.AST) -> bool:
     return _WORD.search(ast.unparse(test)) is not None
 
@@ -86,8 +117,14 @@ def _speaks(test: ast.AST) -> bool:
 # ---- reading another accelerator as CUDA ---------------------------------------------------------
 
 
-def as_cuda(tree: ast.Module, source: bytes) -> None:
-    """Put CUDA's words into a tree in the place of those of the one accelerator that it runs on."""
+def as_cuda(tree: ast.Module, source: bytes, known: str = "") -> None:
+    """Put CUDA's words into a tree in the place of those of the one accelerator that it runs on.
+
+    `known` is that accelerator where the file itself does not have to tell ("xla").
+    """
+    if known:
+        _Reader(known, tree).visit(tree)
+        return
     if not TOKENS.search(source) or _MIGRATED.search(source):
         return
     accelerator = _runs_on(tree)
@@ -104,7 +141,9 @@ def _runs_on(tree: ast.Module) -> str | None:
     chosen: set[str] = set()
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(attr="cuda" | "is_cuda") | ast.Constant(value="cuda"):
+            case ast.Attribute(attr="is_cuda") | ast.Call(func=ast.Attribute(attr="cuda")):
+                return None
+            case ast.Attribute(attr=name, value=ast.Attribute(attr="cuda")) if name in _CHOOSES:
                 return None
             case ast.Constant(value=str(text)) if _CUDA.match(text):
                 return None
@@ -112,10 +151,12 @@ def _runs_on(tree: ast.Module) -> str | None:
                 return None
             case ast.ImportFrom(module=str(module)) if "cuda" in module.split("."):
                 return None
-            case ast.Call(func=ast.Attribute(attr=name)) if name in OTHERS:  # x.xpu()
-                chosen.add(name)
-            case ast.Call(func=func) if (dotted(func) or "").endswith(_TAKE_DEVICES):
+            case ast.Call() if (moved := moves(node)) is not None:
+                chosen.add(moved)
+            case ast.Call(func=ast.Attribute(attr=name)) if name in _TAKE_DEVICES:
                 chosen.update(_devices(node.args[:1]))
+            case ast.FunctionDef(name=name) if name in OTHERS:
+                return None  # a method of its own that is called so
             case ast.keyword(arg="device" | "device_type" | "map_location" | "default"):
                 chosen.update(_devices([node.value]))
             case ast.Assign() | ast.AnnAssign() | ast.Return() if node.value is not None:
@@ -125,7 +166,8 @@ def _runs_on(tree: ast.Module) -> str | None:
     return next((name for name in OTHERS if name in chosen), None)
 
 
-_TAKE_DEVICES = ("device", ".to", "autocast", "set_default_device")
+_CHOOSES = ("is_available", "current_device", "set_device", "device", "device_count")
+_TAKE_DEVICES = ("device", "to", "autocast", "set_default_device")
 
 
 def _devices(values: list[ast.expr]) -> Iterator[str]:
@@ -147,6 +189,7 @@ class _Reader(ast.NodeTransformer):
 
     def __init__(self, accelerator: str, tree: ast.Module) -> None:
         self.own = accelerator
+        self.device = re.compile(_DEVICE.pattern.replace("|".join(OTHERS), accelerator))
         imported = [
             alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names
         ]
@@ -157,7 +200,7 @@ class _Reader(ast.NodeTransformer):
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         if isinstance(node.value, str):
             text = node.value
-            if named(text) == self.own or text == f"{self.own}:":
+            if self.device.match(text) or text == f"{self.own}:":
                 node.value = text.replace(self.own, "cuda", 1)
             elif text in self.groups:
                 node.value = "nccl"
@@ -191,13 +234,13 @@ class _Reader(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
-        asks = dotted(node.func) in ("hasattr", "getattr")  # for a name, not for a device
+        asks = dotted(node.func) == "hasattr"  # for a name, not for a device
         name = node.args[1] if asks and len(node.args) > 1 else None
         text = name.value if isinstance(name, ast.Constant) else None
         self.generic_visit(node)
         if isinstance(name, ast.Constant):
             name.value = text
-        if isinstance(node.func, ast.Attribute) and node.func.attr == self.own:
+        if isinstance(node.func, ast.Attribute) and moves(node) == self.own:
             node.func.attr = "cuda"
         return node
 

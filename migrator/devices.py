@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from migrator.accelerators import asked_for
 from migrator.flow import DEVICE_NAME, Flow, Kind, is_option, option_name
 from migrator.libraries import MODULES
-from migrator.names import FUNCTIONS, Names, argument, dotted, parameters
+from migrator.names import FUNCTIONS, Binding, Names, argument, dotted, parameters
 from migrator.targets import RUNTIME
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def ladders(names: Names, flow: Flow) -> dict[ast.If, Ladder]:
     return found
 
 
-_ASKED = ("is_available", "is_vulkan_available", "device_count")
+_ASKED = ("is_available", "is_built", "is_vulkan_available", "device_count")
 
 
 def _branches(node: ast.If) -> list[ast.If]:
@@ -76,9 +76,12 @@ def _ladder(names: Names, flow: Flow, first: ast.If) -> Ladder | None:
         if not isinstance(statement, ast.If):
             rungs += [statement] if isinstance(statement, ast.Return) else []
             break
+        chain = _branches(statement)
+        if not all(_asks_for_hardware(names, branch.test) for branch in chain):
+            break
         rungs.append(statement)
-        branches += _branches(statement)
-        if not all(isinstance(branch.body[-1], ast.Return) for branch in _branches(statement)):
+        branches += chain
+        if not all(isinstance(branch.body[-1], ast.Return) for branch in chain):
             break
     asked = [set(asked_for(names, branch.test)) for branch in branches]
     if len(set().union(*asked)) < 2:
@@ -89,8 +92,8 @@ def _ladder(names: Names, flow: Flow, first: ast.If) -> Ladder | None:
         if isinstance(node, ast.Attribute)
     )
     of_cuda = [b for b, kinds in zip(branches, asked, strict=True) if "cuda" in kinds]
-    if not of_cuda or not all(isinstance(s, ast.Expr) for s in of_cuda[0].body[:-1]):
-        return None  # a rung may say what it picks, not more
+    if not of_cuda or not all(map(_only_says, of_cuda[0].body[:-1])):
+        return None
     match of_cuda[0].body[-1]:
         case ast.Return(value=ast.expr() as device) as picks:
             pass
@@ -101,6 +104,34 @@ def _ladder(names: Names, flow: Flow, first: ast.If) -> Ladder | None:
     if not flow.kind(device) & (Kind.DEVICE | Kind.DEVICE_STRING):
         return None
     return Ladder(rungs, picks, device, has_tpu)
+
+
+def _asks_for_hardware(names: Names, test: ast.expr) -> bool:
+    """Whether a condition asks what the machine has, and nothing else (no flag, no argument)."""
+    match test:
+        case ast.BoolOp(values=values):
+            return all(_asks_for_hardware(names, value) for value in values)
+        case ast.Compare(left=left, comparators=comparators):
+            plain = all(isinstance(c, ast.Constant) for c in comparators)
+            return plain and _asks_for_hardware(names, left)
+        case ast.Call(func=ast.Name(id="hasattr" | "getattr"), args=[module, *_]):
+            return (names.qualified(module) or "").startswith("torch")
+        case ast.Call(func=func):
+            called = names.qualified(func) or ""
+            last = (dotted(func) or "").rpartition(".")[2]
+            own = not test.args and not test.keywords and last.endswith("available")
+            return own or (called.startswith(("torch.", RUNTIME)) and last in _ASKED)
+        case ast.Attribute():
+            return (names.qualified(test) or "").startswith("torch.version.")
+    return False
+
+
+def _only_says(statement: ast.stmt) -> bool:
+    """Whether a statement of a rung prints, and does nothing that the TPU's would have to do."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=func)):
+            return (dotted(func) or "").partition(".")[0] in ("print", "logging", "logger", "log")
+    return False
 
 
 def question(names: Names, call: ast.expr) -> ast.expr:
@@ -142,8 +173,9 @@ def runs_kernels(names: Names, project: ProjectFacts | None, asked: ast.expr) ->
     """
     test: ast.AST = asked
     above = names.parents.get(asked)
-    if isinstance(above, ast.Compare) and not _of_tensor(above.left):
-        return False
+    if isinstance(above, ast.Compare):
+        if not any(map(_of_tensor, [above.left, *above.comparators])):
+            return False
     while isinstance(above, ast.Compare) or (
         isinstance(above, ast.BoolOp) and isinstance(above.op, ast.And)
     ):
@@ -154,9 +186,26 @@ def runs_kernels(names: Names, project: ProjectFacts | None, asked: ast.expr) ->
     inside = [node for part in body for node in ast.walk(part)]
     if any(isinstance(node, ast.Attribute) and node.attr in ("to", "cuda") for node in inside):
         return False  # it also brings something to the device
-    used = [n for n in inside if isinstance(n, ast.Name)]
-    imports = [b.node for name in used for b in names.lookup(name) if b.kind == "import"]
+    used = [b for n in inside if isinstance(n, ast.Name) for b in names.lookup(n)]
+    if any(_is_kernel(names, binding) for binding in used):
+        return True
+    imports = [b.node for b in used if b.kind == "import"]
     return any(_needs_cuda(project, node) for node in [*inside, *imports])
+
+
+def _is_kernel(names: Names, binding: Binding) -> bool:
+    """Whether a name is a kernel of this file's own, or an extension that it compiles."""
+    match binding.node:
+        case ast.FunctionDef(decorator_list=decorators):
+            called = [d.func if isinstance(d, ast.Call) else d for d in decorators]
+            return any((names.qualified(d) or "").startswith(_KERNELS) for d in called)
+    match binding.value:
+        case ast.Call(func=func):
+            return (names.qualified(func) or "").startswith("torch.utils.cpp_extension.load")
+    return False
+
+
+_KERNELS = ("triton.", "numba.cuda.")
 
 
 def _of_tensor(node: ast.expr) -> bool:
@@ -173,6 +222,12 @@ def _needs_cuda(project: ProjectFacts | None, node: ast.AST) -> bool:
             modules = [alias.name for alias in aliases]
         case ast.ImportFrom(module=module, level=level):
             modules = ["." * level + (module or "")]
+            compiled = level and project is not None and not module and any(
+                project.resolve(f"{modules[0]}{alias.name}") is None for alias in node.names
+                if alias.name.startswith("_")
+            )  # fmt: skip
+            if compiled:  # from . import _C
+                return True
         case _:
             return False
     return any(

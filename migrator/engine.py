@@ -201,7 +201,7 @@ def _migrate_foreign(
 ) -> Result:
     """Code for another target: first it becomes the GPU code that it stands for."""
     read = _migrate(source, target, options, project, foreign=True)
-    result = _migrate(read.source, target, options, project)
+    result = _migrate(read.source, target, options, project, was_foreign=True)
     if result.failed or not read.changed:
         return replace(result, original=source, source=source if result.failed else result.source)
     found = _located(read, result)
@@ -262,8 +262,9 @@ def _migrate(
     *,
     foreign: bool = False,
     for_others: bool = False,
+    was_foreign: bool = False,
 ) -> Result:
-    if not inventory.has_tokens(source, _further(options)) and not (
+    if not (was_foreign or inventory.has_tokens(source, _further(options))) and not (
         project is not None and project.may_start_gpu_code(source)
     ):
         return Result(source, source)
@@ -272,7 +273,7 @@ def _migrate(
             raise SyntaxError("source contains NUL bytes")
         decoded = python.decode(source)
         tree = ast.parse(decoded.text)
-        accelerators.as_cuda(tree, source)
+        accelerators.as_cuda(tree, source, "xla" if was_foreign else "")
     except (SyntaxError, ValueError) as error:
         return _failure(source, error)
     except (RecursionError, MemoryError):
@@ -429,8 +430,9 @@ def _additions(
     foreign = inventory.FOREIGN if rules is registry().foreign else ""
     further = _further(context.options)
     result.edits[:0] = imports.edits(
-        context.names, result.modules, removed, first, foreign=foreign, further=further
-    )
+        context.names, result.modules, removed, first, foreign=foreign, further=further,
+        taken=context.project.taken_names if context.project is not None else frozenset,
+    )  # fmt: skip
     return result
 
 

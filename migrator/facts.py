@@ -326,6 +326,21 @@ class ProjectFacts:
         """True for a file that a program for several devices imports."""
         return any(map(self.cache.distributes, self._importers()))
 
+    def taken_names(self) -> frozenset[str]:
+        """Names of this file that other files of the project take from it."""
+        taken: set[str] = set()
+        for importer in self._importers():
+            facts = self.cache.facts(importer)
+            there = self.of(importer)
+            for statement in facts.names.imports if facts is not None else ():
+                if isinstance(statement, ast.ImportFrom):
+                    module = "." * statement.level + (statement.module or "")
+                    if there.resolve(module if module.strip(".") else module + ".") == self.path:
+                        taken.update(alias.name for alias in statement.names)
+            if facts is not None and self.path.stem in facts.names.by_id:  # utils.autocast
+                taken.update(n.attr for n in facts.names.order if isinstance(n, ast.Attribute))
+        return frozenset(taken)
+
     def makes_copies(self) -> bool:
         """True where a file that this one imports, directly or not, uses nn.DataParallel."""
         return any(map(self.cache.makes_copies, self.reached()))

@@ -384,6 +384,13 @@ class Flow:
                 kinds |= self._binding(binding)
         return kinds
 
+    def is_flag(self, node: ast.Attribute) -> bool:
+        """True for `self.is_cuda` that the program sets itself, or `args.is_cuda`."""
+        if dotted(node) in self.names.dotted_assignments or self.command_line_option(node.attr):
+            return True
+        owner = self.names.owner_class(node.value) if isinstance(node.value, ast.Name) else None
+        return owner is not None and bool(self.names.class_attributes[owner].get(node.attr))
+
     def command_line_option(self, attribute: str) -> ast.Call | None:
         """The `add_argument` (or click option) call that defines `args.<attribute>`."""
         if self._options is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 
 from migrator.edits import Delete, Edit, EditImport, Insert
@@ -65,12 +66,13 @@ def edits(
     *,
     foreign: str = "",
     further: Further = NOTHING,
+    taken: Callable[[], frozenset[str]] = frozenset,
 ) -> list[Edit]:
     """Edits that add `modules` and take out imports whose every use is in `removed`.
 
     `setup` are statements that need the imports: these stand above them. Imports of `foreign`, a
     library that the target does not have, go even if they never had a use. What `further`
-    constructs are taken from may go, too.
+    constructs are taken from may go, too. What other files take from this one (`taken`) stays.
     """
     result: list[Edit] = []
     missing = [m for m in modules if not _is_imported(names, m)]
@@ -93,19 +95,26 @@ def edits(
             if _is_docstring(anchors[key]) or _is_future(anchors[key]):
                 lines.insert(0, "")
             result.append(Insert(names.tree, anchors[key], lines, before=ahead))
-    result.extend(_unused(names, removed, foreign, further))
+    unused = _unused(names, removed, foreign, further)
+    if unused:
+        kept = taken()
+        unused = [edit for edit in map(partial(_without, kept), unused) if edit is not None]
+    result.extend(unused)
     return result
 
 
 def _beside(names: Names, module: str) -> list[ast.stmt]:
-    """Where a library is only imported below `try` or `if`: its first import in each."""
+    """Where a library is only imported below `try`: its first import in each.
+
+    Below `if`, other branches may need it, too.
+    """
     library = module.partition(".")[0]
     found = [
         i
         for i in names.imports
         if (_import_name(i) or "").partition(".")[0] == library and names.function(i) is None
     ]
-    if library == "torch" or not set(names.tree.body).isdisjoint(found):
+    if library == "torch" or not all(isinstance(names.parents[i], ast.Try) for i in found):
         return []
     return list({names.parents[i]: i for i in reversed(found)}.values())
 
@@ -240,6 +249,16 @@ def _unused(names: Names, removed: set[ast.AST], foreign: str, further: Further)
         elif aliases:
             result.append(EditImport(statement, drop=aliases))
     return result
+
+
+def _without(taken: frozenset[str], edit: Edit) -> Edit | None:
+    """Less what other files take: they import it from here."""
+    aliases = edit.drop if isinstance(edit, EditImport) else getattr(edit.node, "names", ())
+    gone = [a for a in aliases if not {a.asname or a.name, "*"} & taken]
+    if len(gone) == len(aliases):
+        return edit
+    assert isinstance(edit.node, ast.Import | ast.ImportFrom)
+    return EditImport(edit.node, drop=gone) if gone else None
 
 
 def _library(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> str | None:

@@ -350,8 +350,8 @@ def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Cons
             kind = "cuda"
     elif node.attr == "is_cuda":
         kind = "is_cuda"
-    elif node.attr in accelerators.OTHERS and call is not None and qualname is None:
-        return Construct("accelerator", node.attr, node)
+    elif call is not None and qualname is None and (accelerator := accelerators.moves(call)):
+        return None if _defines(names, node.attr) else Construct("accelerator", accelerator, node)
     elif call is not None:
         if node.attr in _CALLED_METHODS:
             kind = node.attr

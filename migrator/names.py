@@ -84,6 +84,7 @@ class Names:
     ) -> None:
         self.tree = tree
         self._starred = starred
+        self._others: dict[str, str] = {}
         self.parents: dict[ast.AST, ast.AST] = {}
         self.order: list[ast.AST] = []  # every node, in source order, outer before inner
         self.top = Scope(tree, None)
@@ -336,12 +337,25 @@ class Names:
         if imported:
             meant = next(b for b in bindings if b.kind == "import")
             alternatives = all(self._are_alternatives(meant.node, b.node) for b in others)
-            return imported.pop() if alternatives else None
+            return self._passed_on(meant) if alternatives else None
         if len(others) == 1 and others[0].kind == "assign" and others[0].value is not None:
             meaning = self.qualified(others[0].value)  # cuda = torch.cuda
             if meaning in ("torch.cuda", "torch.cuda.amp", "torch.amp", "torch.backends.cudnn"):
                 return meaning
         return None
+
+    def _passed_on(self, imported: Binding) -> str | None:
+        """What of torch's a file of the project passes on under a name that is imported from it."""
+        name = imported.qualname or ""
+        module, _, last = name.rpartition(".")
+        of_project = (
+            isinstance(imported.node, ast.ImportFrom) and module.partition(".")[0] != "torch"
+        )
+        if not of_project or self._starred is None:
+            return imported.qualname
+        if name not in self._others:
+            self._others[name] = self._starred(module or ".", last) or name
+        return self._others[name]
 
     def _are_alternatives(self, one: ast.AST, other: ast.AST) -> bool:
         """True for two definitions in branches of one `try` or `if`: a stand-in for an import."""

@@ -124,7 +124,7 @@ def ladder(ctx: Context, found: Construct) -> Decision | None:
 
 @OTHER.on("accelerator", *OTHERS)
 def other(ctx: Context, found: Construct) -> Decision:
-    asks = ctx.source.code(found.node).endswith(("is_available", "is_built"))
+    asks = ctx.source.code(found.node).endswith(("available", "is_built"))
     if asks or is_guarded(ctx.names, found.node):
         return Keep("not there on a TPU machine, and asked for first")
     return Report(f"of another accelerator ({found.key}), which is not there on a TPU machine")

@@ -82,9 +82,19 @@ def launcher(ctx: Context, found: Construct) -> Decision:
             "starts a process for each GPU, and its options may say how many there are; here it is "
             f"one, which drives all devices: `{shown}`"
         )
+    before = ctx.source.text[: ctx.source.span(found.node)[0]] + text[: started.start]
+    if _ELSEWHERE.search(before):
+        return Report(
+            "starts a process for each GPU, in another folder or on other hosts, it seems; here "
+            f"one process drives all devices: `{shown}`"
+        )
     if _is_one_process(ctx, started.program):
         return ctx.with_text(found, command, "one process drives all devices")
     return Report(f"starts a process for each GPU; here one process drives all devices: `{shown}`")
+
+
+# What makes a script's place another one than the file's, or starts programs itself.
+_ELSEWHERE = re.compile(r"\b(?:cd|pushd|WORKDIR|srun|mpirun|mpiexec|ssh|pdsh)\s")
 
 
 def _by_torchrun(text: str) -> _Start | None:

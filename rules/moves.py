@@ -186,7 +186,9 @@ def is_cuda(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.Attribute)
     if ctx.names.call_of(node) is not None:
-        return Report("is_cuda is called, so it is not that of a tensor")
+        return Report("is called, so it is not that of a tensor")
+    if ctx.flow.is_flag(node):
+        return Keep("a flag of the program's own")
     if runs_kernels(ctx.names, ctx.project, node):
         return Keep("no on a TPU, where the kernels behind it do not run")
     text = f"{{x}}.device.type == {ctx.device_string(node, compared=True)}"
@@ -253,7 +255,8 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
         is_options = callee in ("dict", "partial", "functools.partial") or ".update" in callee
         if is_options or (ctx.target.portable and found.key == "pin_memory"):
             return _unpinned(ctx, found.key, node.value)
-        return Rewrite([EditCall(call, drop=[node])])
+        pinned = [k for k in call.keywords if k.arg in ("pin_memory", "pin_memory_device")]
+        return Rewrite([EditCall(call, drop=pinned)])
     if isinstance(node, ast.Assign):
         return _unpinned(ctx, found.key, node.value)
     parent = ctx.parent(node)

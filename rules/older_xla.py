@@ -288,6 +288,7 @@ def elsewhere(ctx: Context, found: Construct) -> Decision | None:
     if call is not None and not any(isinstance(a, ast.Starred) for a in call.args):
         if found.key in _CALLS:
             word, requires = _of_torch(ctx, _CALLS[found.key])
+            word = word.replace('"cuda"', ctx.quoted("cuda", call))
             return Rewrite([Replace(call, word)], requires)
         if found.key in _CONVERTERS:
             return _CONVERTERS[found.key](ctx, found, call)

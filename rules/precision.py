@@ -186,7 +186,9 @@ def tf32(ctx: Context, found: Construct) -> Decision:
         return Keep("steers a GPU; the set-up decides on a TPU")
     value = statement.value
     if found.key.endswith("fp32_precision"):
-        tf32 = isinstance(value, ast.Constant) and value.value == "tf32"
+        if not isinstance(value, ast.Constant):
+            return Report(f"is computed; call {RUNTIME}.set_matmul_precision with what is meant")
+        tf32 = value.value == "tf32"
         return _precision(ctx, statement, "True" if tf32 else "False", {})
     if ctx.options.precision:
         return Rewrite([Delete(statement)], note=f"--precision {ctx.options.precision} decides")
@@ -194,21 +196,30 @@ def tf32(ctx: Context, found: Construct) -> Decision:
         cudnn = found.key.startswith("torch.backends.cudnn")
         if cudnn and not value.value:
             return Rewrite([Delete(statement)], note="full float32 is what the set-up asks for")
-        if cudnn and _matmul_flag_beside(ctx, statement):
+        if cudnn and any(c.key == _MATMUL and _is_set(ctx, c) for c in ctx.constructs):
             return Rewrite([Delete(statement)], note="one setting covers products and convolutions")
         return _precision(ctx, statement, repr(bool(value.value)), {})
+    reads = [b.value for b in ctx.names.lookup(value)] if isinstance(value, ast.Name) else []
+    if any(read is not None and ctx.names.qualified(read) == found.key for read in reads):
+        return Report(
+            f"sets back what was read before; {RUNTIME}.set_matmul_precision does not tell"
+        )
     return _precision(ctx, statement, "{value}", {"value": value})
 
 
-def _matmul_flag_beside(ctx: Context, statement: ast.Assign) -> bool:
-    """True where the same block sets the flag of matmul to the same value."""
-    block = getattr(ctx.parent(statement), "body", [])
-    return any(
-        isinstance(other, ast.Assign)
-        and ctx.names.qualified(other.targets[0]) == "torch.backends.cuda.matmul.allow_tf32"
-        and ast.dump(other.value) == ast.dump(statement.value)
-        for other in block
-    )
+_MATMUL = "torch.backends.cuda.matmul.allow_tf32"
+
+
+def _is_set(ctx: Context, found: Construct) -> bool:
+    statement = ctx.names.statement(found.node)
+    return isinstance(statement, ast.Assign) and statement.targets == [found.node]
+
+
+def _is_cpu(ctx: Context, device: ast.expr) -> bool:
+    """Whether a device is the CPU in any case."""
+    if isinstance(device, ast.IfExp):
+        return _is_cpu(ctx, device.body) and _is_cpu(ctx, device.orelse)
+    return ctx.flow.kind(device) == Kind.CPU
 
 
 def _precision(
@@ -244,7 +255,7 @@ def autocast(ctx: Context, found: Construct) -> Decision:
     given = dict(zip(positions, call.args, strict=False))
     given |= {k.arg: k.value for k in call.keywords if k.arg}
     device, dtype, enabled = (given.get(k) for k in ("device_type", "dtype", "enabled"))
-    if device is not None and ctx.flow.kind(device) == Kind.CPU:
+    if device is not None and _is_cpu(ctx, device):
         return Keep("autocast of the CPU")
     name = ctx.names.qualified(dtype) if dtype is not None else None
     literal_device = device is None or isinstance(device, ast.Constant)

@@ -105,12 +105,12 @@ def requirement(ctx: Context, found: Construct) -> Decision:
         return Keep("does not depend on the device")
     others = _beside(ctx, found)
     new = [versions[name]]
+    if name == "torch":
+        new += companions(ctx.target.name, others)
     if new == [wanted.strip()] and not options:
         return Keep("the version that was tested")
     if options or marker or others.count(name) > 1:
         return Report(f"takes {new[0]} in the place of what depends on the machine, or on hashes")
-    if name == "torch":
-        new += companions(ctx.target.name, others)
     end = "\r\n" if text.endswith("\r") else "\n"
     indent = said[: len(said) - len(said.lstrip())]
     return ctx.with_text(

@@ -79,7 +79,7 @@ def test_vulkan() -> None:
 import torch
 if torch.is_vulkan_available():
     x = torch.rand(1, 3, 8, 8).to("vulkan")
-    print(x.is_vulkan, model(x.vulkan()))
+    print(x.is_vulkan, model(x.to("vulkan")))
 """
     assert (
         migrated(source, "torch_xla")
@@ -281,3 +281,52 @@ def test_a_picker_in_another_file(tmp_path: Path) -> None:
     assert 'torch.device("jax")' in texts["devices.py"]
     assert 'device.type == "jax"' in texts["main.py"]
     assert "tpu_runtime.setup()" in texts["main.py"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        'if name != "auto":\n        return torch.device(name)\n    ',
+        "if force_cpu:\n        return torch.device('cpu')\n    ",
+        "if x is None:\n        y = y.to(z)\n        return y.device\n    ",
+    ],
+)
+def test_a_question_that_is_not_about_hardware_stays_first(head: str) -> None:
+    rest = LADDER[LADDER.index("    if torch.cuda") + 4 :]
+    source = f"import torch\n\ndef pick(name, force_cpu, x, y, z):\n    {head}{rest}"
+    text = migrated(source)
+    assert head in text
+    assert text.index(head) < text.index("if tpu_runtime.is_available()")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "not args.no_cuda and torch.cuda.is_available()",
+        'name == "cuda" and torch.cuda.is_available()',
+        "(cuda := torch.cuda.is_available())",
+    ],
+)
+def test_a_flag_in_a_rung_counts_for_the_tpu_too(test: str) -> None:
+    source = (
+        f"import torch\nif {test}:\n    device = 'cuda'\n"
+        "elif torch.backends.mps.is_available():\n    device = 'mps'\nelse:\n    device = 'cpu'\n"
+    )
+    assert f"if {test.replace('torch.cuda', 'tpu_runtime')}:\n    device = 'jax'\n" in migrated(
+        source
+    )
+
+
+def test_what_a_rung_does_is_done_on_the_tpu_too() -> None:
+    source = (
+        "import torch\nif torch.cuda.is_available():\n    torch.manual_seed(3)\n"
+        "    device = 'cuda'\nelif torch.backends.mps.is_available():\n    device = 'mps'\n"
+    )
+    assert "if tpu_runtime.is_available():\n    torch.manual_seed(3)\n    device = 'jax'\n" in (
+        migrated(source)
+    )
+
+
+def test_methods_that_are_called_like_accelerators() -> None:
+    source = "import torch\nx = torch.ones(2)\ny = state.mps() @ state.mps(3) + circuit.vulkan()\n"
+    assert migrated(source) == source

@@ -357,3 +357,20 @@ def test_a_device_without_kernels_behind_it_is_the_targets(tmp_path: Path) -> No
     report = migrate_paths([tmp_path], "torchax")
     (found,) = [f.result for f in report.files if f.path.name == "a.py"]
     assert 'if x.device.type == "jax":' in found.source.decode()
+
+
+def test_what_other_files_take_from_a_file_stays_there(tmp_path: Path) -> None:
+    write_tree(
+        tmp_path,
+        {
+            "pkg/__init__.py": "",
+            "pkg/amp.py": "import torch\nfrom torch.cuda.amp import GradScaler, autocast\n\n\n"
+            "def run(m, x):\n    s = GradScaler()\n    with autocast():\n        return m(x.cuda())\n",
+            "main.py": "import torch\nfrom pkg.amp import autocast\n\nwith autocast():\n"
+            "    y = torch.ones(2).cuda()\n",
+        },
+    )
+    report = migrate_paths([tmp_path], "torchax")
+    texts = {f.path.name: f.result.source.decode() for f in report.files}
+    assert "from torch.cuda.amp import autocast\n" in texts["amp.py"]  # and no GradScaler
+    assert "with tpu_runtime.autocast():" in texts["main.py"]

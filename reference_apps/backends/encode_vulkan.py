@@ -16,6 +16,6 @@ def encode(texts: list[str], batch_size: int = 32) -> torch.Tensor:
     model = make_model().to(device="vulkan")
     parts = []
     for start in range(0, len(texts), batch_size):
-        tokens = tokenize(texts[start : start + batch_size]).vulkan()
+        tokens = tokenize(texts[start : start + batch_size]).to("vulkan")
         parts.append(model(tokens).cpu())
     return torch.cat(parts)

@@ -178,11 +178,14 @@ def _to_end(tokens: int, like: Tensor) -> Tensor:
 
 
 def _sequences(tokens: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-    """For each of (tokens, …): the number of its sequence, and its place from that one's end."""
+    """For each of (tokens, …): the number of its sequence, and its place from that one's end.
+
+    Tokens behind the last sequence (of a buffer of fixed length) belong to none of them.
+    """
     ends = starts.to(tokens.device)[1:]
     place = torch.arange(tokens.shape[0], device=tokens.device)
-    number = (place[:, None] >= ends).sum(1).clamp(max=ends.shape[0] - 1)
-    return number, place - ends[number]
+    number = (place[:, None] >= ends).sum(1)
+    return number, place - ends[number.clamp(max=ends.shape[0] - 1)]
 
 
 def _refuse(**given: Any) -> None:
