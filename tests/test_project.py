@@ -365,7 +365,8 @@ def test_what_other_files_take_from_a_file_stays_there(tmp_path: Path) -> None:
         {
             "pkg/__init__.py": "",
             "pkg/amp.py": "import torch\nfrom torch.cuda.amp import GradScaler, autocast\n\n\n"
-            "def run(m, x):\n    s = GradScaler()\n    with autocast():\n        return m(x.cuda())\n",
+            "def run(m, x):\n    s = GradScaler()\n    with autocast():\n"
+            "        return m(x.cuda())\n",
             "main.py": "import torch\nfrom pkg.amp import autocast\n\nwith autocast():\n"
             "    y = torch.ones(2).cuda()\n",
         },
