@@ -57,7 +57,7 @@ XLA_VARIABLES = frozenset({
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__requirement__|__conda__|__setting__|install_requires|extras_require|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
+    rb"cuda|cudnn|nccl|nvidia-smi|torchrun|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__requirement__|__conda__|__setting__|install_requires|extras_require|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|" + "|".join(sorted(MODULES)).encode()
 )
 _TORCH_TOKENS = re.compile(
@@ -449,7 +449,7 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
     """What a shell is told to do, a requirement, or text that is not looked into."""
     function = call.func.id if isinstance(call.func, ast.Name) else ""
     match call.args:
-        case [ast.Constant(value=str(text)) as node]:
+        case [ast.Constant(value=str(text)) as node, *_]:
             if function == OTHER and has_tokens(text.encode(errors="replace")):
                 yield Construct("command", "other", node)
             elif function == REQUIREMENT and MENTIONED.search(text):
@@ -463,6 +463,20 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
             elif function == COMMAND or names.qualified(call.func) == "os.system":
                 if (key := mentions.command(text)) is not None:
                     yield Construct("command", key, node)
+            elif names.qualified(call.func) in _CHILDREN:
+                if mentions.command(text) is not None:
+                    yield Construct("command", "child", node)
+        case [ast.List(elts=parts) as node, *_] if names.qualified(call.func) in _CHILDREN:
+            words = [str(p.value) for p in parts if isinstance(p, ast.Constant)]
+            if mentions.command(" ".join(words)) is not None:
+                yield Construct("command", "child", node)
+
+
+_CHILDREN = frozenset({
+    *(f"subprocess.{f}" for f in ("run", "call", "check_call", "check_output", "Popen",
+                                  "getoutput", "getstatusoutput")),
+    "os.popen",
+})  # fmt: skip
 
 
 def _required(names: Names, call: ast.Call) -> Iterator[Construct]:

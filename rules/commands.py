@@ -58,6 +58,11 @@ def nvidia_smi(ctx: Context, found: Construct) -> Decision:
     return ctx.with_text(found, f"{plain[1]}tpu-info{plain[2]}")
 
 
+@COMMAND.on("command", "child")
+def child(ctx: Context, found: Construct) -> Decision:
+    return Report("a command for GPUs, and the program goes on with what it says")
+
+
 @COMMAND.on("command", "device", "launcher")
 def device_option(ctx: Context, found: Construct) -> Decision | None:
     if found.key == "launcher" and not (ctx.target.launches and "--device" in ctx.text(found)):

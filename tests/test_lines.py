@@ -229,3 +229,17 @@ def test_what_is_not_text_is_one_line() -> None:
     result = run(b"\xff\xfe --device cuda", path="a.sh")
     assert result.failed and result.source == b"\xff\xfe --device cuda"
     assert "can not be decoded" in result.diagnostics[0].message
+
+
+def test_commands_that_a_program_starts_are_named() -> None:
+    source = (
+        "import os\nimport subprocess\n"
+        'free = subprocess.check_output(["nvidia-smi", "--query-gpu=memory.free"])\n'
+        'os.popen("nvidia-smi -L").read()\n'
+        'subprocess.run("python t.py --device cuda", shell=True)\n'
+        'subprocess.run(["ls", folder])\nsubprocess.call(command)\n'
+    )
+    result = run(source)
+    assert result.source.decode() == source
+    assert [d.range.line for d in constructs(result)] == [3, 4, 5]
+    assert {d.outcome for d in constructs(result)} == {Outcome.REPORTED}
