@@ -277,7 +277,16 @@ class Hot:
                 return self.is_tensor(value)
         return False
 
+    def is_on_host(self, node: ast.expr) -> bool:
+        """True for what was read: `model(x).cpu()`, or a name of that."""
+        if isinstance(node, ast.Name):
+            values = [b.value for b in self.names.lookup(node)]
+            return bool(values) and all(v is not None and _is_read(v) for v in values)
+        return _is_read(node)
+
     def _call(self, node: ast.Call) -> bool:
+        if any(map(self.is_on_host, node.args)):
+            return False
         function = node.func
         qualified = self.names.qualified(function) or ""
         if qualified.startswith("torch."):
@@ -431,3 +440,11 @@ def _last(call: ast.Call) -> str:
 
 def _last_name(node: ast.expr) -> str:
     return (dotted(node) or "").rpartition(".")[2]
+
+
+def _is_read(node: ast.expr) -> bool:
+    """`out.detach().cpu()`"""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="cpu" | "numpy" | "item" | "tolist")):
+            return True
+    return False

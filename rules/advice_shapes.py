@@ -154,11 +154,6 @@ _CACHE = re.compile(r"past|prev|cache", re.I)
 _KEYS = re.compile(r"(?:^|_)(?:k|v|kv|keys?|values?)(?:$|_)", re.I)
 
 
-def _is_read(call: ast.Call) -> bool:
-    """`out.detach().cpu()`: what is on the host grows there."""
-    return isinstance(call.func, ast.Attribute) and call.func.attr in ("cpu", "numpy")
-
-
 @GROWING.on("advice", "cat()", "concat()", "concatenate()", "hstack()", "vstack()")
 def joined(ctx: Context, found: Construct) -> Decision | None:
     call = found.node
@@ -166,7 +161,7 @@ def joined(ctx: Context, found: Construct) -> Decision | None:
     if not (ctx.names.qualified(call.func) or "").startswith("torch.") or not call.args:
         return None
     parts = call.args[0].elts if isinstance(call.args[0], ast.List | ast.Tuple) else []
-    if len(parts) < 2 or any(isinstance(part, ast.Call) and _is_read(part) for part in parts):
+    if len(parts) < 2 or any(map(ctx.hot.is_on_host, parts)):
         return None
     if ctx.hot.in_pass(call):
         return _INPUT if len(parts) == 2 and _is_cache(ctx, call, *parts) else None

@@ -211,6 +211,8 @@ def half(ctx: Context, found: Construct) -> Decision | None:
         device = argument(call, None, "device")
         if device is not None and ctx.flow.kind(device) == Kind.CPU:
             return None
+        if isinstance(call.func, ast.Attribute) and ctx.hot.is_on_host(call.func.value):
+            return None
     return advice(
         "float16 has no hardware on a TPU, and is converted for every product: bfloat16 is "
         "its 16-bit type"

@@ -370,3 +370,21 @@ def test_the_documentation_is_right(section: str) -> None:
     before, after = re.findall(r"```python\n(.*?)```", section, flags=re.S)
     assert codes(before) == {section[:6]}
     assert codes(after) == set()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "preds = torch.cat((preds, model(x).detach().cpu()), 0)",
+        "out = model(x).cpu(); loss = criterion(out, y); total += loss.item()",
+        "half = model(x).cpu().to(torch.float16)",
+    ],
+)
+def test_what_is_on_the_host_already_is_nobodys_business(line: str) -> None:
+    source = (
+        "import torch\nmodel = torch.nn.Linear(2, 2).cuda()\ncriterion = torch.nn.MSELoss()\n"
+        f"total = preds = 0\nfor x, y in data:\n    {line}\n"
+    )
+    found = [d.code for d in run(source).diagnostics if d.code in ("ADV002", "ADV010")]
+    reads = [d for d in run(source).diagnostics if d.construct.endswith("loss.item()")]
+    assert not found and not reads
