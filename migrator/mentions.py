@@ -6,10 +6,7 @@ import re
 
 from migrator.libraries import MENTIONED
 
-_PIP = re.compile(
-    r"(?:^|[;&|(])[!%\s]*(?:(?:RUN|sudo|env|uv|python[\d.]* -m|\w+=\S*|--\S+)\s+)*"
-    r"pip[\d.]*\s+install\b"
-)
+_PIP = re.compile(r"(?<![\w.-])pip[\d.]*(?:\s+-\S+)*\s+install\b")
 _CONDA = re.compile(r"\b(?:conda|mamba|micromamba)\s+install\b.*(?:torch|cuda)", re.DOTALL)
 _GPU_COMMAND = re.compile(
     r"\bcuda\b|\bnvcc\b|nvidia/|torch\.distributed\.|CUDA_VISIBLE_DEVICES|--n?gpus?\b"
@@ -83,6 +80,7 @@ def command(text: str) -> str | None:
     """What a line of a script has to do with GPUs, if anything."""
     if not text.startswith("#SBATCH"):
         text = "\n".join(map(without_comment, text.split("\n")))
+    text = re.sub(r"\\\r?\n", " ", text)
     if _PIP.search(text):
         return "pip" if MENTIONED.search(text) else None
     if _CONDA.search(text):

@@ -43,6 +43,7 @@ do not parse (of Python 2, say), stay as they are and are named.""",
 _DEVICE = re.compile(
     r"(--device(?:[ =]))(?P<quote>[\"']?)(?:cuda|xpu|npu|mps)(?::\d+)?(?P=quote)(?=[\s;|&)\"'\]]|$)"
 )
+_PIP = re.compile(r"[!%@(]*(?:\S*/)?pip[\d.]*")
 _INDEX = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links")
 _WITH_VALUE = ("-r", "--requirement", "-c", "--constraint", "-t", "--target", "-e", "--editable",
                "--prefix", "--root", "--python", "--platform", "--no-binary", "--only-binary",
@@ -109,6 +110,8 @@ def pip(ctx: Context, found: Construct) -> Decision:
         if name in versions:
             changes.append(Word(start, end, versions[name]))
     if not changes:
+        if not packages and not re.search(r"\b(?:echo|print)|\s(?:-r|--requirement|-e)\b", text):
+            return Report(f"can not be read; the target takes {versions['torch']}")
         if re.search(r"cu\d\d|cuda", text, re.I):
             return Report("for CUDA, it seems")
         return Keep("installs nothing that depends on the device")
@@ -133,8 +136,8 @@ def _installed(text: str) -> tuple[list[Word], list[Word]]:
         if not word:
             before, option, inside = "", None, False
         elif not inside:
-            inside = word == "install" and re.fullmatch(r"[!%]*pip[\d.]*", before) is not None
-            before = word
+            inside = word == "install" and _PIP.fullmatch(before) is not None
+            before = before if word.startswith("-") else word
         elif option is not None:
             if option.text in _INDEX and CUDA_WHEELS.search(word):
                 options.append(Word(option.start, end, f"--extra-index-url {CPU_WHEELS}"))

@@ -231,6 +231,24 @@ def test_what_is_not_text_is_one_line() -> None:
     assert "can not be decoded" in result.diagnostics[0].message
 
 
+@pytest.mark.parametrize(
+    ("line", "changes"),
+    [
+        ("RUN apt-get update && \\\n    pip install torch", True),
+        ("RUN pip --no-cache-dir install torch", True),
+        ("RUN /opt/conda/bin/pip install torch==1.9 && rm -r x", True),
+        ("RUN if true; then pip install torch; fi", True),
+        ('RUN echo "pip install torch"', False),
+        ("RUN pip install -r torch.txt", False),
+    ],
+)
+def test_torch_by_pip_however_it_is_written(line: str, changes: bool) -> None:
+    text = run(f"FROM python:3.11\n{line}\n", "torch_xla", "Dockerfile").source.decode()
+    wanted = "torch==2.9.0 torch_xla==2.9.0"
+    changed = line.replace("torch==1.9", "torch").replace("install torch", f"install {wanted}")
+    assert text == f"FROM python:3.11\n{changed if changes else line}\n"
+
+
 def test_commands_that_a_program_starts_are_named() -> None:
     source = (
         "import os\nimport subprocess\n"
