@@ -25,7 +25,7 @@ from pathlib import Path
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.discover import Disk, discover, project_root
-from migrator.engine import INTERNAL, Result, migrate, migrate_file
+from migrator.engine import INTERNAL, AsGpuCode, Result, migrate, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
 from migrator.formats import lines, notebook, python
 from migrator.rule import registry
@@ -57,9 +57,9 @@ def main() -> int:
 def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
     """Migrate every file of one repository, in memory."""
     counts: Counter[str] = Counter()
-    disk = Disk()
-    cache = ProjectCache(disk)
     words, options = targets()[target], Config().options
+    disk = AsGpuCode(Disk(), words)
+    cache = ProjectCache(disk)
     for path in discover([repository]).files:
         counts["files"] += 1
         source = path.read_bytes()
