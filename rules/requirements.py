@@ -95,6 +95,8 @@ def requirement(ctx: Context, found: Construct) -> Decision:
         return Keep("a portable program takes what its machine has")
     versions = tested(ctx.target.name)
     library = of_package(name or "")
+    if library is not None and not library.modules:
+        return Report(library.advice)  # the same words for all that come with something else
     if library is not None:
         return Report(f"{name} is for CUDA only: {library.advice}")
     if name not in versions:
