@@ -13,20 +13,27 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+from migrator.flow import CUDA_STRING
 from migrator.names import Names, dotted
 
 OTHERS = ("xpu", "npu", "mps", "vulkan")  # the first of them is the one that a file runs on
 _METHODS = ("xpu", "npu")  # of a tensor or a model; `.mps()` is something else
 
 # Libraries that bring an accelerator into PyTorch when they are imported.
-LIBRARIES = {
-    "intel_extension_for_pytorch": "xpu", "oneccl_bindings_for_pytorch": "xpu",
-    "torch_ccl": "xpu", "torch_npu": "npu", "torch_directml": "dml",
-}  # fmt: skip
+LIBRARIES = frozenset({
+    "intel_extension_for_pytorch", "oneccl_bindings_for_pytorch", "torch_ccl", "torch_npu",
+    "torch_directml",
+})  # fmt: skip
 
 TOKENS = re.compile(rb"(?<![a-zA-Z])(?:xpu|npu|mps|vulkan)(?![a-z])|_ccl\b|oneccl|ipex|directml")
-_CUDA = re.compile(r"cuda(?::\d+)?\Z")
-_DEVICE = re.compile(rf"({'|'.join(OTHERS)})(?=\Z|:(?:\d+|%[ds]|\{{[^}}]*\}})?\Z)")
+
+
+def _device(*kinds: str) -> re.Pattern[str]:
+    """What names a device of such a kind: `xpu`, `xpu:0`, `xpu:%d`, `xpu:{}`."""
+    return re.compile(rf"({'|'.join(kinds)})(?=\Z|:(?:\d+|%[ds]|\{{[^}}]*\}})?\Z)")
+
+
+_DEVICE = _device(*OTHERS)
 _GROUPS = {"xpu": ("ccl", "xccl"), "npu": ("hccl",)}  # back ends of torch.distributed
 _RENAMED = {
     "mps": {
@@ -125,7 +132,7 @@ def as_cuda(tree: ast.Module, source: bytes, known: str = "") -> None:
     if known:
         _Reader(known, tree).visit(tree)
         return
-    if not TOKENS.search(source) or _MIGRATED.search(source):
+    if not TOKENS.search(source) or MIGRATED.search(source):
         return
     accelerator = _runs_on(tree)
     if accelerator is not None:
@@ -133,7 +140,7 @@ def as_cuda(tree: ast.Module, source: bytes, known: str = "") -> None:
 
 
 # What a migration leaves behind: there the program's own device has become the target's.
-_MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)[\"']")
+MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)[\"']")
 
 
 def _runs_on(tree: ast.Module) -> str | None:
@@ -145,7 +152,7 @@ def _runs_on(tree: ast.Module) -> str | None:
                 return None
             case ast.Attribute(attr=name, value=ast.Attribute(attr="cuda")) if name in _CHOOSES:
                 return None
-            case ast.Constant(value=str(text)) if _CUDA.match(text):
+            case ast.Constant(value=str(text)) if CUDA_STRING.match(text):
                 return None
             case ast.alias(name=name) if "cuda" in name.split("."):
                 return None
@@ -189,7 +196,7 @@ class _Reader(ast.NodeTransformer):
 
     def __init__(self, accelerator: str, tree: ast.Module) -> None:
         self.own = accelerator
-        self.device = re.compile(_DEVICE.pattern.replace("|".join(OTHERS), accelerator))
+        self.device = _device(accelerator)
         imported = [
             alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names
         ]

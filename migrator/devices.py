@@ -41,18 +41,18 @@ class Ladder:
     has_tpu: bool  # the first rung asks for the TPU: a second run
 
 
-def ladders(names: Names, flow: Flow) -> dict[ast.If, Ladder]:
-    """The ladders of a file, by their first `if`."""
-    found: dict[ast.If, Ladder] = {}
+def ladders(names: Names, flow: Flow) -> set[ast.If]:
+    """Where the ladders of a file begin."""
+    found: set[ast.If] = set()
     later: set[ast.AST] = set()
     questions = [n for n in names.order if isinstance(n, ast.Attribute) and n.attr in _ASKED]
     for node in names.order if len(questions) > 1 else ():
         if isinstance(node, ast.If) and node not in later:
             later.update(_branches(node)[1:])
-            ladder = _ladder(names, flow, node)
-            if ladder is not None:
-                found[node] = ladder
-                later.update(ladder.rungs)
+            picked = ladder(names, flow, node)
+            if picked is not None:
+                found.add(node)
+                later.update(picked.rungs)
     return found
 
 
@@ -68,7 +68,8 @@ def _branches(node: ast.If) -> list[ast.If]:
     return chain
 
 
-def _ladder(names: Names, flow: Flow, first: ast.If) -> Ladder | None:
+def ladder(names: Names, flow: Flow, first: ast.If) -> Ladder | None:
+    """The ladder that begins with this `if`."""
     rungs: list[ast.stmt] = []
     branches: list[ast.If] = []
     block = names.block(first)
@@ -114,8 +115,8 @@ def _asks_for_hardware(names: Names, test: ast.expr) -> bool:
         case ast.Compare(left=left, comparators=comparators):
             plain = all(isinstance(c, ast.Constant) for c in comparators)
             return plain and _asks_for_hardware(names, left)
-        case ast.Call(func=ast.Name(id="hasattr" | "getattr"), args=[module, *_]):
-            return (names.qualified(module) or "").startswith("torch")
+        case ast.Call() if _asks_torch(names, test):
+            return True
         case ast.Call(func=func):
             called = names.qualified(func) or ""
             last = (dotted(func) or "").rpartition(".")[2]
@@ -123,6 +124,14 @@ def _asks_for_hardware(names: Names, test: ast.expr) -> bool:
             return own or (called.startswith(("torch.", RUNTIME)) and last in _ASKED)
         case ast.Attribute():
             return (names.qualified(test) or "").startswith("torch.version.")
+    return False
+
+
+def _asks_torch(names: Names, node: ast.expr) -> bool:
+    """`hasattr(torch.backends, "mps")`"""
+    match node:
+        case ast.Call(func=ast.Name(id="hasattr" | "getattr"), args=[module, *_]):
+            return (names.qualified(module) or "").startswith("torch")
     return False
 
 
@@ -139,11 +148,10 @@ def question(names: Names, call: ast.expr) -> ast.expr:
     match names.parents.get(call):
         case ast.BoolOp(op=ast.And(), values=[first, last]) as whole if last is call:
             asks = first.left if isinstance(first, ast.Compare) else first
-            match asks:
-                case ast.Call(func=ast.Name(id="hasattr" | "getattr"), args=[module, *_]):
-                    return whole if (names.qualified(module) or "").startswith("torch") else call
-                case ast.Call(func=func) if names.qualified(func) in AVAILABLE:
-                    return whole  # is_built() and is_available()
+            if _asks_torch(names, asks):
+                return whole
+            if isinstance(asks, ast.Call) and names.qualified(asks.func) in AVAILABLE:
+                return whole  # is_built() and is_available()
     return call
 
 

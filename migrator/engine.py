@@ -133,7 +133,6 @@ def _migrate_file(
     if function is None and not inventory.has_tokens(content, _further(options)):
         if project is None or not project.imports_gpu_code():
             return Result(content, content)
-    options = options or Options()
     try:
         document = _document(path, content, function, options)
     except notebook.NotANotebook as error:

@@ -26,8 +26,6 @@ from migrator.targets import RUNTIME
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^\r\n]*)|import[ \t]+([^\r\n]+))", re.M
 )
-# What a migration leaves behind: a module that was migrated before is device code as well.
-_MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)[\"']")
 _DISTRIBUTES = re.compile(
     rb"init_process_group|spawn|DistributedDataParallel|init_rpc|init_device_mesh|Process"
 )
@@ -508,7 +506,7 @@ class ProjectCache:
         source = self.reader.read(path)
         if source is None:
             return False
-        if _MIGRATED.search(source):
+        if accelerators.MIGRATED.search(source):
             return True
         if not inventory.has_tokens(source):
             return False

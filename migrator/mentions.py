@@ -6,6 +6,7 @@ import re
 
 from migrator.libraries import MENTIONED
 
+DEVICES = "(?:cuda|xpu|npu|mps)"
 _PIP = re.compile(r"(?<![\w.-])pip[\d.]*(?:\s+-\S+)*\s+install\b")
 _CONDA = re.compile(r"\b(?:conda|mamba|micromamba)\s+install\b.*(?:torch|cuda)", re.DOTALL)
 _GPU_COMMAND = re.compile(
@@ -36,7 +37,8 @@ _STARTS = {
 # `device: cuda:0`, `"device": "cuda"`, also in `{…}`
 DEVICE_SETTING = re.compile(
     r"""(?P<before>(?<![\w.-])["']?(?:[\w.-]*[_.-])?device["']?\s*:\s*(?P<quote>["']?))"""
-    r"""(?:cuda|xpu|npu|mps)(?::\d+)?(?P<after>(?P=quote)\s*(?:[,}\]]|\Z))""",
+    rf"""{DEVICES}(?::\d+)?"""
+    r"""(?P<after>(?P=quote)\s*(?:[,}\]]|\Z))""",
     re.IGNORECASE,
 )
 _GPU_SETTING = re.compile(
@@ -92,6 +94,6 @@ def command(text: str) -> str | None:
     for key, pattern in _STARTS.items():
         if pattern.search(text):
             return key
-    if re.search(r"--device[ =][\"']?(?:cuda|xpu|npu|mps)\b", text):
+    if re.search(rf"--device[ =][\"']?{DEVICES}\b", text):
         return "device"
     return "gpu" if _GPU_COMMAND.search(text) else None

@@ -3,7 +3,7 @@
 import ast
 
 from migrator.accelerators import LIBRARIES, OTHERS, is_guarded
-from migrator.devices import ladders
+from migrator.devices import ladder
 from migrator.edits import AddBranch, Delete
 from migrator.flow import Kind
 from migrator.inventory import Construct
@@ -102,11 +102,13 @@ convert to another dtype. Imports under try/except stay: they fail, and that is 
 
 
 @LADDER.on("ladder", "device")
-def ladder(ctx: Context, found: Construct) -> Decision | None:
+def rung(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(found.node, ast.If)
     if ctx.target.portable:
         return Keep("asks for one kind of device after another; the runtime chooses")
-    picked = ladders(ctx.names, ctx.flow)[found.node]
+    picked = ladder(ctx.names, ctx.flow, found.node)
+    if picked is None:
+        return None
     reason = "for other hardware; the TPU's rung stands above"
     if picked.has_tpu:
         return Keep(reason, leaves=picked.rungs)

@@ -5,6 +5,7 @@ import re
 from migrator.formats.shell import Word, words
 from migrator.inventory import Construct
 from migrator.libraries import of_package
+from migrator.mentions import DEVICES
 from migrator.requirements import (
     CPU_WHEELS,
     CUDA_WHEELS,
@@ -41,7 +42,7 @@ do not parse (of Python 2, say), stay as they are and are named.""",
 )
 
 _DEVICE = re.compile(
-    r"(--device(?:[ =]))(?P<quote>[\"']?)(?:cuda|xpu|npu|mps)(?::\d+)?(?P=quote)(?=[\s;|&)\"'\]]|$)"
+    rf"(--device(?:[ =]))(?P<quote>[\"']?){DEVICES}(?::\d+)?(?P=quote)(?=[\s;|&)\"'\]]|$)"
 )
 _PIP = re.compile(r"[!%@(]*(?:\S*/)?pip[\d.]*")
 _INDEX = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links")
