@@ -74,6 +74,8 @@ class Diagnostic:
     safety: Safety | None = field(default=None, compare=False)
     why: str = field(default="", compare=False)
     effort: Effort | None = field(default=None, compare=False)  # of what is left
+    # Where the source changes for it; a range of no width is where something is put in.
+    touched: tuple[Range, ...] = field(default=(), compare=False)
 
 
 class SourceMap:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from migrator.diagnostics import START, Range, SourceMap
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,3 +185,41 @@ def covered(edit: Edit) -> Iterator[ast.AST]:
                 yield from ast.walk(edit.node.test)
         case EditImport():
             yield from (*edit.drop, *edit.rename)
+
+
+def touched(edit: Edit, source: SourceMap) -> Iterator[Range]:
+    """Where the source changes for an edit; a range of no width is where something is put in."""
+    match edit:
+        case EditCall():
+            if edit.method or edit.function:
+                yield _end(source.range(edit.node.func))
+            yield from map(source.range, edit.drop)
+            old = [k for k in edit.node.keywords if k.arg in edit.put]
+            yield from map(source.range, old)
+            if edit.first or len(old) < len(edit.put):
+                yield _end(source.range(edit.node))
+        case Unwrap() if edit.items and len(edit.items) < len(getattr(edit.node, "items", ())):
+            yield from map(source.range, edit.items)
+        case Insert(anchor=None):
+            yield START
+        case Insert(anchor=ast.stmt() as anchor):
+            where = source.range(anchor)
+            yield _start(where) if edit.before else _end(where)
+        case Hoist():
+            yield _start(source.range(edit.anchor))
+            yield from map(source.range, (*edit.statements, *edit.lifted))
+        case Decorate():
+            yield _start(source.range(next(iter(edit.node.decorator_list), edit.node)))
+        case AddBranch():
+            yield _start(source.range(edit.node))
+            yield source.range(edit.node.test)
+        case _:
+            yield source.range(edit.node)
+
+
+def _start(where: Range) -> Range:
+    return replace(where, end_line=where.line, end_column=where.column)
+
+
+def _end(where: Range) -> Range:
+    return replace(where, line=where.end_line, column=where.end_column)

@@ -30,7 +30,7 @@ from migrator.diagnostics import (
     Severity,
     SourceMap,
 )
-from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered
+from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered, touched
 from migrator.facts import ProjectFacts, Reader
 from migrator.flow import Flow
 from migrator.formats import lines, manifest, notebook, python
@@ -192,7 +192,9 @@ def _of_file(document: Located, diagnostic: Diagnostic) -> Diagnostic:
         return f"cell {where.cell}, line {where.line}" if where.cell else f"line {where.line}"
 
     message = _LINE.sub(located, diagnostic.message.replace(f"{COMMAND}()", "a command"))
-    return replace(diagnostic, range=document.located(diagnostic.range), message=message)
+    places = tuple(map(document.located, diagnostic.touched))
+    where = document.located(diagnostic.range)
+    return replace(diagnostic, range=where, message=message, touched=places)
 
 
 def _migrate_foreign(
@@ -226,10 +228,14 @@ def _located(read: Result, result: Result) -> list[Diagnostic]:
     def line(number: int) -> int:
         return lines[min(number, len(lines)) - 1]
 
+    def located(where: Range) -> Range:
+        return replace(where, line=line(where.line), end_line=line(where.end_line))
+
     return [
         replace(
             d,
-            range=replace(d.range, line=line(d.range.line), end_line=line(d.range.end_line)),
+            range=located(d.range),
+            touched=tuple(map(located, d.touched)),
             message=_OWN_LINE.sub(lambda m: f"line {line(int(m[1]))}", d.message),
         )
         for d in result.diagnostics
@@ -370,7 +376,7 @@ def _apply_rules(
         additions = _additions(context, rules, plan, suppressions)
         edits = [*additions.edits, *plan.edits]
         if not edits:
-            found = _diagnostics(plan, additions, advice)
+            found = _diagnostics(plan, additions, advice, context.source)
             return Result(source, source, found, stays=plan.gated)
         places = Tree(decoded.text)
         if not places.round_trips:
@@ -386,7 +392,8 @@ def _apply_rules(
     except SyntaxError as error:
         message = f"the rewrite would not parse ({error.msg}, line {error.lineno}); not changed"
         return _failed(source, INTERNAL, message)
-    return Result(source, decoded.encode(text), _diagnostics(plan, additions, advice))
+    found = _diagnostics(plan, additions, advice, context.source)
+    return Result(source, decoded.encode(text), found)
 
 
 # ---- what follows from the decisions -------------------------------------------------------------
@@ -419,7 +426,10 @@ def _additions(
             result.edits.extend(decision.edits)
             result.modules.extend(m for m in decision.requires if m not in result.modules)
             note = decision.note or rule.summary
-            result.diagnostics.append(Diagnostic(START, rule.code, Severity.INFO, note))
+            places = _touched(decision.edits, context.source)
+            result.diagnostics.append(
+                Diagnostic(START, rule.code, Severity.INFO, note, touched=places)
+            )
     inserts = [
         e
         for e in [*result.edits, *plan.edits]
@@ -501,7 +511,7 @@ _SAME = "same meaning, within the documented tolerance"
 
 
 def _diagnostics(
-    plan: Plan, additions: _Additions, advised: Sequence[Diagnostic]
+    plan: Plan, additions: _Additions, advised: Sequence[Diagnostic], source: SourceMap
 ) -> tuple[Diagnostic, ...]:
     found: list[Diagnostic] = [*additions.diagnostics, *advised]
     rules = registry().rules
@@ -511,6 +521,7 @@ def _diagnostics(
         safety: Safety | None = None
         effort: Effort | None = None
         why = ""
+        places: tuple[Range, ...] = ()
         decision = ruling.decision
         if ruling.construct.kind == "library" and ruling.construct.node in gone:
             decision = Rewrite(())  # an import whose uses all went
@@ -519,6 +530,7 @@ def _diagnostics(
                 severity, outcome, message = Severity.INFO, Outcome.REWRITTEN, note
                 safety = decision.safety or (rule.safety if rule else Safety.SAFE)
                 why = note or rule.summary if rule and safety is not Safety.SAFE else _SAME
+                places = _touched(decision.edits, source) or (where,)
                 if plan.unsafe:
                     safety, why = Safety.UNSAFE, plan.unsafe
             case Keep(reason=reason, advice=advice):
@@ -530,6 +542,12 @@ def _diagnostics(
                 safety = Safety.UNSAFE if why else None
                 effort = decision.effort or (rule.effort if rule else Effort.HOURS)
         found.append(
-            Diagnostic(where, code, severity, message, outcome, ruling.text, safety, why, effort)
+            Diagnostic(
+                where, code, severity, message, outcome, ruling.text, safety, why, effort, places
+            )
         )
     return tuple(sorted(found, key=lambda d: (d.range, d.code, d.message)))
+
+
+def _touched(edits: Sequence[Edit], source: SourceMap) -> tuple[Range, ...]:
+    return tuple(dict.fromkeys(place for edit in edits for place in touched(edit, source)))

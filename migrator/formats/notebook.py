@@ -137,6 +137,19 @@ class Notebook:
             at = first + len(cell.lines)
         return where
 
+    def row(self, cell: int, line: int) -> int:
+        """The line of the file that holds a line of a cell, both counted from 1."""
+        span = next((c.span for c in self.cells if c.number == cell), _Span(0, 0))
+        at = span.start
+        if self.text[at : at + 1] == "[":
+            rows = 0
+            for value, item in _items(self.text, span.start):
+                at = item.start
+                rows += str(value).count("\n") or 1
+                if rows >= line:
+                    break
+        return self.text.count("\n", 0, at) + 1
+
     def with_module(self, module: str) -> str:
         """The file's text with the code of a module that was made from this one's.
 

@@ -1,0 +1,158 @@
+"""What changed in a file, hunk by hunk, and which diagnostics stand behind each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from migrator.diagnostics import Diagnostic, Outcome, Range, Safety, Severity
+from migrator.engine import Result
+from migrator.formats import notebook, python
+
+_IMPORT = re.compile(r"\s*(?:import|from)\s|\s*[\w., ]*\)?\s*(?:#.*)?$")
+_TODO = re.compile(r"\s*# TPU-TODO\[")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A text of a file as people read it: all of it, or one cell of a notebook.
+
+    ``cell`` is counted from 1; 0: the file itself, or what a notebook says about itself.
+    """
+
+    cell: int
+    before: list[str]  # lines, without what ends them
+    after: list[str]
+    of_notebook: bool = False
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """Lines that changed side by side, none of them the same.
+
+    Indices of lines are from 0 and the ends exclusive, as of a slice of `Part.before` and `.after`.
+    """
+
+    cell: int
+    start: int
+    end: int
+    new_start: int
+    new_end: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    diagnostics: tuple[Diagnostic, ...] = ()  # what it was made for; none: see `label`
+    label: str = ""  # else what it is: "imports", "comments" or "metadata"
+
+    @property
+    def codes(self) -> list[str]:
+        return list(dict.fromkeys(d.code for d in self.diagnostics))
+
+    @property
+    def safety(self) -> Safety:
+        """That of the edit in it that can be trusted least."""
+        known = {d.safety for d in self.diagnostics}
+        return Safety.UNSAFE if Safety.UNSAFE in known else Safety.SAFE
+
+
+def parts(path_suffix: str, result: Result) -> list[Part]:
+    """The texts of a file that a migration may change, in the file's order."""
+    if path_suffix != notebook.SUFFIX:
+        return [Part(0, _lines(result.original), _lines(result.source))]
+    try:
+        before, after = notebook.read(result.original), notebook.read(result.source)
+    except notebook.NotANotebook:
+        return [Part(0, _lines(result.original), _lines(result.source))]
+    about = [_about(before), _about(after)]
+    sources = {cell.number: cell.source for cell in after.cells}
+    found = [Part(0, about[0], about[1], True)] if about[0] != about[1] else []
+    for cell in before.cells:
+        new = sources.get(cell.number, cell.source)
+        found.append(Part(cell.number, cell.source.splitlines(), new.splitlines(), True))
+    return found
+
+
+def _lines(content: bytes) -> list[str]:
+    try:
+        text = python.decode(content).text
+    except (SyntaxError, ValueError):
+        text = content.decode("utf-8", "replace")
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def _about(book: notebook.Notebook) -> list[str]:
+    values = {name: book.text[span.start : span.end] for name, span in book.metadata.items()}
+    return [f'"{name}": {value}' for name, value in values.items()]
+
+
+def hunks(path_suffix: str, result: Result) -> list[Hunk]:
+    """Every hunk of a file, each with the diagnostics whose edits made it."""
+    if not result.changed:
+        return []
+    made = [
+        d
+        for d in result.diagnostics
+        if d.outcome is Outcome.REWRITTEN or (d.outcome is None and d.severity is Severity.INFO)
+    ]
+    return [h for part in parts(path_suffix, result) for h in _hunks(part, made)]
+
+
+def together(hunks: Sequence[Hunk], diagnostic: Diagnostic) -> list[Hunk]:
+    """The hunks that have to be made at once, for what was found at `diagnostic`.
+
+    Its own, those that have a diagnostic with one of them in common, and what only adds imports.
+    """
+    wanted = {diagnostic}
+    while True:
+        found = [h for h in hunks if not wanted.isdisjoint(h.diagnostics)]
+        more = wanted.union(d for h in found for d in h.diagnostics)
+        if more == wanted:
+            break
+        wanted = more
+    added = [h for h in hunks if h.label == "imports" and h.start == h.end] if found else []
+    return sorted([*found, *added], key=lambda h: (h.cell, h.start))
+
+
+def _hunks(part: Part, made: Sequence[Diagnostic]) -> Iterator[Hunk]:
+    found = [o[1:] for o in _opcodes(part) if o[0] != "equal"]
+    in_part = [(d, r) for d in made for r in d.touched or (d.range,) if r.cell == part.cell]
+    for start, end, first, last in found:
+        before, after = tuple(part.before[start:end]), tuple(part.after[first:last])
+        adds_imports = start == end and _label(after) == "imports"
+        diagnostics = () if adds_imports else _of(start, end, in_part)
+        about = part.cell == 0 and part.of_notebook
+        label = "" if diagnostics else "metadata" if about else _label([*before, *after])
+        if not diagnostics and not label and in_part:
+            nearest = min(in_part, key=lambda item: abs(item[1].line - 1 - start))
+            diagnostics = (nearest[0],)
+        yield Hunk(part.cell, start, end, first, last, before, after, diagnostics, label)
+
+
+def _opcodes(part: Part) -> Iterable[tuple[str, int, int, int, int]]:
+    return SequenceMatcher(None, part.before, part.after, autojunk=False).get_opcodes()
+
+
+def _of(start: int, end: int, made: Iterable[tuple[Diagnostic, Range]]) -> tuple[Diagnostic, ...]:
+    """The diagnostics that touch lines `start` to `end`, or the place between two lines."""
+    found: dict[Diagnostic, None] = {}
+    for diagnostic, where in made:
+        if (where.line, where.column) == (where.end_line, where.end_column):
+            between = where.line if where.column > 1 else where.line - 1
+            meets = start <= between <= end
+        elif start == end:
+            meets = where.line - 1 < start < where.end_line
+        else:
+            meets = where.line - 1 < end and start < where.end_line
+        if meets:
+            found[diagnostic] = None
+    return tuple(found)
+
+
+def _label(lines: Sequence[str]) -> str:
+    said = [line for line in lines if line.strip()]
+    if said and all(_TODO.match(line) for line in said):
+        return "comments"
+    if all(_IMPORT.match(line) for line in said):
+        return "imports"
+    return ""
