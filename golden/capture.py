@@ -25,7 +25,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 APPS = HERE.parent / "reference_apps"
-STAND_IN = HERE / "cpu_stand_in.py"
+STAND_IN = HERE.parent / "migrator" / "verify" / "recorder" / "cpu_stand_in.py"
 PACKAGES = {
     "torch": ("torch",),
     "torchvision": ("torchvision",),

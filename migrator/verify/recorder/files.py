@@ -1,0 +1,85 @@
+"""Files that a program writes, and the machine that it runs on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from store import Store
+from watch import leaves, on_host
+
+_TORCH = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".pkl")
+_PACKAGES = ("torch", "torchvision", "torchaudio", "numpy", "torchax", "torch_xla", "jax", "jaxlib",
+             "libtpu", "transformers", "safetensors")  # fmt: skip
+_MANY = 50  # files; what writes more makes data
+
+
+def there(root: Path) -> dict[Path, tuple[int, int]]:
+    """Size and time of every file below a folder."""
+    found = {}
+    for path in root.rglob("*"):
+        if path.is_file() and not {"__pycache__", "tpu_runtime", ".git"} & set(path.parts):
+            stat = path.stat()
+            found[path] = (stat.st_size, stat.st_mtime_ns)
+    return found
+
+
+def written(
+    root: Path, before: dict[Path, tuple[int, int]], store: Store, own: Path
+) -> list[dict[str, Any]]:
+    """Files that are new or changed; what tensors and arrays hold goes to the store."""
+    found: list[dict[str, Any]] = []
+    for path, stat in sorted(there(root).items()):
+        if before.get(path) == stat or own in path.parents or len(found) == _MANY:
+            continue
+        name = path.relative_to(root).as_posix()
+        entry: dict[str, Any] = {"name": name, "bytes": stat[0], "tensors": {}}
+        try:
+            values = _load(path)
+        except Exception as error:
+            entry["error"] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            values = None
+        for place, tensor in leaves(values):
+            key = f"file.{name}.{place}"
+            if store.add(key, on_host(tensor)):
+                entry["tensors"][place] = key
+        found.append(entry)
+    return found
+
+
+def _load(path: Path) -> Any:
+    """What a file holds; None for a file that is no tensors."""
+    if path.suffix in _TORCH:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    if path.suffix in (".npy", ".npz"):
+        import numpy
+
+        loaded = numpy.load(path, allow_pickle=False)
+        if path.suffix == ".npy":
+            return torch.from_numpy(loaded)
+        return {name: torch.from_numpy(loaded[name]) for name in loaded.files}
+    return None
+
+
+def machine() -> dict[str, Any]:
+    """Device and versions."""
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    versions["cuda_of_torch"] = torch.version.cuda
+    name = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch 2.9 has two ways to ask
+        tf32 = torch.version.cuda is not None and bool(torch.backends.cuda.matmul.allow_tf32)
+    return {"device": name, "machine": platform.machine(), "versions": versions, "tf32": tf32}

@@ -1,0 +1,289 @@
+"""Random numbers that are the same on every back end.
+
+Each call that samples is counted, by its name and the shape of what it gives, and its numbers are
+drawn on the CPU from a generator that is seeded by the program's seed and this count. So two runs
+of a program, one on a GPU and one on a TPU, have the same weights, batches and noise, although no
+two back ends have the same generators. Dropout is off, or its masks are drawn so, too.
+
+What is drawn while JAX traces a step can not be drawn so (its numbers would be constants of the
+compiled program): it comes from the back end, and `Randomness.traced` says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as functional
+
+# Functions of torch that give a new tensor; the shape is that of what they give.
+_DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson")
+_LIKE = ("rand_like", "randn_like", "randint_like")
+_FILLING = ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "geometric_",
+            "log_normal_")  # fmt: skip
+_DROPPING = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
+             "feature_alpha_dropout")  # fmt: skip
+_Generator = torch._C.Generator  # the CPU's, whatever takes the place of torch.Generator
+_MIXED = 2**31 - 1  # a prime: seeds that are near to each other give others
+
+
+class Randomness:
+    """The state of the replaced random numbers, and what was seen of them."""
+
+    def __init__(self, seed: int, dropout: bool) -> None:
+        self.seed, self.dropout = seed, dropout
+        self.counts: Counter[str] = Counter()
+        self.states: dict[int, tuple[int, Counter[str]]] = {}
+        self.shadows: dict[int, Any] = {}  # of generators of the device
+        self.natively: dict[str, Callable[..., Any]] = {"rand": torch.rand}
+        self.drawn = 0  # calls that were replaced
+        # Calls of dropout that were switched off or drawn here, and calls whose numbers come from
+        # the back end. No numbers: a compiled step must not seem to remember something.
+        self.dropped, self.traced = itertools.count(), itertools.count()
+
+    def generator(self, name: str, shape: Any, named: torch.Generator | None) -> torch.Generator:
+        """A generator of the CPU for one call; `named` is the one that the call names."""
+        self.drawn += 1
+        if named is not None:
+            return named if named.device.type == "cpu" else self._on_cpu(named)
+        key = f"{name} {shape}"
+        self.counts[key] += 1
+        mixed = zlib.crc32(f"{key} {self.counts[key]}".encode()) * _MIXED + self.seed
+        return _Generator().manual_seed(mixed % 2**63)
+
+    def _on_cpu(self, generator: torch.Generator) -> torch.Generator:
+        """The CPU's generator that does what one of the device would, seeded as that one is."""
+        known = self.shadows.get(id(generator))
+        if known is None or not torch.equal(known[2], generator.get_state()):  # seeded anew
+            known = (generator, _Generator().manual_seed(generator.initial_seed()), None)
+        generator, shadow, _ = known
+        self.natively["rand"](1, device=generator.device, generator=generator)  # so that it moves
+        self.shadows[id(generator)] = (generator, shadow, generator.get_state())
+        return shadow  # type: ignore[no-any-return]
+
+    def reseed(self, seed: int) -> None:
+        self.seed = int(seed) % 2**63
+        self.counts.clear()
+
+    def state(self) -> torch.Tensor:
+        number = len(self.states) + 1
+        self.states[number] = (self.seed, self.counts.copy())
+        return torch.tensor([*b"replayed", *number.to_bytes(8, "little")], dtype=torch.uint8)
+
+    def restore(self, state: Any) -> bool:
+        """Go back to what `state` gave; False for the state of something else."""
+        if not isinstance(state, torch.Tensor) or state.numel() != 16:
+            return False
+        content = bytes(state.cpu().tolist())
+        if content[:8] != b"replayed":
+            return False
+        seed, counts = self.states[int.from_bytes(content[8:], "little")]
+        self.seed, self.counts = seed, counts.copy()
+        return True
+
+
+def counted(count: itertools.count[int]) -> int:
+    """How often `next` was called."""
+    return int(repr(count)[6:-1])
+
+
+def is_traced() -> bool:
+    """Whether JAX traces a program now, so that no numbers exist."""
+    core = sys.modules.get("jax._src.core")
+    return core is not None and not core.trace_state_clean()
+
+
+def install(seed: int, dropout: bool) -> Randomness:
+    """Replace what samples in this process, and seed Python, NumPy and torch."""
+    found = Randomness(seed, dropout)
+    random.seed(seed)
+    if "numpy" in sys.modules or _has_numpy():
+        import numpy
+
+        numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    for name in _DRAWING:
+        setattr(torch, name, _drawing(found, name, getattr(torch, name)))
+    for name in ("bernoulli", "multinomial"):
+        setattr(torch.Tensor, name, _drawing(found, name, getattr(torch.Tensor, name)))
+    for name in _LIKE:
+        setattr(torch, name, _like(found, name, getattr(torch, name)))
+    for name in _FILLING:
+        setattr(torch.Tensor, name, _filling(found, name, getattr(torch.Tensor, name)))
+    for name in _DROPPING:
+        setattr(functional, name, _dropping(found, getattr(functional, name)))
+    _seeds(found)
+    _attention(found)
+    _recurrent(found)
+    return found
+
+
+def _has_numpy() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("numpy") is not None
+
+
+def _drawing(found: Randomness, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives a new tensor: drawn on the CPU, moved to where it should be."""
+
+    @functools.wraps(function)
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        generator = kwargs.get("generator")
+        if is_traced():
+            next(found.traced)
+            return function(*args, **kwargs)
+        if kwargs.get("out") is not None or kwargs.get("names") is not None:
+            return function(*args, **kwargs)
+        device = kwargs.get("device")
+        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+        if device is None and tensors:
+            device = tensors[0].device
+        if device is None:
+            device = torch.get_default_device()
+        wanted = kwargs.get("requires_grad", False)
+        there = {k: v for k, v in kwargs.items()
+                 if k not in ("device", "generator", "requires_grad", "pin_memory")}  # fmt: skip
+        there = {k: _to_host(v) for k, v in there.items()}
+        host = [_to_host(a) for a in args]
+        shape = _shape(name, host, there)
+        there["generator"] = found.generator(name, shape, generator)
+        if not tensors:
+            there["device"] = "cpu"
+        with torch.no_grad():
+            result = function(*host, **there).to(device)
+        return result.requires_grad_() if wanted else result
+
+    return draw
+
+
+def _shape(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """What tells calls of one name apart: the sizes that they name."""
+    named = [a for a in (*args, *kwargs.values())
+             if isinstance(a, (int, tuple, list, torch.Size, torch.Tensor))]  # fmt: skip
+    return [tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in named]
+
+
+def _to_host(value: Any) -> Any:
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else value
+
+
+def _like(found: Randomness, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def draw(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if is_traced():
+            next(found.traced)
+            return function(tensor, *args, **kwargs)
+        plain = getattr(torch, name.removesuffix("_like"))
+        kwargs.pop("memory_format", None)
+        kwargs.setdefault("dtype", tensor.dtype)
+        kwargs.setdefault("device", tensor.device)
+        return plain(*args, tuple(tensor.shape), **kwargs)
+
+    return draw
+
+
+def _filling(found: Randomness, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def fill(self: torch.Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
+        if is_traced():
+            next(found.traced)
+            return function(self, *args, generator=generator, **kwargs)
+        drawing = found.generator(name, self.shape, generator)
+        with torch.no_grad():
+            numbers = torch.empty(self.shape, dtype=self.dtype, device="cpu")
+            host = [_to_host(a) for a in args]
+            function(numbers, *host, generator=drawing, **kwargs)
+        if self.requires_grad and self.is_leaf and torch.is_grad_enabled():
+            return function(self, *args, generator=generator, **kwargs)  # torch says what is wrong
+        return self.copy_(numbers.to(self.device))
+
+    return fill
+
+
+def _dropping(found: Randomness, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Dropout: off, or by a mask that is drawn here."""
+
+    @functools.wraps(function)
+    def drop(
+        input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Any:
+        if not training or p == 0:
+            return function(input, p, training, inplace)
+        next(found.dropped)
+        plain = function.__name__ == "dropout"
+        if not found.dropout or not plain:
+            return function(input, 0.0, False, inplace)
+        if is_traced():
+            next(found.traced)
+            return function(input, p, training, inplace)
+        mask = torch.bernoulli(torch.full(input.shape, 1 - p, device="cpu")).to(input.device)
+        return input * mask.to(input.dtype) / (1 - p)
+
+    return drop
+
+
+def _seeds(found: Randomness) -> None:
+    seeding, state, restoring = torch.manual_seed, torch.get_rng_state, torch.set_rng_state
+
+    @functools.wraps(seeding)
+    def manual_seed(seed: int) -> Any:
+        found.reseed(seed)
+        return seeding(seed)
+
+    @functools.wraps(torch.seed)
+    def some_seed() -> int:
+        manual_seed(found.seed + 1)
+        return found.seed
+
+    @functools.wraps(state)
+    def get_rng_state() -> torch.Tensor:
+        return found.state()
+
+    @functools.wraps(restoring)
+    def set_rng_state(new_state: torch.Tensor) -> None:
+        if not found.restore(new_state):
+            restoring(new_state)
+
+    for module in (torch, torch.random):
+        module.manual_seed = manual_seed  # type: ignore[assignment]
+        module.seed = some_seed
+        module.get_rng_state = get_rng_state
+        module.set_rng_state = set_rng_state
+
+
+def _attention(found: Randomness) -> None:
+    """Dropout inside of attention is off in both runs."""
+    attention = functional.scaled_dot_product_attention
+
+    @functools.wraps(attention)
+    def attend(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > 4 and args[4]:
+            args = (*args[:4], 0.0, *args[5:])
+            next(found.dropped)
+        if kwargs.get("dropout_p"):
+            kwargs["dropout_p"] = 0.0
+            next(found.dropped)
+        return attention(*args, **kwargs)
+
+    functional.scaled_dot_product_attention = attend
+
+
+def _recurrent(found: Randomness) -> None:
+    """Dropout between the layers of a recurrent network is off in both runs."""
+    forward = torch.nn.RNNBase.__setattr__
+
+    def set_attribute(self: Any, name: str, value: Any) -> None:
+        if name == "dropout" and value:
+            next(found.dropped)
+            value = 0.0
+        forward(self, name, value)
+
+    torch.nn.RNNBase.__setattr__ = set_attribute  # type: ignore[assignment]

@@ -1,0 +1,313 @@
+"""Watches a program: its losses, its gradients, what its modules compute, what it trains.
+
+What is watched while a program goes on needs values, so it is only watched where each operator runs
+by itself (`Watch.closely`). States are read at the end in any case.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+
+from randomness import is_traced
+from store import Store
+
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+class Watch:
+    """What was seen of a program, in the order in which it happened.
+
+    ``events`` are dictionaries for JSON: `kind`, `name`, `step` (optimizer steps before it) and
+    `line` of the program; tensors are in the store under the names that `tensors` lists.
+    """
+
+    def __init__(self, store: Store, steps: int, root: Path) -> None:
+        self.store, self.steps, self.root = store, steps, root
+        self.events: list[dict[str, Any]] = []
+        self.step = 0
+        self.depth = 0
+        self.calls: Counter[tuple[str, bool]] = Counter()
+        self.trained: dict[int, tuple[str, nn.Module | Optimizer]] = {}
+        self.modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self.names: dict[int, tuple[str, nn.Module]] = {}
+        self.taken: Counter[str] = Counter()
+        self.started: set[int] = set()
+        self.paused = False
+
+    # ---- what happens ----------------------------------------------------------------------------
+
+    def install(self, closely: bool, rounding: bool) -> None:
+        """Watch this process.
+
+        `closely`: values of every step, too. `rounding`: what each layer computes, and the gradient
+        that comes back to it, is off by one unit in the last place, up or down, to see what
+        rounding does to the program.
+        """
+        self._modules_made()
+        self._optimizers_made()
+        if rounding:
+            _round_otherwise()
+        if closely:
+            self._modules_called()
+            register_optimizer_step_pre_hook(self._before_step)
+            self._backward()
+
+    def _modules_made(self) -> None:
+        made = nn.Module.__init__
+        watch = self
+
+        def init(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+            made(self, *args, **kwargs)
+            watch.modules.add(self)
+
+        nn.Module.__init__ = init  # type: ignore[method-assign]
+
+    def _optimizers_made(self) -> None:
+        made = Optimizer.__init__
+        watch = self
+
+        def init(self: Optimizer, *args: Any, **kwargs: Any) -> None:
+            made(self, *args, **kwargs)
+            watch._optimizer(self)
+
+        Optimizer.__init__ = init  # type: ignore[method-assign]
+
+    def _optimizer(self, optimizer: Optimizer) -> None:
+        """Keep what it trains, to read it at the end."""
+        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        holding = [m for m in list(self.modules) if trained & {id(p) for p in m.parameters()}]
+        inner = {id(child) for m in holding for child in m.modules() if child is not m}
+        for module in holding:
+            if id(module) not in inner:
+                self.name(module)
+                self.trained[id(unwrapped(module))] = (self.name(module), unwrapped(module))
+
+    def _modules_called(self) -> None:
+        called = nn.Module.__call__
+        watch = self
+
+        def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if watch.depth or watch.paused or is_traced() or not watch._wants(self):
+                watch.depth += 1
+                try:
+                    return called(self, *args, **kwargs)
+                finally:
+                    watch.depth -= 1
+            watch._start(self)
+            watch._tensors("input", watch.name(self), {**dict(enumerate(args)), **kwargs})
+            watch.depth += 1
+            try:
+                output = called(self, *args, **kwargs)
+            finally:
+                watch.depth -= 1
+            watch._tensors("output", watch.name(self), output)
+            return output
+
+        nn.Module.__call__ = call  # type: ignore[method-assign]
+
+    def _wants(self, module: nn.Module) -> bool:
+        """Whether this call of a module is among the first, of those for training or the others."""
+        key = (self.name(module), module.training)
+        self.calls[key] += 1
+        return self.calls[key] <= self.steps
+
+    def _backward(self) -> None:
+        engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+
+        def run(roots: Any, *args: Any, **kwargs: Any) -> Any:
+            # only `backward` accumulates; torch.autograd.grad asks for gradients
+            if kwargs.get("accumulate_grad") and not self.paused and not is_traced():
+                self._losses(roots)
+            return engine(roots, *args, **kwargs)
+
+        torch.autograd._engine_run_backward = run  # type: ignore[attr-defined]
+
+    def _losses(self, roots: Any) -> None:
+        with self.at_rest():
+            values = [on_host(root) for root in roots if isinstance(root, torch.Tensor)]
+            for value in values:
+                if value.numel() == 1:
+                    self.event("loss", "loss", value=float(value))
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self.paused or is_traced():
+            return
+        with self.at_rest():
+            norms: dict[str, float] = {}
+            for name, parameter in self._parameters(optimizer):
+                if parameter.grad is not None:
+                    gradient = on_host(parameter.grad.to_dense()).to(torch.float64)
+                    norms[name] = float(gradient.norm())
+                    if self.step < min(self.steps, 2):
+                        self.store.add(f"step{self.step}.grad.{name}", on_host(parameter.grad))
+            self.event("gradients", type(optimizer).__name__, norms=norms)
+        self.step += 1
+
+    def _parameters(self, optimizer: Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+        names = {
+            id(p): f"{name}.{path}"
+            for name, module in self.trained.values()
+            if isinstance(module, nn.Module)
+            for path, p in module.named_parameters()
+        }
+        for number, group in enumerate(optimizer.param_groups):
+            for place, parameter in enumerate(group["params"]):
+                yield names.get(id(parameter), f"group{number}.{place}"), parameter
+
+    # ---- states ----------------------------------------------------------------------------------
+
+    def _start(self, module: nn.Module) -> None:
+        module = unwrapped(module)
+        if id(module) in self.started:
+            return
+        self.started.add(id(module))
+        self.state("start", self.name(module), module)
+
+    def state(self, when: str, name: str, module: nn.Module) -> None:
+        """Parameters and buffers of a module."""
+        with self.at_rest():
+            found = {}
+            for path, value in module.state_dict().items():
+                if isinstance(value, torch.Tensor):
+                    found[path] = on_host(value)
+            self._keep(when, name, [(path, value) for path, value in found.items()])
+
+    def finish(self) -> None:
+        """The states of what was trained."""
+        for name, module in self.trained.values():
+            if isinstance(module, nn.Module):
+                self.state("end", name, module)
+
+    # ---- keeping ---------------------------------------------------------------------------------
+
+    def _tensors(self, kind: str, name: str, value: Any) -> None:
+        with self.at_rest():
+            self._keep(kind, name, [(path, on_host(t)) for path, t in leaves(value)])
+
+    def _keep(self, kind: str, name: str, found: list[tuple[str, torch.Tensor]]) -> None:
+        number = len(self.events)
+        tensors = {}
+        for path, tensor in found:
+            key = f"{number}.{kind}.{name}{'.' if path else ''}{path}"
+            if self.store.add(key, tensor):
+                tensors[path] = key
+        self.event(kind, name, tensors=tensors)
+
+    def event(self, kind: str, name: str, **more: Any) -> None:
+        self.events.append({"kind": kind, "name": name, "step": self.step,
+                            "line": self._line(), **more})  # fmt: skip
+
+    def _line(self) -> str:
+        """The innermost line of the program's own files."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            path = Path(frame.f_code.co_filename)
+            if path.is_absolute() and self.root in path.parents and "tpu_runtime" not in path.parts:
+                return f"{path.relative_to(self.root).as_posix()}:{frame.f_lineno}"
+            frame = frame.f_back  # type: ignore[assignment]
+        return ""
+
+    def name(self, module: nn.Module) -> str:
+        """A module's class, with a number where there are several of them."""
+        module = unwrapped(module)
+        if id(module) not in self.names:
+            kind = type(module).__name__
+            self.taken[kind] += 1
+            number = f"#{self.taken[kind]}" if self.taken[kind] > 1 else ""
+            self.names[id(module)] = (kind + number, module)
+        return self.names[id(module)][0]
+
+    def at_rest(self) -> _AtRest:
+        """While what is watched is read, nothing of that is watched."""
+        return _AtRest(self)
+
+
+class _AtRest:
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.no_grad = torch.no_grad()
+
+    def __enter__(self) -> None:
+        self.before, self.watch.paused = self.watch.paused, True
+        self.no_grad.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        self.no_grad.__exit__(*exception)
+        self.watch.paused = self.before
+
+
+def _round_otherwise() -> None:
+    called = nn.Module.__call__
+    generator = torch._C.Generator().manual_seed(1)
+
+    def off(tensor: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            signs = torch.empty(tensor.shape).bernoulli_(0.5, generator=generator) * 2 - 1
+            factors = signs.to(tensor.device) * torch.finfo(tensor.dtype).eps
+            return tensor + tensor * factors.to(tensor.dtype)
+
+    class Off(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+            return off(tensor)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+            return off(gradients[0])
+
+    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        output = called(self, *args, **kwargs)
+        is_layer = next(self.children(), None) is None
+        if is_layer and isinstance(output, torch.Tensor) and output.is_floating_point():
+            return Off.apply(output)
+        return output
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module in a wrapper for several devices, or of torch.compile."""
+    while type(module).__name__ in _WRAPPERS:
+        inner = getattr(module, "module", None) or getattr(module, "_orig_mod", None)
+        if not isinstance(inner, nn.Module):
+            break
+        module = inner
+    return module
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the CPU, in a type that a file can have."""
+    tensor = tensor.detach()
+    if tensor.is_sparse:
+        tensor = tensor.to_dense()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    host = tensor.cpu()
+    return host.clone() if host is tensor else host
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in nested lists, tuples, dictionaries and dataclasses, with their paths."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+        return
+    items: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, (list, tuple)):
+        items = list(enumerate(value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        items = [(f.name, getattr(value, f.name)) for f in fields(value)]
+    for key, item in items:
+        yield from leaves(item, f"{path}.{key}" if path else str(key))
