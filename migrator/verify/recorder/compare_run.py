@@ -1,0 +1,126 @@
+"""Compares tensors of two recordings, pair by pair, with what rounding does to the first.
+
+    python compare_run.py SPEC.json
+
+SPEC.json: `golden`, `rounding` (or null) and `run`, safetensors files; `pairs`, each with `golden`,
+`rounding` (or null) and `run`, names of tensors in them; `units`, see `allowed`. Prints one line of
+JSON: a row for each pair.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_TYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4",
+    "I16": "<i2", "I8": "<i1", "U8": "<u1", "BOOL": "<u1",
+}  # fmt: skip
+_ULP = {"F64": 2.0**-52, "F32": 2.0**-23, "F16": 2.0**-10, "BF16": 2.0**-7}
+_ROUNDED = 8.0  # times what rounding otherwise did in the second run of the original
+
+
+class Tensors:
+    """A safetensors file; tensors are read one by one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            self.header: dict[str, Any] = json.loads(file.read(length))
+        self.start = 8 + length
+
+    def read(self, name: str) -> tuple[Any, dict[str, Any]]:
+        """Values as float64, or integers; and what the header says of them."""
+        entry = self.header[name]
+        begin, end = entry["data_offsets"]
+        with self.path.open("rb") as file:
+            file.seek(self.start + begin)
+            raw = np.frombuffer(file.read(end - begin), _TYPES[entry["dtype"]])
+        if entry["dtype"] == "BF16":
+            raw = (raw.astype(np.uint32) << 16).view(np.float32)
+        kind = np.float64 if entry["dtype"] in _ULP else np.int64
+        return raw.astype(kind).reshape(entry["shape"]), entry
+
+
+def allowed(want: Any, rounded: Any, unit: float) -> Any:
+    """How far each element may be off.
+
+    `unit` of the largest magnitude in the tensor: what one operation's other order of sums does.
+    And what another rounding did to the original: to this element, and on average to all, since it
+    falls this way or that by chance.
+    """
+    scale = float(np.max(np.abs(want), initial=0.0, where=np.isfinite(want)))
+    base = np.full(want.shape, unit * scale)
+    if rounded is None or rounded.shape != want.shape:
+        return base
+    with np.errstate(invalid="ignore"):
+        moved = np.abs(np.where(np.isfinite(rounded - want), rounded - want, 0.0))
+    spread = float(np.sqrt(np.mean(moved**2))) if moved.size else 0.0
+    return base + _ROUNDED * (moved + spread)
+
+
+def compare(pair: dict[str, Any], golden: Tensors, rounding: Tensors | None, run: Tensors,
+            units: dict[str, float]) -> dict[str, Any]:  # fmt: skip
+    """One row."""
+    want, entry = golden.read(pair["golden"])
+    got, ours = run.read(pair["run"])
+    row: dict[str, Any] = {"shape": entry["shape"], "dtype": entry["dtype"], "elements": want.size}
+    if entry["shape"] != ours["shape"]:
+        return {**row, "reason": f"shape {ours['shape']}, golden {entry['shape']}"}
+    floats = entry["dtype"] in _ULP
+    if floats != (ours["dtype"] in _ULP):
+        return {**row, "reason": f"dtype {ours['dtype']}, golden {entry['dtype']}"}
+    if not floats:
+        wrong = int(np.sum(want != got))
+        largest = int(np.max(np.abs(want - got), initial=0))
+        row |= {"max_abs": float(largest), "ratio": float(wrong > 0) * 2}
+        return {**row, "reason": f"{wrong} of {want.size} values differ" if wrong else None}
+    odd = ~(np.isfinite(want) & np.isfinite(got))
+    if odd.any():
+        same = np.array_equal(want[odd], got[odd], equal_nan=True)
+        text = "both have" if same else "here or in the golden"
+        return {**row, "reason": f"{int(odd.sum())} NaN or Inf, {text}"}
+    rounded = None
+    if rounding is not None and pair.get("rounding") in rounding.header:
+        rounded = rounding.read(pair["rounding"])[0]
+    unit = max(units[entry["dtype"]], units[ours["dtype"]])
+    limit = allowed(want, rounded, unit)
+    off = np.abs(got - want)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(off == 0, 0.0, off / limit)
+        relative = np.where(want != 0, off / np.abs(want), 0.0)
+    norms = float(np.linalg.norm(want) * np.linalg.norm(got))
+    step = max(_ULP[entry["dtype"]], _ULP[ours["dtype"]])
+    with np.errstate(divide="ignore"):
+        ulps = off / (step * 2.0 ** np.floor(np.log2(np.maximum(np.abs(want), 2.0**-126))))
+    beyond = int(np.sum(ratio > 1))
+    at = int(np.argmax(ratio)) if ratio.size else 0
+    row |= {
+        "max_abs": float(np.max(off, initial=0.0)),
+        "max_rel": float(np.max(relative, initial=0.0)),
+        "cosine": float(np.sum(want * got) / norms) if norms else None,
+        "max_ulp": float(np.max(ulps, initial=0.0)),
+        "allowed": float(limit.reshape(-1)[at]) if ratio.size else None,
+        "ratio": float(np.max(ratio, initial=0.0)),
+        "at": [int(i) for i in np.unravel_index(at, want.shape)] if ratio.size else [],
+        "want": float(want.reshape(-1)[at]) if ratio.size else None,
+        "got": float(got.reshape(-1)[at]) if ratio.size else None,
+    }
+    return {**row, "reason": f"{beyond} of {want.size} elements beyond it" if beyond else None}
+
+
+def main() -> None:
+    spec = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    golden, run = Tensors(Path(spec["golden"])), Tensors(Path(spec["run"]))
+    rounding = Tensors(Path(spec["rounding"])) if spec["rounding"] else None
+    rows = [compare(pair, golden, rounding, run, spec["units"]) for pair in spec["pairs"]]
+    print(json.dumps({"rows": rows}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""Recordings of scripts: made by the recorder in a subprocess, kept as a golden, read again.
+
+A golden is a folder with `golden.json` (what happened, and where), `tensors.safetensors`,
+`rounding.safetensors` (the same of a second run whose layers round otherwise) and `output.txt`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from migrator import __version__
+
+from .compare import Damaged, read_header
+from .errors import VerifyError
+from .run import Run, run
+
+SCHEMA = 2  # of golden.json; 1 is that of the apps' provenance.json
+TENSORS, ROUNDING, TABLE, OUTPUT = (
+    "tensors.safetensors",
+    "rounding.safetensors",
+    "golden.json",
+    "output.txt",
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to record.
+
+    ``steps``: of how many calls and steps tensors are kept; losses and gradient norms are kept of
+    all. ``dropout``: its masks are drawn as other random numbers are, else it is off. ``limit``:
+    bytes of tensors. ``timeout`` in seconds.
+    """
+
+    seed: int = 0
+    steps: int = 5
+    dropout: bool = False
+    limit: int = 2 * 2**30
+    timeout: float = 600.0
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What the recorder saw in one run; ``events`` as `recorder/watch.py` writes them."""
+
+    folder: Path
+    events: list[dict[str, Any]]
+    files: list[dict[str, Any]]
+    printed: str
+    ended: str  # why it ended too early; "" where it did not
+    steps: int
+    seconds: float
+    randomness: dict[str, int]
+    machine: dict[str, Any]
+    left_out: list[str] = field(default_factory=list)
+    tensors: str = TENSORS
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.tensors
+
+
+@dataclass(frozen=True)
+class ScriptGolden:
+    """A script's golden, and what it is of."""
+
+    first: Recording
+    rounded: Recording | None
+    settings: Settings
+    script: str
+    args: list[str]
+    device: str
+    source: str
+
+
+def recorder() -> AbstractContextManager[Path]:
+    """The folder of the recorder, as files."""
+    return as_file(files(__package__) / "recorder")
+
+
+def record_run(
+    python: Path,
+    entry: str,
+    args: Sequence[str],
+    folder: Path,
+    output: Path,
+    settings: Settings,
+    *,
+    stand_in: bool,
+    closely: bool = True,
+    rounding: bool = False,
+    env: dict[str, str] | None = None,
+    on_progress: Callable[[float, str], None] | None = None,
+) -> tuple[Run, Recording]:
+    """Run ``entry`` of ``folder`` under the recorder.
+
+    ``stand_in``: where there is no GPU, the CPU takes its place. Raises VerifyError where nothing
+    could be recorded.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    spec = {
+        "output": str(output),
+        "root": str(folder),
+        "stand_in": [] if stand_in else None,
+        "seed": settings.seed,
+        "steps": settings.steps,
+        "dropout": settings.dropout,
+        "closely": closely,
+        "rounding": rounding,
+        "limit": settings.limit,
+    }
+    (output / "spec.json").write_text(json.dumps(spec), "utf-8")
+    with recorder() as program:
+        done = run(
+            [str(python), str(program), str(output / "spec.json"), entry, *args],
+            cwd=folder,
+            log=output / OUTPUT,
+            timeout=settings.timeout,
+            env=env,
+            on_progress=on_progress,
+        )
+    try:
+        table = json.loads((output / "events.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        last = (done.tail(1) or "no output").strip()
+        raise VerifyError(f"{entry} {done.failure() or 'ended'} before anything was recorded: {last}")
+    return done, _recording(output, table, (output / OUTPUT).read_text("utf-8", "replace"))
+
+
+def _recording(folder: Path, table: dict[str, Any], printed: str, tensors: str = TENSORS) -> Recording:
+    return Recording(
+        folder,
+        table["events"],
+        table["files"],
+        printed,
+        table["ended"],
+        table["steps"],
+        table["seconds"],
+        table["randomness"],
+        table["machine"],
+        table["left_out"],
+        tensors,
+    )
+
+
+def keep(
+    output: Path,
+    first: Path,
+    rounded: Path | None,
+    settings: Settings,
+    script: str,
+    args: Sequence[str],
+    source: str,
+) -> None:
+    """Make a golden of the folders of two runs.
+
+    Raises VerifyError where the folder holds something else, or cannot be written.
+    """
+    table = json.loads((first / "events.json").read_text("utf-8"))
+    whole = {
+        "schema": SCHEMA,
+        "made_by": f"tpu-migrate {__version__}",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "script": script,
+        "args": list(args),
+        "source_sha256": source,
+        "device": device_of(table["machine"]),
+        "settings": {"seed": settings.seed, "steps": settings.steps, "dropout": settings.dropout},
+        "run": table,
+        "rounding": None,
+    }
+    if rounded is not None:
+        whole["rounding"] = json.loads((rounded / "events.json").read_text("utf-8"))
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(first / TENSORS, output / TENSORS)
+        shutil.copyfile(first / OUTPUT, output / OUTPUT)
+        if rounded is not None:
+            shutil.copyfile(rounded / TENSORS, output / ROUNDING)
+        partial = output / f"{TABLE}.part"
+        partial.write_text(json.dumps(whole, indent=1), "utf-8")
+        partial.replace(output / TABLE)
+    except OSError as error:
+        raise VerifyError(f"{output} cannot be written: {error.strerror}") from error
+
+
+def device_of(machine: dict[str, Any]) -> str:
+    """The device of a recording, in words."""
+    name = str(machine["device"])
+    return name if "stand-in" not in name else f"{name} ({machine['machine']})"
+
+
+def read(folder: Path) -> ScriptGolden:
+    """Raises VerifyError, in one line, where a golden is missing, damaged or another's."""
+    path = folder / TABLE
+    try:
+        whole = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise VerifyError(f"golden refused: {path} cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise VerifyError(f"golden refused: {path} is not JSON ({error})") from error
+    if not isinstance(whole, dict) or whole.get("schema") != SCHEMA:
+        raise VerifyError(f"golden refused: {path} is none of `tpu-migrate record` (schema {SCHEMA})")
+    try:
+        first = _checked(folder, whole["run"], TENSORS)
+        rounded = _checked(folder, whole["rounding"], ROUNDING) if whole["rounding"] else None
+        settings = Settings(**whole["settings"])
+        return ScriptGolden(
+            first, rounded, settings, whole["script"], whole["args"], whole["device"],
+            whole["source_sha256"],
+        )  # fmt: skip
+    except (KeyError, TypeError) as error:
+        raise VerifyError(f"golden refused: {path} lacks or garbles {error}") from error
+
+
+def _checked(folder: Path, table: dict[str, Any], name: str) -> Recording:
+    tensors = folder / name
+    try:
+        read_header(tensors)
+        content = hashlib.sha256(tensors.read_bytes()).hexdigest()
+    except Damaged as error:
+        raise VerifyError(f"golden refused: {error}") from error
+    if content != table["tensors_sha256"]:
+        raise VerifyError(f"golden refused: {tensors} is not the file that {TABLE} speaks of")
+    printed = folder / OUTPUT
+    text = printed.read_text("utf-8", "replace") if printed.is_file() else ""
+    return _recording(folder, table, text if name == TENSORS else "", name)
+
+
+def digest(folder: Path) -> str:
+    """SHA-256 over names and contents of the Python files of a folder."""
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        if path.is_file():
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+    return total.hexdigest()
+
+
+PYTHON = Path(sys.executable)

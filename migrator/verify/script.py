@@ -1,0 +1,326 @@
+"""Anybody's script: recorded as it is, migrated, recorded again, compared.
+
+A compiled step shows no values, so the migrated script runs twice: operator by operator, compared
+step by step; and compiled, as it will run, compared at its end. Both have to agree with the golden.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from migrator import migrate_paths
+from migrator.config import Config, UsageError
+
+from .device import Device, device_for
+from .divergence import Comparison, compare
+from .errors import VerifyError
+from .interpreters import Interpreter
+from .recordings import Recording, ScriptGolden, Settings, digest, keep, read, record_run
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from migrator.run import Report
+
+COPIED_BYTES = 2 * 2**30  # the largest folder of a script that is copied
+_STEPWISE = ("start", "input", "output", "loss", "gradients")
+_AT_THE_END = ("end", "file", "printed")
+
+
+@dataclass(frozen=True)
+class ScriptResult:
+    """``stepwise``: operator by operator against the golden; ``compiled``: as it will run."""
+
+    script: str
+    target: str
+    error: str | None = None  # nothing could be verified
+    device: str = ""
+    golden_device: str = ""
+    stepwise: Comparison = field(default_factory=Comparison)
+    compiled: Comparison = field(default_factory=Comparison)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    log_tail: str | None = None
+    seconds: dict[str, float] = field(default_factory=dict)  # of each run, by what it was
+    kept: Path | None = None
+
+    @property
+    def compared(self) -> int:
+        return len(self.stepwise.findings) + len(self.compiled.findings)
+
+    @property
+    def passed(self) -> bool:
+        parts = (self.stepwise, self.compiled)
+        wrong = any(p.missing or p.first is not None for p in parts)
+        return self.error is None and not self.problems and self.compared > 0 and not wrong
+
+    @property
+    def exit_code(self) -> int:
+        if self.error is not None:
+            return 2
+        return 0 if self.passed else 1
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script and the folder that it is copied with."""
+
+    folder: Path
+    entry: str
+    args: Sequence[str]
+
+    @classmethod
+    def find(cls, script: Path, args: Sequence[str], *outputs: Path | None) -> Script:
+        """In the current folder, or in its own where it lies elsewhere.
+
+        Raises VerifyError where it is not there, too much to copy, or around one of ``outputs``.
+        """
+        file = script.absolute()
+        if not file.is_file():
+            raise VerifyError("no such file")
+        folder = Path.cwd() if Path.cwd() in file.parents else file.parent
+        size = 0
+        for path in folder.rglob("*"):
+            size += path.lstat().st_size if ".git" not in path.parts else 0
+            if size > COPIED_BYTES:
+                raise VerifyError(
+                    f"{folder} is copied, and holds more than {COPIED_BYTES // 2**30} GiB: "
+                    "start from a smaller folder, and name data by an absolute path"
+                )
+        return cls(folder, str(file.relative_to(folder)), list(args))
+
+    def copy(self, to: Path, *without: Path | None) -> Path:
+        """A copy to run in, so that nothing of the user's is written over."""
+        gone = {path.absolute() for path in without if path is not None}
+
+        def ignored(folder: str, names: list[str]) -> list[str]:
+            return [n for n in names if n in (".git", "__pycache__") or Path(folder, n) in gone]
+
+        shutil.copytree(self.folder, to, ignore=ignored, symlinks=True)
+        return to
+
+
+def record_script(
+    script: Path,
+    args: Sequence[str],
+    output: Path,
+    python: Path,
+    settings: Settings,
+    *,
+    once: bool = False,
+    console: Console | None = None,
+) -> tuple[Recording, list[str]]:
+    """Record a GPU script into the golden ``output``; the CPU takes the place of a missing GPU.
+
+    Returns the recording, and what is to be said of it. Raises VerifyError where it fails.
+    """
+    if output.exists() and any(output.iterdir()) and not (output / "golden.json").is_file():
+        raise VerifyError(f"{output} holds other things: choose a new folder")
+    found = Script.find(script, args)
+    with tempfile.TemporaryDirectory(prefix="tpu-migrate-record-") as name:
+        work = Path(name)
+        first, second = _record(found, work, python, settings, once, console, output)
+        rounded = second.folder if second else None
+        keep(output, first.folder, rounded, settings, found.entry, args, digest(found.folder))
+    return replace(first, folder=output), said_of(first, settings)
+
+
+def _record(
+    script: Script,
+    work: Path,
+    python: Path,
+    settings: Settings,
+    once: bool,
+    console: Console | None,
+    without: Path | None = None,
+) -> tuple[Recording, Recording | None]:
+    runs: list[Recording | None] = []
+    for rounding in (False, True)[: 1 if once else 2]:
+        name = "rounding" if rounding else "original"
+        copy = script.copy(work / name, without)
+        text = "once more, rounded otherwise" if rounding else f"recording {script.entry}"
+        with _status(console, text) as update:
+            done, recording = record_run(
+                python, script.entry, script.args, copy, work / f"{name}-recording", settings,
+                stand_in=True, rounding=rounding, on_progress=update,
+            )  # fmt: skip
+        if recording.ended and not rounding and recording.ended != "stopped":
+            tail = done.tail(12)
+            raise VerifyError(f"the original fails: {recording.ended}\n{tail}")
+        runs.append(recording)
+    first = runs[0]
+    assert first is not None
+    if not first.events and not first.files and not first.printed.strip():
+        raise VerifyError("the original ran, but computed, printed and wrote nothing to compare")
+    return first, runs[1] if len(runs) > 1 else None
+
+
+def said_of(recording: Recording, settings: Settings) -> list[str]:
+    """What a user has to know of a recording."""
+    found = []
+    if recording.ended:
+        found.append(f"it was {recording.ended} after {recording.seconds:.0f} s: what was until then")
+    if recording.randomness["dropped"] and not settings.dropout:
+        found.append("dropout is off in all runs (--dropout draws the same masks in all)")
+    if recording.left_out:
+        found.append(f"{len(recording.left_out)} tensors are left out (size, or type)")
+    return found
+
+
+def verify_script(
+    script: Path,
+    args: Sequence[str],
+    target: str,
+    interpreter: Interpreter,
+    *,
+    golden: Path | None = None,
+    settings: Settings | None = None,
+    config: Config | None = None,
+    devices: int | None = None,
+    keep_in: Path | None = None,
+    console: Console | None = None,
+) -> ScriptResult:
+    """Migrate a script and hold what it computes on ``target`` against its golden.
+
+    Without ``golden`` the original runs here first, on the CPU in the place of a GPU. Never raises
+    VerifyError.
+    """
+    result = ScriptResult(str(script), target)
+    try:
+        with _workplace(keep_in, f"{script.stem}-{target}") as work:
+            found = Script.find(script, args)
+            known = read(golden) if golden else None
+            settings = known.settings if known else settings or Settings()
+            if known is None:
+                first, rounded = _record(
+                    found, work, interpreter.python, settings, False, console, keep_in
+                )
+                device = str(first.machine["device"])
+            else:
+                first, rounded, device = known.first, known.rounded, known.device
+                result = replace(result, notes=_of_golden(known, found))
+            notes = [*result.notes, *said_of(first, settings)]
+            result = replace(result, golden_device=device, notes=notes)
+            verification = _Verification(
+                found, target, interpreter, settings, config or Config(), work, console, keep_in
+            )
+            result = verification.run(result, first, rounded, device_for(target, devices))
+            return replace(result, kept=work if keep_in else None)
+    except (VerifyError, UsageError) as error:
+        return replace(result, error=str(error))
+
+
+def _of_golden(golden: ScriptGolden, script: Script) -> list[str]:
+    notes = []
+    if golden.script != script.entry:
+        raise VerifyError(f"golden refused: it is of {golden.script}, not of {script.entry}")
+    if golden.args != list(script.args):
+        given = " ".join(golden.args) or "none"
+        raise VerifyError(f"golden refused: it was recorded with other arguments ({given})")
+    if golden.source != digest(script.folder):
+        notes.append("the code has changed since the golden was recorded")
+    return notes
+
+
+@dataclass
+class _Verification:
+    script: Script
+    target: str
+    interpreter: Interpreter
+    settings: Settings
+    config: Config
+    work: Path
+    console: Console | None
+    without: Path | None
+
+    def run(
+        self, result: ScriptResult, first: Recording, rounded: Recording | None, device: Device
+    ) -> ScriptResult:
+        result = replace(result, device=device.label)
+        self.migrate(self.work / "migrated")
+        stepwise = self.record("stepwise", device, {"TPU_RUNTIME_EAGER": "1"}, closely=True)
+        if stepwise[1].ended:
+            return self.failed(result, "operator by operator", *stepwise)
+        result = self.compared(result, first, rounded, stepwise[1], "stepwise", (*_STEPWISE, *_AT_THE_END))
+        if self.target != "torchax":  # there, nothing is compiled before a step is whole
+            return result
+        compiled = self.record("compiled", device, {}, closely=False)
+        if compiled[1].ended:
+            return self.failed(result, "compiled", *compiled)
+        result = self.compared(result, first, rounded, compiled[1], "compiled", _AT_THE_END)
+        if compiled[1].randomness["traced"]:
+            text = "random numbers inside of compiled steps are the back end's own there"
+            result = replace(result, notes=[*result.notes, text])
+        return result
+
+    def migrate(self, to: Path) -> Report:
+        source = self.script.copy(self.work / "source", self.without)
+        with _status(self.console, "migrating"):
+            report = migrate_paths([source], target=self.target, config=self.config, output=to)
+        entry = source / self.script.entry
+        failed = [d.message for path, d in report.failures if path == entry]
+        if failed:
+            raise VerifyError(f"{self.script.entry} could not be migrated: {failed[0]}")
+        return report
+
+    def record(self, name: str, device: Device, more: dict[str, str], *, closely: bool) -> Any:
+        copy = self.work / f"{name}-run"
+        shutil.copytree(self.work / "migrated", copy, symlinks=True)
+        env = {**device.environment, "TPU_RUNTIME_DEVICE": "tpu", **more,
+               "JAX_COMPILATION_CACHE_DIR": str(self.work / "jax_cache")}  # fmt: skip
+        with _status(self.console, f"running on the {device.label}, {name}") as update:
+            return record_run(
+                self.interpreter.python, self.script.entry, self.script.args, copy,
+                self.work / f"{name}-recording", self.settings,
+                stand_in=False, closely=closely, env=env, on_progress=update,
+            )  # fmt: skip
+
+    def failed(self, result: ScriptResult, how: str, done: Any, recording: Recording) -> ScriptResult:
+        text = f"the migrated script, run {how}, fails: {recording.ended}"
+        return replace(result, problems=[*result.problems, text], log_tail=done.tail(20))
+
+    def compared(
+        self,
+        result: ScriptResult,
+        first: Recording,
+        rounded: Recording | None,
+        run: Recording,
+        name: str,
+        kinds: Sequence[str],
+    ) -> ScriptResult:
+        with _status(self.console, "comparing"):
+            found = compare(first, rounded, run, self.interpreter.python, self.work, kinds)
+        seconds = {**result.seconds, name: run.seconds, "original": first.seconds}
+        if name == "stepwise":
+            return replace(result, stepwise=found, seconds=seconds)
+        return replace(result, compiled=found, seconds=seconds)
+
+
+@contextmanager
+def _status(console: Console | None, text: str) -> Iterator[Any]:
+    """A spinner on a terminal, with the seconds and the last line of what runs."""
+    if console is None or not console.is_terminal:
+        yield None
+        return
+    from rich.markup import escape
+
+    with console.status(text) as status:
+
+        def update(seconds: float, line: str) -> None:
+            status.update(f"{text}, {seconds:.0f} s  [dim]{escape(line[:100])}")
+
+        yield update
+
+
+@contextmanager
+def _workplace(keep_in: Path | None, name: str) -> Iterator[Path]:
+    from .verification import _workplace as workplace
+
+    with workplace(keep_in, name) as folder:
+        yield folder
