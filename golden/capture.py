@@ -120,7 +120,7 @@ def capture(name: str, output: Path) -> dict[str, Any]:
     if device is None:
         note = (
             "No GPU was at hand: the GPU original, unchanged, ran on the CPU through "
-            "golden/cpu_stand_in.py. The times are a CPU's."
+            "migrator/verify/recorder/cpu_stand_in.py. The times are a CPU's."
         )
     provenance = {
         "schema": 1,

@@ -284,8 +284,10 @@ def _console(stderr: bool = False) -> Console:
 def main() -> None:
     """The entry point: every foreseen failure is one line on standard error and exit code 2."""
     from migrator.verify.command import verify_command
+    from migrator.verify.record_command import record_command
 
     cli.add_command(verify_command)
+    cli.add_command(record_command)
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as error:

@@ -3,7 +3,7 @@
 import os
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ from .tpu import TOPOLOGIES
 
 if TYPE_CHECKING:
     from .result import VerifyResult
+    from .script import ScriptResult
 
 _WIDTH = 140  # of what goes to a file or a pipe: the table folds below
 
@@ -33,6 +34,20 @@ _WIDTH = 140  # of what goes to a file or a pipe: the table folds below
     "--compile-for",
     type=click.Choice(list(TOPOLOGIES)),
     help="Also compile the programs by the real TPU compiler: memory, FLOPs, collectives.",
+)
+@click.option(
+    "--golden",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="What `tpu-migrate record` kept of SCRIPT.py on a GPU; else the CPU runs the original.",
+)
+@click.option("--dropout", is_flag=True, help="Of a script: dropout with the same masks, not off.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Of a script: calls of each model whose inputs and outputs are compared.",
 )
 @click.option(
     "--devices",
@@ -72,6 +87,9 @@ def verify_command(
     all_apps: bool,
     chosen: str,
     compile_for: str | None,
+    golden: Path | None,
+    dropout: bool,
+    steps: int,
     devices: int | None,
     measure: bool,
     diff: bool,
@@ -84,24 +102,29 @@ def verify_command(
 ) -> None:
     """Migrate APP, run it on its target and compare its numbers with its golden.
 
-    APP is the name of a folder of reference_apps. With --compile-for, a script of yours will do,
-    too: it is migrated and run (a migrated copy of the current folder, some minutes at most), and
-    the programs that it compiles are compiled for the TPU; no numbers are compared. Exit code 0:
-    everything passed; 1: numbers differ, the script failed, or a program does not compile for the
-    TPU; 2: wrong usage or no environment.
+    APP is the name of a folder of reference_apps. A script of yours will do, too: it runs as it is
+    (or was recorded on a GPU by `tpu-migrate record`), then migrated, in copies of the current
+    folder, and what it computes is compared: losses, gradients, outputs, weights, files, printed
+    numbers. With --compile-for it is only run, and the programs that it compiles are compiled for
+    the TPU. Exit code 0: everything passed; 1: numbers differ, the script failed, or a program does
+    not compile for the TPU; 2: wrong usage or no environment.
     """
     from rich.console import Console
 
     from . import verify_app, verify_script
     from .apps import app_names
     from .errors import VerifyError
+    from .recordings import Settings
+    from .script import hold
+    from .script_table import show as show_script
     from .table import show
+    from .verification import Options
 
     if bool(app) == all_apps:
         raise click.UsageError("name one APP, or give --all")
     is_script = app is not None and app.endswith(".py")
-    if is_script and not compile_for:
-        raise click.UsageError("a script has no golden to compare with: give --compile-for, too")
+    if golden is not None and not is_script:
+        raise click.UsageError("--golden goes with a SCRIPT.py: an app has its own")
     if is_script and measure:
         raise click.UsageError("--measure runs what an app's app.toml names: name an app")
     if arguments and not is_script:
@@ -115,10 +138,10 @@ def verify_command(
         names = app_names() if all_apps else [str(app)]  # or one script
     except VerifyError as error:
         raise click.UsageError(str(error)) from error
-    results: list[VerifyResult] = []
+    results: list[VerifyResult | ScriptResult] = []
     on = list(targets()) if chosen == "all" else [chosen]
     for name, target in product(names, on):
-        how = {
+        how: dict[str, Any] = {
             "diff": diff,
             "portable": portable,
             "python": python,
@@ -130,6 +153,13 @@ def verify_command(
             "devices": devices,
             "measure": measure,
         }
+        if is_script and not compile_for:
+            settings = Settings(steps=steps, dropout=dropout, timeout=timeout or 600.0)
+            numbers = hold(Path(name), arguments, target, golden, settings, Options(**how))
+            results.append(numbers)
+            if not as_json:
+                show_script(numbers, console if numbers.error is None else Console(stderr=True))
+            continue
         if is_script:
             result = verify_script(Path(name), arguments, target, **how)
         else:
@@ -143,7 +173,7 @@ def verify_command(
     raise SystemExit(max(result.exit_code for result in results))
 
 
-def _print_json(results: "list[VerifyResult]", single: bool) -> None:
+def _print_json(results: "list[VerifyResult | ScriptResult]", single: bool) -> None:
     import json
 
     found = [result.to_dict() for result in results]

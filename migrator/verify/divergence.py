@@ -23,7 +23,9 @@ from .recordings import Recording, recorder
 # float16 becomes bfloat16 on a TPU. Measured by benchmarks/tolerances.py.
 UNITS = {"F64": 1e-6, "F32": 1e-5, "F16": 2**-6, "BF16": 2**-6}
 _ROUNDED = 8.0  # as in recorder/compare_run.py
-_NUMBER = re.compile(r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b)")
+_NUMBER = re.compile(
+    r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b)"
+)
 _TIME = re.compile(
     r"it/s|s/it|\btimes?\b|\bms\b|\bsec|\bMi?B\b|\bGi?B\b|elapsed|duration|\d\s?s\b|\beta\b|took",
     re.IGNORECASE,
@@ -158,9 +160,7 @@ def _ordinal(number: int) -> str:
     return f"call {number}"
 
 
-def _scalar(
-    about: dict[str, Any], place: str, want: float, got: float, allowed: float
-) -> Finding:
+def _scalar(about: dict[str, Any], place: str, want: float, got: float, allowed: float) -> Finding:
     off = abs(got - want)
     bad = not (math.isfinite(want) and math.isfinite(got))
     ratio = math.inf if bad else off / allowed if off else 0.0
@@ -185,7 +185,9 @@ def _norms(
     for name, want in event["norms"].items():
         got = other["norms"].get(name)
         if got is None:
-            found = Finding(place=name, ratio=math.inf, reason="there is no gradient", want=want, **about)
+            found = Finding(
+                place=name, ratio=math.inf, reason="there is no gradient", want=want, **about
+            )
             yield found
             continue
         moved = abs(again["norms"].get(name, want) - want) if again else 0.0
@@ -252,7 +254,9 @@ def _tensors(
         reason, ratio = row.pop("reason"), row.pop("ratio", math.inf)
         if about["kind"] == "input" and about["step"] == 0 and reason:
             reason = f"the batches differ: {reason}"
-        yield Finding(ratio=ratio if reason is None else max(ratio, 1.0), reason=reason, **about, **row)
+        yield Finding(
+            ratio=ratio if reason is None else max(ratio, 1.0), reason=reason, **about, **row
+        )
 
 
 def _printed(golden: Recording, rounded: Recording | None, run: Recording) -> Iterator[Finding]:
@@ -260,7 +264,7 @@ def _printed(golden: Recording, rounded: Recording | None, run: Recording) -> It
     ours, third = _by_text(run.printed), _by_text(rounded.printed if rounded else "")
     for order, (key, numbers) in enumerate(_by_text(golden.printed).items()):
         text, _ = key
-        about = {"kind": "printed", "name": "printed", "step": golden.steps,
+        about: dict[str, Any] = {"kind": "printed", "name": "printed", "step": golden.steps,
                  "order": 10**9 + order, "line": ""}  # fmt: skip
         got = ours.get(key)
         if got is None or len(got) != len(numbers):

@@ -1,7 +1,7 @@
 """Recordings of scripts: made by the recorder in a subprocess, kept as a golden, read again.
 
 A golden is a folder with `golden.json` (what happened, and where), `tensors.safetensors`,
-`rounding.safetensors` (the same of a second run whose layers round otherwise) and `output.txt`.
+`output.txt` (what it printed); `rounding.*` are of a second run whose layers round otherwise.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import datetime
 import hashlib
 import json
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -108,7 +107,7 @@ def record_run(
     could be recorded.
     """
     output.mkdir(parents=True, exist_ok=True)
-    spec = {
+    spec: dict[str, Any] = {
         "output": str(output),
         "root": str(folder),
         "stand_in": [] if stand_in else None,
@@ -131,13 +130,16 @@ def record_run(
         )
     try:
         table = json.loads((output / "events.json").read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
         last = (done.tail(1) or "no output").strip()
-        raise VerifyError(f"{entry} {done.failure() or 'ended'} before anything was recorded: {last}")
+        why = f"{done.failure() or 'ended'} before anything was recorded: {last}"
+        raise VerifyError(f"{entry} {why}") from error
     return done, _recording(output, table, (output / OUTPUT).read_text("utf-8", "replace"))
 
 
-def _recording(folder: Path, table: dict[str, Any], printed: str, tensors: str = TENSORS) -> Recording:
+def _recording(
+    folder: Path, table: dict[str, Any], printed: str, tensors: str = TENSORS
+) -> Recording:
     return Recording(
         folder,
         table["events"],
@@ -187,6 +189,7 @@ def keep(
         shutil.copyfile(first / OUTPUT, output / OUTPUT)
         if rounded is not None:
             shutil.copyfile(rounded / TENSORS, output / ROUNDING)
+            shutil.copyfile(rounded / OUTPUT, output / _printed(ROUNDING))
         partial = output / f"{TABLE}.part"
         partial.write_text(json.dumps(whole, indent=1), "utf-8")
         partial.replace(output / TABLE)
@@ -210,7 +213,9 @@ def read(folder: Path) -> ScriptGolden:
     except ValueError as error:
         raise VerifyError(f"golden refused: {path} is not JSON ({error})") from error
     if not isinstance(whole, dict) or whole.get("schema") != SCHEMA:
-        raise VerifyError(f"golden refused: {path} is none of `tpu-migrate record` (schema {SCHEMA})")
+        raise VerifyError(
+            f"golden refused: {path} is none of `tpu-migrate record` (schema {SCHEMA})"
+        )
     try:
         first = _checked(folder, whole["run"], TENSORS)
         rounded = _checked(folder, whole["rounding"], ROUNDING) if whole["rounding"] else None
@@ -232,9 +237,14 @@ def _checked(folder: Path, table: dict[str, Any], name: str) -> Recording:
         raise VerifyError(f"golden refused: {error}") from error
     if content != table["tensors_sha256"]:
         raise VerifyError(f"golden refused: {tensors} is not the file that {TABLE} speaks of")
-    printed = folder / OUTPUT
+    printed = folder / _printed(name)
     text = printed.read_text("utf-8", "replace") if printed.is_file() else ""
-    return _recording(folder, table, text if name == TENSORS else "", name)
+    return _recording(folder, table, text, name)
+
+
+def _printed(tensors: str) -> str:
+    """The file with what the run printed whose tensors are in this one."""
+    return OUTPUT if tensors == TENSORS else "rounding.txt"
 
 
 def digest(folder: Path) -> str:
@@ -245,6 +255,3 @@ def digest(folder: Path) -> str:
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
     return total.hexdigest()
-
-
-PYTHON = Path(sys.executable)

@@ -10,23 +10,23 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migrator import migrate_paths
 from migrator.config import Config, UsageError
+from migrator.report.console import show_diff
 
 from .device import Device, device_for
 from .divergence import Comparison, compare
 from .errors import VerifyError
 from .interpreters import Interpreter
 from .recordings import Recording, ScriptGolden, Settings, digest, keep, read, record_run
+from .verification import Options, choose_interpreter, workplace
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from migrator.run import Report
 
 COPIED_BYTES = 2 * 2**30  # the largest folder of a script that is copied
 _STEPWISE = ("start", "input", "output", "loss", "gradients")
@@ -59,6 +59,12 @@ class ScriptResult:
         parts = (self.stepwise, self.compiled)
         wrong = any(p.missing or p.first is not None for p in parts)
         return self.error is None and not self.problems and self.compared > 0 and not wrong
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; all times are in seconds."""
+        fields = asdict(self)
+        fields["kept"] = str(self.kept) if self.kept else None
+        return {**fields, "passed": self.passed, "exit_code": self.exit_code}
 
     @property
     def exit_code(self) -> int:
@@ -165,7 +171,9 @@ def said_of(recording: Recording, settings: Settings) -> list[str]:
     """What a user has to know of a recording."""
     found = []
     if recording.ended:
-        found.append(f"it was {recording.ended} after {recording.seconds:.0f} s: what was until then")
+        found.append(
+            f"it was {recording.ended} after {recording.seconds:.0f} s: what was until then"
+        )
     if recording.randomness["dropped"] and not settings.dropout:
         found.append("dropout is off in all runs (--dropout draws the same masks in all)")
     if recording.left_out:
@@ -173,18 +181,13 @@ def said_of(recording: Recording, settings: Settings) -> list[str]:
     return found
 
 
-def verify_script(
+def hold(
     script: Path,
     args: Sequence[str],
     target: str,
-    interpreter: Interpreter,
-    *,
-    golden: Path | None = None,
-    settings: Settings | None = None,
-    config: Config | None = None,
-    devices: int | None = None,
-    keep_in: Path | None = None,
-    console: Console | None = None,
+    golden: Path | None,
+    settings: Settings,
+    options: Options,
 ) -> ScriptResult:
     """Migrate a script and hold what it computes on ``target`` against its golden.
 
@@ -192,26 +195,27 @@ def verify_script(
     VerifyError.
     """
     result = ScriptResult(str(script), target)
+    without, console = options.keep, options.console
     try:
-        with _workplace(keep_in, f"{script.stem}-{target}") as work:
-            found = Script.find(script, args)
+        found = Script.find(script, args)
+        python, install = options.python, options.install
+        interpreter = choose_interpreter(target, python, install, console, script.stem)
+        with workplace(options.keep, f"{script.stem}-{target}") as work:
             known = read(golden) if golden else None
-            settings = known.settings if known else settings or Settings()
             if known is None:
                 first, rounded = _record(
-                    found, work, interpreter.python, settings, False, console, keep_in
+                    found, work, interpreter.python, settings, False, console, without
                 )
                 device = str(first.machine["device"])
             else:
+                settings = replace(known.settings, timeout=settings.timeout)
                 first, rounded, device = known.first, known.rounded, known.device
                 result = replace(result, notes=_of_golden(known, found))
-            notes = [*result.notes, *said_of(first, settings)]
+            notes = [*interpreter.notes, *result.notes, *said_of(first, settings)]
             result = replace(result, golden_device=device, notes=notes)
-            verification = _Verification(
-                found, target, interpreter, settings, config or Config(), work, console, keep_in
-            )
-            result = verification.run(result, first, rounded, device_for(target, devices))
-            return replace(result, kept=work if keep_in else None)
+            verification = _Verification(found, target, interpreter, settings, options, work)
+            result = verification.run(result, first, rounded)
+            return replace(result, kept=work if options.keep else None)
     except (VerifyError, UsageError) as error:
         return replace(result, error=str(error))
 
@@ -234,20 +238,25 @@ class _Verification:
     target: str
     interpreter: Interpreter
     settings: Settings
-    config: Config
+    options: Options
     work: Path
-    console: Console | None
-    without: Path | None
+
+    @property
+    def console(self) -> Console | None:
+        return self.options.console
 
     def run(
-        self, result: ScriptResult, first: Recording, rounded: Recording | None, device: Device
+        self, result: ScriptResult, first: Recording, rounded: Recording | None
     ) -> ScriptResult:
+        device = device_for(self.target, self.options.devices)
         result = replace(result, device=device.label)
         self.migrate(self.work / "migrated")
         stepwise = self.record("stepwise", device, {"TPU_RUNTIME_EAGER": "1"}, closely=True)
         if stepwise[1].ended:
             return self.failed(result, "operator by operator", *stepwise)
-        result = self.compared(result, first, rounded, stepwise[1], "stepwise", (*_STEPWISE, *_AT_THE_END))
+        result = self.compared(
+            result, first, rounded, stepwise[1], "stepwise", (*_STEPWISE, *_AT_THE_END)
+        )
         if self.target != "torchax":  # there, nothing is compiled before a step is whole
             return result
         compiled = self.record("compiled", device, {}, closely=False)
@@ -259,15 +268,22 @@ class _Verification:
             result = replace(result, notes=[*result.notes, text])
         return result
 
-    def migrate(self, to: Path) -> Report:
-        source = self.script.copy(self.work / "source", self.without)
+    def migrate(self, to: Path) -> None:
+        source = self.script.copy(self.work / "source", self.options.keep)
+        if self.options.migrate is not None:
+            errors = self.options.migrate(source, self.target, to)
+            if errors:
+                raise VerifyError("\n".join(errors))
+            return
+        config = Config(portable=self.options.portable)
         with _status(self.console, "migrating"):
-            report = migrate_paths([source], target=self.target, config=self.config, output=to)
+            report = migrate_paths([source], target=self.target, config=config, output=to)
+        if self.console is not None and self.options.diff:
+            show_diff(report, self.console, companions=False)
         entry = source / self.script.entry
         failed = [d.message for path, d in report.failures if path == entry]
         if failed:
             raise VerifyError(f"{self.script.entry} could not be migrated: {failed[0]}")
-        return report
 
     def record(self, name: str, device: Device, more: dict[str, str], *, closely: bool) -> Any:
         copy = self.work / f"{name}-run"
@@ -281,7 +297,9 @@ class _Verification:
                 stand_in=False, closely=closely, env=env, on_progress=update,
             )  # fmt: skip
 
-    def failed(self, result: ScriptResult, how: str, done: Any, recording: Recording) -> ScriptResult:
+    def failed(
+        self, result: ScriptResult, how: str, done: Any, recording: Recording
+    ) -> ScriptResult:
         text = f"the migrated script, run {how}, fails: {recording.ended}"
         return replace(result, problems=[*result.problems, text], log_tail=done.tail(20))
 
@@ -316,11 +334,3 @@ def _status(console: Console | None, text: str) -> Iterator[Any]:
             status.update(f"{text}, {seconds:.0f} s  [dim]{escape(line[:100])}")
 
         yield update
-
-
-@contextmanager
-def _workplace(keep_in: Path | None, name: str) -> Iterator[Path]:
-    from .verification import _workplace as workplace
-
-    with workplace(keep_in, name) as folder:
-        yield folder

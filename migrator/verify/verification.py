@@ -122,8 +122,10 @@ def _as_app(script: Path, args: Sequence[str], keep: Path | None) -> App:
 
 
 def _verify(app: App, golden: Golden | None, target: str, options: Options) -> VerifyResult:
-    interpreter = _interpreter(target, options.python, options.install, options.console, app.name)
-    with _workplace(options.keep, f"{app.name}-{target}") as folder:
+    interpreter = choose_interpreter(
+        target, options.python, options.install, options.console, app.name
+    )
+    with workplace(options.keep, f"{app.name}-{target}") as folder:
         work = _Work(app, golden, interpreter, folder, options)
         result = work.verify(options.timeout or app.timeout)
         return replace(result, kept=folder if options.keep else None)
@@ -161,7 +163,7 @@ def _migrate(
     return list(report.errors) or [f"tpu-migrate ended with exit code {report.exit_code}"]
 
 
-def _interpreter(
+def choose_interpreter(
     target: str, python: Path | None, install: bool, console: "Console | None", name: str
 ) -> Interpreter:
     """The interpreter to use; one is installed only by --install or a yes on a terminal."""
@@ -186,7 +188,7 @@ def _agreed(target: str, console: "Console | None") -> bool:
 
 
 @contextmanager
-def _workplace(keep: Path | None, name: str) -> Iterator[Path]:
+def workplace(keep: Path | None, name: str) -> Iterator[Path]:
     """A new folder to work in: under ``keep`` for good, else a temporary one."""
     if keep is None:
         with tempfile.TemporaryDirectory(

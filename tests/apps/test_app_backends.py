@@ -10,6 +10,7 @@ from pathlib import Path
 from safetensors.numpy import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
+RECORDER = ROOT / "migrator" / "verify" / "recorder"
 APP, GOLDEN = ROOT / "reference_apps" / "backends", ROOT / "golden" / "backends"
 PROVENANCE = json.loads((GOLDEN / "provenance.json").read_text(encoding="utf-8"))
 WAYS = ("engine", "encode_cuda", "encode_xpu", "encode_mps", "encode_vulkan")
@@ -17,7 +18,7 @@ WAYS = ("engine", "encode_cuda", "encode_xpu", "encode_mps", "encode_vulkan")
 
 def run(*also: str, code: str) -> str:
     """What a piece of code prints in the app's folder, with the stand-in."""
-    setup = f"import sys; sys.path.insert(0, {str(ROOT / 'golden')!r})\nimport cpu_stand_in\n"
+    setup = f"import sys; sys.path.insert(0, {str(RECORDER)!r})\nimport cpu_stand_in\n"
     install = f"cpu_stand_in.install(*{also!r})\n" if also else ""
     command = [sys.executable, "-c", f"{setup}{install}{code}"]
     done = subprocess.run(command, cwd=APP, capture_output=True, text=True, timeout=300)

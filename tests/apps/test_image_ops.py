@@ -109,7 +109,11 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     """Outputs of the unchanged original, run now through the stand-in."""
     out = tmp_path_factory.mktemp("out")
     args = [*SETTINGS["args"], "--repeat", "1", "--output", str(out)]
-    launcher = [sys.executable, str(ROOT / "golden" / "cpu_stand_in.py"), SETTINGS["entry"]]
+    launcher = [
+        sys.executable,
+        str(ROOT / "migrator" / "verify" / "recorder" / "cpu_stand_in.py"),
+        SETTINGS["entry"],
+    ]
     run = subprocess.run([*launcher, *args], cwd=APP, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return load_file(out / "outputs.safetensors")

@@ -85,7 +85,11 @@ def test_the_golden_has_two_epochs_on_each_side_of_the_warm_up() -> None:
 def test_the_original_reproduces_the_golden(tmp_path: Path) -> None:
     record = tmp_path / "record.safetensors"
     args = [*SETTINGS["args"], "--save-dir", str(tmp_path), "--record", str(record)]
-    launcher = [sys.executable, str(ROOT / "golden" / "cpu_stand_in.py"), SETTINGS["entry"]]
+    launcher = [
+        sys.executable,
+        str(ROOT / "migrator" / "verify" / "recorder" / "cpu_stand_in.py"),
+        SETTINGS["entry"],
+    ]
     run = subprocess.run([*launcher, *args], cwd=APP, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     fresh, golden = load_file(record), load_file(GOLDEN / "outputs.safetensors")

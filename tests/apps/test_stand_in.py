@@ -1,4 +1,4 @@
-"""golden/cpu_stand_in.py: an unchanged GPU script runs, and only devices are mapped."""
+"""migrator/verify/recorder/cpu_stand_in.py: an unchanged GPU script runs, and only devices are mapped."""
 
 import importlib.util
 import json
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 HERE = Path(__file__).resolve().parent
-STAND_IN = HERE.parents[1] / "golden" / "cpu_stand_in.py"
+STAND_IN = HERE.parents[1] / "migrator" / "verify" / "recorder" / "cpu_stand_in.py"
 
 
 def test_gpu_script_runs_and_everything_holds() -> None:

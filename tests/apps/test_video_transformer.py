@@ -14,7 +14,7 @@ from migrator.verify.apps import source_digest
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "reference_apps" / "video_transformer"
-STAND_IN = ROOT / "golden" / "cpu_stand_in.py"
+STAND_IN = ROOT / "migrator" / "verify" / "recorder" / "cpu_stand_in.py"
 
 
 def test_golden_was_captured_from_this_source() -> None:

@@ -19,7 +19,7 @@ DEVICES = {
     "torch_xla": {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "{}"},
 }[TARGET]
 SETUP = {"torchax": "", "torch_xla": "spmd=True"}[TARGET]
-STAND_IN = Path(__file__).parents[2] / "golden" / "cpu_stand_in.py"
+STAND_IN = Path(__file__).parents[2] / "migrator" / "verify" / "recorder" / "cpu_stand_in.py"
 
 
 def on_devices(count: int, script: Path, *arguments: object) -> str:

@@ -16,7 +16,9 @@ TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 if TARGET not in ("torchax", "torch_xla"):
     pytest.skip("needs an environment of a target", allow_module_level=True)
 
-STAND_IN = Path(__file__).resolve().parents[2] / "golden" / "cpu_stand_in.py"
+STAND_IN = (
+    Path(__file__).resolve().parents[2] / "migrator" / "verify" / "recorder" / "cpu_stand_in.py"
+)
 TYPE = {"torchax": "jax", "torch_xla": "xla"}[TARGET]
 
 SCRIPT = """

@@ -24,7 +24,7 @@ TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 ROOT = Path(__file__).resolve().parents[2]
 APP, GOLDEN = ROOT / "reference_apps" / "mshnet", ROOT / "golden" / "mshnet"
 ARGS = tomllib.loads((APP / "app.toml").read_text(encoding="utf-8"))["args"]
-STAND_IN = [str(ROOT / "golden" / "cpu_stand_in.py")]
+STAND_IN = [str(ROOT / "migrator" / "verify" / "recorder" / "cpu_stand_in.py")]
 HALF = "2"  # epochs, of four: the warm-up
 
 

@@ -207,7 +207,7 @@ class TestScripts:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (("tools/train.py",), "give --compile-for, too"),
+            (("tiny", "--golden", "here"), "--golden goes with a SCRIPT.py"),
             (("tools/none.py", "--compile-for", "v6e-1"), "no such file"),
             (("tools/train.py", "--compile-for", "v9z"), "'v9z' is not one of 'v6e-1', "),
             (("tiny", "--compile-for", "v6e-1", "--target", "torch_xla"), "--target torchax"),

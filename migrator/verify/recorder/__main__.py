@@ -72,7 +72,10 @@ def main() -> int:
 
         traceback.print_exc()
         last = traceback.extract_tb(error.__traceback__)[-1]
-        ended, code = f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})", 1
+        ended, code = (
+            f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})",
+            1,
+        )
     if os.getpid() != owner:  # a child of the script's, which got here by fork
         return code
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,6 +1,6 @@
 """Run an unchanged CUDA PyTorch script on a machine without a GPU: the CPU stands in for it.
 
-    python golden/cpu_stand_in.py [--also xpu,mps,vulkan] SCRIPT [ARGUMENTS…]
+    python cpu_stand_in.py [--also xpu,mps,vulkan] SCRIPT [ARGUMENTS…]
 
 `install()` replaces, in this process only, what a script uses to reach the GPU:
 

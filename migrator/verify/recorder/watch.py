@@ -9,17 +9,16 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
-
 from randomness import is_traced
 from store import Store
+from torch import nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -181,7 +180,7 @@ class Watch:
             for path, value in module.state_dict().items():
                 if isinstance(value, torch.Tensor):
                     found[path] = on_host(value)
-            self._keep(when, name, [(path, value) for path, value in found.items()])
+            self._keep(when, name, list(found.items()))
 
     def finish(self) -> None:
         """The states of what was trained."""

@@ -1,0 +1,85 @@
+"""``tpu-migrate record``. Everything heavy is imported when it runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command("record")
+@click.argument("script", metavar="SCRIPT.py")
+@click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The golden: a new folder, or one to record anew.",
+)
+@click.option(
+    "--python",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run with this interpreter, which has torch (else the one of tpu-migrate).",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of all random numbers.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Calls of each model whose inputs and outputs are kept.",
+)
+@click.option("--dropout", is_flag=True, help="Dropout with the same masks in all runs; else off.")
+@click.option("--once", is_flag=True, help="Do not run again to see what rounding does.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="What was recorded until then is kept.",
+)
+def record_command(
+    script: str,
+    arguments: tuple[str, ...],
+    output: Path,
+    python: Path | None,
+    seed: int,
+    steps: int,
+    dropout: bool,
+    once: bool,
+    timeout: float,
+) -> None:
+    """Run a GPU script as it is and keep what it computes: for `verify SCRIPT --golden DIR`.
+
+    It runs in a copy of the current folder (or of its own, where it lies elsewhere), on the GPU of
+    this machine; without one, the CPU takes its place. Random numbers are drawn on the CPU, so that
+    they are the same on a TPU. A second run, rounded otherwise, shows what rounding does to it.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    from .errors import VerifyError
+    from .recordings import Settings, device_of
+    from .script import record_script
+
+    console = Console(stderr=True)
+    settings = Settings(seed, steps, dropout, timeout=timeout)
+    try:
+        recording, notes = record_script(
+            Path(script), arguments, output, python or Path(sys.executable), settings,
+            once=once, console=console,
+        )  # fmt: skip
+    except VerifyError as error:
+        raise click.UsageError(f"{script}: {error}") from error
+    for note in notes:
+        console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+    size = sum(path.stat().st_size for path in output.iterdir()) / 1e6
+    losses = sum(event["kind"] == "loss" for event in recording.events)
+    click.echo(
+        f"{output}: recorded on {device_of(recording.machine)}: {recording.steps} steps of "
+        f"optimizers, {losses} losses, {len(recording.files)} files, {size:.1f} MB"
+    )

@@ -1,0 +1,160 @@
+"""Prints what became of a script for people: by kind, the worst of each; where the runs part."""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from .divergence import Comparison, Finding
+from .script import ScriptResult
+
+_WORDS = {
+    "start": "weights at the start",
+    "input": "inputs",
+    "output": "outputs",
+    "loss": "losses",
+    "gradients": "gradient norms",
+    "end": "weights at the end",
+    "file": "files",
+    "printed": "printed numbers",
+}
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 48  # of a chart, in characters
+
+
+def show(result: ScriptResult, console: Console) -> None:
+    """The comparison, the drift of the losses, notes and the verdict."""
+    if result.error is not None:
+        text = Text(f"{result.script} on {result.target}: {result.error}", style="red")
+        console.print(text, soft_wrap=True)
+        return
+    if result.compared:
+        console.print(_table(result))
+    chart = drift(result.stepwise.losses)
+    for line in chart:
+        console.print(Text(line), soft_wrap=True)
+    for how, comparison in (("", result.stepwise), ("compiled: ", result.compiled)):
+        for line in _parting(comparison):
+            console.print(Text(how + line, style="red"), soft_wrap=True)
+    for note in result.notes:
+        console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+    if result.log_tail:
+        console.print(Text("The last lines of its output:", style="dim"))
+        console.print(Text(result.log_tail), soft_wrap=True)
+    if result.kept:
+        console.print(Text(f"Kept in {result.kept}", style="dim"), soft_wrap=True)
+    style = "bold green" if result.passed else "bold red"
+    console.print(Text(verdict(result), style=style), soft_wrap=True)
+
+
+def verdict(result: ScriptResult) -> str:
+    """One line that says no more than what was done."""
+    what = f"{result.script} on the {result.device}"
+    if result.passed:
+        return f"PASS: {what}: {result.compared} values agree with those of {result.golden_device}"
+    reasons = list(result.problems)
+    found = [*result.stepwise.findings, *result.compiled.findings]
+    failed = sum(not f.passed for f in found)
+    if failed:
+        reasons.append(f"{failed} of {len(found)} values disagree with {result.golden_device}")
+    missing = [*result.stepwise.missing, *result.compiled.missing]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        reasons.append(f"missing: {missing[0]}{more}")
+    return f"FAIL: {what}: {'; '.join(reasons) or 'nothing was compared'}"
+
+
+def _table(result: ScriptResult) -> Table:
+    seconds = ", ".join(f"{name} {s:.1f} s" for name, s in result.seconds.items())
+    table = Table(
+        title=escape(f"{result.script}, {result.device}, against {result.golden_device}"),
+        caption=f"allowed: what rounding does to the original, run a second time; {seconds}",
+        caption_justify="left",
+    )
+    table.add_column("what", overflow="fold", min_width=14)
+    table.add_column("run")
+    for heading in ("number", "max abs", "max relative", "cosine", "of allowed"):
+        table.add_column(heading, justify="right")
+    table.add_column("result", overflow="fold")
+    for how, comparison in (("step by step", result.stepwise), ("compiled", result.compiled)):
+        ordered = sorted(comparison.findings, key=lambda f: list(_WORDS).index(f.kind))
+        for kind, group in groupby(ordered, key=lambda f: f.kind):
+            table.add_row(*_row(_WORDS[kind], how, list(group)))
+    return table
+
+
+def _row(what: str, how: str, found: list[Finding]) -> list[Any]:
+    failed = [f for f in found if not f.passed]
+    cosines = [f.cosine for f in found if f.cosine is not None]
+    if failed:
+        first = min(failed, key=lambda f: f.order)
+        name = f"{first.name}{'.' if first.place else ''}{first.place}"
+        state = Text(f"FAIL: {len(failed)}, first {name} in step {first.step + 1}", style="red")
+    else:
+        state = Text("pass", style="green")
+    return [
+        what, how, str(len(found)), _largest(f.max_abs for f in found),
+        _largest(f.max_rel for f in found), f"{min(cosines):.7f}" if cosines else "-",
+        _share(max(f.ratio for f in found)), state,
+    ]  # fmt: skip
+
+
+def _largest(values: Any) -> str:
+    known = [v for v in values if v is not None]
+    if not known:
+        return "-"
+    largest = max(known)
+    return "0" if largest == 0 else f"{largest:.3g}"
+
+
+def _share(ratio: float) -> str:
+    return "∞" if math.isinf(ratio) else f"{100 * ratio:.3g} %"
+
+
+def _parting(comparison: Comparison) -> list[str]:
+    """Where the runs part, in two lines at most."""
+    first = comparison.first
+    if first is None:
+        return []
+    place = f".{first.place}" if first.place else ""
+    where = f" ({first.line})" if first.line else ""
+    lines = [
+        f"first difference: {_WORDS[first.kind]}: {first.name}{place}, step {first.step + 1}{where}"
+    ]
+    numbers = ""
+    if first.want is not None and first.got is not None:
+        numbers = f": golden {first.want:.7g}, here {first.got:.7g}"
+    return [*lines, f"  {first.reason}{numbers}"]
+
+
+def drift(losses: list[tuple[float, float]]) -> list[str]:
+    """The losses of both, and how far they are apart, over the steps; "" for few of them."""
+    if len(losses) < 3:
+        return []
+    want = [w for w, _ in losses]
+    off = [abs(g - w) for w, g in losses]
+    largest = max((o for o in off if math.isfinite(o)), default=0.0)
+    return [
+        f"golden  {_bars(want)}  {want[0]:.4g} → {want[-1]:.4g}",
+        f"here    {_bars([g for _, g in losses])}  {losses[0][1]:.4g} → {losses[-1][1]:.4g}",
+        f"apart   {_bars(off, zero=True)}  at most {largest:.3g}, over {len(losses)} losses",
+    ]
+
+
+def _bars(values: list[float], zero: bool = False) -> str:
+    size = max(1, math.ceil(len(values) / _WIDTH))
+    means = [values[i : i + size] for i in range(0, len(values), size)]
+    points = [sum(part) / len(part) for part in means]
+    finite = [p for p in points if math.isfinite(p)]
+    low, high = (0.0 if zero else min(finite, default=0.0)), max(finite, default=0.0)
+    span = (high - low) or 1.0
+    return "".join(
+        _BARS[round((p - low) / span * (len(_BARS) - 1))] if math.isfinite(p) else "×"
+        for p in points
+    )
