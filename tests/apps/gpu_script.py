@@ -1,4 +1,4 @@
-"""A GPU script of many spellings; test_stand_in.py runs it through migrator/verify/recorder/cpu_stand_in.py.
+"""A GPU script of many spellings; test_stand_in.py runs it through cpu_stand_in.py.
 
 Prints one JSON object: what is checked, and whether it holds.
 """

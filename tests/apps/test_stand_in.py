@@ -1,4 +1,4 @@
-"""migrator/verify/recorder/cpu_stand_in.py: an unchanged GPU script runs, and only devices are mapped."""
+"""cpu_stand_in.py: an unchanged GPU script runs, and only devices are mapped."""
 
 import importlib.util
 import json
