@@ -38,6 +38,17 @@ def device_setting(ctx: Context, found: Construct) -> Decision:
     return ctx.with_text(found, device + ctx.text(found)[len(said) :])
 
 
+@SETTING.on("setting", "accelerator")
+def accelerator(ctx: Context, found: Construct) -> Decision:
+    return Report(f"of Lightning's Trainer, it seems, which chooses the device: {ctx.target.lightning}")
+
+
+@SETTING.on("setting", "back end")
+def back_end(ctx: Context, found: Construct) -> Decision:
+    group = ctx.target.devices.group if ctx.target.devices is not None else "another one"
+    return Report(f"a back end for GPUs; a migrated program names `{group}` itself, leave it out")
+
+
 @SETTING.on("setting", "gpu")
 def gpu_setting(ctx: Context, found: Construct) -> Decision:
     return Report("speaks of GPUs; look at what the program makes of it")
