@@ -466,7 +466,7 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
             elif function in REQUIRED:
                 if function == PYTHON or (function == CONDA and _PYTHON.match(text)):
                     yield Construct("requirement", _REQUIRED[function], node)
-                elif MENTIONED.search(text) or BOUNDED.search(text):
+                elif MENTIONED.search(said := mentions.without_comment(text)) or BOUNDED.search(said):
                     yield Construct("requirement", _REQUIRED[function], node)
             elif function == SETTING:
                 if (key := mentions.setting(text)) is not None:
@@ -492,15 +492,15 @@ _CHILDREN = frozenset({
 
 def _required(names: Names, call: ast.Call) -> Iterator[Construct]:
     """What setup.py says that has to be installed, and for which Pythons."""
-    if (names.qualified(call.func) or "") not in _SETUP:
+    if (names.qualified(call.func) or "") not in SETUP:
         return
     found: dict[ast.Constant, str] = {}
     for keyword in call.keywords:
         if key := _ARGUMENTS.get(keyword.arg or ""):
-            for node in _texts(names, keyword.value):
+            for node, plainly in _texts(names, keyword.value):
                 listed = isinstance(names.parents[node], ast.List | ast.Tuple | ast.Set)
-                several = "\n" in str(node.value) or not listed
-                found.setdefault(node, "text" if several and key != "python" else key)
+                plainly = plainly and listed and "\n" not in str(node.value)
+                found.setdefault(node, key if plainly or key == "python" else "text")
     for node, key in found.items():
         text = str(node.value)
         if key == "python" or MENTIONED.search(text) or BOUNDED.search(text):
@@ -508,38 +508,50 @@ def _required(names: Names, call: ast.Call) -> Iterator[Construct]:
 
 
 def _texts(
-    names: Names, value: ast.expr | None, known: frozenset[str] = frozenset()
-) -> Iterator[ast.Constant]:
-    """The strings of a list, however it comes about: sums, names, dicts, what is appended later."""
+    names: Names, value: ast.AST | None, known: frozenset[str] = frozenset(), plainly: bool = True
+) -> Iterator[tuple[ast.Constant, bool]]:
+    """The strings of a list, however it comes about: sums, names, dicts, what is appended later.
+
+    With whether all of a list is meant, not what a comprehension makes of it.
+    """
+    parts: Sequence[ast.AST | None] = ()
     match value:
         case ast.Constant(value=str()):
-            yield value
+            yield value, plainly
         case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
-            for part in parts:
-                yield from _texts(names, part, known)
-        case ast.Dict(values=parts):
-            for part in parts:
-                yield from _texts(names, part, known)
-        case ast.JoinedStr(values=parts):
-            for part in parts:
-                yield from _texts(names, part, known)
+            pass
+        case ast.Dict(values=parts) | ast.JoinedStr(values=parts):
+            pass
         case ast.BinOp(left=left, op=ast.Add() | ast.Mod(), right=right):
-            yield from _texts(names, left, known)
-            yield from _texts(names, right, known)
-        case ast.Starred(value=inner) | ast.Subscript(value=inner):
-            yield from _texts(names, inner, known)
+            parts = left, right
+        case ast.IfExp(body=left, orelse=right):
+            parts = left, right
+        case ast.Starred(value=inner) | ast.Subscript(value=inner) | ast.Return(value=inner):
+            parts = (inner,)
+        case (
+            ast.DictComp(generators=rounds)
+            | ast.ListComp(generators=rounds)
+            | ast.GeneratorExp(generators=rounds)
+        ):
+            parts, plainly = [each.iter for each in rounds], False
         case ast.Call(func=ast.Attribute(value=inner, attr="split" | "splitlines" | "copy")):
-            yield from _texts(names, inner, known)
+            parts = (inner,)
         case ast.Call(func=ast.Name(id="list" | "sorted" | "dict"), args=arguments):
-            for part in [*arguments, *(k.value for k in value.keywords)]:
-                yield from _texts(names, part, known)
+            parts = [*arguments, *(keyword.value for keyword in value.keywords)]
+        case ast.Call(func=ast.Name(id=name) as function) if name not in known:
+            known |= {name}
+            parts = [
+                node
+                for bound in names.lookup(function)
+                for node in (ast.walk(bound.node) if bound.kind == "def" else ())
+                if isinstance(node, ast.Return)
+            ]
         case ast.Name(id=name) if name not in known:
             known |= {name}
-            for bound in names.top.bindings.get(name, ()):
-                if bound.kind == "assign":
-                    yield from _texts(names, bound.value, known)
-            for use in names.by_id.get(name, ()):
-                yield from _texts(names, _added(names, use), known)
+            assigned = [b.value for b in names.lookup(value) if b.kind == "assign"]
+            parts = [*assigned, *(_added(names, use) for use in names.by_id.get(name, ()))]
+    for part in parts:
+        yield from _texts(names, part, known, plainly)
 
 
 def _added(names: Names, use: ast.AST) -> ast.expr | None:
@@ -556,7 +568,7 @@ def _added(names: Names, use: ast.AST) -> ast.expr | None:
     return None
 
 
-_SETUP = ("setuptools.setup", "distutils.core.setup")
+SETUP = ("setuptools.setup", "distutils.core.setup")
 _ARGUMENTS = {
     "install_requires": "package", "extras_require": "package", "tests_require": "package",
     "setup_requires": "build", "python_requires": "python",

@@ -20,6 +20,7 @@ _GPU_COMMAND = re.compile(
     r"\bcuda\b|\bnvcc\b|nvidia/|torch\.distributed\.|CUDA_VISIBLE_DEVICES|--n?gpus?\b"
     r"|\bnccl\b|NCCL_"
 )
+_SAYS = re.compile(r"""\s*(?:echo|printf)\s+(?:"[^"$`]*"|'[^']*')\s*""")
 # What starts programs on GPUs, by what it is.
 _STARTS = {
     "launcher": re.compile(
@@ -55,7 +56,7 @@ DEVICE_SETTING = re.compile(
 )
 _GPU_SETTING = re.compile(
     r"""[\w.-]+["']?\s*:\s*["']?(?:cuda(?::\d+)?|(?:multi_)?gpu)["']?\s*(?:[,}\]]|\Z)"""
-    r"""|(?<![\w.-])["']?(?:\w*_)?(?:n_?)?(?:gpus?|cuda|gpu_?ids?|gpu_num|use_gpu)["']?\s*:\s*"""
+    r"""|(?<![\w.-])["']?(?!num_workers?_per_)(?:\w*_)?(?:n_?)?(?:gpus?|cuda|gpu_?ids?|gpu_num|use_gpu)["']?\s*:\s*"""
     r"""\[?["']?(?:-?\d|true|all\b)|^\s*["']?devices["']?\s*:\s*\[\s*\d""",
     re.IGNORECASE,
 )
@@ -104,6 +105,8 @@ def command(text: str) -> str | None:
     if not text.startswith("#SBATCH"):
         text = "\n".join(map(without_comment, text.split("\n")))
     text = re.sub(r"\\\r?\n", " ", text)
+    if _SAYS.fullmatch(text):
+        return None
     if re.search(r"\bgit\s+clone\b", text) and any(map(library_of, text.split())):
         return "clone"
     if _PIP.search(text):

@@ -20,7 +20,16 @@ from migrator.facts import ProjectFacts, is_script, only_infers
 from migrator.flow import Flow
 from migrator.formats.embedded import is_embedded
 from migrator.hot import Hot
-from migrator.inventory import FOREIGN, NAMES, NOTHING, PREFIXES, Construct, Further, uses_device
+from migrator.inventory import (
+    FOREIGN,
+    NAMES,
+    NOTHING,
+    PREFIXES,
+    SETUP,
+    Construct,
+    Further,
+    uses_device,
+)
 from migrator.names import Names
 from migrator.options import Options
 from migrator.ranks import Ranks
@@ -242,6 +251,12 @@ class Context:
         }
         mine = self.target.library == FOREIGN and FOREIGN in libraries
         return mine and RUNTIME not in libraries and not any(map(uses_device, self.constructs))
+
+    @cached_property
+    def is_build(self) -> bool:
+        """True for a setup.py, which runs where a project is built, and without the runtime."""
+        calls = (node for node in self.names.order if isinstance(node, ast.Call))
+        return any(self.names.qualified(call.func) in SETUP for call in calls)
 
     @cached_property
     def hot(self) -> Hot:

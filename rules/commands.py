@@ -59,6 +59,11 @@ _WITH_VALUE = ("-r", "--requirement", "-c", "--constraint", "-t", "--target", "-
                *_INDEX)  # fmt: skip
 
 
+_FROM_CUDA = re.compile(
+    r"(?<!\S)(?:-i|-f|--(?:extra-)?index-url|--find-links|--source|--index)[ =]*\S*(?:cuda|cu\d{2,3})"
+)
+
+
 @COMMAND.on("command", "nvidia-smi")
 def nvidia_smi(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
@@ -123,6 +128,10 @@ def pip(ctx: Context, found: Construct) -> Decision:
     names = {name_of(word) or wheel_of(word) for *_, word in packages}
     wanted = dict(versions)
     wanted["torch"] = " ".join([versions["torch"], *companions(ctx.target.name, names)])
+    if {"torch", "torchax"}.isdisjoint(names) and {"jax", "jaxlib"} & names & versions.keys():
+        return Report(f"of a program for JAX, it seems; the target takes {versions['jax']}")
+    if re.search(r"pytorch\.org/whl/(?:nightly|test)\b", text):
+        return Report(f"asks for what is not released; the target takes {wanted['torch']}")
     if older and "torch" not in {name_of(place.text) for place in packages}:
         first = older.pop(0)
         changes.append(Word(first.start, first.end, wanted["torch"]))
@@ -145,7 +154,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
         return Keep("installs nothing that depends on the device")
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
-    if re.search(r"--source[ =]\S*cu\d{2,3}\b|(?<!/whl)/\S*\+cu\d{2,3}\.html", text):
+    if _FROM_CUDA.search(text):
         return Report(f"takes wheels for CUDA; here it is {wanted['torch']}, without that source")
     return ctx.with_text(found, text, "versions that were tested together")
 

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Iterable
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -90,6 +91,8 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     line = re.sub(r"(?:-e|--editable)[\s=]+(?=\S)", "", line)
     if CUDA_WHEELS.search(line) and (line.startswith("-") or line.startswith("https:")):
         return _index(ctx, found, line, said)
+    if ONLY_TORCH.search(line) and line.startswith("https:"):
+        return Keep("PyTorch's index of CPU wheels")
     if line.startswith("-"):
         return _option(ctx, found, line, said)
     wanted, _, options = line.partition(" -")
@@ -113,8 +116,12 @@ def requirement(ctx: Context, found: Construct) -> Decision:
             return Report(f"not changed by itself; the target takes {_all(ctx)}")
         if re.search(r"cu\d{2,3}\b", line):
             return Report(f"was built for CUDA, it seems; torch is {versions['torch']} there")
+        if extra := re.search(r"\[[^\]]*?\b((?:[\w-]*[-_])?(?:gpu|cuda\w*))\b[^\]]*\]", body):
+            return Report(f"its extra `{extra[1]}` is for CUDA: leave that out")
         return Keep("does not depend on the device")
     others = _beside(ctx, found)
+    if _is_of_jax(ctx, name, others):
+        return Report(_OF_JAX.format(versions[name]))
     new = [versions[name]]
     if name == "torch" and found.key == "package":
         new += companions(ctx.target.name, others)
@@ -131,6 +138,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     )
 
 
+_OF_JAX = "of a program for JAX, it seems; in one environment with it, the target takes {}"
 _SHUT_OUT = "leaves no version that was tested with the target, which takes {}"
 
 
@@ -142,7 +150,7 @@ def _index(ctx: Context, found: Construct, line: str, said: str) -> Decision:
         )
     lists = [ctx.text(each) for each in ctx.constructs if each.kind == "requirement"]
     if sum(each == CPU_WHEELS or CUDA_WHEELS.search(each) is not None for each in lists) > 1:
-        return Report(f"of several indexes of PyTorch's, {CPU_WHEELS} alone is for the target")
+        return Report(f"one of several indexes: {CPU_WHEELS} is enough; take this out, with what names it")
     note = "PyTorch's index of CPU wheels; what it is called here may speak of CUDA still"
     return ctx.with_text(found, CPU_WHEELS, note)
 
@@ -161,7 +169,7 @@ def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
 
 @REQUIREMENT.on("requirement", "text")
 def requirements_in_text(ctx: Context, found: Construct) -> Decision:
-    """Strings of setup.py that are no elements of a list."""
+    """Strings of setup.py that are no elements of a list, or of one that is read in pieces."""
     names = [name_of(re.split(r"[;#]", line)[0]) for line in ctx.text(found).splitlines()]
     libraries = [library.reason(str(n)) for n in names if (library := of_package(n or ""))]
     if ctx.target.portable:
@@ -177,7 +185,7 @@ def requirements_in_text(ctx: Context, found: Construct) -> Decision:
     done = all(v in asked for v in (tested(ctx.target.name)["torch"], *filter(None, versions)))
     if not said or (done and not lines and not libraries):
         return Keep("does not depend on the device")
-    return Report(f"not changed by itself, since it is no element of a list: {'; '.join(said)}")
+    return Report(f"not changed by itself, since it is not listed plainly: {'; '.join(said)}")
 
 
 # ---- Pythons -------------------------------------------------------------------------------------
@@ -251,10 +259,16 @@ def source(ctx: Context, found: Construct) -> Decision:
         return Keep("a portable program takes what its machine has")
     if library := of_package(name):
         return Report(library.reason(name))
-    if name in tested(ctx.target.name) and not re.search(r"\bindex\b", ctx.text(found)):
+    places = [
+        str(place)
+        for each in (value if isinstance(value, list) else [value])
+        for key, place in (each.items() if isinstance(each, dict) else [("", each)])
+        if key not in ("index", "extra", "group", "marker")
+    ]
+    if name in tested(ctx.target.name) and places:
         return Report(f"comes from elsewhere; the target takes {tested(ctx.target.name)[name]}: "
                       "leave the source out")  # fmt: skip
-    if re.search(r"cu\d{2,3}\b", re.sub(r"'index': '[^']*'", "", str(value))):
+    if any(re.search(r"cu\d{2,3}\b", place) for place in places):
         return Report("was built for CUDA, it seems")
     return Keep("comes from the index of that name")
 
@@ -290,7 +304,7 @@ def _pair(text: str) -> tuple[str, Any]:
 
 # ---- conda ---------------------------------------------------------------------------------------
 
-_OF_PIP = {"pytorch": "torch", "pytorch-gpu": "torch", "torchvision": "torchvision",
+_OF_PIP = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch", "torchvision": "torchvision",
            "torchaudio": "torchaudio"}  # fmt: skip
 _CHOOSES_BUILD = ("pytorch-cuda", "pytorch-mutex", "cpuonly")  # of conda's pytorch, nothing else
 # Packages of conda that would bring conda's pytorch back.
@@ -372,6 +386,12 @@ def _beside(ctx: Context, found: Construct) -> list[str | None]:
         if each.kind == "requirement" and each.key in ("package", "table")
         and _list_of(ctx, each) is inside
     ]  # fmt: skip
+
+
+def _is_of_jax(ctx: Context, name: str, others: Iterable[str | None]) -> bool:
+    """Whether a list is without torch: what else is in it may need another JAX than torchax."""
+    alone = {"torch", "torchax"}.isdisjoint(others) and not _is_of(ctx, "conda")
+    return name in ("jax", "jaxlib", "libtpu") and alone
 
 
 def _list_of(ctx: Context, found: Construct) -> object:
