@@ -15,7 +15,6 @@ from migrator import accelerators, mentions
 from migrator.devices import ladders
 from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
 from migrator.formats.embedded import (
-    BUILD,
     COMMAND,
     CONDA,
     OTHER,
@@ -25,7 +24,7 @@ from migrator.formats.embedded import (
     SETTING,
     is_embedded,
 )
-from migrator.libraries import BOUNDED, MENTIONED, MODULES
+from migrator.libraries import MODULES, matters
 from migrator.names import Names, argument
 from migrator.ranks import Ranks, environment
 from migrator.targets import Target
@@ -464,9 +463,8 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
             if function == OTHER and has_tokens(text.encode(errors="replace")):
                 yield Construct("command", "other", node)
             elif function in REQUIRED:
-                if function == PYTHON or (function == CONDA and _PYTHON.match(text)):
-                    yield Construct("requirement", _REQUIRED[function], node)
-                elif MENTIONED.search(said := mentions.without_comment(text)) or BOUNDED.search(said):
+                for_python = function == PYTHON or (function == CONDA and _PYTHON.match(text))
+                if for_python or matters(mentions.without_comment(text)):
                     yield Construct("requirement", _REQUIRED[function], node)
             elif function == SETTING:
                 if (key := mentions.setting(text)) is not None:
@@ -502,8 +500,7 @@ def _required(names: Names, call: ast.Call) -> Iterator[Construct]:
                 plainly = plainly and listed and "\n" not in str(node.value)
                 found.setdefault(node, key if plainly or key == "python" else "text")
     for node, key in found.items():
-        text = str(node.value)
-        if key == "python" or MENTIONED.search(text) or BOUNDED.search(text):
+        if key == "python" or matters(str(node.value)):
             yield Construct("requirement", key, node)
 
 

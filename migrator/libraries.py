@@ -81,8 +81,13 @@ MENTIONED = re.compile(
     re.IGNORECASE,
 )
 
-# A version of what the target's packages need in a certain one.
-BOUNDED = re.compile(r"(?<![\w.-])(?:numpy|scipy)\b[\s\"'(]*[<>=~]")
+# A version of what the target's packages need in certain ones.
+_BOUNDED = re.compile(r"(?<![\w.-])(?:numpy|scipy)\b[\s\"'(]*[<>=~]")
+
+
+def matters(text: str) -> bool:
+    """A cheap test: False for a line that installs what has nothing to do with the device."""
+    return MENTIONED.search(text) is not None or _BOUNDED.search(text) is not None
 
 
 def of_package(name: str) -> Library | None:

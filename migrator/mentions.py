@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from migrator.libraries import BOUNDED, MENTIONED
+from migrator.libraries import matters
 from migrator.requirements import library_of
 
 DEVICES = "(?:cuda|xpu|npu|mps)"
@@ -60,7 +60,7 @@ _GPU_SETTING = re.compile(
     r"""\[?["']?(?:-?\d|true|all\b)|^\s*["']?devices["']?\s*:\s*\[\s*\d""",
     re.IGNORECASE,
 )
-_BACK_END = re.compile(r"""[\w.-]+["']?\s*:\s*["']?(?:nccl|hccl|xccl)["']?\s*(?:[,}\]]|\Z)""", re.I)
+_BACK_END = re.compile(r"""[\w.-]+["']?\s*:\s*["']?[nhx]ccl["']?\s*(?:[,}\]]|\Z)""", re.I)
 _ACCELERATOR = re.compile(
     r"""(?<![\w.-])["']?accelerator["']?\s*:\s*["']?(?:gpu|cuda|mps|xpu|npu|hpu)["']?\s*(?:[,}\]]|\Z)""",
     re.IGNORECASE,
@@ -72,7 +72,9 @@ def has_settings(content: bytes) -> bool:
     return len(content) < _MAX_SETTINGS and _SPEAKS_OF_GPUS.search(content) is not None
 
 
-_SPEAKS_OF_GPUS = re.compile(rb"cuda|(?i:gpu)|[nhx]ccl|nvidia|NVIDIA|torch|\b(?:xpu|npu|mps)\b")
+_SPEAKS_OF_GPUS = re.compile(
+    rb"cuda|(?i:gpu)|[nhx]ccl|nvidia|NVIDIA|torch|devices|\b(?:xpu|npu|mps)\b"
+)
 _CONTAINER_SETTING = re.compile(
     r"""(?<![\w.-])(?:runtime|driver)["']?\s*:\s*["']?nvidia\b|capabilities["']?\s*:\s*\[.*\bgpu\b"""
     r"""|^\s*(?:-\s+)+["']?gpu["']?\s*\Z|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES)"""
@@ -110,7 +112,7 @@ def command(text: str) -> str | None:
     if re.search(r"\bgit\s+clone\b", text) and any(map(library_of, text.split())):
         return "clone"
     if _PIP.search(text):
-        return "pip" if MENTIONED.search(text) or BOUNDED.search(text) else None
+        return "pip" if matters(text) else None
     if _CONDA.search(text):
         return "conda"
     if re.search(r"\bnvidia-smi\b", text):

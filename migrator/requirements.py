@@ -163,7 +163,9 @@ def library_of(text: str) -> Library | None:
 
 
 _EGG = re.compile(r"[#&]egg=([\w.-]+)")
-_REPOSITORY = re.compile(r"(?:git\+|\bgit@|\bgithub\.com[:/]).*?/?([\w.-]+?)/([\w.-]+?)(?:\.git)?(?:[@#]|/?$)")
+_REPOSITORY = re.compile(
+    r"(?:git\+|\bgit@|\bgithub\.com[:/]).*?/?([\w.-]+?)/([\w.-]+?)(?:\.git)?(?:[@#]|/?$)"
+)
 _CALLED = {"flash-attention": "flash-attn", "mamba": "mamba-ssm", "vision": "torchvision",
            "pytorch": "torch", "audio": "torchaudio",
            "transformerengine": "transformer-engine"}  # fmt: skip
@@ -179,7 +181,7 @@ def wheel_of(text: str) -> str | None:
 
 
 def repository_of(text: str) -> str | None:
-    """The package that is built from a repository: by what the URL calls it, or by the last part."""
+    """The package that a repository builds: what the URL says, or the repository's own name."""
     if egg := _EGG.search(text):
         return canonicalize_name(egg[1])
     if (match := _REPOSITORY.search(text)) is None:

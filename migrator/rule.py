@@ -215,7 +215,10 @@ class Context:
         literal = self.source.code(found.node)
         if is_embedded(self.names.parents.get(found.node)):
             return Rewrite([SetString(found.node, json.dumps(text)[1:-1])], note=note)
-        if isinstance(self.parent(found.node), ast.List | ast.Tuple | ast.Set) and literal[0] in "\"'":
+        if (
+            isinstance(self.parent(found.node), ast.List | ast.Tuple | ast.Set)
+            and literal[0] in "\"'"
+        ):
             elements = [f"{literal[0]}{line}{literal[0]}" for line in text.split("\n")]
             return Rewrite([Spread(found.node, elements)], note=note)
         if any(mark in text for mark in "\"'\\\n{}") or literal[-3:] in ('"""', "'''"):

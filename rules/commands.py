@@ -25,9 +25,11 @@ COMMAND = Rule(
     code="CMD001",
     name="gpu-command",
     summary="a command for NVIDIA's tools, or for packages that were built for CUDA",
-    why="""In shell scripts, Dockerfiles, notebooks, and where a program calls os.system.
+    why="""In shell scripts, Dockerfiles, notebooks, where a program calls os.system, and in YAML and
+JSON below keys of commands (`run`, `command`, `args`, `script`, …).
 `nvidia-smi` becomes `tpu-info`, which shows the same of TPUs. Where PyTorch is installed, the
-command gets the versions that were tested together for the target, and PyTorch's index of CPU
+command (of pip, uv, pipenv, Poetry or PDM; conda's is named) gets the versions that were tested
+together for the target, and PyTorch's index of CPU
 wheels in the place of one for CUDA: torch itself works on the CPU there. Packages that only exist
 for CUDA are named. `--device cuda` becomes the target's device, which the migrated program
 understands. Other lines that speak of GPUs are named. In notebooks, `%%bash` and `%%sh` are read as
@@ -54,13 +56,14 @@ _INSTALLS = {
 _INDEX = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--index")
 _WITH_VALUE = ("-r", "--requirement", "-c", "--constraint", "-t", "--target", "-e", "--editable",
                "--prefix", "--root", "--python", "--platform", "--no-binary", "--only-binary",
-               "--group", "-G", "--extra", "--extras", "--optional", "--package", "--source", "--script",
-               "--directory", "--project", "--upgrade-strategy", "--trusted-host",
+               "--group", "-G", "--extra", "--extras", "--optional", "--package", "--source",
+               "--script", "--directory", "--project", "--upgrade-strategy", "--trusted-host",
                *_INDEX)  # fmt: skip
 
 
 _FROM_CUDA = re.compile(
-    r"(?<!\S)(?:-i|-f|--(?:extra-)?index-url|--find-links|--source|--index)[ =]*\S*(?:cuda|cu\d{2,3})"
+    r"(?<!\S)(?:-i|-f|--(?:extra-)?index-url|--find-links|--source|--index)[ =]*"
+    r"\S*(?:cuda|cu\d{2,3})"
 )
 
 
@@ -92,7 +95,9 @@ def device_option(ctx: Context, found: Construct) -> Decision | None:
     if ctx.target.portable:
         return Report("the program chooses its device itself; leave the option out")
     device = ctx.target.device
-    text = DEVICE_OPTION.sub(lambda m: f"{m['option']}{m['quote']}{device}{m['quote']}", ctx.text(found))
+    text = DEVICE_OPTION.sub(
+        lambda m: f"{m['option']}{m['quote']}{device}{m['quote']}", ctx.text(found)
+    )
     if text == ctx.text(found):
         return Report(f"names a GPU; the target's device is {device}")
     return ctx.with_text(found, text)
@@ -137,11 +142,11 @@ def pip(ctx: Context, found: Construct) -> Decision:
         changes.append(Word(first.start, first.end, wanted["torch"]))
     changes += [Word(w.start - (text[w.start - 1] == " "), w.end, "") for w in older]
     for start, end, word in packages:
-        name = name_of(word) or wheel_of(word)
-        if name is None and re.search(r"torch|cu\d\d", word):
+        known = name_of(word) or wheel_of(word)
+        if known is None and re.search(r"torch|cu\d\d", word):
             return Report(f"{word} can not be read; it takes {versions['torch']}")
-        if name in versions and word != wanted[name]:
-            changes.append(Word(start, end, wanted[name]))
+        if known in versions and word != wanted[known]:
+            changes.append(Word(start, end, wanted[known]))
     if "torch" in names or older:
         changes += indexes  # which have nothing of what stands behind torch
     if not changes:

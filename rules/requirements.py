@@ -35,11 +35,14 @@ REQUIREMENT = Rule(
     summary="a package that was built for CUDA, or whose version has to fit the target",
     why="""torch and torchvision get the versions that were tested together for the target, and what
 it needs stands behind them. An index of CUDA wheels becomes PyTorch's index of CPU wheels. Packages
-that only exist for CUDA, and those that come with torch's CUDA wheels, are named. So it is in
-requirements.txt, pyproject.toml, setup.py, setup.cfg and environment.yml; Poetry's own tables are
-named, since a lock file belongs to them. Conda has no torch that fits a TPU: in environment.yml its
-`pytorch` moves to the list of what pip installs, if no package of conda's needs it there.
-Requirements of projects without GPU code stay.""",
+that only exist for CUDA or another accelerator, and those that come with torch's CUDA wheels, are
+named, also by their wheels and repositories. So it is in requirements.txt and constraints,
+pyproject.toml (lists of PEP 621, uv, Hatch and PDM, tables of Poetry and pixi), Pipfile, pixi.toml,
+setup.py, setup.cfg, tox.ini and environment.yml; a lock file has to be made again. Conda has no
+torch that fits a TPU: in environment.yml its `pytorch` moves to the list of what pip installs, if
+no package of conda's needs it there. What needs the build of a project gets torch's version alone.
+Bounds on Python, numpy and scipy that leave no version that was tested are named. Requirements of
+projects without GPU code stay.""",
     examples=(
         Example(
             "numpy\ntorch>=1.13\ntorchvision\nxformers  # fast\n",
@@ -68,6 +71,14 @@ Requirements of projects without GPU code stay.""",
             path="pyproject.toml",
         ),
         Example(
+            '[tool.poetry.dependencies]\ntorch = "^2.0"\nnumpy = "<2"\n',
+            torchax='[tool.poetry.dependencies]\ntorch = "==2.9.0"\ntorchax = "==0.0.13"\n'
+            'jax = "==0.10.2"\njaxlib = "==0.10.2"\nlibtpu = "==0.0.52"\nnumpy = "<2"\n',
+            torch_xla='[tool.poetry.dependencies]\ntorch = "==2.9.0"\ntorch_xla = "==2.9.0"\n'
+            'numpy = "<2"\n',
+            path="pyproject.toml",
+        ),
+        Example(
             "from setuptools import setup\n\nsetup(\n    install_requires=[\n"
             "        'numpy',\n        'torch',  # any\n    ],\n)\n",
             torchax="from setuptools import setup\n\nsetup(\n    install_requires=[\n"
@@ -89,7 +100,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     said = without_comment(text)
     line = said.replace("\\\r\n", "").replace("\\\n", "").strip()
     line = re.sub(r"(?:-e|--editable)[\s=]+(?=\S)", "", line)
-    if CUDA_WHEELS.search(line) and (line.startswith("-") or line.startswith("https:")):
+    if CUDA_WHEELS.search(line) and line.startswith(("-", "https:")):
         return _index(ctx, found, line, said)
     if ONLY_TORCH.search(line) and line.startswith("https:"):
         return Keep("PyTorch's index of CPU wheels")
@@ -145,12 +156,12 @@ _SHUT_OUT = "leaves no version that was tested with the target, which takes {}"
 def _index(ctx: Context, found: Construct, line: str, said: str) -> Decision:
     """Of CUDA wheels; what projects list as an index has a name of its own."""
     if line.startswith("-"):
-        return ctx.with_text(
-            found, f"--extra-index-url {CPU_WHEELS}{ctx.text(found)[len(said) :]}"
-        )
+        return ctx.with_text(found, f"--extra-index-url {CPU_WHEELS}{ctx.text(found)[len(said) :]}")
     lists = [ctx.text(each) for each in ctx.constructs if each.kind == "requirement"]
     if sum(each == CPU_WHEELS or CUDA_WHEELS.search(each) is not None for each in lists) > 1:
-        return Report(f"one of several indexes: {CPU_WHEELS} is enough; take this out, with what names it")
+        return Report(
+            f"one of several indexes: {CPU_WHEELS} is enough; take this out, with what names it"
+        )
     note = "PyTorch's index of CPU wheels; what it is called here may speak of CUDA still"
     return ctx.with_text(found, CPU_WHEELS, note)
 
@@ -203,15 +214,17 @@ def python(ctx: Context, found: Construct) -> Decision:
     if _is_of(ctx, "table"):
         return Report(f"the target's packages have to fit all of these Pythons: take {pythons()}")
     advice = f"uv locks for all of these Pythons, and the target's packages need {pythons()}"
-    return Keep("has Pythons that the target has wheels for", advice if _is_of(ctx, "source") else "")
+    return Keep(
+        "has Pythons that the target has wheels for", advice if _is_of(ctx, "source") else ""
+    )
 
 
-# ---- tables of Poetry, pipenv, pixi and uv ---------------------------------------------------------
+# ---- tables of Poetry, pipenv, pixi and uv -------------------------------------------------------
 
 
 @REQUIREMENT.on("requirement", "table")
 def in_table(ctx: Context, found: Construct) -> Decision:
-    """`torch = "^2.0"`, also with an index: it gets the version, and those that go with it follow."""
+    """`torch = "^2.0"`, also with an index, gets the version, and what goes with it below it."""
     text = ctx.text(found)
     name, value = _pair(text)
     if ctx.target.portable:
@@ -246,7 +259,8 @@ def _with_version(text: str, value: object, version: str) -> str | None:
         return None
     if not re.match(r"[\w-]+\s*=\s*\{", text) or "version" not in value:
         return None
-    text = re.sub(r"""(version\s*=\s*)(["'])[^"']*\2""", rf"\g<1>\g<2>{version}\g<2>", text, count=1)
+    said = r"""(version\s*=\s*)(["'])[^"']*\2"""
+    text = re.sub(said, rf"\g<1>\g<2>{version}\g<2>", text, count=1)
     index = value.get("index", "")
     return text.replace(index, CPU_WHEELS) if index and CUDA_WHEELS.search(index) else text
 
@@ -304,8 +318,8 @@ def _pair(text: str) -> tuple[str, Any]:
 
 # ---- conda ---------------------------------------------------------------------------------------
 
-_OF_PIP = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch", "torchvision": "torchvision",
-           "torchaudio": "torchaudio"}  # fmt: skip
+_OF_PIP = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch",
+           "torchvision": "torchvision", "torchaudio": "torchaudio"}  # fmt: skip
 _CHOOSES_BUILD = ("pytorch-cuda", "pytorch-mutex", "cpuonly")  # of conda's pytorch, nothing else
 # Packages of conda that would bring conda's pytorch back.
 _NEEDS_TORCH = re.compile(
@@ -347,7 +361,8 @@ def conda(ctx: Context, found: Construct) -> Decision:
         return Report("chooses a build of conda's pytorch, and there is none for TPUs")
     if library := of_package(name):
         return Report(library.reason(name))
-    if missing := shut_out(ctx.target.name, name, re.sub(r"^=+|=[^=]*$", "", version)):
+    exact = re.match(r"\s*=+([^=]+)", version)
+    if missing := shut_out(ctx.target.name, name, exact[1] if exact else version):
         return Report(_SHUT_OUT.format(missing))
     wanted = tested(ctx.target.name).get(name)
     if wanted is not None:

@@ -51,8 +51,8 @@ def lists(text: str) -> list[list[Entry]]:
         if not function or not line or line.startswith("file:") or _SETS_NO_INDEX.match(line):
             continue
         if goes_on:
-            before = found[-1].pop()
-            entry = replace(before, end=first + len(line), text=text[before.start : first + len(line)])
+            entry, last = found[-1].pop(), first + len(line)
+            entry = replace(entry, end=last, text=text[entry.start : last])
         else:
             entry = _entry(text, first, first + len(line), function, between)
         found[-1].append(entry)

@@ -19,7 +19,8 @@ _CONFIGURATION = re.compile(
 )
 _REQUIREMENTS = re.compile(
     r"(?:[\w.-]*[-_.])?(?:requirements|constraints|reqs?)(?:[-_.\d][\w.-]*)?\.(?:txt|in)"
-    r"|requirements[\w.-]*\.(?:txt|in)", re.IGNORECASE
+    r"|requirements[\w.-]*\.(?:txt|in)",
+    re.IGNORECASE,
 )
 
 

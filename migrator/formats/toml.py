@@ -58,6 +58,7 @@ _OF_PIPENV = {
     ),
     "whole": ((rf"(?!(?:source|requires|scripts|pipenv)\.)[^.]+\.[^.]+{_BELOW}", TABLE),),
 }
+_Tokens = list[tuple[re.Match[str], int]]  # with how many brackets are around them
 _Patterns = list[tuple[str, re.Pattern[str], str]]
 
 
@@ -82,7 +83,7 @@ class _Value:
 
     path: tuple[str, ...]
     start: int  # of the key
-    tokens: list[tuple[re.Match[str], int]]  # with how many brackets are around them
+    tokens: _Tokens
     table: tuple[str, ...] = ()  # that it is in
     inline: bool = False  # which is written as `{…}`
 
@@ -186,7 +187,7 @@ def _values(text: str) -> Iterator[_Value]:
         yield _value(said, table)
 
 
-def _value(said: list[tuple[re.Match[str], int]], table: tuple[str, ...], inline: bool = False) -> _Value:
+def _value(said: _Tokens, table: tuple[str, ...], inline: bool = False) -> _Value:
     """`key = value`, by its tokens. Raises ValueError where there is no value."""
     at = [t["mark"] for t, _ in said].index("=")
     key = "".join(t.group() for t, _ in said[:at])
@@ -196,7 +197,7 @@ def _value(said: list[tuple[re.Match[str], int]], table: tuple[str, ...], inline
 
 def _inside(value: _Value) -> Iterator[_Value]:
     """What inline tables hold: `{…}`, also as elements of a list."""
-    parts: list[list[tuple[re.Match[str], int]]] = []
+    parts: list[_Tokens] = []
     inner = 0  # brackets around what is in the table
     for token, depth in value.tokens:
         if not inner and token["mark"] == "{":
@@ -215,9 +216,9 @@ def _inside(value: _Value) -> Iterator[_Value]:
             yield from _inside(found)
 
 
-def _lines(text: str) -> Iterator[list[tuple[re.Match[str], int]]]:
+def _lines(text: str) -> Iterator[_Tokens]:
     """Tokens up to each end of a line that no brackets are around."""
-    line: list[tuple[re.Match[str], int]] = []
+    line: _Tokens = []
     depth = 0
     for token in _TOKEN.finditer(text):
         depth -= token.group() in ("]", "}")
