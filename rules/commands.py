@@ -25,16 +25,15 @@ COMMAND = Rule(
     code="CMD001",
     name="gpu-command",
     summary="a command for NVIDIA's tools, or for packages that were built for CUDA",
-    why="""In shell scripts, Dockerfiles, notebooks, where a program calls os.system, and in YAML and
-JSON below keys of commands (`run`, `command`, `args`, `script`, …).
-`nvidia-smi` becomes `tpu-info`, which shows the same of TPUs. Where PyTorch is installed, the
-command (of pip, uv, pipenv, Poetry or PDM; conda's is named) gets the versions that were tested
-together for the target, and PyTorch's index of CPU
-wheels in the place of one for CUDA: torch itself works on the CPU there. Packages that only exist
-for CUDA are named. `--device cuda` becomes the target's device, which the migrated program
-understands. Other lines that speak of GPUs are named. In notebooks, `%%bash` and `%%sh` are read as
-a script, `%%writefile` as the file that it writes; other cells that are not Python, and cells that
-do not parse (of Python 2, say), stay as they are and are named.""",
+    why="""In shell scripts, Dockerfiles, notebooks, where a program calls os.system, and below keys
+of commands in YAML and JSON (`run`, `command`, `args`, `script`, …). `nvidia-smi` becomes
+`tpu-info`, which shows the same of TPUs. Where PyTorch is installed, the command (of pip, uv,
+pipenv, Poetry or PDM; conda's is named) gets the versions that were tested together for the target, and
+PyTorch's index of CPU wheels in the place of one for CUDA: torch itself works on the CPU there.
+Packages that only exist for CUDA are named. `--device cuda` becomes the target's device, which the
+migrated program understands. Other lines that speak of GPUs are named. In notebooks, `%%bash` and
+`%%sh` are read as a script, `%%writefile` as the file that it writes; other cells that are not
+Python, and cells that do not parse (of Python 2, say), stay as they are and are named.""",
     references=(
         "https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info",
     ),
@@ -155,7 +154,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
         if not packages and not re.search(r"\b(?:echo|print)|\s(?:-r|--requirement|-e)\b", text):
             return Report(f"can not be read; the target takes {versions['torch']}")
         if re.search(r"cu\d\d|cuda", text, re.I):
-            return Report("what it installs was built for CUDA, it seems")
+            return Report("was built for CUDA, it seems; take the build for the CPU, or none")
         return Keep("installs nothing that depends on the device")
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]

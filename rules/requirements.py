@@ -100,22 +100,22 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     said = without_comment(text)
     line = said.replace("\\\r\n", "").replace("\\\n", "").strip()
     line = re.sub(r"(?:-e|--editable)[\s=]+(?=\S)", "", line)
+    wanted, _, options = line.partition(" -")
+    body, _, marker = wanted.partition(";")
+    if is_of_older_xla(body):
+        return Report("torch_xla was installed so before it was on PyPI; leave it out")
+    if ctx.target.portable:
+        return Keep("a portable program takes what its machine has")
     if CUDA_WHEELS.search(line) and line.startswith(("-", "https:")):
         return _index(ctx, found, line, said)
     if ONLY_TORCH.search(line) and line.startswith("https:"):
         return Keep("PyTorch's index of CPU wheels")
     if line.startswith("-"):
         return _option(ctx, found, line, said)
-    wanted, _, options = line.partition(" -")
-    body, _, marker = wanted.partition(";")
     wheel, repository = wheel_of(body.rpartition(" @ ")[2]), repository_of(body)
     name = name_of(body) or wheel or repository
     if not line or (name is None and not re.search(r"torch|cu\d\d", line)):
         return Keep("no package with a version of its own")
-    if is_of_older_xla(body):
-        return Report("torch_xla was installed so before it was on PyPI; leave it out")
-    if ctx.target.portable:
-        return Keep("a portable program takes what its machine has")
     versions = tested(ctx.target.name)
     library = of_package(name or "")
     if library is not None:

@@ -587,6 +587,12 @@ def test_files_of_a_project_without_gpu_code_stay(tmp_path: Path) -> None:
 def test_portable_programs_take_what_their_machine_has() -> None:
     for name, text in FILES.items():
         assert not run(text, path=name, portable=True).changed
+    for name, text in {"pyproject.toml": POETRY, "Pipfile": PIPFILE, "pixi.toml": PIXI}.items():
+        text = text.replace("--device cuda", "")
+        assert not run(text, path=name, portable=True).changed
+    assert not run(
+        "-f https://download.pytorch.org/whl/cu118\n", path="reqs.txt", portable=True
+    ).changed
 
 
 # ---- the table of libraries ----------------------------------------------------------------------
