@@ -23,7 +23,8 @@ TARGETS = ("torchax", "torch_xla")
 OLDEST, NEWEST = (3, 11), (3, 13)  # Pythons that torch_xla 2.9 has wheels for
 
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
-CUDA_WHEELS = re.compile(r"pytorch\.org.*(?:cu\d{2,3}|torch_stable\.html)/?$")  # an index of them
+# An index of them, or of those for other accelerators.
+CUDA_WHEELS = re.compile(r"pytorch\.org.*(?:cu\d{2,3}|rocm[\d.]+|/xpu|torch_stable\.html)/?$")
 ONLY_TORCH = re.compile(r"pytorch\.org/whl(?:/cpu)?/?$")  # has nothing of jax, and little else
 # What jax asks for, and the extras do not state: it says so in its own metadata.
 _ASKED = {"torchax": {"scipy": "scipy>=1.14"}}

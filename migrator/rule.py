@@ -258,6 +258,8 @@ class Context:
     @cached_property
     def is_build(self) -> bool:
         """True for a setup.py, which runs where a project is built, and without the runtime."""
+        if not any(word in self.source.text for word in ("setuptools", "distutils")):
+            return False
         calls = (node for node in self.names.order if isinstance(node, ast.Call))
         return any(self.names.qualified(call.func) in SETUP for call in calls)
 

@@ -28,12 +28,12 @@ COMMAND = Rule(
     why="""In shell scripts, Dockerfiles, notebooks, where a program calls os.system, and below keys
 of commands in YAML and JSON (`run`, `command`, `args`, `script`, …). `nvidia-smi` becomes
 `tpu-info`, which shows the same of TPUs. Where PyTorch is installed, the command (of pip, uv,
-pipenv, Poetry or PDM; conda's is named) gets the versions that were tested together for the target, and
-PyTorch's index of CPU wheels in the place of one for CUDA: torch itself works on the CPU there.
-Packages that only exist for CUDA are named. `--device cuda` becomes the target's device, which the
-migrated program understands. Other lines that speak of GPUs are named. In notebooks, `%%bash` and
-`%%sh` are read as a script, `%%writefile` as the file that it writes; other cells that are not
-Python, and cells that do not parse (of Python 2, say), stay as they are and are named.""",
+pipenv, Poetry or PDM; conda's is named) gets the versions that were tested together for the
+target, and PyTorch's index of CPU wheels in the place of one for CUDA: torch itself works on the
+CPU there. Packages that only exist for CUDA are named. `--device cuda` becomes the target's device,
+which the migrated program understands. Other lines that speak of GPUs are named. In notebooks,
+`%%bash` and `%%sh` are read as a script, `%%writefile` as the file that it writes; other cells that
+are not Python, and cells that do not parse (of Python 2, say), stay as they are and are named.""",
     references=(
         "https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info",
     ),

@@ -173,8 +173,8 @@ def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
         return ctx.with_text(found, text, "that index alone has nothing of what torch takes")
     if re.search(r"(?:[+/_-]|\b)cu\d{2,3}\b", line):
         return Report("wheels that were built for CUDA; leave it out")
-    if re.search(r"pypi\.(?:ngc\.)?nvidia\.com|developer\.download\.nvidia\.com", line):
-        return Report("NVIDIA's own packages, which a TPU has no use for; leave it out")
+    if re.search(r"\bnvidia\.com|pytorch-extension\.intel\.com", line):
+        return Report("packages for other hardware than a TPU; leave it out")
     return Keep("no package")
 
 

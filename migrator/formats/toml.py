@@ -47,7 +47,7 @@ _OF_PROJECT = {
         (rf"tool\.uv\.sources\.[^.]+{_BELOW}", SOURCE),
         (rf"{_PIXI}(?:host-|build-)?dependencies\.[^.]+{_BELOW}", PIXI),
         (rf"{_PIXI}system-requirements\.cuda", PIXI),
-        (r"tool\.uv\.(?:pip\.)?find-links|tool\.pixi\..*find-links", REQUIREMENT),
+        (r"tool\.uv\.(?:pip\.)?(?:find-links|torch-backend)|tool\.pixi\..*find-links", REQUIREMENT),
     ),
 }  # fmt: skip
 _OF_PIPENV = {
