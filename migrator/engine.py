@@ -418,7 +418,9 @@ def _additions(
     result.edits += _unused(context.names, plan.edits, removed)
     result.modules = plan.requires(emptied)
     for rule, handler in (
-        () if plan.gated or context.is_native else rules.exact.get(("file", "setup"), ())
+        ()
+        if plan.gated or context.is_native or context.is_build
+        else rules.exact.get(("file", "setup"), ())
     ):
         decision = handler(context, Construct("file", "setup", context.names.tree))
         enabled = context.options.enabled(rule.code) and not suppressions.covers(START, rule.code)

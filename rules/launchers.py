@@ -62,7 +62,7 @@ def launcher(ctx: Context, found: Construct) -> Decision:
     if re.search(r"\bdeepspeed\b", text):
         return Report(f"DeepSpeed is for CUDA only: {MODULES['deepspeed'].advice}")
     started = _by_torchrun(text)
-    if started is None and not _TORCHRUN.search(text):
+    if started is None and not re.search(r"\btorchrun\b|torch\.distributed", text):
         how = "torchrun" if ctx.target.launches else "python, once: one process drives all devices"
         return Report(f"starts a process for each GPU by MPI; here, start the program by {how}")
     if ctx.target.launches:

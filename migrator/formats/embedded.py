@@ -21,10 +21,16 @@ COMMAND = "__command__"  # a line for a shell: `__command__("pip install torch")
 REQUIREMENT = "__requirement__"  # a line of requirements.txt
 SETTING = "__setting__"  # a line of a configuration in YAML or JSON
 CONDA = "__conda__"  # a package that conda installs
+BUILD = "__build__"  # a requirement of what builds the project
+PYTHON = "__python__"  # the Pythons that a project is for
+TABLE = "__table__"  # `torch = "^2.0"` in a table of Poetry's, of pipenv's or of pixi's
+SOURCE = "__source__"  # `torch = { index = "x" }`: where uv takes a package from
+PIXI = "__pixi__"  # a package that pixi takes from conda
 TIMED = "__timed__"  # a magic in front of a statement: `__timed__("%time "); f()`
 FILE = "__file__"  # a cell that writes a file, which is migrated as one of its own
 OTHER = "__other__"  # what is looked into for the words of GPUs alone: a cell of `%%bash`
-_FUNCTIONS = (COMMAND, REQUIREMENT, CONDA, SETTING, OTHER)
+REQUIRED = (REQUIREMENT, CONDA, BUILD, PYTHON, TABLE, SOURCE, PIXI)
+_FUNCTIONS = (COMMAND, *REQUIRED, SETTING, OTHER)
 _CALL = re.compile(
     rf"(?P<function>{'|'.join((*_FUNCTIONS, TIMED, FILE))})"
     r'\((?P<text>"(?:[^"\\]|\\.)*")\)(?P<goes_on>; (?=\S))?'
