@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from migrator import imports
+from migrator.codes import UNKNOWN
 from migrator.diagnostics import Range, Safety
 from migrator.edits import Edit, code, covered
 from migrator.formats import embedded
@@ -19,7 +20,6 @@ from migrator.targets import RUNTIME
 
 NATIVE = "XLA001"  # code that was written for the target
 _NATIVE = Keep("of a program for the target itself")
-UNKNOWN = "GEN001"  # no rule answers for the construct
 
 
 @dataclass
