@@ -20,14 +20,16 @@ COMMAND = Rule(
     code="CMD001",
     name="gpu-command",
     summary="a command for NVIDIA's tools, or for packages that were built for CUDA",
-    why="""In shell scripts, Dockerfiles, notebooks, and where a program calls os.system.
+    why="""In shell scripts, Dockerfiles, notebooks, and where a program calls `os.system`.
 `nvidia-smi` becomes `tpu-info`, which shows the same of TPUs. Where PyTorch is installed, the
 command gets the versions that were tested together for the target, and PyTorch's index of CPU
-wheels in the place of one for CUDA: torch itself works on the CPU there. Packages that only exist
-for CUDA are named. `--device cuda` becomes the target's device, which the migrated program
-understands. Other lines that speak of GPUs are named. In notebooks, `%%bash` and `%%sh` are read as
-a script, `%%writefile` as the file that it writes; other cells that are not Python, and cells that
-do not parse (of Python 2, say), stay as they are and are named.""",
+wheels in the place of one for CUDA: torch itself needs no CUDA on a TPU machine. Packages that
+only exist for CUDA are named. `--device cuda` becomes the target's device, which the migrated
+program understands. Other lines that speak of GPUs are named.
+
+In notebooks, `%%bash` and `%%sh` are read as a script, `%%writefile` as the file that it writes;
+other cells that are not Python, and cells that do not parse (of Python 2, say), stay as they are
+and are named if they speak of GPUs.""",
     references=(
         "https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info",
     ),

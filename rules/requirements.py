@@ -23,13 +23,13 @@ REQUIREMENT = Rule(
     code="REQ001",
     name="requirement",
     summary="a package that was built for CUDA, or whose version has to fit the target",
-    why="""torch and torchvision get the versions that were tested together for the target, and what
-it needs stands behind them. An index of CUDA wheels becomes PyTorch's index of CPU wheels. Packages
-that only exist for CUDA, and those that come with torch's CUDA wheels, are named. So it is in
-requirements.txt, pyproject.toml, setup.py, setup.cfg and environment.yml; Poetry's own tables are
-named, since a lock file belongs to them. Conda has no torch that fits a TPU: in environment.yml its
-`pytorch` moves to the list of what pip installs, if no package of conda's needs it there.
-Requirements of projects without GPU code stay.""",
+    why="""torch and torchvision get the versions that were tested together for the target, and
+what it needs stands behind them. An index of CUDA wheels becomes PyTorch's index of CPU wheels.
+Packages that only exist for CUDA, and those that come with torch's CUDA wheels, are named. So it
+is in `requirements.txt`, `pyproject.toml`, `setup.py`, `setup.cfg` and `environment.yml`;
+Poetry's own tables are named, since a lock file belongs to them. Conda has no torch that fits a
+TPU: in `environment.yml` its `pytorch` moves to the list of what pip installs, if no package of
+conda's needs it there. Requirements of projects without GPU code stay.""",
     examples=(
         Example(
             "numpy\ntorch>=1.13\ntorchvision\nxformers  # fast\n",

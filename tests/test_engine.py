@@ -131,6 +131,22 @@ def test_a_string_is_no_comment() -> None:
     assert '.to("jax")' in migrated('x = x.cuda(); s = "# tpu-migrate: ignore"\n')
 
 
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("run.sh", "python train.py --device cuda"),
+        ("requirements.txt", "torch==2.1.0+cu118"),
+        ("config.yaml", "device: cuda"),
+    ],
+)
+def test_comments_of_other_files_count(path: str, line: str) -> None:
+    comment = "# tpu-migrate: "
+    source = f"{line}  {comment}ignore\n{comment}off\n{line}\n{comment}on\n{line}\n"
+    kept, changed = run(source, path=path).source.decode().rsplit(f"{comment}on\n", 1)
+    assert source.startswith(kept)
+    assert changed.startswith(line[:5]) and changed != f"{line}\n"
+
+
 def test_suppressed_parts_of_a_larger_edit() -> None:
     """The outer edit would take the suppressed line away: then it must not happen."""
     source = dedent("""\

@@ -210,10 +210,15 @@ def _messages(rule: Rule, example: Example, target: str) -> list[str]:
     result = migrate_file(Path(example.path), source, targets()[target], options)
     said = [Outcome.REPORTED] if result.changed else [Outcome.REPORTED, Outcome.KEPT]
     return [
-        f"line {d.range.line}{f', `{d.construct}`' if d.construct else ''}: {d.message}."
+        f"line {d.range.line}{f', `{d.construct}`' if d.construct else ''}: {_plain(d.message)}."
         for d in result.diagnostics
         if d.code == rule.code and (d.outcome in said or d.severity is Severity.ADVICE)
     ]
+
+
+def _plain(text: str) -> str:
+    """A message as Markdown: `__init__` is not emphasized, `<device>` no tag."""
+    return re.sub(r"(`[^`]*`)|([_*<])", lambda m: m[1] or f"\\{m[2]}", text)
 
 
 def _said(messages: Mapping[str, Sequence[str]]) -> Iterator[str]:
