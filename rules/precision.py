@@ -114,8 +114,8 @@ DTYPE = Rule(
     why="""bfloat16 keeps 8 bits of a number. On the image of the app image_ops the largest
 difference between a resize and OpenCV's grows 1.9 times under a bfloat16 default where
 torchvision computes in float32 inside, and 324 times with torch's own interpolate on torch_xla,
-whose coordinates are then rounded too. Another port reports 218 times, on a TPU v6e. Precision-
-sensitive code stays float32.""",
+whose coordinates are then rounded too. Another port reports 218 times, on a TPU v6e. Code that is
+sensitive to precision stays float32.""",
     safety=Safety.DISPLAY_ONLY,
     examples=(Example("import torch\ntorch.set_default_dtype(torch.bfloat16)\n"),),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +15,7 @@ from rich.syntax import Syntax
 from migrator.advice import KIND
 from migrator.codes import OTHERS, Code
 from migrator.diagnostics import Effort, Outcome, Safety, Severity
-from migrator.engine import migrate_file
+from migrator.engine import Result, migrate_file
 from migrator.options import Options
 from migrator.rule import Example, Rule, registry
 from migrator.targets import targets
@@ -66,7 +67,7 @@ def every_code() -> dict[str, Rule | Code]:
 def explain(entry: Rule | Code, console: Console) -> None:
     """Print an explanation; lines of code are never folded."""
     for number, part in enumerate(_parts(entry)):
-        if number:
+        if number and part[0] not in "*>":  # rich puts a line above these
             console.print()
         if part.startswith("```"):
             language, _, code = part[3:-4].partition("\n")
@@ -182,32 +183,37 @@ def _by_hand(rule: Rule) -> Iterator[str]:
 
 def _example(rule: Rule, example: Example) -> Iterator[str]:
     flags = "".join([
-        " with `--unsafe`" if example.unsafe else "",
         " with `--portable`" if example.portable else "",
         f" with `--shard {example.shard}`" if example.shard != "replicated" else "",
         *(f' with `"{old}" = "{new}"`' for old, new in example.replace),
     ])  # fmt: skip
     file = "" if example.path.endswith("example.py") else f", `{example.path}`"
-    alike: dict[str, list[str]] = {}
+    alike: dict[tuple[str, str], list[str]] = {}
     for name in targets():
-        alike.setdefault(_diff(example.before, example.after(name)), []).append(name)
-    for diff, names in alike.items():
+        as_safe = _migrated(replace(example, unsafe=False), name).source.decode()
+        unsafe = " with `--unsafe`" if as_safe != example.after(name) else ""
+        alike.setdefault((_diff(example.before, example.after(name)), unsafe), []).append(name)
+    for (diff, unsafe), names in alike.items():
         stays = "" if diff else " (stays)"
         both = len(names) == len(targets())
-        yield f"{'Both targets' if both else ', '.join(names)}{flags}{file}{stays}:"
+        yield f"{'Both targets' if both else ', '.join(names)}{unsafe}{flags}{file}{stays}:"
         language = "diff" if diff else Syntax.guess_lexer(example.path, example.before)
         yield _fenced(diff or example.before, language)
         yield from _said({name: _messages(rule, example, name) for name in names})
 
 
-def _messages(rule: Rule, example: Example, target: str) -> list[str]:
-    """What the rule says of places that it leaves, or that it gives advice on."""
+def _migrated(example: Example, target: str) -> Result:
     options = Options(
         unsafe=example.unsafe, portable=example.portable, shard=example.shard,
         replace=example.replace, entry=example.script,
     )  # fmt: skip
     source = example.before.encode()
-    result = migrate_file(Path(example.path), source, targets()[target], options)
+    return migrate_file(Path(example.path), source, targets()[target], options)
+
+
+def _messages(rule: Rule, example: Example, target: str) -> list[str]:
+    """What the rule says of places that it leaves, or that it gives advice on."""
+    result = _migrated(example, target)
     said = [Outcome.REPORTED] if result.changed else [Outcome.REPORTED, Outcome.KEPT]
     return [
         f"line {d.range.line}{f', `{d.construct}`' if d.construct else ''}: {_plain(d.message)}."
