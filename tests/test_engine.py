@@ -132,19 +132,19 @@ def test_a_string_is_no_comment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "line"),
+    ("path", "line", "other"),
     [
-        ("run.sh", "python train.py --device cuda"),
-        ("requirements.txt", "torch==2.1.0+cu118"),
-        ("config.yaml", "device: cuda"),
+        ("run.sh", "python train.py --device cuda", "nvidia-smi"),
+        ("requirements.txt", "torch==2.1.0", "torchvision==0.16.0"),
+        ("config.yaml", "device: cuda", "gpu_device: cuda"),
     ],
 )
-def test_comments_of_other_files_count(path: str, line: str) -> None:
+def test_comments_of_other_files_count(path: str, line: str, other: str) -> None:
     comment = "# tpu-migrate: "
-    source = f"{line}  {comment}ignore\n{comment}off\n{line}\n{comment}on\n{line}\n"
-    kept, changed = run(source, path=path).source.decode().rsplit(f"{comment}on\n", 1)
-    assert source.startswith(kept)
-    assert changed.startswith(line[:5]) and changed != f"{line}\n"
+    for kept in (f"{line}  {comment}ignore\n", f"{comment}off\n{line}\n{comment}on\n"):
+        text = run(f"{kept}{other}\n", path=path).source.decode()
+        assert text.startswith(kept) and other not in text
+    assert f"{line}\n" not in run(f"{line}\n{other}\n", path=path).source.decode()
 
 
 def test_suppressed_parts_of_a_larger_edit() -> None:
