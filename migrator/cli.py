@@ -238,14 +238,14 @@ def rules() -> None:
 @cli.command()
 @click.argument("code")
 def explain(code: str) -> None:
-    """Explain one rule: what it does, why, and before and after for each target."""
+    """Explain a code: what it means, why, and before and after for each target."""
+    from migrator.report.explain import every_code
     from migrator.report.explain import explain as show
-    from migrator.rule import registry
 
-    found = [rule for known, rule in registry().rules.items() if known == code.upper()]
-    if not found:
-        raise UsageError(f"no rule has the code {code!r} (see: tpu-migrate rules)")
-    show(found[0], _console())
+    found = every_code().get(code.upper())
+    if found is None:
+        raise UsageError(f"nothing has the code {code!r} (see: tpu-migrate rules)")
+    show(found, _console())
 
 
 class _Progress:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from migrator import imports
+from migrator.codes import UNKNOWN
 from migrator.diagnostics import Range, Safety
 from migrator.edits import Edit, code, covered
 from migrator.formats import embedded
@@ -20,7 +21,6 @@ from migrator.targets import RUNTIME
 NATIVE = "XLA001"  # code that was written for the target
 _NATIVE = Keep("of a program for the target itself")
 _OF_BUILD = Keep("asked while the project is built; a TPU machine has no GPU, and builds without")
-UNKNOWN = "GEN001"  # no rule answers for the construct
 
 
 @dataclass

@@ -19,6 +19,7 @@ import libcst as cst
 from migrator import accelerators, imports, inventory, mentions, todo
 from migrator.advice import advise
 from migrator.children import Children
+from migrator.codes import ENCODING, INTERNAL, SYNTAX
 from migrator.decide import Plan, decide, withdraw
 from migrator.diagnostics import (
     START,
@@ -44,7 +45,6 @@ from migrator.targets import RUNTIME, Target, portable, with_ranks
 from migrator.tree import Tree, UnplacedEdit, apply
 
 _IMPORTS_RUNTIME = re.compile(rb"^[ \t]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b", re.M)
-SYNTAX, ENCODING, INTERNAL = "ERR001", "ERR002", "ERR003"
 
 
 @dataclass(frozen=True)

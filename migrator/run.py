@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from migrator import inventory, todo, workspace
+from migrator.codes import INTERNAL, TOO_LARGE, UNREADABLE
 from migrator.config import Config, UsageError
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.discover import Disk, bundled_target, discover, project_root
@@ -170,7 +171,7 @@ def _stripped(path: Path) -> FileReport:
     try:
         content = path.read_bytes()
     except OSError as error:
-        return _failed(path, "ERR005", f"can not be read: {error.strerror or error}")
+        return _failed(path, UNREADABLE, f"can not be read: {error.strerror or error}")
     return FileReport(path, Result(content, todo.strip(path, content)))
 
 
@@ -280,7 +281,7 @@ class _Worker:
                 return FileReport(path, Result(b"", b""))  # data
             if size > (MAX_NOTEBOOK if path.suffix == notebook.SUFFIX else MAX_BYTES):
                 message = f"{size / 2**20:.0f} MiB is too large for source; not processed"
-                return _failed(path, "ERR004", message)
+                return _failed(path, TOO_LARGE, message)
             source = path.read_bytes()
             real = path.resolve()
             root = project_root(real, self.roots)
@@ -288,9 +289,9 @@ class _Worker:
             options = self.config.options
             return migrated(path, source, self.target, options, project)
         except OSError as error:
-            return _failed(path, "ERR005", f"can not be read: {error.strerror or error}")
+            return _failed(path, UNREADABLE, f"can not be read: {error.strerror or error}")
         except Exception as error:  # one file's fault must not stop the others
-            return _failed(path, "ERR003", f"internal error: {type(error).__name__}: {error}")
+            return _failed(path, INTERNAL, f"internal error: {type(error).__name__}: {error}")
 
 
 def migrated(

@@ -7,7 +7,7 @@ from migrator.rule import Context, Decision, Example, Report, Rule
 SETTING = Rule(
     code="CFG001",
     name="gpu-setting",
-    summary="a configuration that names a GPU",
+    summary="a setting in YAML or JSON that names a GPU",
     why="""In YAML and JSON, a key that ends in `device` with `cuda` as its value gets the target's
 device, which the migrated program understands. What else speaks of GPUs (how many, a back end, an
 accelerator of Lightning) is named: the program decides what it means. Commands are rewritten as in

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tokenize
 from typing import TYPE_CHECKING, Protocol
 
 from migrator.diagnostics import Range
@@ -66,6 +67,12 @@ def is_embedded(node: ast.AST | None) -> bool:
         and isinstance(node.func, ast.Name)
         and node.func.id in _FUNCTIONS
     )
+
+
+def holds_text(token: tokenize.TokenInfo) -> bool:
+    """The same of a token: a string in a line that is such a call."""
+    call = token.line.lstrip().startswith(tuple(f"{function}(" for function in _FUNCTIONS))
+    return token.type == tokenize.STRING and call
 
 
 def text_of(node: ast.AST, parent: ast.AST | None) -> str | None:
