@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,11 +18,12 @@ from migrator.config import UsageError
 
 def cache_folder() -> Path:
     """The user's cache folder of this tool (`TPU_MIGRATE_CACHE`, XDG, or the platform's)."""
-    own = os.environ.get("TPU_MIGRATE_CACHE")
-    if own:
-        return Path(own)
-    if os.name == "nt":
+    if own := os.environ.get("TPU_MIGRATE_CACHE"):
+        return Path(own).expanduser().absolute()
+    if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "tpu-migrate"
