@@ -10,11 +10,10 @@ import click
 
 from migrator import __version__
 from migrator.config import Config, UsageError, check_codes, load
+from migrator.report.terminal import color_option, console, spell_out
 from migrator.targets import RUNTIME, targets
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from migrator.run import Report
 
 
@@ -112,6 +111,7 @@ def cli() -> None:
 @click.option("--allow-dirty", is_flag=True, help="Overwrite files that git does not hold.")
 @click.option("-q", "--quiet", is_flag=True, help="Errors only.")
 @click.option("-v", "--verbose", is_flag=True, help="Every edit, and what is right as it stands.")
+@color_option
 def migrate(
     paths: tuple[str, ...],
     target: str | None,
@@ -168,17 +168,17 @@ def migrate(
 
 def _show(report: Report, *, diff: bool, written: bool, **how: bool) -> None:
     """The console output; with --diff, the diff alone goes to standard output."""
-    from migrator.report import console
+    from migrator.report.console import render, show_diff
 
     if diff:
         from migrator.report.diff import unified
 
-        if sys.stdout.isatty():
-            console.show_diff(report, _console(), companions=False)
+        if (out := console()).is_terminal:
+            show_diff(report, out, companions=not sys.stdout.isatty())
         else:
             sys.stdout.buffer.write(b"".join(unified(report)))
             sys.stdout.flush()
-    console.render(report, _console(stderr=diff), written=written, **how)
+    render(report, console(stderr=diff), written=written, **how)
 
 
 def _filter(
@@ -194,7 +194,8 @@ def _filter(
     """Standard input to standard output, what is to be said to standard error."""
     from migrator import todo
     from migrator.engine import Result
-    from migrator.report import console, json
+    from migrator.report import json
+    from migrator.report.console import render
     from migrator.report.diff import unified
     from migrator.run import FileReport, Report, find_target, migrated
 
@@ -213,30 +214,35 @@ def _filter(
     if form == "json":
         click.echo(json.render(report, how["statistics"]), err=not check)
     else:
-        err = _console(stderr=True)
-        console.render(report, err, written=not (diff or check), **how)
+        err = console(stderr=True)
+        render(report, err, written=not (diff or check), **how)
         if result.companions and not how["quiet"]:
             err.print(f"The result imports {RUNTIME}, which is written beside files given as PATH.")
     return report.check_code(strict) if diff or check else report.exit_code
 
 
 @cli.command()
+@color_option
 def rules() -> None:
     """List all rules."""
     from rich.table import Table
 
     from migrator.rule import registry
 
-    table = Table(box=None, pad_edge=False)
-    for column, style in (("code", "cyan"), ("name", "bold"), ("safety", ""), ("what it does", "")):
+    out, table = console(), Table(box=None, pad_edge=False)
+    wide = out.width >= 100
+    columns = (("code", "cyan"), ("name", "bold"), ("safety", ""), ("what it does", ""))
+    for column, style in columns if wide else (columns[0], columns[3]):
         table.add_column(column, style=style, no_wrap=column != "what it does")
     for rule in registry().rules.values():
-        table.add_row(rule.code, rule.name, str(rule.safety), rule.summary)
-    _console().print(table)
+        row = (rule.name, str(rule.safety), rule.summary)
+        table.add_row(rule.code, *(row if wide else [f"[bold]{row[0]}[/] ({row[1]})\n{row[2]}"]))
+    out.print(table)
 
 
 @cli.command()
 @click.argument("code")
+@color_option
 def explain(code: str) -> None:
     """Explain one rule: what it does, why, and before and after for each target."""
     from migrator.report.explain import explain as show
@@ -245,7 +251,7 @@ def explain(code: str) -> None:
     found = [rule for known, rule in registry().rules.items() if known == code.upper()]
     if not found:
         raise UsageError(f"no rule has the code {code!r} (see: tpu-migrate rules)")
-    show(found[0], _console())
+    show(found[0], console())
 
 
 class _Progress:
@@ -265,7 +271,7 @@ class _Progress:
         if self.bar is None:
             from rich.progress import Progress
 
-            self.bar = Progress(console=_console(stderr=True), transient=True)
+            self.bar = Progress(console=console(stderr=True), transient=True)
             self.bar.start()
             self.task = self.bar.add_task("migrating", total=total)
         self.bar.update(self.task, completed=done)
@@ -275,17 +281,12 @@ class _Progress:
             self.bar.stop()
 
 
-def _console(stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False)
-
-
 def main() -> None:
     """The entry point: every foreseen failure is one line on standard error and exit code 2."""
     from migrator.verify.command import verify_command
 
     cli.add_command(verify_command)
+    spell_out()
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as error:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 
 from rich.console import Console
 from rich.markdown import Markdown
+from rich.text import Text
 
+from migrator.report.terminal import print_code
 from migrator.rule import Example, Rule
 from migrator.targets import targets
 
@@ -46,4 +49,19 @@ def _example(example: Example) -> list[str]:
 
 
 def explain(rule: Rule, console: Console) -> None:
-    console.print(Markdown(markdown(rule)))
+    """Print a rule: for a terminal, or, in pipes, as the Markdown that it is."""
+    text = markdown(rule)
+    if not console.is_terminal:
+        console.print(Text(text), end="", soft_wrap=True)
+        return
+    for part in re.split(r"(^```diff\n.*?^```$)", text, flags=re.MULTILINE | re.DOTALL):
+        if part.startswith("```"):
+            code = part.removeprefix("```diff\n").removesuffix("```")
+            print_code(code, "diff", console)
+            console.print()
+        elif part.strip():
+            console.print(Markdown(part), width=min(console.width, _WIDEST))
+            console.print()
+
+
+_WIDEST = 100  # of prose

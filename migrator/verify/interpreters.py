@@ -1,7 +1,6 @@
 """Which interpreter a target's script runs in, and what is wrong with one that does not do."""
 
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -213,9 +212,7 @@ def _mend(python: Path, needed: list[Requirement], found: dict[str, Any], again:
     commands = [[*pip, "install", *where, *add]]
     if again:
         remove = [name for name in ("torch_xla", "torchax") if installed.get(name) != "unknown"]
-        commands.insert(
-            0, [*pip, "uninstall", *(["-y"] if found["pip"] else []), *where, *remove]
-        )
+        commands.insert(0, [*pip, "uninstall", *(["-y"] if found["pip"] else []), *where, *remove])
     return " && ".join(map(command_line, commands))
 
 
