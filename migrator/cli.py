@@ -283,9 +283,11 @@ class _Progress:
 
 def main() -> None:
     """The entry point: every foreseen failure is one line on standard error and exit code 2."""
+    from migrator.doctor.command import doctor_command
     from migrator.verify.command import verify_command
 
     cli.add_command(verify_command)
+    cli.add_command(doctor_command)
     spell_out()
     try:
         cli.main(standalone_mode=False)

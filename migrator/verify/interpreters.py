@@ -51,6 +51,8 @@ class Interpreter:
     notes: list[str] = field(default_factory=list)  # each: a difference from the pinned set
     release: tuple[int, ...] = ()  # of Python; empty where it could not be run
     damaged: bool = False  # the torch_xla wheel has written over torchax
+    files: dict[str, str | None] = field(default_factory=dict)  # versions as modules say them
+    installer: tuple[str, ...] = ()  # the command that installs into it, without what
 
     @property
     def works(self) -> bool:
@@ -96,8 +98,8 @@ def _judge(python: Path, target: str, found: dict[str, Any]) -> Interpreter:
     unfit = [
         *_missing(python, target, needed, installed),
         *([damage] if damage else []),
-        *(_unfit_versions(target, versions)),
-        *(_unmet(python, needed, found["needs"], versions)),
+        *_unfit_versions(target, versions),
+        *_unmet(python, needed, found, versions),
     ]
     fix = "" if _belongs_to_other(target, installed) else _mend(python, needed, found, bool(damage))
     problems = [*_wrong_python(python, found["python"]), *(Problem(text, fix) for text in unfit)]
@@ -117,8 +119,10 @@ def _judge(python: Path, target: str, found: dict[str, Any]) -> Interpreter:
         versions,
         problems,
         notes,
-        tuple(found["python"]),
-        damage is not None and installed.get("torchax") != "unknown",
+        release=tuple(found["python"]),
+        damaged=damage is not None and installed.get("torchax") != "unknown",
+        files=found["imported"],
+        installer=tuple(_pip(python, "install", found["pip"])),
     )
 
 
@@ -174,20 +178,23 @@ def _unfit_versions(target: str, versions: dict[str, str]) -> Iterator[str]:
 def _unmet(
     python: Path,
     needed: list[Requirement],
-    needs: dict[str, list[str]],
+    found: dict[str, Any],
     versions: dict[str, str],
 ) -> Iterator[str]:
     """What the packages say of each other: torchvision is for one torch, jax for one jaxlib."""
     known = {canonicalize_name(r.name): r.name for r in needed}
+    release = ".".join(map(str, found["python"]))
+    there = {"extra": "", "python_version": release.rpartition(".")[0]}
+    there["python_full_version"] = release
     for name in known.values():
-        for text in needs.get(name, ()):
+        for text in found["needs"].get(name, ()):
             try:
                 wants = Parsed(text)
             except InvalidRequirement:
                 continue
             other = known.get(canonicalize_name(wants.name), "")
             version = versions.get(other, "unknown")
-            if version == "unknown" or (wants.marker and "extra" in str(wants.marker)):
+            if version == "unknown" or (wants.marker and not wants.marker.evaluate(there)):
                 continue
             if not _fits(version, wants.specifier):
                 wanted = f"{other}{wants.specifier}"
@@ -204,16 +211,20 @@ def _mend(python: Path, needed: list[Requirement], found: dict[str, Any], again:
         or (r.exact and _public(version) != r.exact)
         or (again and r.name == "torchax")
     ]
-    # as uv makes environments: without pip
+    commands = [[*_pip(python, "install", found["pip"]), *add]]
+    if again:
+        remove = _pip(python, "uninstall", found["pip"])
+        commands.insert(0, [*remove, *(["-y"] if found["pip"] else []), "torch_xla", "torchax"])
+    return " && ".join(map(command_line, commands))
+
+
+def _pip(python: Path, what: str, has_pip: bool) -> list[str]:
+    """A command of pip's; uv, which makes environments without pip, has it, too."""
     from .environments import uv_by_name
 
-    pip = [str(python), "-m", "pip"] if found["pip"] else [*uv_by_name(), "pip"]
-    where = [] if found["pip"] else ["--python", str(python)]
-    commands = [[*pip, "install", *where, *add]]
-    if again:
-        remove = [name for name in ("torch_xla", "torchax") if installed.get(name) != "unknown"]
-        commands.insert(0, [*pip, "uninstall", *(["-y"] if found["pip"] else []), *where, *remove])
-    return " && ".join(map(command_line, commands))
+    if has_pip:
+        return [str(python), "-m", "pip", what]
+    return [*uv_by_name(), "pip", what, "--python", str(python)]
 
 
 def _public(version: str) -> str:
@@ -242,6 +253,12 @@ def _told(problems: list[Problem]) -> str:
     return "\n".join(
         str(problem) if last[problem.fix] is problem else problem.text for problem in problems
     )
+
+
+def forget() -> None:
+    """Look again: packages were installed."""
+    examine.cache_clear()
+    _probe.cache_clear()
 
 
 def candidates(target: str, by_import: bool = True) -> Iterator[Interpreter]:
