@@ -12,7 +12,7 @@ from pathlib import Path
 from migrator.inventory import XLA_VARIABLES
 from migrator.targets import targets
 from migrator.verify.device import WISH
-from migrator.verify.interpreters import Problem
+from migrator.verify.interpreters import JAX_PLUGINS, Problem
 
 # What each does here. Of variables that only one target reads, the target stands in _READERS.
 KNOWN = {
@@ -50,7 +50,6 @@ _OURS = "TPU_RUNTIME_"
 _FURTHER = re.compile(r"TPU_\w+|JAX_\w+|PJRT_\w+|COLAB_TPU\w+|LIBTPU_\w+")
 _FOR_TPU = re.compile(r"--(?:xla_tpu|megascale|xla_jf|xla_sc|2a886c8)\w*\S*")
 _GPUS = {"cuda", "rocm", "gpu"}
-_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "jax-rocm7-plugin")
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def _wish(
     if "tpu" in wishes and not tpu:
         text = f"{name}={wish} asks for a TPU, and there is none: programs do not start"
         yield Problem(text, unset(name))
-    elif target == "torchax" and wishes & _GPUS and not set(_PLUGINS) & versions.keys():
+    elif target == "torchax" and wishes & _GPUS and not set(JAX_PLUGINS) & versions.keys():
         yield Problem(f"{name}={wish} asks for a GPU, and JAX has no plugin for it", unset(name))
     elif target == "torch_xla" and wish is not None and not wishes & {"tpu", "cpu"}:
         what = f"{name}={wish} names" if wish else f"{name} is set, but to"
@@ -133,14 +132,6 @@ def _settings(environment: Mapping[str, str]) -> Iterator[Problem]:
             "LIBTPU_INIT_ARGS",
             f"{assign('XLA_FLAGS', ' '.join(rest))} && {assign('LIBTPU_INIT_ARGS', moved)}",
         )
-    device = environment.get("TPU_RUNTIME_DEVICE")
-    if device and device not in ("tpu", "cuda", "cpu"):
-        text = f"TPU_RUNTIME_DEVICE={device} is none of tpu, cuda, cpu"
-        yield Problem(text, unset("TPU_RUNTIME_DEVICE"))
-    cores = environment.get("TPU_RUNTIME_NUM_CORES")
-    if cores and cores != "all" and not cores.isdigit():
-        text = f"TPU_RUNTIME_NUM_CORES={cores} is neither 1 nor all"
-        yield Problem(text, unset("TPU_RUNTIME_NUM_CORES"))
     library = environment.get("TPU_LIBRARY_PATH")
     if library and not Path(library).is_file():
         yield Problem(f"TPU_LIBRARY_PATH={library}: no such file", unset("TPU_LIBRARY_PATH"))
@@ -154,6 +145,13 @@ def _elsewhere(target: str, environment: Mapping[str, str], tpu: bool) -> Iterat
         if wish and "tpu" not in wish.lower().split(","):
             yield Problem(f"{name}={wish} keeps programs from the TPU that is here", unset(name))
     device = environment.get("TPU_RUNTIME_DEVICE")
+    if device and device not in ("tpu", "cuda", "cpu"):
+        text = f"TPU_RUNTIME_DEVICE={device}: portable programs start with tpu, cuda or cpu only"
+        yield Problem(text, unset("TPU_RUNTIME_DEVICE"))
+    cores = environment.get("TPU_RUNTIME_NUM_CORES")
+    if cores and cores != "all" and not cores.isdigit():
+        text = f"TPU_RUNTIME_NUM_CORES={cores}: programs for several devices start with 1 or all"
+        yield Problem(text, unset("TPU_RUNTIME_NUM_CORES"))
     if tpu and device in ("cuda", "cpu"):
         text = f"TPU_RUNTIME_DEVICE={device} keeps portable programs from the TPU that is here"
         yield Problem(text, unset("TPU_RUNTIME_DEVICE"))

@@ -25,6 +25,8 @@ RUNS_WITH = {
     "torchax": {"torch": ">=2.9,<2.13", "torchax": "==0.0.13"},
     "torch_xla": {"torch": "==2.9.*", "torch_xla": "==2.9.*"},
 }
+# What makes JAX run on a GPU.
+JAX_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "jax-rocm7-plugin")
 _IMPORT_SECONDS = 180.0  # the first import of torch from a cold disk takes a minute
 _READ_SECONDS = 20.0
 
@@ -74,6 +76,7 @@ def examine(python: Path, target: str, by_import: bool = True) -> Interpreter:
 @cache
 def _probe(python: Path, modules: tuple[str, ...], by_import: bool) -> dict[str, Any]:
     names = {r.name: r.module for target in RUNS_WITH for r in pinned(target)}
+    names |= {name: name.replace("-", "_") for name in JAX_PLUGINS}
     with tempfile.TemporaryDirectory(prefix="tpu-migrate-probe-") as empty:
         return ask(
             python,
