@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from migrator import __version__
+from migrator.completion import codes, completion_command, folders, paths
 from migrator.config import Config, UsageError, check_codes, load
 from migrator.report.terminal import color_option, console, spell_out
 from migrator.targets import RUNTIME, targets
@@ -28,6 +30,13 @@ class _Group(click.Group):
         if args and not named and args[0] not in ("--help", "-h", "--version"):
             args.insert(0, "migrate")
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Commands, and what the default command takes."""
+        found = [*super().shell_complete(ctx, incomplete), *migrate.shell_complete(ctx, incomplete)]
+        if not incomplete.startswith("-"):
+            found.append(CompletionItem(incomplete, type="file"))
+        return list({item.value if item.type == "plain" else "": item for item in found}.values())
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage(ctx.command_path, "PATH... --target torchax|torch_xla [OPTIONS]")
@@ -63,15 +72,33 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("paths", nargs=-1, metavar="PATH...")
+@click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=paths)
 @click.option("--target", type=click.Choice(list(targets())), help="What the code shall run on.")
-@click.option("-o", "--output", metavar="DIR", help="Write a migrated copy there; PATH stays.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    shell_complete=folders,
+    help="Write a migrated copy there; PATH stays.",
+)
 @click.option("--diff", is_flag=True, help="Show a unified diff; write nothing.")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything is to do.")
 @click.option(
-    "--select", multiple=True, callback=_codes, metavar="CODE,…", help="Only these rules."
+    "--select",
+    multiple=True,
+    callback=_codes,
+    metavar="CODE,…",
+    shell_complete=codes,
+    help="Only these rules.",
 )
-@click.option("--ignore", multiple=True, callback=_codes, metavar="CODE,…", help="Not these rules.")
+@click.option(
+    "--ignore",
+    multiple=True,
+    callback=_codes,
+    metavar="CODE,…",
+    shell_complete=codes,
+    help="Not these rules.",
+)
 @click.option("--unsafe", is_flag=True, help="Make edits that may change results, too.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to pass over.")
 @click.option(
@@ -241,7 +268,7 @@ def rules() -> None:
 
 
 @cli.command()
-@click.argument("code")
+@click.argument("code", shell_complete=codes)
 @color_option
 def explain(code: str) -> None:
     """Explain one rule: what it does, why, and before and after for each target."""
@@ -288,9 +315,10 @@ def main() -> None:
 
     cli.add_command(verify_command)
     cli.add_command(doctor_command)
+    cli.add_command(completion_command)
     spell_out()
     try:
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="tpu-migrate", standalone_mode=False)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.Abort:

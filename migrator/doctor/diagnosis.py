@@ -187,7 +187,11 @@ def _install(target: str) -> str:
 
 
 def _without_libtpu(found: Interpreter, environment: Mapping[str, str]) -> list[Problem]:
-    if "libtpu" in found.versions or environment.get("TPU_LIBRARY_PATH"):
+    library = environment.get("TPU_LIBRARY_PATH")
+    if library and not Path(library).is_file():
+        text = f"TPU_LIBRARY_PATH={library}: no such file, so programs do not see the TPU"
+        return [Problem(text, variables.unset("TPU_LIBRARY_PATH"))]
+    if "libtpu" in found.versions or library:
         return []
     # torch_xla names the libtpu that belongs to it by an extra
     pins = {requirement.name: requirement.text for requirement in pinned(found.target)}

@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from migrator.inventory import XLA_VARIABLES
 from migrator.targets import targets
@@ -132,9 +131,6 @@ def _settings(environment: Mapping[str, str]) -> Iterator[Problem]:
             "LIBTPU_INIT_ARGS",
             f"{assign('XLA_FLAGS', ' '.join(rest))} && {assign('LIBTPU_INIT_ARGS', moved)}",
         )
-    library = environment.get("TPU_LIBRARY_PATH")
-    if library and not Path(library).is_file():
-        yield Problem(f"TPU_LIBRARY_PATH={library}: no such file", unset("TPU_LIBRARY_PATH"))
 
 
 def _elsewhere(target: str, environment: Mapping[str, str], tpu: bool) -> Iterator[Problem]:

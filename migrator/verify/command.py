@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from migrator.completion import apps, paths
 from migrator.report.terminal import color_option, console
 from migrator.targets import targets
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @click.command("verify")
-@click.argument("app", required=False, metavar="[APP|SCRIPT.py]")
-@click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]")
+@click.argument("app", required=False, metavar="[APP|SCRIPT.py]", shell_complete=apps)
+@click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]", shell_complete=paths)
 @click.option("--all", "all_apps", is_flag=True, help="Verify every app of the checkout.")
 @click.option(
     "--target",

@@ -166,6 +166,15 @@ def test_a_tpu_without_libtpu(tmp_path: Path, python: Path) -> None:
     assert "'torch_xla[tpu]==2.9.0'" in one(at(tmp_path, "torch_xla", python)[1].warnings)[1]
 
 
+def test_a_libtpu_that_is_not_where_it_is_said_to_be(tmp_path: Path, python: Path) -> None:
+    setting = {"TPU_LIBRARY_PATH": "/nowhere/libtpu.so"}
+    assert at(tmp_path, "torchax", python, **setting)[1].warnings == []  # the CPU does not mind
+    text, fix = one(at(with_tpu(tmp_path), "torchax", python, **setting)[1].warnings)
+    assert "no such file" in text and fix == "unset TPU_LIBRARY_PATH"
+    setting = {"TPU_LIBRARY_PATH": str(python)}
+    assert at(tmp_path, "torchax", python, **setting)[1].runs_on == "TPU"
+
+
 @pytest.mark.parametrize(
     ("target", "setting"),
     [("torchax", {"JAX_PLATFORMS": "cpu"}), ("torch_xla", {"PJRT_DEVICE": "CPU"})],
@@ -192,7 +201,6 @@ def test_a_variable_that_keeps_programs_from_the_tpu(
         ("torch_xla", {"PJRT_DEVICE": "TPU"}),
         ("torch_xla", {"PJRT_DEVICE": "CUDA"}),
         ("torch_xla", {"PJRT_DEVICE": ""}),
-        ("torch_xla", {"TPU_LIBRARY_PATH": "/nowhere/libtpu.so"}),
     ],
 )
 def test_a_variable_with_which_programs_do_not_start(
