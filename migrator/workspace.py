@@ -173,7 +173,10 @@ def copy(source: Path, output: Path, changed: Mapping[Path, bytes]) -> list[str]
     try:
         if source.is_dir():
             ignore = shutil.ignore_patterns(".git", "__pycache__")
-            shutil.copytree(source, staging, True, ignore, copy_file, dirs_exist_ok=True)
+            try:
+                shutil.copytree(source, staging, True, ignore, copy_file, dirs_exist_ok=True)
+            except shutil.Error as errors:  # links, which Windows lets few users make
+                problems += [f"{file}: not copied: {why}" for file, _, why in errors.args[0]]
         else:
             copy_file(str(source), str(staging / source.name))
         for relative, content in changed.items():

@@ -280,6 +280,21 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p"]
 
 
+def test_links_that_can_not_be_made_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tree(tmp_path, {"p/a.py": GPU})
+    (tmp_path / "p/link.py").symlink_to("a.py")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(1314, "A required privilege is not held by the client")  # as on Windows
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    (problem,) = copy(tmp_path / "p", tmp_path / "q", {Path("a.py"): TPU.encode()})
+    assert "link.py: not copied: " in problem and "privilege" in problem
+    assert (tmp_path / "q/a.py").read_text() == TPU
+
+
 def test_files_that_can_not_be_copied_are_named(tmp_path: Path) -> None:
     root = write_tree(tmp_path / "p", {"a.py": GPU})
     os.mkfifo(root / "pipe")
