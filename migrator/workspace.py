@@ -20,12 +20,16 @@ def cache_folder() -> Path:
     """The user's cache folder of this tool (`TPU_MIGRATE_CACHE`, XDG, or the platform's)."""
     if own := os.environ.get("TPU_MIGRATE_CACHE"):
         return Path(own).expanduser().absolute()
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without one, as containers have them
+        home = Path(tempfile.gettempdir())
     if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
     elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
+        base = home / "Library" / "Caches"
     else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     return base / "tpu-migrate"
 
 

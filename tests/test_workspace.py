@@ -204,6 +204,17 @@ def test_unchanged_files_are_not_written(tmp_path: Path) -> None:
     assert times == {name: (root / name).stat().st_mtime_ns for name in times}
 
 
+def test_a_user_without_a_home_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("TPU_MIGRATE_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", none)
+    monkeypatch.delenv("LOCALAPPDATA", raising=False)
+    assert workspace.cache_folder().is_absolute()
+
+
 def test_a_cache_that_can_not_be_written_is_no_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
