@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from migrator import __version__
+from migrator.completion import codes, completion_command, folders, paths
 from migrator.config import Config, UsageError, check_codes, load
+from migrator.report.terminal import color_option, console, spell_out
 from migrator.targets import RUNTIME, targets
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from migrator.run import Report
 
 
@@ -29,6 +30,13 @@ class _Group(click.Group):
         if args and not named and args[0] not in ("--help", "-h", "--version"):
             args.insert(0, "migrate")
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Commands, and what the default command takes."""
+        found = [*super().shell_complete(ctx, incomplete), *migrate.shell_complete(ctx, incomplete)]
+        if not incomplete.startswith("-"):
+            found.append(CompletionItem(incomplete, type="file"))
+        return list({item.value if item.type == "plain" else "": item for item in found}.values())
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage(ctx.command_path, "PATH... --target torchax|torch_xla [OPTIONS]")
@@ -64,15 +72,33 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("paths", nargs=-1, metavar="PATH...")
+@click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=paths)
 @click.option("--target", type=click.Choice(list(targets())), help="What the code shall run on.")
-@click.option("-o", "--output", metavar="DIR", help="Write a migrated copy there; PATH stays.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    shell_complete=folders,
+    help="Write a migrated copy there; PATH stays.",
+)
 @click.option("--diff", is_flag=True, help="Show a unified diff; write nothing.")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything is to do.")
 @click.option(
-    "--select", multiple=True, callback=_codes, metavar="CODE,…", help="Only these rules."
+    "--select",
+    multiple=True,
+    callback=_codes,
+    metavar="CODE,…",
+    shell_complete=codes,
+    help="Only these rules.",
 )
-@click.option("--ignore", multiple=True, callback=_codes, metavar="CODE,…", help="Not these rules.")
+@click.option(
+    "--ignore",
+    multiple=True,
+    callback=_codes,
+    metavar="CODE,…",
+    shell_complete=codes,
+    help="Not these rules.",
+)
 @click.option("--unsafe", is_flag=True, help="Make edits that may change results, too.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to pass over.")
 @click.option(
@@ -112,6 +138,7 @@ def cli() -> None:
 @click.option("--allow-dirty", is_flag=True, help="Overwrite files that git does not hold.")
 @click.option("-q", "--quiet", is_flag=True, help="Errors only.")
 @click.option("-v", "--verbose", is_flag=True, help="Every edit, and what is right as it stands.")
+@color_option
 def migrate(
     paths: tuple[str, ...],
     target: str | None,
@@ -168,17 +195,17 @@ def migrate(
 
 def _show(report: Report, *, diff: bool, written: bool, **how: bool) -> None:
     """The console output; with --diff, the diff alone goes to standard output."""
-    from migrator.report import console
+    from migrator.report.console import render, show_diff
 
     if diff:
         from migrator.report.diff import unified
 
-        if sys.stdout.isatty():
-            console.show_diff(report, _console(), companions=False)
+        if (out := console()).is_terminal:
+            show_diff(report, out, companions=not sys.stdout.isatty())
         else:
             sys.stdout.buffer.write(b"".join(unified(report)))
             sys.stdout.flush()
-    console.render(report, _console(stderr=diff), written=written, **how)
+    render(report, console(stderr=diff), written=written, **how)
 
 
 def _filter(
@@ -194,7 +221,8 @@ def _filter(
     """Standard input to standard output, what is to be said to standard error."""
     from migrator import todo
     from migrator.engine import Result
-    from migrator.report import console, json
+    from migrator.report import json
+    from migrator.report.console import render
     from migrator.report.diff import unified
     from migrator.run import FileReport, Report, find_target, migrated
 
@@ -213,30 +241,35 @@ def _filter(
     if form == "json":
         click.echo(json.render(report, how["statistics"]), err=not check)
     else:
-        err = _console(stderr=True)
-        console.render(report, err, written=not (diff or check), **how)
+        err = console(stderr=True)
+        render(report, err, written=not (diff or check), **how)
         if result.companions and not how["quiet"]:
             err.print(f"The result imports {RUNTIME}, which is written beside files given as PATH.")
     return report.check_code(strict) if diff or check else report.exit_code
 
 
 @cli.command()
+@color_option
 def rules() -> None:
     """List all rules."""
     from rich.table import Table
 
     from migrator.rule import registry
 
-    table = Table(box=None, pad_edge=False)
-    for column, style in (("code", "cyan"), ("name", "bold"), ("safety", ""), ("what it does", "")):
+    out, table = console(), Table(box=None, pad_edge=False)
+    wide = out.width >= 100
+    columns = (("code", "cyan"), ("name", "bold"), ("safety", ""), ("what it does", ""))
+    for column, style in columns if wide else (columns[0], columns[3]):
         table.add_column(column, style=style, no_wrap=column != "what it does")
     for rule in registry().rules.values():
-        table.add_row(rule.code, rule.name, str(rule.safety), rule.summary)
-    _console().print(table)
+        row = (rule.name, str(rule.safety), rule.summary)
+        table.add_row(rule.code, *(row if wide else [f"[bold]{row[0]}[/] ({row[1]})\n{row[2]}"]))
+    out.print(table)
 
 
 @cli.command()
-@click.argument("code")
+@click.argument("code", shell_complete=codes)
+@color_option
 def explain(code: str) -> None:
     """Explain a code: what it means, why, and before and after for each target."""
     from migrator.report.explain import every_code
@@ -245,7 +278,7 @@ def explain(code: str) -> None:
     found = every_code().get(code.upper())
     if found is None:
         raise UsageError(f"nothing has the code {code!r} (see: tpu-migrate rules)")
-    show(found, _console())
+    show(found, console())
 
 
 class _Progress:
@@ -265,7 +298,7 @@ class _Progress:
         if self.bar is None:
             from rich.progress import Progress
 
-            self.bar = Progress(console=_console(stderr=True), transient=True)
+            self.bar = Progress(console=console(stderr=True), transient=True)
             self.bar.start()
             self.task = self.bar.add_task("migrating", total=total)
         self.bar.update(self.task, completed=done)
@@ -275,19 +308,17 @@ class _Progress:
             self.bar.stop()
 
 
-def _console(stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False)
-
-
 def main() -> None:
     """The entry point: every foreseen failure is one line on standard error and exit code 2."""
+    from migrator.doctor.command import doctor_command
     from migrator.verify.command import verify_command
 
     cli.add_command(verify_command)
+    cli.add_command(doctor_command)
+    cli.add_command(completion_command)
+    spell_out()
     try:
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="tpu-migrate", standalone_mode=False)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.Abort:

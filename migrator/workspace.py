@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,13 +18,18 @@ from migrator.config import UsageError
 
 def cache_folder() -> Path:
     """The user's cache folder of this tool (`TPU_MIGRATE_CACHE`, XDG, or the platform's)."""
-    own = os.environ.get("TPU_MIGRATE_CACHE")
-    if own:
-        return Path(own)
-    if os.name == "nt":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if own := os.environ.get("TPU_MIGRATE_CACHE"):
+        return Path(own).expanduser().absolute()
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without one, as containers have them
+        home = Path(tempfile.gettempdir())
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
     else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     return base / "tpu-migrate"
 
 
@@ -171,7 +177,10 @@ def copy(source: Path, output: Path, changed: Mapping[Path, bytes]) -> list[str]
     try:
         if source.is_dir():
             ignore = shutil.ignore_patterns(".git", "__pycache__")
-            shutil.copytree(source, staging, True, ignore, copy_file, dirs_exist_ok=True)
+            try:
+                shutil.copytree(source, staging, True, ignore, copy_file, dirs_exist_ok=True)
+            except shutil.Error as errors:  # links, which Windows lets few users make
+                problems += [f"{file}: not copied: {why}" for file, _, why in errors.args[0]]
         else:
             copy_file(str(source), str(staging / source.name))
         for relative, content in changed.items():

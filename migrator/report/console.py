@@ -9,14 +9,13 @@ from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
-from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity
 from migrator.report.diff import unified
 from migrator.report.statistics import MANY, Work, by_code, by_effort, of_project
+from migrator.report.terminal import print_code
 from migrator.rule import registry
 from migrator.run import Report
 
@@ -46,8 +45,7 @@ def render(
 def show_diff(report: Report, console: Console, companions: bool = True) -> None:
     """Print the diff of a run in colours; the runtime's files only if `companions` are wanted."""
     shown = report if companions else replace(report, companions={})
-    text = b"".join(unified(shown)).decode("utf-8", "replace").expandtabs()
-    console.print(Syntax(text, "diff", theme="ansi_dark", background_color="default"))
+    print_code(b"".join(unified(shown)).decode("utf-8", "replace"), "diff", console)
 
 
 def _changes(report: Report, console: Console, verbose: bool) -> None:
@@ -149,7 +147,7 @@ def _reason(
         console.print(Text(text, "dim"), soft_wrap=True)
     elif rest:
         places = ", ".join(f"{d.range} {d.construct}" for d in rest)
-        console.print(Padding(Text(f"also {places}", "dim"), (0, 0, 0, 4)))
+        console.print(Text(f"    also {places}", "dim"), soft_wrap=True)
 
 
 def _errors(report: Report, console: Console) -> None:
@@ -230,7 +228,7 @@ def _summary(report: Report, console: Console, written: bool) -> None:
         parts.append(f"{len(report.failures) + len(report.errors)} failed")
     console.print(Text(", ".join(parts) + f"  ({report.seconds:.2f} s)", "bold"))
     if report.output is not None:
-        console.print(f"written to {report.output}", soft_wrap=True)
+        console.print(Text(f"written to {report.output}"), soft_wrap=True)
     if total:
         kept, reported = counts[Outcome.KEPT], counts[Outcome.REPORTED]
         console.print(

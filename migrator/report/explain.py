@@ -11,12 +11,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.syntax import Syntax
+from rich.text import Text
 
 from migrator.advice import KIND
 from migrator.codes import OTHERS, Code
 from migrator.diagnostics import Effort, Outcome, Safety, Severity
 from migrator.engine import Result, migrate_file
 from migrator.options import Options
+from migrator.report.terminal import print_code
 from migrator.rule import Example, Rule, registry
 from migrator.targets import targets
 
@@ -65,16 +67,21 @@ def every_code() -> dict[str, Rule | Code]:
 
 
 def explain(entry: Rule | Code, console: Console) -> None:
-    """Print an explanation; lines of code are never folded."""
+    """Print an explanation: for a terminal, or, in pipes, as the Markdown that it is."""
+    if not console.is_terminal:
+        console.print(Text(markdown(entry)), end="", soft_wrap=True)
+        return
     for number, part in enumerate(_parts(entry)):
         if number and part[0] not in "*>":  # rich puts a line above these
             console.print()
         if part.startswith("```"):
             language, _, code = part[3:-4].partition("\n")
-            syntax = Syntax(code, language, theme="ansi_dark", background_color="default")
-            console.print(syntax.highlight(code), soft_wrap=True, end="")
+            print_code(code, language, console)
         else:
-            console.print(Markdown(part))
+            console.print(Markdown(part), width=min(console.width, _WIDEST))
+
+
+_WIDEST = 100  # of prose
 
 
 def pages() -> dict[str, str]:
