@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -221,6 +219,11 @@ def _migrate_all(
             if progress:
                 progress(len(results), len(files))
         return results
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    import migrator.tree  # noqa: F401  LibCST, once for all processes
+
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         for result in pool.map(worker, files, chunksize=8):
