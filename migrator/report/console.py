@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -237,6 +238,14 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     if report.failures or report.errors:
         parts.append(f"{len(report.failures) + len(report.errors)} failed")
     console.print(Text(", ".join(parts) + f"  ({report.seconds:.2f} s)", "bold"))
+    if report.since:
+        console.print(f"only what concerns lines that differ from {report.since}", soft_wrap=True)
+    if report.untracked:
+        folders = " ".join(shlex.quote(str(folder)) for folder in report.untracked)
+        console.print(
+            Text.assemble(("git does not have the runtime yet: ", "yellow"), f"git add {folders}"),
+            soft_wrap=True,
+        )
     if report.output is not None:
         console.print(f"written to {report.output}", soft_wrap=True)
     if total:
