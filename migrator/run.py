@@ -365,8 +365,7 @@ class _Worker:
 
     def __call__(self, path: Path) -> FileReport:
         try:
-            real = path.resolve()
-            source = self.given.get(real)
+            source = self.given.get(path.resolve()) if self.given else None
             size = path.stat().st_size if source is None else len(source)
             if lines.kind(path) == SETTING and size > MAX_BYTES:
                 return FileReport(path, Result(b"", b""))  # data
@@ -375,6 +374,7 @@ class _Worker:
                 return _failed(path, "ERR004", message)
             if source is None:
                 source = path.read_bytes()
+            real = path.resolve()
             root = project_root(real, self.roots)
             project = ProjectFacts(real, root, self.disk, self.cache)
             options = self.config.options
