@@ -118,8 +118,8 @@ def cli() -> None:
 @click.option(
     "--hook",
     is_flag=True,
-    help="PATH... come from a hook: none is fine, excluded ones are passed over, and writing "
-    "anything exits 1.",
+    help="PATH... come from a hook: none is fine, excluded ones are passed over; exit 1 if "
+    "anything was written, or git does not have the runtime.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
@@ -195,9 +195,10 @@ def migrate(
         # of a few lines, each edit is told
         how["verbose"] = verbose or (check and diff_base is not None)
         _show(report, diff=diff, written=write or bool(output), companions=not hook, **how)
-    if hook and write and (report.changed or report.companions):
-        sys.exit(report.exit_code or 1)
-    sys.exit(report.check_code(strict) if diff or check else report.exit_code)
+    code = report.check_code(strict) if diff or check else report.exit_code
+    if hook and (report.changed or report.companions or report.untracked):
+        code = code or 1
+    sys.exit(code)
 
 
 def _show(report: Report, *, diff: bool, written: bool, companions: bool, **how: bool) -> None:
