@@ -152,7 +152,8 @@ def migrate(
     if hook and not paths:
         sys.exit(0)
     if not paths and stdin_filename is None:
-        raise UsageError("no PATH given (a file, a folder, or - for standard input)")
+        took = f"; {diff_base} is --diff-base's revision" if diff_base else ""
+        raise UsageError(f"no PATH given (a file, a folder, or - for standard input){took}")
     standard_input = paths in (("-",), ())
     if stdin_filename is not None and not standard_input:
         raise UsageError("--stdin-filename goes with - (standard input), not with a PATH")

@@ -133,11 +133,11 @@ def migrate_paths(
     """
     started = time.perf_counter()
     config = config or Config()
-    roots = _roots(paths, output)
     if diff_base is not None and (write or output is not None):
         raise UsageError(
             "--diff-base only looks, since a file is written whole: add --check or --diff"
         )
+    roots = _roots(paths, output)
     words = find_target(target)
     registry()  # a rule package with a fault is said here, and once
     if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
