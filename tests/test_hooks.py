@@ -211,6 +211,16 @@ def test_what_a_search_passes_over_is_passed_over(tmp_path: Path) -> None:
     assert by_hand.returncode == 1
 
 
+def test_a_hook_for_all_files_takes_what_is_code(tmp_path: Path) -> None:
+    shebang = "#!/usr/bin/env python3\n" + GPU
+    data = '{"device": "cuda"}\n'
+    files = {"README.md": "cuda(\n", "NOTES": "cuda(\n", "labels.json": data, "tool": shebang}
+    root = committed(tmp_path, files)
+    run = cli(*HOOK, *files, cwd=root)
+    assert run.returncode == 1 and b"1 file scanned, 1 changed" in run.stdout
+    assert (root / "tool").read_text() == shebang.replace(GPU, TPU)
+
+
 def test_the_bundled_runtime_is_not_processed(tmp_path: Path) -> None:
     root = committed(tmp_path, {"main.py": SCRIPT})
     cli(*HOOK, "main.py", cwd=root)
