@@ -10,11 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from packaging.requirements import InvalidRequirement
-from packaging.requirements import Requirement as Parsed
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-
 from migrator.config import UsageError
 from migrator.libraries import Library, of_package
 
@@ -84,7 +79,7 @@ def tested(target: str) -> dict[str, str]:
     And torchaudio, which is released with torch under the same number.
     """
     versions: dict[str, str] = {
-        canonicalize_name(each.name): each.text.partition(";")[0].strip()
+        normal(each.name): each.text.partition(";")[0].strip()
         for each in pinned(target)
         if each.exact
     }
@@ -118,6 +113,8 @@ def excludes(asked: str, versions: str) -> bool:
     >>> excludes("<2", ">=2,<3"), excludes("~=2.1", ">=2,<3"), excludes("^3.8", ">=3.11,<3.14")
     (True, False, False)
     """
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
     try:
         both = [SpecifierSet(_standard(each), prereleases=True) for each in (asked, versions)]
     except InvalidSpecifier:
@@ -144,10 +141,19 @@ def shut_out(target: str, name: str, asked: str) -> str | None:
     return wanted if wanted and excludes(asked, wanted.removeprefix(name)) else None
 
 
+def normal(name: str) -> str:
+    """A package's name in its normal form."""
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(name)
+
+
 def name_of(text: str) -> str | None:
     """The package that a requirement names, in its normal form; None for paths, URLs and others."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
-        return canonicalize_name(Parsed(text.strip()).name)
+        return normal(Requirement(text.strip()).name)
     except InvalidRequirement:
         return None
 
@@ -174,9 +180,11 @@ _CALLED = {"flash-attention": "flash-attn", "mamba": "mamba-ssm", "vision": "tor
 
 def wheel_of(text: str) -> str | None:
     """The package whose wheel a URL or a path leads to, in its normal form."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
     file = unquote(re.split(r"[?#]", text.strip())[0]).replace("\\", "/").rpartition("/")[2]
     try:
-        return canonicalize_name(parse_wheel_filename(file)[0])
+        return normal(parse_wheel_filename(file)[0])
     except InvalidWheelFilename:
         return None
 
@@ -184,10 +192,10 @@ def wheel_of(text: str) -> str | None:
 def repository_of(text: str) -> str | None:
     """The package that a repository builds: what the URL says, or the repository's own name."""
     if egg := _EGG.search(text):
-        return canonicalize_name(egg[1])
+        return normal(egg[1])
     if (match := _REPOSITORY.search(text)) is None:
         return None
-    name = canonicalize_name(match[2])
+    name = normal(match[2])
     if name in ("vision", "audio", "pytorch") and match[1].lower() != "pytorch":
         return None
     return _CALLED.get(name, name)

@@ -5,8 +5,6 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
-from packaging.utils import canonicalize_name
-
 from migrator.inventory import Construct
 from migrator.libraries import of_package
 from migrator.mentions import without_comment
@@ -21,6 +19,7 @@ from migrator.requirements import (
     excludes,
     is_of_older_xla,
     name_of,
+    normal,
     pythons,
     repository_of,
     shut_out,
@@ -313,7 +312,7 @@ def _pair(text: str) -> tuple[str, Any]:
         ((name, value),) = tomllib.loads(text).items()
     except (tomllib.TOMLDecodeError, ValueError):
         return "", ""
-    return canonicalize_name(name), value
+    return normal(name), value
 
 
 # ---- conda ---------------------------------------------------------------------------------------
@@ -385,7 +384,7 @@ def _python(ctx: Context, version: str, needs_torch: bool) -> Decision:
 def _of_conda(text: str) -> tuple[str, str]:
     """Name and version: `pytorch::torchvision=0.8=py38` says both, and more."""
     match = re.match(r"(?:[\w./-]+::)?([\w.-]+)(.*)", text)
-    return (canonicalize_name(match[1]), match[2]) if match else ("", "")
+    return (normal(match[1]), match[2]) if match else ("", "")
 
 
 # ---- what is beside it ---------------------------------------------------------------------------

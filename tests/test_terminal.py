@@ -113,7 +113,7 @@ def test_in_pipes_a_rule_is_one_line_and_its_explanation_is_markdown(tmp_path: P
     lines = piped(tmp_path, "rules").stdout.splitlines()
     assert len(lines) == len(registry().rules) + 1
     text = cli("explain", "MOV001", cwd=tmp_path).stdout.decode()
-    assert text.startswith("# MOV001 ") and "```diff\n- model = Net().cuda()\n" in text
+    assert text.startswith("# MOV001 ") and "```diff\n-model = Net().cuda()\n" in text
     assert ESCAPE not in text
 
 
