@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from migrator.report.terminal import color_option, console
+
 
 @click.command("record")
 @click.argument("script", metavar="SCRIPT.py")
@@ -42,6 +44,7 @@ import click
     metavar="SECONDS",
     help="What was recorded until then is kept.",
 )
+@color_option
 def record_command(
     script: str,
     arguments: tuple[str, ...],
@@ -59,24 +62,23 @@ def record_command(
     this machine; without one, the CPU takes its place. Random numbers are drawn on the CPU, so that
     they are the same on a TPU. A second run, rounded otherwise, shows what rounding does to it.
     """
-    from rich.console import Console
     from rich.text import Text
 
     from .errors import VerifyError
     from .recordings import Settings, device_of
     from .script import record_script
 
-    console = Console(stderr=True)
+    out = console(stderr=True)
     settings = Settings(seed, steps, dropout, timeout=timeout)
     try:
         recording, notes = record_script(
             Path(script), arguments, output, python or Path(sys.executable), settings,
-            once=once, console=console,
+            once=once, console=out,
         )  # fmt: skip
     except VerifyError as error:
         raise click.UsageError(f"{script}: {error}") from error
     for note in notes:
-        console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+        out.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
     size = sum(path.stat().st_size for path in output.iterdir()) / 1e6
     losses = sum(event["kind"] == "loss" for event in recording.events)
     click.echo(
