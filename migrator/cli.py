@@ -107,6 +107,9 @@ def cli() -> None:
 @click.option(
     "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True
 )
+@click.option(
+    "--report", "page", metavar="FILE.html", help="Write the run to one HTML file, too."
+)
 @click.option("--statistics", is_flag=True, help="Count constructs by rule.")
 @click.option("--strict", is_flag=True, help="With --check or --diff: advice counts, too.")
 @click.option("--allow-dirty", is_flag=True, help="Overwrite files that git does not hold.")
@@ -119,6 +122,7 @@ def migrate(
     diff: bool,
     check: bool,
     form: str,
+    page: str | None,
     statistics: bool,
     strict: bool,
     allow_dirty: bool,
@@ -142,12 +146,16 @@ def migrate(
         raise UsageError("choose one of -o, --diff and --check")
     how = {"quiet": quiet, "verbose": verbose, "statistics": statistics}
     if standard_input:
-        if output:
-            raise UsageError("-o needs a PATH, not standard input")
+        if output or page:
+            raise UsageError(f"{'-o' if output else '--report'} needs a PATH, not standard input")
         how |= {"diff": diff, "check": check}
         sys.exit(_filter(config, strip_todo=strip_todo, strict=strict, form=form, **how))
     from migrator.run import migrate_paths, strip_todos
 
+    if page:
+        from migrator.report import html
+
+        html.check(Path(page))
     write = not (diff or check or output)
     options: dict[str, Any] = {"write": write, "output": output, "allow_dirty": allow_dirty}
     if strip_todo:
@@ -163,6 +171,10 @@ def migrate(
         click.echo(json.render(report, statistics))
     else:
         _show(report, diff=diff, written=write or bool(output), **how)
+    if page:
+        html.write(report, Path(page), written=write or bool(output))
+        if form == "console" and not quiet:
+            _console(stderr=diff).print(f"report: {page}", soft_wrap=True, markup=False)
     sys.exit(report.check_code(strict) if diff or check else report.exit_code)
 
 
