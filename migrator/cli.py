@@ -107,9 +107,7 @@ def cli() -> None:
 @click.option(
     "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True
 )
-@click.option(
-    "--report", "page", metavar="FILE.html", help="Write the run to one HTML file, too."
-)
+@click.option("--report", "page", metavar="FILE.html", help="Write the run to one HTML file, too.")
 @click.option("--statistics", is_flag=True, help="Count constructs by rule.")
 @click.option("--strict", is_flag=True, help="With --check or --diff: advice counts, too.")
 @click.option("--allow-dirty", is_flag=True, help="Overwrite files that git does not hold.")

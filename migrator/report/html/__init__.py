@@ -73,7 +73,9 @@ def write(report: Report, path: Path, *, written: bool) -> None:
     try:
         workspace.write(path, content)
     except OSError as error:
-        raise UsageError(f"--report {path}: can not be written: {error.strerror or error}") from None
+        raise UsageError(
+            f"--report {path}: can not be written: {error.strerror or error}"
+        ) from None
 
 
 def render(report: Report, *, written: bool) -> str:
@@ -88,7 +90,12 @@ def render(report: Report, *, written: bool) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"visible": visible, "counted": counted, "name": data.name}
+    environment.filters |= {
+        "visible": visible,
+        "prose": prose,
+        "counted": counted,
+        "name": data.name,
+    }
     style, script = (_read(name) for name in ("report.css", "report.js"))
     index, texts = data.index(report)
     return environment.get_template("page.html.j2").render(
@@ -127,6 +134,15 @@ def _embedded(value: Any) -> Markup:
 def visible(text: object) -> str:
     """The text with characters that can not be seen by their numbers."""
     return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str(text))
+
+
+def prose(text: str) -> Markup:
+    """A sentence whose `code` is code."""
+    pieces = visible(text).split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if number % 2 else piece
+        for number, piece in enumerate(pieces)
+    )
 
 
 def counted(number: int, noun: str) -> str:
@@ -244,5 +260,10 @@ def _reasons(files: Iterable[FileReport], outcome: Outcome) -> list[_Reason]:
 def _companions(companions: dict[Path, bytes]) -> list[tuple[Path, int]]:
     """The folders that are written beside the code, and how many files each has."""
     folders = {path.parent for path in companions}
-    tops = sorted(folder for folder in folders if folder.parent not in folders)
-    return [(top, sum(top in path.parents for path in companions)) for top in tops]
+    counts: Counter[Path] = Counter()
+    for path in companions:
+        top = path.parent
+        while top.parent in folders:
+            top = top.parent
+        counts[top] += 1
+    return sorted(counts.items())

@@ -19,12 +19,21 @@
     return element;
   }
 
+  // Can not be seen, or turn the direction of what follows: shown by their numbers.
+  const UNSEEN = new RegExp(
+    "[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u2069" +
+    "\\ufeff]", "gu");
+  const visible = (text) => text.replace(UNSEEN, (c) =>
+    `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+
   const counted = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 
   // ---- data -------------------------------------------------------------------------------------
 
   const CONTEXT = 3; // lines shown around what matters
+  const FOLDED = 3; // so few lines are not folded
   const STEP = 20; // lines that one press shows more
+  const WRAPS = 60; // characters of a line that may go on in the next row
   const ROW = 21; // pixels, as in report.css
   const KINDS = {
     rewritten: ["Rewritten", "constructs that were rewritten"],
@@ -75,7 +84,7 @@
     const items = [...hunks, ...findings];
     items.sort((a, b) => a.cell - b.cell || a.start - b.start || a.end - b.end);
     const parts = entry.parts || [];
-    return { ...entry, number, notes, hunks, items, parts, shown: [], opened: new Map() };
+    return { ...entry, number, name: visible(entry.path), notes, hunks, items, parts, shown: [], opened: new Map() };
   }
 
   /** The lines of each part before, by their index, and those that each hunk puts in their place. */
@@ -99,13 +108,6 @@
   }
 
   // ---- text -------------------------------------------------------------------------------------
-
-  // Can not be seen, or turn the direction of what follows: shown by their numbers.
-  const UNSEEN = new RegExp(
-    "[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u2069" +
-    "\\ufeff]", "gu");
-  const visible = (text) => text.replace(UNSEEN, (c) =>
-    `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
   const words = (text) => new Set(text.split(" "));
   const KEYWORDS = words("and as assert async await break case class continue def del elif else " +
@@ -153,6 +155,8 @@
             end = line.length;
           }
           pattern.lastIndex = end;
+        } else if (kind === "key") {
+          name = "defined";
         } else if (kind === "word") {
           if (KEYWORDS.has(text)) name = "keyword";
           else if (previous === "def" || previous === "class") name = "defined";
@@ -296,6 +300,12 @@
   let query = "";
   let folder = ""; // what paths have to hold
 
+  /** A single letter is everywhere, so it is not searched for. */
+  function setQuery() {
+    const text = byId("query").value.trim().toLowerCase();
+    query = text.length > 1 ? text : "";
+  }
+
   const fits = (set, value) => !set.size || set.has(value);
 
   function noteFits(note) {
@@ -303,6 +313,8 @@
     return fits(chosen.outcome, note.kind) && fits(chosen.rule, note.code) &&
       fits(chosen.safety, note.safety);
   }
+
+  const isFiltered = () => Boolean(chooses() || chosen.status.size || query || folder);
 
   const chooses = () => chosen.outcome.size || chosen.safety.size || chosen.rule.size;
 
@@ -322,11 +334,13 @@
 
   const partNumber = (file, cell) => file.parts.findIndex((part) => part.cell === cell);
 
-  /** Lines that hold what is searched for: [part, line]. */
+  /** Lines that hold what is searched for, but for those of hunks that do: [part, line]. */
   function linesFound(file) {
     if (!file.lower) file.lower = textOf(file).parts.map((p) => p.map((l) => l.toLowerCase()));
-    return file.lower.flatMap((lines, part) =>
-      lines.flatMap((line, n) => (line.includes(query) ? [[part, n]] : [])));
+    const inHunk = (part, n) => file.shown.some((item) => item.hunk &&
+      item.cell === file.parts[part].cell && item.start <= n && n < item.end);
+    return file.lower.flatMap((lines, part) => lines.flatMap((line, n) =>
+      line.includes(query) && !inHunk(part, n) ? [[part, n]] : []));
   }
 
   /** Choose what is shown of each file, by the filters and the search. */
@@ -352,23 +366,29 @@
     const here = files.filter((file) => file.here);
     const items = here.flatMap((file) => file.shown);
     const changes = items.filter((item) => item.hunk).length;
-    const said = [counted(changes, "change"), counted(items.length - changes, "finding")];
     const lines = here.reduce((sum, file) => sum + file.lines.length, 0);
-    if (lines) said.push(counted(lines, "line"));
+    const said = [[changes, "change"], [items.length - changes, "finding"], [lines, "line"]]
+      .filter(([n]) => n).map((words) => counted(...words)).join(", ");
     byId("count").textContent =
-      `${said.join(", ")} in ${here.length.toLocaleString("en")} of ${counted(files.length, "file")}`;
+      `${said || "Nothing"} in ${here.length.toLocaleString("en")} of ${counted(files.length, "file")}`;
     byId("nothing").hidden = here.length > 0 || !files.length;
   }
 
+  let drawn = ""; // the search whose hits are marked in what is rendered
+  const equal = (a, b) => a.length === b.length && a.every((item, n) => item === b[n]);
+
   /** Show what the filters choose, everywhere. */
   function update() {
+    const before = files.map((file) => file.shown);
     choose();
     for (const file of files) {
       if (!file.section) continue;
       file.section.hidden = !file.listed;
-      if (file.rendered) clear(file);
-      reserve(file);
+      const same = query === drawn && equal(before[file.number], file.shown);
+      if (file.rendered && !same) clear(file);
+      if (file.listed) reserve(file);
     }
+    drawn = query;
     showTree();
     announce();
     for (const [name, set] of Object.entries(chosen)) {
@@ -379,7 +399,8 @@
       }
     }
     byId("rules-chosen").textContent = chosen.rule.size ? ` (${chosen.rule.size})` : "";
-    byId("clear").hidden = !chooses() && !chosen.status.size && !query && !folder;
+    byId("clear").hidden = !isFiltered();
+    document.querySelector(".overview").hidden = isFiltered(); // what was asked for comes first
     remember();
     look();
   }
@@ -387,10 +408,19 @@
   // ---- a file -----------------------------------------------------------------------------------
 
   const changes = byId("changes");
-  const narrow = matchMedia("(max-width: 900px)");
+  const narrow = matchMedia("screen and (max-width: 900px)");
   let printing = false;
   let unified = stored("layout") === "unified";
-  const isUnified = () => unified || narrow.matches || printing;
+  const sideBySide = () => !unified && !narrow.matches && !printing;
+
+  // How a table is laid out: its columns, of which "before" and "after" hold both number and code.
+  const LAYOUTS = {
+    split: [["Line before", "no"], ["Before", "text"], ["Line after", "no"], ["After", "text"]],
+    unified: [["Line before", "no"], ["Line after", "no"], ["Code", "text"]],
+    plain: [["Line", "no"], ["Code", "text"]], // nothing changes in it
+  };
+  const layoutOf = (file, part) => !file.hunks.some((hunk) => hunk.cell === part.cell) ? "plain"
+    : sideBySide() ? "split" : "unified";
 
   const tag = (code) => make("button", { type: "button", class: "code", "data-rule": code,
     title: data.rules[code] ? data.rules[code].summary : code }, ...painted(code));
@@ -423,7 +453,7 @@
     const id = `file-${file.number}`;
     const body = make("div", { class: "body", id: `${id}-body` });
     const fold = make("button", { type: "button", class: "icon fold", "aria-expanded": "true",
-      "aria-controls": body.id, "aria-label": `Show ${file.path}` }, "▾");
+      "aria-controls": body.id, "aria-label": `Show ${file.name}` }, "▾");
     fold.addEventListener("click", () => setOpen(file, body.hidden));
     const all = make("button", { type: "button", class: "link all" }, "All lines");
     all.addEventListener("click", () => showAll(file));
@@ -447,18 +477,12 @@
     file.body.replaceChildren();
   }
 
-  /** The height that a file will have, so that the page does not jump when it is shown. */
+  /** About the height that a file will have, so that the page hardly moves when it is shown. */
   function reserve(file) {
     if (file.rendered) return;
-    let height = 0;
-    file.parts.forEach((part, number) => {
-      for (const piece of pieces(file, part, number)) {
-        if (piece.lines) height += ROW * (piece.to - piece.from);
-        else if (piece.fold) height += 30;
-        else if (!piece.item.hunk) height += 60;
-        else height += 28 + ROW * Math.max(1, piece.item.end - piece.item.start);
-      }
-    });
+    const rows = file.shown.map((item) => 2 * CONTEXT + 1 + (item.hunk ? item.end - item.start : 3));
+    const lines = file.parts.reduce((sum, part) => sum + part.lines, 0) + 3 * rows.length;
+    const height = ROW * Math.min(lines, rows.reduce((sum, n) => sum + n, 4 * file.lines.length));
     file.body.style.minHeight = `${height}px`;
   }
 
@@ -486,13 +510,14 @@
     const said = new Map(); // reasons that stand above already
     const about = file.shown.filter((item) => partNumber(file, item.cell) < 0);
     const tables = file.parts.map((part, number) => {
-      const lines = { before: parts[number], colours: colours(parts[number], file.python) };
+      const layout = layoutOf(file, part);
+      const lines = { layout, before: parts[number], colours: colours(parts[number], file.python) };
       const rows = [...pieces(file, part, number)].flatMap((p) => rowsOf(file, part, number, p, lines, said));
       if (!rows.length) return null;
       const caption = part.cell ? `Cell ${part.cell}` : file.notebook ? "Notebook" : "";
       return make("div", { class: "part" },
         caption ? make("h3", {}, caption) : null,
-        table(`${file.path} ${caption}`, rows));
+        table(`${file.name} ${caption}`, layout, rows));
     });
     file.body.replaceChildren(
       ...about.map((item) => make("div", { class: "alone" }, finding(file, item, said))),
@@ -501,14 +526,13 @@
     file.all.textContent = isAll(file) ? "Only what matters" : "All lines";
   }
 
-  function table(title, rows) {
-    const heads = isUnified() ? ["Line before", "Line after", "Code"]
-      : ["Line before", "Before", "Line after", "After"];
-    const widths = isUnified() ? ["no", "no", "text"] : ["no", "text", "no", "text"];
-    return make("table", { class: `diff ${isUnified() ? "unified" : "split"}` },
+  function table(title, layout, rows) {
+    const columns = LAYOUTS[layout];
+    return make("table", { class: `diff ${layout}` },
       make("caption", { class: "sr" }, title),
-      make("colgroup", {}, ...widths.map((name) => make("col", { class: name }))),
-      make("thead", { class: "sr" }, make("tr", {}, ...heads.map((h) => make("th", { scope: "col" }, h)))),
+      make("colgroup", {}, ...columns.map(([, name]) => make("col", { class: name }))),
+      make("thead", { class: "sr" },
+        make("tr", {}, ...columns.map(([head]) => make("th", { scope: "col" }, head)))),
       make("tbody", {}, ...rows));
   }
 
@@ -517,11 +541,12 @@
     const hunks = file.hunks.filter((hunk) => hunk.cell === part.cell);
     const items = file.shown.filter((item) => item.cell === part.cell);
     const shows = new Set(items);
-    const open = [...(file.opened.get(part.cell) || [])];
+    const byHand = file.opened.get(part.cell) || [];
+    let open = [...byHand];
     for (const item of items) open.push([item.start - CONTEXT, item.end + CONTEXT]);
     for (const [, line] of file.lines.filter(([at]) => at === number)) open.push([line - 1, line + 2]);
-    open.sort((a, b) => a[0] - b[0]);
     if (!open.length) return;
+    open = joined(open, part.lines);
     const findings = items.filter((item) => !item.hunk);
     let at = 0;
     let delta = 0; // from the number of a line before to that after
@@ -552,7 +577,7 @@
 
     for (const hunk of hunks) {
       yield* equal(hunk.start);
-      const seen = shows.has(hunk) || open.some(([start, end]) =>
+      const seen = shows.has(hunk) || byHand.some(([start, end]) =>
         start <= hunk.start && hunk.end <= end && end > start);
       if (seen) yield { item: hunk };
       else yield { fold: true, change: hunk, from: hunk.start, to: hunk.end };
@@ -564,27 +589,61 @@
     for (const item of findings.splice(0)) yield { item };
   }
 
+  /** Ranges in order, joined where it is not worth to fold what is between. */
+  function joined(ranges, count) {
+    const found = [];
+    for (const [start, end] of ranges.sort((a, b) => a[0] - b[0])) {
+      const last = found[found.length - 1];
+      if (last && start - last[1] <= FOLDED) last[1] = Math.max(last[1], end);
+      else found.push([start <= FOLDED ? 0 : start, end]);
+    }
+    const last = found[found.length - 1];
+    if (count - last[1] <= FOLDED) last[1] = count;
+    return found;
+  }
+
   function rowsOf(file, part, number, piece, lines, said) {
     if (piece.lines) return equalRows(piece, lines);
-    if (piece.fold) return [foldRow(file, part, piece, lines)];
-    if (!piece.item.hunk) return [wide("finding", finding(file, piece.item, said))];
+    if (piece.fold) return [wide("folded", lines, ...folded(file, part, piece, lines))];
+    if (!piece.item.hunk) return [wide("finding", lines, finding(file, piece.item, said))];
     return hunkRows(file, piece.item, lines);
   }
 
-  const wide = (name, ...content) => make("tr", { class: name },
-    make("td", { colspan: isUnified() ? "3" : "4" }, ...content));
+  const wide = (name, { layout }, ...content) => make("tr", { class: name },
+    make("td", { colspan: String(LAYOUTS[layout].length) }, ...content));
   const lineNo = (n) => make("td", { class: "no" }, n ? make("span", {}, String(n)) : "");
-  const lineOf = (kind, side, text, ...layers) =>
-    make("td", { class: `text ${kind} ${side}` }, ...(text === undefined ? [] : painted(text, ...layers)));
+  function lineOf(kind, side, text, ...layers) {
+    const cell = make("td", { class: `text ${kind} ${side}` });
+    if (text === undefined) return cell;
+    cell.append(...painted(text, ...layers));
+    if (text.length > WRAPS) wrapWell(cell, text);
+    return cell;
+  }
+
+  /** What goes on in the next row stands below where the line begins, and breaks between words. */
+  function wrapWell(cell, text) {
+    const indent = Math.min(text.length - text.trimStart().length + 4, 40);
+    cell.style.setProperty("--indent", `${indent}ch`);
+    cell.classList.add("wraps");
+    const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    const nodes = [];
+    while (walker.nextNode()) nodes.push(walker.currentNode);
+    for (const node of nodes) {
+      const pieces = node.data.split(/(?<=[([{,.=/_-])/u);
+      if (pieces.length > 1) node.replaceWith(...pieces.flatMap((piece) => [piece, make("wbr")]));
+    }
+  }
 
   function equalRows({ from, to, delta }, lines) {
     const rows = [];
     for (let n = from; n < to; n++) {
-      const text = lines.before[n];
-      const cell = (side) => lineOf("same", side, text, lines.colours[n] || []);
-      rows.push(isUnified()
-        ? make("tr", {}, lineNo(n + 1), lineNo(n + 1 + delta), cell("after"))
-        : make("tr", {}, lineNo(n + 1), cell("before"), lineNo(n + 1 + delta), cell("after")));
+      const cell = (side) => lineOf("same", side, lines.before[n], lines.colours[n] || []);
+      const [old, now] = [lineNo(n + 1), lineNo(n + 1 + delta)];
+      rows.push(make("tr", {}, ...{
+        split: () => [old, cell("before"), now, cell("after")],
+        unified: () => [old, now, cell("after")],
+        plain: () => [old, cell("after")],
+      }[lines.layout]()));
     }
     return rows;
   }
@@ -603,7 +662,7 @@
     const nowNo = (row) => lineNo(row.new >= 0 ? hunk.newStart + row.new + 1 : 0);
     const paired = pairedLines(before, after);
     let rows;
-    if (isUnified()) {
+    if (lines.layout === "unified") {
       rows = [
         ...paired.filter((r) => r.old >= 0).map((r) =>
           make("tr", {}, oldNo(r), lineNo(0), lineOf("gone", "before", ...old(r)))),
@@ -615,7 +674,7 @@
         oldNo(r), r.old >= 0 ? lineOf("gone", "before", ...old(r)) : lineOf("none", "before"),
         nowNo(r), r.new >= 0 ? lineOf("come", "after", ...now(r)) : lineOf("none", "after")));
     }
-    return [wide("hunk", hunkHead(file, hunk)), ...rows];
+    return [wide("hunk", lines, hunkHead(file, hunk)), ...rows];
   }
 
   const safetyTag = (safety) => make("span", { class: `safety ${safety}`, title: SAFETIES[safety]?.[1] },
@@ -651,26 +710,28 @@
         note.effort ? make("span", { class: `effort effort-${note.effort}` }, note.effort) : null,
         note.safety === "unsafe" ? safetyTag("unsafe") : null,
         note.construct ? make("code", { class: "construct" }, ...painted(note.construct)) : null,
+        first ? make("a", { class: "again", href: address(file, first) }, `as in ${where(first)}`) : null,
         anchor(file, item)),
-      first ? make("p", { class: "again" }, "As in ", make("a", { href: address(file, first) }, where(first)))
-        : note.message ? make("p", {}, ...prose(note.message)) : null,
+      note.message && !first ? make("p", {}, ...prose(note.message)) : null,
       note.why && !first ? make("p", {}, ...prose(note.why)) : null);
   }
 
-  function foldRow(file, part, piece, lines) {
+  /** The buttons of a row that stands for what is folded. */
+  function folded(file, part, piece, lines) {
     const { from, to, change } = piece;
     const count = to - from;
     const text = change ? "1 change that the filters leave out" : counted(count, "line");
-    if (lines.before[from] === undefined && count) return wide("folded", `${text}, not in this report`);
+    if (printing) return [text];
+    if (lines.before[from] === undefined && count) return [`${text}, not in this report`];
     const show = (start, end, label, title) => make("button", { type: "button", class: "link", title,
       onclick: (event) => reveal(file, part.cell, start, end, event.target) }, label);
-    if (change) return wide("folded", show(from, Math.max(to, from + 1), `Show ${text}`));
+    if (change) return [show(from, Math.max(to, from + 1), `Show ${text}`)];
     const buttons = [show(from, to, `Show ${text}`)];
     if (count > 2 * STEP) {
       if (!piece.first) buttons.unshift(show(from, from + STEP, `↓ ${STEP}`, `${STEP} lines below`));
       if (!piece.last) buttons.push(show(to - STEP, to, `↑ ${STEP}`, `${STEP} lines above`));
     }
-    return wide("folded", ...buttons);
+    return buttons;
   }
 
   /** Show folded lines; the keyboard's focus goes on to what follows. */
@@ -751,7 +812,7 @@
       advice ? make("span", { class: "advice", title: `${advice} advice` }, `i${advice}`) : null);
     if (!file.listed) return make("span", { class: "leaf clean" }, statusMark(file.status), name);
     return make("a", { class: "leaf", href: address(file), "data-number": String(file.number),
-      title: `${visible(file.path)}: ${counts(file) || STATUSES[file.status][2]}` },
+      title: `${file.name}: ${counts(file) || STATUSES[file.status][2]}` },
       statusMark(file.status), name, numbers);
   }
 
@@ -788,7 +849,7 @@
   }
 
   /** Take the filters and the place from the address. */
-  function recall() {
+  function recall(event) {
     const hash = new URLSearchParams(location.hash.slice(1));
     for (const [name, set] of Object.entries(chosen)) {
       set.clear();
@@ -796,15 +857,24 @@
     }
     byId("query").value = hash.get("q") || "";
     byId("path").value = hash.get("path") || "";
-    query = byId("query").value.trim().toLowerCase();
+    setQuery();
     folder = byId("path").value.trim().toLowerCase();
-    const file = files[numbers.get(hash.get("file"))];
-    const at = (name, find) => hash.has(name) && file ? find(Number(hash.get(name)) - 1) : undefined;
-    const item = at("hunk", (n) => file.hunks[n]) || at("note", (n) => file.items.find((i) =>
-      i.notes.some((note) => note.index === n)));
-    current = file && file.section ? { file, item } : null;
+    const { file, item } = placeIn(location.hash);
+    current = file ? { file, item } : null;
     update();
-    if (current) go(current.file, current.item, { focus: false });
+    if (file) go(file, item, { focus: false });
+    else if (event) scrollTo(0, 0);
+  }
+
+  /** The file and the item that an address means, if they are in this report. */
+  function placeIn(address) {
+    const hash = new URLSearchParams(address.slice(1));
+    const file = files[numbers.get(hash.get("file"))];
+    if (!file?.section) return {};
+    const [hunk, note] = ["hunk", "note"].map((name) => Number(hash.get(name)) - 1);
+    const item = file.hunks[hunk] ||
+      file.items.find((i) => i.notes.some(({ index }) => index === note));
+    return { file, item };
   }
 
   /** Go to a file or an item of it, and make it the current one. */
@@ -886,6 +956,7 @@
 
   function overview() {
     current = null;
+    if (isFiltered()) clearFilters();
     scrollTo(0, 0);
     byId("overview-title").focus({ preventScroll: true });
     markFile(null);
@@ -937,6 +1008,7 @@
 
   /** Draw anew what is shown, at the same place. */
   function redrawAll() {
+    if (printing) return; // a page of paper is narrow, too
     const here = place();
     for (const file of files) {
       if (!file.rendered) continue;
@@ -1065,10 +1137,13 @@
       update();
       const [first] = listed();
       if (first) go(first, first.shown[0]);
-    } else if (plain && at("a.leaf")) { // keeps the filters, which the address in it has not
+    } else if (plain && at('a[href^="#file="]')) { // keeps the filters, if they leave it in
+      const { file, item } = placeIn(at("a").hash);
+      if (!file?.listed || (item && !file.shown.includes(item))) return;
       event.preventDefault();
       setFiles(false);
-      go(files[Number(at("a.leaf").dataset.number)], null);
+      history.pushState(null, "", location.href); // so that "back" leads here again
+      go(file, item);
     } else if (plain && at("[data-skip]")) {
       event.preventDefault();
       changes.focus();
@@ -1080,9 +1155,8 @@
     chosen.rule[target.checked ? "add" : "delete"](target.value);
     update();
   });
-  byId("query").addEventListener("input", ({ target }) => soon(() => {
-    const text = target.value.trim().toLowerCase();
-    query = text.length > 1 ? text : "";
+  byId("query").addEventListener("input", () => soon(() => {
+    setQuery();
     update();
   }));
   byId("path").addEventListener("input", ({ target }) => soon(() => {
@@ -1113,11 +1187,11 @@
     }, 200);
   }, { passive: true });
 
-  let folded = [];
+  let unfolded = [];
   addEventListener("beforeprint", () => {
     printing = true;
-    folded = [...document.querySelectorAll("main details:not([open])")];
-    for (const details of folded) details.open = true;
+    unfolded = [...document.querySelectorAll("main details:not([open])")];
+    for (const details of unfolded) details.open = true;
     for (const file of files) {
       if (!file.section) continue;
       clear(file);
@@ -1126,7 +1200,7 @@
   });
   addEventListener("afterprint", () => {
     printing = false;
-    for (const details of folded) details.open = false;
+    for (const details of unfolded) details.open = false;
     for (const file of files) {
       if (!file.section) continue;
       clear(file);
