@@ -629,7 +629,7 @@
     const nodes = [];
     while (walker.nextNode()) nodes.push(walker.currentNode);
     for (const node of nodes) {
-      const pieces = node.data.split(/(?<=[([{,.=/_-])/u);
+      const pieces = node.data.split(/(?<=[([{,.=/])/u);
       if (pieces.length > 1) node.replaceWith(...pieces.flatMap((piece) => [piece, make("wbr")]));
     }
   }
@@ -883,15 +883,13 @@
     if (file.body.hidden) setOpen(file, true);
     render(file);
     const element = (item && byId(itemId(file, item))) || byId(`file-${file.number}`);
-    const place = () => {
-      const box = element.closest("tr") || element;
-      if (element.isConnected) box.scrollIntoView({ block: item ? "center" : "start" });
-    };
+    const box = element.closest("tr") || element;
+    const show = () => box.isConnected && box.scrollIntoView({ block: item ? "center" : "start" });
     document.querySelector(".current")?.classList.remove("current");
-    (element.closest("tr") || element).classList.add("current");
+    box.classList.add("current");
     if (focus) element.focus({ preventScroll: true });
-    place();
-    requestAnimationFrame(() => { place(); requestAnimationFrame(place); }); // files above get shown
+    show();
+    requestAnimationFrame(() => { show(); requestAnimationFrame(show); }); // files above get shown
     markFile(file);
     remember();
   }
