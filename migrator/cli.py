@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from migrator import __version__
-from migrator.config import Config, UsageError, check_codes, load
+from migrator.completion import codes, completion_command, folders, paths
+from migrator.config import Config, UsageError, check_codes, common, load
+from migrator.report.terminal import color_option, console, spell_out
 from migrator.targets import RUNTIME, targets
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from migrator.run import Report
 
 
@@ -29,6 +31,13 @@ class _Group(click.Group):
         if args and not named and args[0] not in ("--help", "-h", "--version"):
             args.insert(0, "migrate")
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Commands, and what the default command takes."""
+        found = [*super().shell_complete(ctx, incomplete), *migrate.shell_complete(ctx, incomplete)]
+        if not incomplete.startswith("-"):
+            found.append(CompletionItem(incomplete, type="file"))
+        return list({item.value if item.type == "plain" else "": item for item in found}.values())
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage(ctx.command_path, "PATH... --target torchax|torch_xla [OPTIONS]")
@@ -64,15 +73,33 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("paths", nargs=-1, metavar="PATH...")
+@click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=paths)
 @click.option("--target", type=click.Choice(list(targets())), help="What the code shall run on.")
-@click.option("-o", "--output", metavar="DIR", help="Write a migrated copy there; PATH stays.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    shell_complete=folders,
+    help="Write a migrated copy there; PATH stays.",
+)
 @click.option("--diff", is_flag=True, help="Show a unified diff; write nothing.")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything is to do.")
 @click.option(
-    "--select", multiple=True, callback=_codes, metavar="CODE,…", help="Only these rules."
+    "--select",
+    multiple=True,
+    callback=_codes,
+    metavar="CODE,…",
+    shell_complete=codes,
+    help="Only these rules.",
 )
-@click.option("--ignore", multiple=True, callback=_codes, metavar="CODE,…", help="Not these rules.")
+@click.option(
+    "--ignore",
+    multiple=True,
+    callback=_codes,
+    metavar="CODE,…",
+    shell_complete=codes,
+    help="Not these rules.",
+)
 @click.option("--unsafe", is_flag=True, help="Make edits that may change results, too.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to pass over.")
 @click.option(
@@ -103,6 +130,23 @@ def cli() -> None:
     "--todo-comments", is_flag=True, help="Write `# TPU-TODO[CODE]: reason` above what is left."
 )
 @click.option("--strip-todo", is_flag=True, help="Only take these comments out again.")
+@click.option(
+    "--diff-base",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[REV]",
+    help="With --check or --diff: only what concerns lines that differ from this revision of "
+    "git's; without REV, from the default branch.",
+)
+@click.option(
+    "--stdin-filename", metavar="PATH", help="With -: the file that standard input stands for."
+)
+@click.option(
+    "--hook",
+    is_flag=True,
+    help="PATH... come from a hook: none is fine, excluded ones are passed over; exit 1 if "
+    "anything was written, or git does not have the runtime.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
     "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True
@@ -113,6 +157,7 @@ def cli() -> None:
 @click.option("--allow-dirty", is_flag=True, help="Overwrite files that git does not hold.")
 @click.option("-q", "--quiet", is_flag=True, help="Errors only.")
 @click.option("-v", "--verbose", is_flag=True, help="Every edit, and what is right as it stands.")
+@color_option
 def migrate(
     paths: tuple[str, ...],
     target: str | None,
@@ -127,13 +172,21 @@ def migrate(
     quiet: bool,
     verbose: bool,
     strip_todo: bool,
+    diff_base: str | None,
+    stdin_filename: str | None,
+    hook: bool,
     **overrides: Any,
 ) -> None:
     """Rewrite PATH... for the target (the default command)."""
-    if not paths:
-        raise UsageError("no PATH given (a file, a folder, or - for standard input)")
-    standard_input = paths == ("-",)
-    start = Path.cwd() if standard_input else Path(paths[0])
+    if hook and not paths:
+        sys.exit(0)
+    if not paths and stdin_filename is None:
+        took = f"; {diff_base} is --diff-base's revision" if diff_base else ""
+        raise UsageError(f"no PATH given (a file, a folder, or - for standard input){took}")
+    standard_input = paths in (("-",), ())
+    if stdin_filename is not None and not standard_input:
+        raise UsageError("--stdin-filename goes with - (standard input), not with a PATH")
+    start = Path(stdin_filename or "") if standard_input else common(paths)
     config = load(start).with_overrides(target=target, **overrides)
     if strip_todo and overrides["todo_comments"]:
         raise UsageError("choose one of --todo-comments and --strip-todo")
@@ -144,10 +197,12 @@ def migrate(
         raise UsageError("choose one of -o, --diff and --check")
     how = {"quiet": quiet, "verbose": verbose, "statistics": statistics}
     if standard_input:
-        if output or page:
-            raise UsageError(f"{'-o' if output else '--report'} needs a PATH, not standard input")
+        if output or page or diff_base is not None:
+            given = "-o" if output else "--report" if page else "--diff-base"
+            raise UsageError(f"{given} needs a PATH, not standard input")
         how |= {"diff": diff, "check": check}
-        sys.exit(_filter(config, strip_todo=strip_todo, strict=strict, form=form, **how))
+        path = Path(stdin_filename) if stdin_filename else None
+        sys.exit(_filter(config, path, strip_todo=strip_todo, strict=strict, form=form, **how))
     from migrator.run import migrate_paths, strip_todos
 
     if page:
@@ -157,8 +212,11 @@ def migrate(
     write = not (diff or check or output)
     options: dict[str, Any] = {"write": write, "output": output, "allow_dirty": allow_dirty}
     if strip_todo:
+        if diff_base is not None:
+            raise UsageError("--diff-base does not go with --strip-todo")
         report = strip_todos(paths, config=config, **options)
     else:
+        options |= {"diff_base": diff_base, "from_hook": hook}
         with _Progress(quiet or form != "console") as progress:
             report = migrate_paths(
                 paths, str(config.target), config=config, progress=progress, **options
@@ -168,31 +226,41 @@ def migrate(
 
         click.echo(json.render(report, statistics))
     else:
-        _show(report, diff=diff, written=write or bool(output), **how)
+        # of a few lines, each edit is told
+        how["verbose"] = verbose or (check and diff_base is not None)
+        _show(report, diff=diff, written=write or bool(output), companions=not hook, **how)
     if page:
         html.write(report, Path(page), written=write or bool(output))
         if form == "console" and not quiet:
-            _console(stderr=diff).print(f"report: {page}", soft_wrap=True, markup=False)
-    sys.exit(report.check_code(strict) if diff or check else report.exit_code)
+            console(stderr=diff).print(f"report: {page}", soft_wrap=True, markup=False)
+    code = report.check_code(strict) if diff or check else report.exit_code
+    if hook and (report.changed or report.companions or report.untracked):
+        code = code or 1
+    sys.exit(code)
 
 
-def _show(report: Report, *, diff: bool, written: bool, **how: bool) -> None:
-    """The console output; with --diff, the diff alone goes to standard output."""
-    from migrator.report import console
+def _show(report: Report, *, diff: bool, written: bool, companions: bool, **how: bool) -> None:
+    """The console output; with --diff, the diff alone goes to standard output.
+
+    It has the runtime's files if `companions` are wanted, and nobody reads it in place.
+    """
+    from migrator.report.console import render, show_diff
 
     if diff:
         from migrator.report.diff import unified
 
-        if sys.stdout.isatty():
-            console.show_diff(report, _console(), companions=False)
+        if (out := console()).is_terminal:
+            show_diff(report, out, companions=companions and not sys.stdout.isatty())
         else:
-            sys.stdout.buffer.write(b"".join(unified(report)))
+            shown = report if companions else replace(report, companions={})
+            sys.stdout.buffer.write(b"".join(unified(shown)))
             sys.stdout.flush()
-    console.render(report, _console(stderr=diff), written=written, **how)
+    render(report, console(stderr=diff), written=written, **how)
 
 
 def _filter(
     config: Config,
+    given: Path | None,
     *,
     strip_todo: bool,
     diff: bool,
@@ -201,61 +269,73 @@ def _filter(
     form: str,
     **how: bool,
 ) -> int:
-    """Standard input to standard output, what is to be said to standard error."""
+    """Standard input to standard output, what is to be said to standard error.
+
+    `given` is the file that it stands for.
+    """
     from migrator import todo
     from migrator.engine import Result
-    from migrator.report import console, json
+    from migrator.report import json
+    from migrator.report.console import render
     from migrator.report.diff import unified
-    from migrator.run import FileReport, Report, find_target, migrated
+    from migrator.run import FileReport, Report, find_target, migrate_content, migrated
 
-    source, path = sys.stdin.buffer.read(), Path("<stdin>")
+    source, path = sys.stdin.buffer.read(), given or Path("<stdin>")
     if strip_todo:
         report = Report("", [FileReport(path, Result(source, todo.strip(path, source)))])
+    elif given is not None:
+        report = migrate_content(path, source, str(config.target), config=config)
     else:
         name = str(config.target)
         report = Report(name, [migrated(path, source, find_target(name), config.options)])
     result = report.files[0].result
     if diff:
-        sys.stdout.buffer.write(b"".join(unified(report)))
+        sys.stdout.buffer.write(b"".join(unified(replace(report, companions={}))))
     elif not check:
         sys.stdout.buffer.write(result.source)
     sys.stdout.flush()
     if form == "json":
         click.echo(json.render(report, how["statistics"]), err=not check)
     else:
-        err = _console(stderr=True)
-        console.render(report, err, written=not (diff or check), **how)
-        if result.companions and not how["quiet"]:
+        err = console(stderr=True)
+        render(report, err, written=not (diff or check), **how)
+        missing = result.companions if given is None else report.companions
+        if missing and not how["quiet"]:
             err.print(f"The result imports {RUNTIME}, which is written beside files given as PATH.")
     return report.check_code(strict) if diff or check else report.exit_code
 
 
 @cli.command()
+@color_option
 def rules() -> None:
     """List all rules."""
     from rich.table import Table
 
     from migrator.rule import registry
 
-    table = Table(box=None, pad_edge=False)
-    for column, style in (("code", "cyan"), ("name", "bold"), ("safety", ""), ("what it does", "")):
+    out, table = console(), Table(box=None, pad_edge=False)
+    wide = out.width >= 100
+    columns = (("code", "cyan"), ("name", "bold"), ("safety", ""), ("what it does", ""))
+    for column, style in columns if wide else (columns[0], columns[3]):
         table.add_column(column, style=style, no_wrap=column != "what it does")
     for rule in registry().rules.values():
-        table.add_row(rule.code, rule.name, str(rule.safety), rule.summary)
-    _console().print(table)
+        row = (rule.name, str(rule.safety), rule.summary)
+        table.add_row(rule.code, *(row if wide else [f"[bold]{row[0]}[/] ({row[1]})\n{row[2]}"]))
+    out.print(table)
 
 
 @cli.command()
-@click.argument("code")
+@click.argument("code", shell_complete=codes)
+@color_option
 def explain(code: str) -> None:
-    """Explain one rule: what it does, why, and before and after for each target."""
+    """Explain a code: what it means, why, and before and after for each target."""
+    from migrator.report.explain import every_code
     from migrator.report.explain import explain as show
-    from migrator.rule import registry
 
-    found = [rule for known, rule in registry().rules.items() if known == code.upper()]
-    if not found:
-        raise UsageError(f"no rule has the code {code!r} (see: tpu-migrate rules)")
-    show(found[0], _console())
+    found = every_code().get(code.upper())
+    if found is None:
+        raise UsageError(f"nothing has the code {code!r} (see: tpu-migrate rules)")
+    show(found, console())
 
 
 class _Progress:
@@ -275,7 +355,7 @@ class _Progress:
         if self.bar is None:
             from rich.progress import Progress
 
-            self.bar = Progress(console=_console(stderr=True), transient=True)
+            self.bar = Progress(console=console(stderr=True), transient=True)
             self.bar.start()
             self.task = self.bar.add_task("migrating", total=total)
         self.bar.update(self.task, completed=done)
@@ -285,19 +365,17 @@ class _Progress:
             self.bar.stop()
 
 
-def _console(stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False)
-
-
 def main() -> None:
     """The entry point: every foreseen failure is one line on standard error and exit code 2."""
+    from migrator.doctor.command import doctor_command
     from migrator.verify.command import verify_command
 
     cli.add_command(verify_command)
+    cli.add_command(doctor_command)
+    cli.add_command(completion_command)
+    spell_out()
     try:
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="tpu-migrate", standalone_mode=False)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.Abort:

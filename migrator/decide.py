@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from migrator import imports
+from migrator.codes import UNKNOWN
 from migrator.diagnostics import Range, Safety
 from migrator.edits import Edit, code, covered
 from migrator.formats import embedded
-from migrator.inventory import Construct, is_around
+from migrator.inventory import Construct, is_around, uses_device
 from migrator.names import dotted
 from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule
 from migrator.suppress import Suppressions
@@ -19,7 +20,7 @@ from migrator.targets import RUNTIME
 
 NATIVE = "XLA001"  # code that was written for the target
 _NATIVE = Keep("of a program for the target itself")
-UNKNOWN = "GEN001"  # no rule answers for the construct
+_OF_BUILD = Keep("asked while the project is built; a TPU machine has no GPU, and builds without")
 
 
 @dataclass
@@ -135,6 +136,8 @@ def _rule_on(
             if isinstance(edit.node, ast.expr)
         ):
             decision = Keep("suppressed by a comment")
+        elif context.is_build and isinstance(decision, Rewrite) and uses_device(construct):
+            decision = _OF_BUILD
         elif isinstance(decision, Rewrite):
             decision = _allowed(context, rule, decision)
         return _ruling(context, construct, rule.code, decision)

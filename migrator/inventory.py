@@ -14,8 +14,17 @@ from functools import cached_property
 from migrator import accelerators, mentions
 from migrator.devices import ladders
 from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
-from migrator.formats.embedded import COMMAND, CONDA, OTHER, REQUIREMENT, SETTING, is_embedded
-from migrator.libraries import MENTIONED, MODULES
+from migrator.formats.embedded import (
+    COMMAND,
+    CONDA,
+    OTHER,
+    PYTHON,
+    REQUIRED,
+    REQUIREMENT,
+    SETTING,
+    is_embedded,
+)
+from migrator.libraries import MODULES, matters
 from migrator.names import Names, argument
 from migrator.ranks import Ranks, environment
 from migrator.targets import Target
@@ -57,7 +66,8 @@ XLA_VARIABLES = frozenset({
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|nvidia-smi|torchrun|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__requirement__|__conda__|__setting__|install_requires|extras_require|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
+    rb"cuda|cudnn|nccl|nvidia-smi|torchrun|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__setting__|__requirement__|"
+    rb"__conda__|__build__|__python__|__table__|__source__|__pixi__|_requires?\b|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|" + "|".join(sorted(MODULES)).encode()
 )
 _TORCH_TOKENS = re.compile(
@@ -452,11 +462,10 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
         case [ast.Constant(value=str(text)) as node, *_]:
             if function == OTHER and has_tokens(text.encode(errors="replace")):
                 yield Construct("command", "other", node)
-            elif function == REQUIREMENT and MENTIONED.search(text):
-                yield Construct("requirement", "package", node)
-            elif function == CONDA:
-                if MENTIONED.search(text) or _PYTHON.match(text):
-                    yield Construct("requirement", "conda", node)
+            elif function in REQUIRED:
+                for_python = function == PYTHON or (function == CONDA and _PYTHON.match(text))
+                if for_python or matters(mentions.without_comment(text)):
+                    yield Construct("requirement", _REQUIRED[function], node)
             elif function == SETTING:
                 if (key := mentions.setting(text)) is not None:
                     yield Construct("setting", key, node)
@@ -480,26 +489,88 @@ _CHILDREN = frozenset({
 
 
 def _required(names: Names, call: ast.Call) -> Iterator[Construct]:
-    """What setup.py says that pip has to install: strings in lists."""
-    if (names.qualified(call.func) or "") not in _SETUP:
+    """What setup.py says that has to be installed, and for which Pythons."""
+    if (names.qualified(call.func) or "") not in SETUP:
         return
+    found: dict[ast.Constant, str] = {}
     for keyword in call.keywords:
-        if keyword.arg not in _LISTS:
-            continue
-        value = keyword.value
-        parts = value.values if isinstance(value, ast.Dict) else [value]
-        for part in parts:
-            if isinstance(part, ast.Name):
-                bound = names.top.bindings.get(part.id, ())
-                part = bound[0].value if len(bound) == 1 and bound[0].value else part
-            for node in part.elts if isinstance(part, ast.List) else ():
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    if MENTIONED.search(node.value):
-                        yield Construct("requirement", "package", node)
+        if key := _ARGUMENTS.get(keyword.arg or ""):
+            for node, plainly in _texts(names, keyword.value):
+                listed = isinstance(names.parents[node], ast.List | ast.Tuple | ast.Set)
+                plainly = plainly and listed and "\n" not in str(node.value)
+                found.setdefault(node, key if plainly or key == "python" else "text")
+    for node, key in found.items():
+        if key == "python" or matters(str(node.value)):
+            yield Construct("requirement", key, node)
 
 
-_SETUP = ("setuptools.setup", "distutils.core.setup")
-_LISTS = ("install_requires", "extras_require")
+def _texts(
+    names: Names, value: ast.AST | None, known: frozenset[str] = frozenset(), plainly: bool = True
+) -> Iterator[tuple[ast.Constant, bool]]:
+    """The strings of a list, however it comes about: sums, names, dicts, what is appended later.
+
+    With whether all of a list is meant, not what a comprehension makes of it.
+    """
+    parts: Sequence[ast.AST | None] = ()
+    match value:
+        case ast.Constant(value=str()):
+            yield value, plainly
+        case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
+            pass
+        case ast.Dict(values=parts) | ast.JoinedStr(values=parts):
+            pass
+        case ast.BinOp(left=left, op=ast.Add() | ast.Mod(), right=right):
+            parts = left, right
+        case ast.IfExp(body=left, orelse=right):
+            parts = left, right
+        case ast.Starred(value=inner) | ast.Subscript(value=inner) | ast.Return(value=inner):
+            parts = (inner,)
+        case (
+            ast.DictComp(generators=rounds)
+            | ast.ListComp(generators=rounds)
+            | ast.GeneratorExp(generators=rounds)
+        ):
+            parts, plainly = [each.iter for each in rounds], False
+        case ast.Call(func=ast.Attribute(value=inner, attr="split" | "splitlines" | "copy")):
+            parts = (inner,)
+        case ast.Call(func=ast.Name(id="list" | "sorted" | "dict"), args=arguments):
+            parts = [*arguments, *(keyword.value for keyword in value.keywords)]
+        case ast.Call(func=ast.Name(id=name) as function) if name not in known:
+            known |= {name}
+            parts = [
+                node
+                for bound in names.lookup(function)
+                for node in (ast.walk(bound.node) if bound.kind == "def" else ())
+                if isinstance(node, ast.Return)
+            ]
+        case ast.Name(id=name) if name not in known:
+            known |= {name}
+            assigned = [b.value for b in names.lookup(value) if b.kind == "assign"]
+            parts = [*assigned, *(_added(names, use) for use in names.by_id.get(name, ()))]
+    for part in parts:
+        yield from _texts(names, part, known, plainly)
+
+
+def _added(names: Names, use: ast.AST) -> ast.expr | None:
+    """What `x.append(…)`, `x += …` and `x["y"] = …` put into `x`."""
+    match names.parents.get(use):
+        case ast.AugAssign(target=target, value=value) if target is use:
+            return value
+        case ast.Attribute(attr="append" | "extend" | "update") as method:
+            call = names.parents.get(method)
+            return call.args[0] if isinstance(call, ast.Call) and call.args else None
+        case ast.Subscript(value=inner, ctx=ast.Store()) as part if inner is use:
+            stored = names.parents.get(part)
+            return stored.value if isinstance(stored, ast.Assign | ast.AugAssign) else None
+    return None
+
+
+SETUP = ("setuptools.setup", "distutils.core.setup")
+_ARGUMENTS = {
+    "install_requires": "package", "extras_require": "package", "tests_require": "package",
+    "setup_requires": "build", "python_requires": "python",
+}  # fmt: skip
+_REQUIRED = {each: each.strip("_") for each in REQUIRED} | {REQUIREMENT: "package"}
 _PYTHON = re.compile(r"(?:[\w./-]+::)?python[\s=<>~!]")
 
 

@@ -21,10 +21,15 @@ class Library:
     advice: str = "it has no counterpart on a TPU"
     kernels: bool = False
 
+    def reason(self, name: str) -> str:
+        """What is said of a package; the same of all that come with something else."""
+        return f"{name} is for CUDA only: {self.advice}" if self.modules else self.advice
+
 
 _ATTENTION = "use torch.nn.functional.scaled_dot_product_attention"
 _KERNEL = "write the kernel in PyTorch, or in Pallas"
 _CUDA = "it comes with CUDA, which a TPU has nothing of; leave it out"
+_OTHER = "it brings {} into PyTorch, which a TPU machine has not; leave it out"
 _CPU = "its kernels are CUDA's; the package without `-gpu` runs on the CPU"
 
 LIBRARIES = (
@@ -59,6 +64,10 @@ LIBRARIES = (
     Library(("nvidia-.*",), ("nvidia",),
             "load and decode on the host, by torch.utils.data and torchvision (for nvidia.dali)"),
     Library(("onnxruntime-gpu", "faiss-gpu.*", "tensorflow-gpu", "spacy-cuda.*"), (), _CPU),
+    Library(("intel-extension-for-pytorch", "oneccl-bind-pt", "torch-ccl"), (),
+            _OTHER.format("Intel's XPU")),
+    Library(("torch-npu",), (), _OTHER.format("Ascend's NPU")),
+    Library(("torch-directml",), (), _OTHER.format("DirectX's devices")),
     Library(("cudatoolkit.*", "cudnn", "nccl", "cuda-.*", "pytorch-cuda"), (), _CUDA),
 )  # fmt: skip
 
@@ -67,10 +76,18 @@ _PACKAGES = [(re.compile("|".join(each.packages)), each) for each in LIBRARIES i
 
 # What a line that installs something says of CUDA's packages, or of torch and what goes with it.
 MENTIONED = re.compile(
-    r"torch|cu\d\d|-gpu|cuda|jax|libtpu|cloud-tpu-client|"
+    r"torch|cu\d\d|-gpu|cuda|jax|libtpu|cloud-tpu-client|flash-attention|transformerengine|/mamba\b|"
     + "|".join(p.replace("-", "[-_.]") for each in LIBRARIES for p in each.packages),
     re.IGNORECASE,
 )
+
+# A version of what the target's packages need in certain ones.
+_BOUNDED = re.compile(r"(?<![\w.-])(?:numpy|scipy)\b[\s\"'(]*[<>=~]")
+
+
+def matters(text: str) -> bool:
+    """A cheap test: False for a line that installs what has nothing to do with the device."""
+    return MENTIONED.search(text) is not None or _BOUNDED.search(text) is not None
 
 
 def of_package(name: str) -> Library | None:

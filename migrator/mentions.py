@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import re
 
-from migrator.libraries import MENTIONED
+from migrator.libraries import matters
+from migrator.requirements import library_of
 
 DEVICES = "(?:cuda|xpu|npu|mps)"
-_PIP = re.compile(r"(?<![\w.-])pip[\d.]*(?:\s+-\S+)*\s+install\b")
-_CONDA = re.compile(r"\b(?:conda|mamba|micromamba)\s+install\b.*(?:torch|cuda)", re.DOTALL)
+_PIP = re.compile(
+    r"""(?<![\w.-])(?:pip(?:[\d.]*|env)(?:\s+-\S+)*(?:\s+|["'],\s*["'])install"""
+    r"""|(?:uv|poetry|pdm)(?:\s+-\S+)*\s+add)\b"""
+)
+_CONDA = re.compile(
+    r"\b(?:conda|mamba|micromamba|pixi)\s+(?:-\S+\s+)*(?:install|create|add)\b.*(?:torch|cuda)",
+    re.DOTALL,
+)
 _GPU_COMMAND = re.compile(
     r"\bcuda\b|\bnvcc\b|nvidia/|torch\.distributed\.|CUDA_VISIBLE_DEVICES|--n?gpus?\b"
     r"|\bnccl\b|NCCL_"
 )
+_SAYS = re.compile(r"""\s*(?:echo|printf)\s+(?:"[^"$`]*"|'[^']*')\s*""")
 # What starts programs on GPUs, by what it is.
 _STARTS = {
     "launcher": re.compile(
@@ -33,6 +41,11 @@ _STARTS = {
     "image": re.compile(r"^\s*FROM\s.*(?:nvidia|nvcr\.io|cuda|pytorch/pytorch)", re.I),
 }
 
+# `--device cuda:0`, also as two words of a list, in one line or two
+DEVICE_OPTION = re.compile(
+    r"""(?P<option>--device(?:[ =]|["'],\s*|["']?,?\s*\n\s*(?:-\s+)?))(?P<quote>["']?)"""
+    rf"""{DEVICES}(?::\d+)?(?P=quote)(?=[\s;|&)"'\],]|$)"""
+)
 
 # `device: cuda:0`, `"device": "cuda"`, also in `{…}`
 DEVICE_SETTING = re.compile(
@@ -42,9 +55,14 @@ DEVICE_SETTING = re.compile(
     re.IGNORECASE,
 )
 _GPU_SETTING = re.compile(
-    r"""[\w.-]+["']?\s*:\s*["']?(?:cuda(?::\d+)?|gpu|nccl)["']?\s*(?:[,}\]]|\Z)"""
-    r"""|(?<![\w.-])["']?(?:\w*_)?(?:n_?)?(?:gpus?|cuda|gpu_?ids?|gpu_num|use_gpu)["']?\s*:\s*"""
-    r"""\[?["']?(?:\d|true)""",
+    r"""[\w.-]+["']?\s*:\s*["']?(?:cuda(?::\d+)?|(?:multi_)?gpu)["']?\s*(?:[,}\]]|\Z)"""
+    r"""|(?<![\w.-])["']?(?!num_workers?_per_)(?:\w*_)?(?:n_?)?(?:gpus?|cuda|gpu_?ids?|gpu_num|use_gpu)["']?\s*:\s*"""
+    r"""\[?["']?(?:-?\d|true|all\b)|^\s*["']?devices["']?\s*:\s*\[\s*\d""",
+    re.IGNORECASE,
+)
+_BACK_END = re.compile(r"""[\w.-]+["']?\s*:\s*["']?[nhx]ccl["']?\s*(?:[,}\]]|\Z)""", re.I)
+_ACCELERATOR = re.compile(
+    r"""(?<![\w.-])["']?accelerator["']?\s*:\s*["']?(?:gpu|cuda|mps|xpu|npu|hpu)["']?\s*(?:[,}\]]|\Z)""",
     re.IGNORECASE,
 )
 
@@ -54,7 +72,9 @@ def has_settings(content: bytes) -> bool:
     return len(content) < _MAX_SETTINGS and _SPEAKS_OF_GPUS.search(content) is not None
 
 
-_SPEAKS_OF_GPUS = re.compile(rb"cuda|gpu|nccl|nvidia|NVIDIA|pytorch/pytorch|\b(?:xpu|npu|mps)\b")
+_SPEAKS_OF_GPUS = re.compile(
+    rb"cuda|(?i:gpu)|[nhx]ccl|nvidia|NVIDIA|torch|devices|\b(?:xpu|npu|mps)\b"
+)
 _CONTAINER_SETTING = re.compile(
     r"""(?<![\w.-])(?:runtime|driver)["']?\s*:\s*["']?nvidia\b|capabilities["']?\s*:\s*\[.*\bgpu\b"""
     r"""|^\s*(?:-\s+)+["']?gpu["']?\s*\Z|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES)"""
@@ -70,6 +90,10 @@ def setting(text: str) -> str | None:
         return "device"
     if _CONTAINER_SETTING.search(said):
         return "container"
+    if _BACK_END.search(said):
+        return "back end"
+    if _ACCELERATOR.search(said):
+        return "accelerator"
     return "gpu" if _GPU_SETTING.search(said) else None
 
 
@@ -83,8 +107,12 @@ def command(text: str) -> str | None:
     if not text.startswith("#SBATCH"):
         text = "\n".join(map(without_comment, text.split("\n")))
     text = re.sub(r"\\\r?\n", " ", text)
+    if _SAYS.fullmatch(text):
+        return None
+    if re.search(r"\bgit\s+clone\b", text) and any(map(library_of, text.split())):
+        return "clone"
     if _PIP.search(text):
-        return "pip" if MENTIONED.search(text) else None
+        return "pip" if matters(text) else None
     if _CONDA.search(text):
         return "conda"
     if re.search(r"\bnvidia-smi\b", text):
@@ -94,6 +122,6 @@ def command(text: str) -> str | None:
     for key, pattern in _STARTS.items():
         if pattern.search(text):
             return key
-    if re.search(rf"--device[ =][\"']?{DEVICES}\b", text):
+    if DEVICE_OPTION.search(text) or re.search(rf"--device[ =][\"']?{DEVICES}\b", text):
         return "device"
     return "gpu" if _GPU_COMMAND.search(text) else None

@@ -8,19 +8,21 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-
-from packaging.requirements import InvalidRequirement
-from packaging.requirements import Requirement as Parsed
-from packaging.utils import canonicalize_name
+from urllib.parse import unquote
 
 from migrator.config import UsageError
+from migrator.libraries import Library, of_package
 
 DISTRIBUTION = "tpu-migrate"
 TARGETS = ("torchax", "torch_xla")
 OLDEST, NEWEST = (3, 11), (3, 13)  # Pythons that torch_xla 2.9 has wheels for
 
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
-CUDA_WHEELS = re.compile(r"pytorch\.org.*(?:cu\d{2,3}|torch_stable\.html)/?$")  # an index of them
+# An index of them, or of those for other accelerators.
+CUDA_WHEELS = re.compile(r"pytorch\.org.*(?:cu\d{2,3}|rocm[\d.]+|/xpu|torch_stable\.html)/?$")
+ONLY_TORCH = re.compile(r"pytorch\.org/whl(?:/cpu)?/?$")  # has nothing of jax, and little else
+# What jax asks for, and the extras do not state: it says so in its own metadata.
+_ASKED = {"torchax": {"scipy": "scipy>=1.14"}}
 
 # Where the import name is not the distribution's name.
 _IMPORT_NAMES = {"opencv-python-headless": "cv2", "pillow": "PIL"}
@@ -77,7 +79,7 @@ def tested(target: str) -> dict[str, str]:
     And torchaudio, which is released with torch under the same number.
     """
     versions: dict[str, str] = {
-        canonicalize_name(each.name): each.text.partition(";")[0].strip()
+        normal(each.name): each.text.partition(";")[0].strip()
         for each in pinned(target)
         if each.exact
     }
@@ -90,12 +92,113 @@ def companions(target: str, named: Iterable[str | None]) -> list[str]:
     return [text for name, text in tested(target).items() if name not in left_out]
 
 
+def bounds(target: str) -> dict[str, str]:
+    """The versions of numpy and scipy that go with the tested ones, by their names."""
+    numpy = {each.name: each.text for each in pinned(target) if each.name == "numpy"}
+    return {**numpy, **_ASKED.get(target, {})}
+
+
+def pythons() -> str:
+    """The Pythons that the targets' packages have wheels for."""
+    return f">={_dotted(OLDEST)},<{NEWEST[0]}.{NEWEST[1] + 1}"
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def excludes(asked: str, versions: str) -> bool:
+    """Whether no version is in both; False for what is no list of versions.
+
+    >>> excludes("<2", ">=2,<3"), excludes("~=2.1", ">=2,<3"), excludes("^3.8", ">=3.11,<3.14")
+    (True, False, False)
+    """
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        both = [SpecifierSet(_standard(each), prereleases=True) for each in (asked, versions)]
+    except InvalidSpecifier:
+        return False
+    ends = {spec.version.removesuffix(".*") for each in both for spec in each}
+    between = {f"{end}.0.1" for end in ends if re.fullmatch(r"[\d.]+", end)}
+    return not any(all(end in each for each in both) for end in ends | between)
+
+
+def _standard(asked: str) -> str:
+    """Versions as pip has them: Poetry has `^3.8` and `~3.8`, others write `3.8` alone."""
+    if match := re.fullmatch(r"\s*\^\s*(\d+)((?:\.\d+)*)\s*", asked):
+        return f">={match[1]}{match[2]},<{int(match[1]) + 1}" if match[1] != "0" else ""
+    if match := re.fullmatch(r"\s*~\s*(\d+\.\d+)((?:\.\d+)*)\s*", asked):
+        return f">={match[1]}{match[2]},=={match[1]}.*"
+    if match := re.fullmatch(r"\s*(\d+(?:\.\d+)*)(?:\.\*)?\s*", asked):
+        return f"=={match[1]}.*"
+    return "" if asked.strip() == "*" else asked
+
+
+def shut_out(target: str, name: str, asked: str) -> str | None:
+    """The versions of numpy or scipy that go with the target, where `asked` has none of them."""
+    wanted = bounds(target).get(name, "")
+    return wanted if wanted and excludes(asked, wanted.removeprefix(name)) else None
+
+
+def normal(name: str) -> str:
+    """A package's name in its normal form."""
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(name)
+
+
 def name_of(text: str) -> str | None:
     """The package that a requirement names, in its normal form; None for paths, URLs and others."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
-        return canonicalize_name(Parsed(text.strip()).name)
+        return normal(Requirement(text.strip()).name)
     except InvalidRequirement:
         return None
+
+
+def asked_of(text: str) -> str:
+    """The versions that a requirement asks for."""
+    match = re.match(r"\s*[\w.-]+\s*(?:\[[^\]]*\])?\s*\(?([^();@]*)", text)
+    return match[1] if match else ""
+
+
+def library_of(text: str) -> Library | None:
+    """What only exists for CUDA, by a requirement, a wheel or a repository; None for others."""
+    return of_package(name_of(text) or wheel_of(text) or repository_of(text) or "")
+
+
+_EGG = re.compile(r"[#&]egg=([\w.-]+)")
+_REPOSITORY = re.compile(
+    r"(?:git\+|\bgit@|\bgithub\.com[:/]).*?/?([\w.-]+?)/([\w.-]+?)(?:\.git)?(?:[@#]|/?$)"
+)
+_CALLED = {"flash-attention": "flash-attn", "mamba": "mamba-ssm", "vision": "torchvision",
+           "pytorch": "torch", "audio": "torchaudio",
+           "transformerengine": "transformer-engine"}  # fmt: skip
+
+
+def wheel_of(text: str) -> str | None:
+    """The package whose wheel a URL or a path leads to, in its normal form."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    file = unquote(re.split(r"[?#]", text.strip())[0]).replace("\\", "/").rpartition("/")[2]
+    try:
+        return normal(parse_wheel_filename(file)[0])
+    except InvalidWheelFilename:
+        return None
+
+
+def repository_of(text: str) -> str | None:
+    """The package that a repository builds: what the URL says, or the repository's own name."""
+    if egg := _EGG.search(text):
+        return normal(egg[1])
+    if (match := _REPOSITORY.search(text)) is None:
+        return None
+    name = normal(match[2])
+    if name in ("vision", "audio", "pytorch") and match[1].lower() != "pytorch":
+        return None
+    return _CALLED.get(name, name)
 
 
 def is_of_older_xla(text: str) -> bool:

@@ -20,7 +20,16 @@ from migrator.facts import ProjectFacts, is_script, only_infers
 from migrator.flow import Flow
 from migrator.formats.embedded import is_embedded
 from migrator.hot import Hot
-from migrator.inventory import FOREIGN, NAMES, NOTHING, PREFIXES, Construct, Further, uses_device
+from migrator.inventory import (
+    FOREIGN,
+    NAMES,
+    NOTHING,
+    PREFIXES,
+    SETUP,
+    Construct,
+    Further,
+    uses_device,
+)
 from migrator.names import Names
 from migrator.options import Options
 from migrator.ranks import Ranks
@@ -206,7 +215,10 @@ class Context:
         literal = self.source.code(found.node)
         if is_embedded(self.names.parents.get(found.node)):
             return Rewrite([SetString(found.node, json.dumps(text)[1:-1])], note=note)
-        if isinstance(self.parent(found.node), ast.List) and literal[0] in "\"'":
+        if (
+            isinstance(self.parent(found.node), ast.List | ast.Tuple | ast.Set)
+            and literal[0] in "\"'"
+        ):
             elements = [f"{literal[0]}{line}{literal[0]}" for line in text.split("\n")]
             return Rewrite([Spread(found.node, elements)], note=note)
         if any(mark in text for mark in "\"'\\\n{}") or literal[-3:] in ('"""', "'''"):
@@ -242,6 +254,14 @@ class Context:
         }
         mine = self.target.library == FOREIGN and FOREIGN in libraries
         return mine and RUNTIME not in libraries and not any(map(uses_device, self.constructs))
+
+    @cached_property
+    def is_build(self) -> bool:
+        """True for a setup.py, which runs where a project is built, and without the runtime."""
+        if not any(word in self.source.text for word in ("setuptools", "distutils")):
+            return False
+        calls = (node for node in self.names.order if isinstance(node, ast.Call))
+        return any(self.names.qualified(call.func) in SETUP for call in calls)
 
     @cached_property
     def hot(self) -> Hot:

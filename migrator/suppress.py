@@ -1,7 +1,8 @@
 """Comments that switch rules off: for a line, a region or a file.
 
 `# tpu-migrate: ignore` or `ignore[CODE,…]` on a line, `# tpu-migrate: off` … `# tpu-migrate: on`
-around lines, `# tpu-migrate: ignore-file` or `ignore-file[CODE,…]` anywhere.
+around lines, `# tpu-migrate: ignore-file` or `ignore-file[CODE,…]` anywhere. Comments of shell
+scripts, requirements and YAML count, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import tokenize
 
 from migrator.diagnostics import Range
+from migrator.formats.embedded import holds_text
 
 _MARK = re.compile(r"#.*?\btpu-migrate:\s*(ignore-file|ignore|off|on)\b(?:\[([^\]]*)\])?")
 
@@ -29,7 +31,7 @@ class Suppressions:
         start = 0
         last = text.count("\n") + 2
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type != tokenize.COMMENT:
+            if token.type != tokenize.COMMENT and not holds_text(token):
                 continue
             match = _MARK.search(token.string)
             if match is None:

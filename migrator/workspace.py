@@ -6,24 +6,30 @@ import hashlib
 import os
 import shutil
 import stat
-import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from migrator import git
 from migrator.config import UsageError
 
 
 def cache_folder() -> Path:
     """The user's cache folder of this tool (`TPU_MIGRATE_CACHE`, XDG, or the platform's)."""
-    own = os.environ.get("TPU_MIGRATE_CACHE")
-    if own:
-        return Path(own)
-    if os.name == "nt":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if own := os.environ.get("TPU_MIGRATE_CACHE"):
+        return Path(own).expanduser().absolute()
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without one, as containers have them
+        home = Path(tempfile.gettempdir())
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
     else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     return base / "tpu-migrate"
 
 
@@ -46,7 +52,7 @@ def unsafe_to_write(paths: Iterable[Path]) -> list[str]:
     for path in paths:
         if not path.exists():
             continue
-        root = _git_root(path)
+        root = git.top(path)
         if root not in repositories:
             repositories[root] = _repository(root) if root else None
         repository = repositories[root]
@@ -54,7 +60,7 @@ def unsafe_to_write(paths: Iterable[Path]) -> list[str]:
         if repository is None or root is None:
             reason = "is not under version control"
         else:
-            name = path.resolve().relative_to(root.resolve()).as_posix()
+            name = path.resolve().relative_to(root).as_posix()
             if name not in repository.tracked:
                 reason = "is not tracked by git"
             elif name in repository.modified:
@@ -64,23 +70,25 @@ def unsafe_to_write(paths: Iterable[Path]) -> list[str]:
     return problems
 
 
-def _git_root(path: Path) -> Path | None:
-    for folder in path.resolve().parents:
-        if (folder / ".git").exists():
-            return folder
-    return None
+def untracked(folders: Iterable[Path]) -> list[Path]:
+    """Those of some folders with files that git does not have, and does not ignore."""
+    return [folder for folder in folders if folder.is_dir() and _has_untracked(folder)]
+
+
+def _has_untracked(folder: Path) -> bool:
+    root = git.top(folder)
+    others = ("ls-files", "-z", "--others", "--exclude-standard", "--", str(folder.resolve()))
+    try:
+        return root is not None and git.run(root, *others) != b""
+    except git.GitError:
+        return False
 
 
 def _repository(root: Path) -> _Repository | None:
-    def names(*arguments: str) -> frozenset[str]:
-        run = subprocess.run(
-            ["git", "-C", str(root), *arguments, "-z"], capture_output=True, check=True
-        )
-        return frozenset(os.fsdecode(n) for n in run.stdout.split(b"\0") if n)
-
     try:
-        return _Repository(names("ls-files"), names("diff", "--name-only"))
-    except (OSError, subprocess.CalledProcessError):
+        tracked = frozenset(git.names(root, "ls-files", "-z"))
+        return _Repository(tracked, frozenset(git.names(root, "diff", "--name-only", "-z")))
+    except git.GitError:
         return None
 
 
@@ -171,7 +179,10 @@ def copy(source: Path, output: Path, changed: Mapping[Path, bytes]) -> list[str]
     try:
         if source.is_dir():
             ignore = shutil.ignore_patterns(".git", "__pycache__")
-            shutil.copytree(source, staging, True, ignore, copy_file, dirs_exist_ok=True)
+            try:
+                shutil.copytree(source, staging, True, ignore, copy_file, dirs_exist_ok=True)
+            except shutil.Error as errors:  # links, which Windows lets few users make
+                problems += [f"{file}: not copied: {why}" for file, _, why in errors.args[0]]
         else:
             copy_file(str(source), str(staging / source.name))
         for relative, content in changed.items():

@@ -31,10 +31,10 @@ _AFTER = _LADDER.replace(
 LADDER = Rule(
     code="ACC001",
     name="device-ladder",
-    summary="a device that is picked among several kinds gets a rung for the TPU",
-    why="""Code that asks for CUDA, then for XPU, MPS or Vulkan is meant to run on what there is.
-The TPU comes first, and the other rungs stay as they are. With --portable the runtime chooses, and
-the rung of CUDA asks it.""",
+    summary="code that picks a device among several kinds looks for a TPU first",
+    why="""Code that asks for CUDA, then for XPU, MPS or Vulkan is meant to run on what there
+is. A question for the TPU comes first, and the others stay as they are. With `--portable` the
+runtime chooses the device, and the branch of CUDA asks it.""",
     examples=(
         Example(
             _LADDER,
@@ -65,9 +65,10 @@ OTHER = Rule(
     name="other-accelerator",
     summary="code for an accelerator that the program does not run on here",
     why="""A program that runs on XPU, MPS, an NPU or Vulkan alone is read as one for CUDA, and
-migrated by the same rules. Where a program speaks of several, it runs on CUDA, and what it does for
-the others stays: under an `if` that asks for them it is not reached on a TPU machine. What is
-reached anyway is reported. torch.version.hip is None there.""",
+migrated by the same rules. Where a program speaks of several kinds, it runs on CUDA, and what it
+does for the others stays: under an `if` that asks for them it is not reached on a TPU machine.
+What is reached anyway is reported. `torch.version.hip`, which is set for AMD's ROCm, is None on
+a TPU machine.""",
     examples=(
         Example("import torch\nif device.type == 'mps':\n    torch.mps.empty_cache()\n"),
         Example(
@@ -85,10 +86,10 @@ LIBRARY = Rule(
     code="ACC003",
     name="accelerator-library",
     summary="a library that brings another accelerator into PyTorch",
-    why="""intel_extension_for_pytorch, torch_npu and their like are imported so that PyTorch knows
-their device; on a TPU machine there is nothing for them to do, so the import goes.
+    why="""`intel_extension_for_pytorch`, `torch_npu` and their like are imported so that
+PyTorch knows their device; on a TPU machine there is nothing for them to do, so the import goes.
 `ipex.optimize(model)` returns a model that computes the same, and goes, too, where it does not
-convert to another dtype. Imports under try/except stay: they fail, and that is caught.""",
+convert to another dtype. Imports under `try`/`except` stay: they fail, and that is caught.""",
     examples=(
         Example(
             "import torch\nimport intel_extension_for_pytorch as ipex\n"

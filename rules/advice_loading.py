@@ -14,7 +14,7 @@ _LOADER = "from torch.utils.data import DataLoader\n\nmodel.cuda()\n"
 
 
 def _loader(arguments: str) -> Example:
-    return Example.moved(f"{_LOADER}train_loader = DataLoader(train_set, {arguments})\n")
+    return Example.moved(f"{_LOADER}train_loader = DataLoader(\n    train_set, {arguments}\n)\n")
 
 
 LAST = Rule(
@@ -22,10 +22,11 @@ LAST = Rule(
     name="last-partial-batch",
     summary="a smaller last batch is another shape, for which the step is compiled once more",
     safety=Safety.DISPLAY_ONLY,
-    why="""If the number of examples is no multiple of the batch size, the last batch of an epoch
-is smaller: the step is compiled a second time for it, which takes as long as the first. With
-drop_last=True a few examples are left out in each epoch (others each time, if they are shuffled).
-For evaluation nothing may be left out, so there nothing is said.""",
+    why="""If the number of examples is no multiple of the batch size, the last batch of an
+epoch is smaller: another shape, so the step is compiled a second time, which takes as long as
+the first. With `drop_last=True` a few examples are left out in each epoch (others each time, if
+they are shuffled). Nothing is said of loaders for evaluation, where nothing may be left out, nor
+where `drop_last` is given.""",
     examples=(
         _loader("batch_size=64, shuffle=True, num_workers=4"),
         _loader("batch_size=64, shuffle=True, num_workers=4, drop_last=True"),
@@ -38,9 +39,10 @@ WORKERS = Rule(
     name="loader-without-workers",
     summary="a training loader without workers reads each batch while the device waits",
     safety=Safety.DISPLAY_ONLY,
-    why="""Without num_workers the process that drives the device reads, decodes and collates each
-batch itself. A TPU's host has many cores (and a compiled step leaves Python little to do):
-workers prepare the next batches meanwhile.""",
+    why="""Without `num_workers` the process that drives the device reads, decodes and collates
+each batch itself. A TPU's host has many cores, and a compiled step leaves Python little to do:
+workers prepare the next batches meanwhile. Nothing is said of a `TensorDataset`, nor of data
+that is moved to the device while it is loaded, which a worker can not do.""",
     examples=(
         _loader("batch_size=64, shuffle=True, drop_last=True"),
         _loader("batch_size=64, shuffle=True, drop_last=True, num_workers=8"),
@@ -53,18 +55,20 @@ SIZES = Rule(
     name="padded-sizes",
     summary="sizes that do not fill the matrix unit are padded to those that do",
     safety=Safety.DISPLAY_ONLY,
-    why="""Matrices are multiplied in blocks of 128 by 128 (256 by 256 on a v6e), and tensors are
-stored in tiles of 8 by 128. A hidden width of 200 is computed as 256 is; a batch of 12 as 16. Sizes
-that are free to choose are better multiples of 128 (widths) and of 8 (batches). Another size is
-another model, so this is only for training from the beginning.""",
+    why="""A TPU multiplies matrices in blocks of 128 by 128 (256 by 256 on a v6e), and stores
+tensors in tiles of 8 by 128. A hidden width of 200 takes as long as 256; a batch of 12 as 16.
+Sizes that are free to choose are better multiples of 128 (widths) and of 8 (batches). Another
+size is another model, so this is only for training from the beginning. It is said of hidden
+widths of 128 or more that are written as numbers and waste a fifth or more of a block, and of
+training batches that are no multiple of 8.""",
     examples=(
         Example.moved(
-            "from torch import nn\n\nmodel = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), "
-            "nn.Linear(200, 10)).cuda()\n"
+            "from torch import nn\n\nmodel = nn.Sequential(\n"
+            "    nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10)\n).cuda()\n"
         ),
         Example.moved(
-            "from torch import nn\n\nmodel = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), "
-            "nn.Linear(256, 10)).cuda()\n"
+            "from torch import nn\n\nmodel = nn.Sequential(\n"
+            "    nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10)\n).cuda()\n"
         ),
     ),
     references=(_GUIDE,),

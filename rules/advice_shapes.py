@@ -29,13 +29,19 @@ DATA_DEPENDENT = Rule(
     name="data-dependent-shape",
     summary="a result whose shape depends on values keeps a model from being compiled as a whole",
     safety=Safety.DISPLAY_ONLY,
-    why="""A compiled program has fixed shapes. How many elements a mask selects is known only
-when it has run: torchax runs the model operator by operator then, and torch_xla waits for the
-values, and compiles what follows for each new shape. torch.where with a fill value computes the
-same at a fixed shape; a sum over a selection is a sum with zeros in the other places.""",
+    why="""A program that is compiled for a TPU has fixed shapes. How many elements a mask
+selects is known only when it has run, so torchax runs the model operator by operator, and
+torch_xla waits for the values, and compiles what follows for each new shape. So it is with
+`x[mask]`, `nonzero`, `torch.where` with one argument, `masked_select`, `unique`, `nms`, and
+`repeat_interleave` with a tensor of repeats. `torch.where` with a fill value has a fixed shape:
+a sum over a selection is a sum with zeros in the other places. Writing through a mask (`x[mask]
+= 0`) has a fixed shape, too, and is fine.""",
     examples=(
-        Example.moved(_MODEL + "        loss = self.loss(x)\n        return loss[x > 0].sum()\n"),
-        Example.moved(_MODEL + "        return torch.where(x > 0, self.loss(x), 0.0).sum()\n"),
+        Example.moved(_MODEL + "        loss = self.loss(x)\n        return loss[x > 0].mean()\n"),
+        Example.moved(
+            _MODEL + "        loss = self.loss(x)\n        chosen = x > 0\n"
+            "        return torch.where(chosen, loss, 0.0).sum() / chosen.sum()\n"
+        ),
     ),
     references=(_RECOMPILATION, _DYNAMIC),
 )
@@ -45,22 +51,26 @@ GROWING = Rule(
     name="growing-shape",
     summary="a tensor that is longer in each round has a new shape in each round",
     safety=Safety.DISPLAY_ONLY,
-    why="""Each length needs a program of its own: torch_xla compiles one for every length, torchax
-runs the model operator by operator, since no length comes twice. Text generation allocates the full
-length once, writes at the position, and masks what is not written yet (a key-value cache of fixed
-length); inputs of many lengths are padded to a few. What is only collected goes into a list, and
-is joined once.""",
+    why="""Each length needs a program of its own: torch_xla compiles one for every length, and
+torchax runs the model operator by operator, since no length comes twice. Text generation
+allocates the full length once, and writes at the position. A model with causal attention does
+not look at what comes behind a position; any other needs a mask. The position is a tensor, since
+with a Python number each would be another program. A cache of keys and values is written in the
+same way; inputs of many lengths are padded to a few. What is only collected goes into a list,
+and is joined once behind the loop.""",
     examples=(
         Example.moved(
-            "import torch\n\nmodel = Net().cuda()\nfor _ in range(100):\n"
-            "    new = model(x).argmax(-1)[:, -1:]\n    x = torch.cat([x, new], dim=1)\n"
+            "import torch\n\nmodel = Net().cuda()\nfor _ in range(new_tokens):\n"
+            "    new = model(tokens)[:, -1].argmax(-1, keepdim=True)\n"
+            "    tokens = torch.cat([tokens, new], dim=1)\n"
         ),
         Example.moved(
             "import torch\n\nmodel = Net().cuda()\n"
-            "x = torch.nn.functional.pad(x, (0, 100))  # the model is causal\n"
-            "for _ in range(100):\n"
-            "    new = model(x).index_select(1, at - 1).argmax(-1)\n"
-            "    x.index_copy_(1, at, new)\n    at = at + 1  # a tensor\n"
+            "at = torch.tensor([tokens.shape[1]], device=tokens.device)\n"
+            "tokens = torch.nn.functional.pad(tokens, (0, new_tokens))\n"
+            "for _ in range(new_tokens):\n"
+            "    new = model(tokens).index_select(1, at - 1).argmax(-1)\n"
+            "    tokens.index_copy_(1, at, new)\n    at = at + 1\n"
         ),
     ),
     references=(_RECOMPILATION,),

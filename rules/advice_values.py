@@ -16,10 +16,11 @@ FROM_HOST = Rule(
     name="tensor-from-the-host",
     summary="a tensor of Python numbers made in a forward pass is sent to the device each time",
     safety=Safety.DISPLAY_ONLY,
-    why="""torch.tensor([…]) and torch.from_numpy build a tensor in the host's memory, which is then
-copied to the device, in each call. Under torch_xla every copy is a transfer of its own; a buffer
-that __init__ registers moves once, with the model. Under torchax the numbers become constants of
-the compiled program, so there nothing is said.""",
+    why="""`torch.tensor([…])` and `torch.from_numpy` build a tensor in the host's memory, which
+is then copied to the device, in each call. Under torch_xla every copy is a transfer of its own;
+a buffer that `__init__` registers moves once, with the model (`persistent=False` keeps it out of
+checkpoints). Under torchax the numbers become constants of the compiled program, so there
+nothing is said.""",
     examples=(
         Example.moved(
             _CLASS + "    def forward(self, x):\n"
@@ -28,7 +29,8 @@ the compiled program, so there nothing is said.""",
         ),
         Example.moved(
             _CLASS + "    def __init__(self):\n        super().__init__()\n"
-            '        self.register_buffer("mean", torch.tensor([0.5, 0.4, 0.3]))\n\n'
+            "        mean = torch.tensor([0.5, 0.4, 0.3])\n"
+            '        self.register_buffer("mean", mean, persistent=False)\n\n'
             "    def forward(self, x):\n        return x - self.mean\n"
         ),
     ),
@@ -40,9 +42,10 @@ WIDE = Rule(
     summary="a TPU computes in 32 bits: float64 is another type or slow, large integers do not fit",
     safety=Safety.DISPLAY_ONLY,
     why="""No TPU has 64-bit arithmetic. Under torchax JAX's 64-bit types are off: float64 is
-float32 on the device, with a warning, and moving an int64 value beyond 2**31 there raises
-(JAX_ENABLE_X64=1 switches them on). Under torch_xla float64 is kept, and emulated. What needs the
-digits is better computed on the CPU, once, and moved as float32.""",
+float32 on the device, with a warning, and moving an int64 value beyond 2³¹ there raises
+(`JAX_ENABLE_X64=1` switches them on). Under torch_xla float64 is kept, and emulated, which is
+slow. Tensors on the CPU are as ever: what needs the digits (the angles of a position embedding)
+is better computed there once, in `__init__`, and registered as a float32 buffer.""",
     examples=(
         Example.moved(
             _CLASS + "    def forward(self, x):\n        return self.head(x.double().mean(1))\n"
@@ -59,10 +62,10 @@ HALF = Rule(
     name="float16",
     summary="float16 has no hardware on a TPU; bfloat16 is its 16-bit type",
     safety=Safety.DISPLAY_ONLY,
-    why="""Both targets take float16, and the compiler converts it for every product. bfloat16 takes
-the same memory, is what the matrix unit multiplies, and has the range of float32, so that nothing
-overflows; it keeps 8 bits of a number instead of 11, which is why the type is not changed
-unasked. What `.half()` asks for is PRE005's, and autocast is PRE003's.""",
+    why="""Both targets take float16, and the compiler converts it for every product. bfloat16
+takes the same memory, is what the matrix unit multiplies, and has the range of float32, so that
+nothing overflows; it keeps 8 bits of a number instead of 11, which is why the type is not
+changed unasked. What `.half()` asks for is PRE005's, and autocast is PRE003's.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel.cuda()\n"

@@ -15,18 +15,19 @@ READ = Rule(
     name="read-in-each-round",
     summary="a value that is read in each round makes the program wait for the device",
     safety=Safety.DISPLAY_ONLY,
-    why="""Python prepares the next round while the device still computes this one, until a value
-is asked for: `.item()`, `.cpu()`, `float()` and print wait until it is there. Sums and lists of
-tensors stay on the device without waiting; they are read behind the loop, or every N rounds. The
-step itself is compiled with or without it.""",
+    why="""Python prepares the next round while the device still computes this one, until a
+value is asked for: `.item()`, `.cpu()`, `.tolist()`, `float()` and `print` wait until it is
+there. In a forward pass a read also keeps the model from being compiled as a whole. Sums and
+lists of tensors stay on the device without waiting; they are read behind the loop, or every N
+rounds: reads under an `if` that counts rounds are fine.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in loader:\n"
-            "    loss = loss_fn(model(x), y)\n    total += loss.item()\n"
+            "    loss = loss_fn(model(x), y)\n    total += loss.item()\nprint(total)\n"
         ),
         Example.moved(
             "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in loader:\n"
-            "    loss = loss_fn(model(x), y)\n    total += loss.detach()\n"
+            "    loss = loss_fn(model(x), y)\n    total += loss.detach()\nprint(float(total))\n"
         ),
     ),
     references=(_TROUBLE,),
@@ -37,10 +38,11 @@ BRANCH = Rule(
     name="branch-on-tensor",
     summary="a branch that asks for the value of a tensor waits, and divides the program",
     safety=Safety.DISPLAY_ONLY,
-    why="""`if x.max() > 1:` needs a value: the device has to have computed it before Python knows
-how to go on, and the model can not be compiled as a whole. torch.where and torch.clamp choose on
-the device; checks (for NaN, for ranges) can be made every N rounds, or while debugging only.
-Branches on torch.all and torch.any of a forward pass are TEN001's.""",
+    why="""`if x.max() > 1:` needs a value: the device has to have computed it before Python
+knows how to go on, and the model can not be compiled as a whole. `torch.clamp` and
+`torch.where(condition, this, that)`, which computes both and chooses, stay on the device; checks
+(for NaN, for ranges) can be made every N rounds, or while debugging only. Branches on
+`torch.all` and `torch.any` of a forward pass are TEN001's, which rewrites some.""",
     examples=(
         Example.moved(
             "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\n"

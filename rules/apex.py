@@ -14,9 +14,9 @@ APEX = Rule(
     summary="apex's fused optimizers and norms become torch's own",
     why="""FusedAdam, FusedSGD, FusedLayerNorm and FusedRMSNorm are fusions by hand of what
 torch.optim and torch.nn compute; XLA fuses by itself. Defaults that differ are written out:
-FusedAdam is AdamW without weight decay unless adam_w_mode=False, where torch's AdamW decays by
+FusedAdam is AdamW without weight decay unless `adam_w_mode=False`, where torch's AdamW decays by
 0.01; FusedRMSNorm's eps is 1e-5. Arguments that have no counterpart are reported. apex keeps the
-averages of 16-bit parameters in float32, torch in the type of the parameters. apex.amp changes
+averages of 16-bit parameters in float32, torch in the type of the parameters. `apex.amp` changes
 models, optimizers and torch's functions behind the scenes, and is reported with what takes its
 place.""",
     references=("https://nvidia.github.io/apex/",),

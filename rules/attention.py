@@ -10,17 +10,19 @@ from migrator.targets import RUNTIME
 ATTENTION = Rule(
     code="LIB004",
     name="fused-attention",
-    summary="flash_attn's and xformers' attention becomes torch's, in their layouts",
-    why="""Both compute what torch.nn.functional.scaled_dot_product_attention does, with tensors of
-(batch, tokens, heads, dim), or with fewer dimensions, which only the run tells. So the runtime has
-their functions, on top of torch's: groups of queries that share keys, causal masks (flash_attn's
-last query sees the last key, as since its version 2.1), windows, scales and biases mean what they
-mean there, and on torchax 4,096 keys or more take a kernel of the TPU where that fits. What torch's
-attention has not (softcap, ALiBi, log-sum-exps) is reported, or raises where only the run can tell.
-Sequences that are packed one behind the other (varlen) are kept apart by a mask, so time and memory
-grow with the square of all tokens together. An import under try/except stays with all
-its uses: it fails on a TPU machine, and the fallback is used. flash_attn_interface (FlashAttention
-3) gives a tensor or a tuple, by version, and is reported.""",
+    summary="attention by flash_attn and xformers becomes torch's, in their layouts",
+    why="""Both compute what `torch.nn.functional.scaled_dot_product_attention` does, with
+tensors of (batch, tokens, heads, dim), or with fewer dimensions, which only the run tells. So
+the runtime has their functions, on top of torch's: groups of queries that share keys, causal
+masks (flash_attn's last query sees the last key, as since its version 2.1), windows, scales and
+biases mean what they mean there, and on torchax 4,096 keys or more take a kernel of the TPU
+where that fits. What torch's attention has not (softcap, ALiBi, log-sum-exps) is reported, or
+raises where only the run can tell. Sequences that are packed one behind the other (varlen) are
+kept apart by a mask, so time and memory grow with the square of all tokens together.
+
+An import under `try`/`except` stays with all its uses: it fails on a TPU machine, and the
+fallback is used. `flash_attn_interface` (FlashAttention 3) gives a tensor or a tuple, by
+version, and is reported.""",
     references=(
         "https://github.com/Dao-AILab/flash-attention",
         "https://facebookresearch.github.io/xformers/components/ops.html",

@@ -11,9 +11,9 @@ BRANCH = Rule(
     code="TEN001",
     name="branch-on-values",
     summary="a forward pass that decides by values becomes one without a branch",
-    why="""`if torch.all(x == 0)` waits for the device and reads one value, and the program around
-it can not be compiled as a whole. A mask that is replaced by nothing or by everything is chosen by
-torch.where, which computes the same. Other branches stay, and are said.""",
+    why="""`if torch.all(x == 0)` waits for the device and reads one value, and the program
+around it can not be compiled as a whole. A mask that is replaced by nothing or by everything is
+chosen by `torch.where`, which computes the same. Other branches stay, with advice.""",
     examples=(
         Example(
             "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"

@@ -4,15 +4,20 @@ import re
 
 from migrator.formats.shell import Word, words
 from migrator.inventory import Construct
-from migrator.libraries import of_package
-from migrator.mentions import DEVICES
+from migrator.libraries import MENTIONED, of_package
+from migrator.mentions import DEVICE_OPTION
 from migrator.requirements import (
     CPU_WHEELS,
     CUDA_WHEELS,
+    ONLY_TORCH,
+    asked_of,
     companions,
     is_of_older_xla,
     name_of,
+    repository_of,
+    shut_out,
     tested,
+    wheel_of,
 )
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
@@ -20,14 +25,15 @@ COMMAND = Rule(
     code="CMD001",
     name="gpu-command",
     summary="a command for NVIDIA's tools, or for packages that were built for CUDA",
-    why="""In shell scripts, Dockerfiles, notebooks, and where a program calls os.system.
-`nvidia-smi` becomes `tpu-info`, which shows the same of TPUs. Where PyTorch is installed, the
-command gets the versions that were tested together for the target, and PyTorch's index of CPU
-wheels in the place of one for CUDA: torch itself works on the CPU there. Packages that only exist
-for CUDA are named. `--device cuda` becomes the target's device, which the migrated program
-understands. Other lines that speak of GPUs are named. In notebooks, `%%bash` and `%%sh` are read as
-a script, `%%writefile` as the file that it writes; other cells that are not Python, and cells that
-do not parse (of Python 2, say), stay as they are and are named.""",
+    why="""In shell scripts, Dockerfiles, notebooks, where a program calls os.system, and below keys
+of commands in YAML and JSON (`run`, `command`, `args`, `script`, …). `nvidia-smi` becomes
+`tpu-info`, which shows the same of TPUs. Where PyTorch is installed, the command (of pip, uv,
+pipenv, Poetry or PDM; conda's is named) gets the versions that were tested together for the
+target, and PyTorch's index of CPU wheels in the place of one for CUDA: torch itself works on the
+CPU there. Packages that only exist for CUDA are named. `--device cuda` becomes the target's device,
+which the migrated program understands. Other lines that speak of GPUs are named. In notebooks,
+`%%bash` and `%%sh` are read as a script, `%%writefile` as the file that it writes; other cells that
+are not Python, and cells that do not parse (of Python 2, say), stay as they are and are named.""",
     references=(
         "https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info",
     ),
@@ -41,14 +47,23 @@ do not parse (of Python 2, say), stay as they are and are named.""",
     ),
 )
 
-_DEVICE = re.compile(
-    rf"(--device(?:[ =]))(?P<quote>[\"']?){DEVICES}(?::\d+)?(?P=quote)(?=[\s;|&)\"'\]]|$)"
-)
-_PIP = re.compile(r"[!%@(]*(?:\S*/)?pip[\d.]*")
-_INDEX = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links")
+# What installs packages, by the word in front of `install` or `add`.
+_INSTALLS = {
+    "install": re.compile(r"[!%@]*(?:\S*/)?(?:pip[\d.]*|pipenv)"),
+    "add": re.compile(r"[!%@]*(?:\S*/)?(?:uv|poetry|pdm)"),
+}
+_INDEX = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--index")
 _WITH_VALUE = ("-r", "--requirement", "-c", "--constraint", "-t", "--target", "-e", "--editable",
                "--prefix", "--root", "--python", "--platform", "--no-binary", "--only-binary",
+               "--group", "-G", "--extra", "--extras", "--optional", "--package", "--source",
+               "--script", "--directory", "--project", "--upgrade-strategy", "--trusted-host",
                *_INDEX)  # fmt: skip
+
+
+_FROM_CUDA = re.compile(
+    r"(?<!\S)(?:-i|-f|--(?:extra-)?index-url|--find-links|--source|--index)[ =]*"
+    r"\S*(?:cuda|cu\d{2,3})"
+)
 
 
 @COMMAND.on("command", "nvidia-smi")
@@ -58,6 +73,13 @@ def nvidia_smi(ctx: Context, found: Construct) -> Decision:
     if plain is None or ctx.target.portable:
         return Report("asks NVIDIA's driver; `tpu-info` shows what a TPU does")
     return ctx.with_text(found, f"{plain[1]}tpu-info{plain[2]}")
+
+
+@COMMAND.on("command", "clone")
+def clone(ctx: Context, found: Construct) -> Decision:
+    repositories = map(repository_of, ctx.text(found).split())
+    name, library = next((n, each) for n in repositories if (each := of_package(n or "")))
+    return Report(library.reason(str(name)))
 
 
 @COMMAND.on("command", "child")
@@ -72,7 +94,9 @@ def device_option(ctx: Context, found: Construct) -> Decision | None:
     if ctx.target.portable:
         return Report("the program chooses its device itself; leave the option out")
     device = ctx.target.device
-    text = _DEVICE.sub(lambda m: f"{m[1]}{m['quote']}{device}{m['quote']}", ctx.text(found))
+    text = DEVICE_OPTION.sub(
+        lambda m: f"{m['option']}{m['quote']}{device}{m['quote']}", ctx.text(found)
+    )
     if text == ctx.text(found):
         return Report(f"names a GPU; the target's device is {device}")
     return ctx.with_text(found, text)
@@ -92,65 +116,93 @@ def gpu_command(ctx: Context, found: Construct) -> Decision:
 def pip(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     if ctx.target.portable:
+        if not MENTIONED.search(text):
+            return Keep("a portable program takes what its machine has")
         return Report("installs PyTorch; a portable program needs what its machine has")
     versions = tested(ctx.target.name)
-    packages, changes = _installed(text)
+    packages, changes, indexes = _installed(text)
     for package in packages:
-        if (library := of_package(name_of(package.text) or "")) is not None:
-            return Report(f"{package.text} is for CUDA only: {library.advice}")
+        name = name_of(package.text) or wheel_of(package.text) or repository_of(package.text) or ""
+        if (library := of_package(name)) is not None:
+            return Report(library.reason(name))
+        if missing := shut_out(ctx.target.name, name, asked_of(package.text)):
+            return Report(f"{package.text} leaves no version that was tested: take {missing}")
     older = [place for place in packages if is_of_older_xla(place.text)]
     packages = [place for place in packages if place not in older]
+    names = {name_of(word) or wheel_of(word) for *_, word in packages}
+    wanted = dict(versions)
+    wanted["torch"] = " ".join([versions["torch"], *companions(ctx.target.name, names)])
+    if {"torch", "torchax"}.isdisjoint(names) and {"jax", "jaxlib"} & names & versions.keys():
+        return Report(f"of a program for JAX, it seems; the target takes {versions['jax']}")
+    if re.search(r"pytorch\.org/whl/(?:nightly|test)\b", text):
+        return Report(f"asks for what is not released; the target takes {wanted['torch']}")
     if older and "torch" not in {name_of(place.text) for place in packages}:
         first = older.pop(0)
-        changes.append(Word(first.start, first.end, versions["torch"]))
+        changes.append(Word(first.start, first.end, wanted["torch"]))
     changes += [Word(w.start - (text[w.start - 1] == " "), w.end, "") for w in older]
     for start, end, word in packages:
-        name = name_of(word)
-        if name is None and re.search(r"torch|cu\d\d", word):
+        known = name_of(word) or wheel_of(word)
+        if known is None and re.search(r"torch|cu\d\d", word):
             return Report(f"{word} can not be read; it takes {versions['torch']}")
-        if name in versions:
-            changes.append(Word(start, end, versions[name]))
+        if known in versions and word != wanted[known]:
+            changes.append(Word(start, end, wanted[known]))
+    if "torch" in names or older:
+        changes += indexes  # which have nothing of what stands behind torch
     if not changes:
+        if not names.isdisjoint(versions):
+            return Keep("versions that were tested together")
         if not packages and not re.search(r"\b(?:echo|print)|\s(?:-r|--requirement|-e)\b", text):
             return Report(f"can not be read; the target takes {versions['torch']}")
         if re.search(r"cu\d\d|cuda", text, re.I):
-            return Report("for CUDA, it seems")
+            return Report("was built for CUDA, it seems; take the build for the CPU, or none")
         return Keep("installs nothing that depends on the device")
-    # What else the target needs stands behind torch, where that is installed.
-    for number, (start, end, new) in enumerate(changes):
-        if new == versions["torch"]:
-            named = {name_of(word) for *_, word in packages}
-            changes[number] = Word(start, end, " ".join([new, *companions(ctx.target.name, named)]))
-            break
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
+    if _FROM_CUDA.search(text):
+        return Report(f"takes wheels for CUDA; here it is {wanted['torch']}, without that source")
     return ctx.with_text(found, text, "versions that were tested together")
 
 
-def _installed(text: str) -> tuple[list[Word], list[Word]]:
-    """What commands install, and which of their options become another one."""
+def _installed(text: str) -> tuple[list[Word], list[Word], list[Word]]:
+    """What commands install, which of their options become another one, and which do with torch."""
     packages: list[Word] = []
     options: list[Word] = []
+    indexes: list[Word] = []
     before, option, inside = "", None, False
     for each in words(text):
         start, end, word = each
         if not word:
             before, option, inside = "", None, False
         elif not inside:
-            inside = word == "install" and _PIP.fullmatch(before) is not None
+            inside = word in _INSTALLS and _INSTALLS[word].fullmatch(before) is not None
             before = before if word.startswith("-") else word
         elif option is not None:
             if option.text in _INDEX and CUDA_WHEELS.search(word):
-                options.append(Word(option.start, end, f"--extra-index-url {CPU_WHEELS}"))
+                options.append(Word(option.start, end, _cpu_index(f"{option.text} {word}")))
+            elif option.text in ("-i", "--index-url") and ONLY_TORCH.search(word):
+                indexes.append(Word(option.start, option.end, "--extra-index-url"))
+            elif option.text in ("-e", "--editable"):
+                packages.append(each)
             option = None
         elif word in _WITH_VALUE:
             option = each
+        elif re.fullmatch(r"--torch-backend=cu\d+", word):
+            options.append(Word(start, end, "--torch-backend=cpu"))
         elif word.startswith("-"):
             if CUDA_WHEELS.search(word):
-                options.append(Word(start, end, f"--extra-index-url {CPU_WHEELS}"))
+                options.append(Word(start, end, _cpu_index(word)))
+            elif word.startswith("--index-url=") and ONLY_TORCH.search(word):
+                indexes.append(Word(start, start + len("--index-url"), "--extra-index-url"))
         else:
             packages.append(each)
-    return packages, options
+    return packages, options, indexes
+
+
+def _cpu_index(option: str) -> str:
+    """The option for the index of CPU wheels; uv's and pipenv's `--index` may give it a name."""
+    if re.match(r"--index[ =]", option):
+        return re.sub(r"https?://\S+", CPU_WHEELS, option)
+    return f"--extra-index-url {CPU_WHEELS}"
 
 
 @COMMAND.on("command", "xla")

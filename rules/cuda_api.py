@@ -14,8 +14,8 @@ FUNCTION = Rule(
     name="cuda-function",
     summary="a torch.cuda function with a counterpart on the target",
     why="""Synchronisation, timing, seeds, memory figures and device properties. Where the
-target has a plain spelling it is used; elsewhere the runtime has the function under the name
-that torch.cuda gives it, with the same arguments and units.""",
+target has a plain spelling it is used; elsewhere the runtime (`tpu_runtime`) has the function
+under the name that torch.cuda gives it, with the same arguments and units.""",
     examples=(
         Example(
             "import torch\ntorch.cuda.synchronize()\n",
@@ -66,10 +66,10 @@ STREAM = Rule(
     code="CUD003",
     name="cuda-stream",
     summary="CUDA streams have no counterpart: XLA orders and overlaps work itself",
-    why="""A program on a TPU is one queue, and the compiler overlaps transfers and computation.
-Removing a stream by machine could change what a class around it does (prefetchers, for
-instance), so a person has to take the streams out; a plain loader with a prefetch depth usually
-takes their place.""",
+    why="""A stream is a queue of work, and CUDA code uses several to overlap transfers and
+computation. A program on a TPU is one queue, in which the compiler overlaps them. Removing a
+stream by machine could change what a class around it does (prefetchers, for instance), so a
+person has to take the streams out; a plain loader that prefetches usually takes their place.""",
     effort=Effort.HOURS,
     examples=(Example("import torch\ns = torch.cuda.Stream()\n"),),
 )
@@ -88,7 +88,7 @@ OTHER = Rule(
     code="CUD005",
     name="cuda-only-function",
     summary="a torch.cuda function without a counterpart",
-    why="""It asks about, or steers, something that only NVIDIA hardware has. Each message says
+    why="""It asks about, or steers, something that only NVIDIA hardware has. The message says
 what to use instead, if anything.""",
     examples=(Example("import torch\ncap = torch.cuda.get_device_capability()\n"),),
 )
@@ -97,9 +97,9 @@ PROFILER = Rule(
     code="CUD006",
     name="profiler",
     summary="torch.profiler.profile becomes a trace of the TPU",
-    why="""torch.profiler sees nothing of a TPU. The runtime's class has its interface (schedule,
-`step`, `on_trace_ready`, `export_chrome_trace`) and takes traces by jax.profiler, or by
-torch_xla.debug.profiler, which TensorBoard's profile plugin and XProf open.""",
+    why="""torch.profiler sees nothing of a TPU. The runtime's class has its interface
+(schedule, `step`, `on_trace_ready`, `export_chrome_trace`) and takes traces by `jax.profiler`,
+or by `torch_xla.debug.profiler`, which TensorBoard's profile plugin and XProf open.""",
     examples=(
         Example(
             "from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler\n"

@@ -21,10 +21,10 @@ from migrator.targets import RUNTIME, Word
 AVAILABLE = Rule(
     code="DEV001",
     name="cuda-availability",
-    summary="torch.cuda.is_available() is False on a TPU machine and would silently pick the CPU",
-    why="""A TPU is not a CUDA device, so every branch on torch.cuda.is_available() takes its
-CPU side without a word. Where the answer only chooses a device, the choice becomes the TPU;
-elsewhere the question is asked of the runtime.""",
+    summary="torch.cuda.is_available() is False on a TPU machine: the CPU would be picked silently",
+    why="""A TPU is not a CUDA device, so every branch on `torch.cuda.is_available()` takes its
+CPU side without a word: the program runs, on the CPU. Where the answer only chooses a device,
+the choice becomes the TPU; elsewhere the question is asked of the runtime.""",
     references=("https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html",),
     examples=(
         Example(
@@ -49,10 +49,10 @@ STRING = Rule(
     code="DEV002",
     name="device-string",
     summary='"cuda" where a device is meant becomes the device of the target',
-    why="""A string is a device when it is given to torch.device, `.to`, `device=`, compared
+    why="""A string is a device when it is given to `torch.device`, `.to` or `device=`, compared
 with a device's type, or stored under a name that is used so. Any other "cuda" (a key, the name
-of an implementation, text) stays and is reported. Indices go: the target shows one device to a
-script.""",
+of an implementation, text) stays; where it may be a device, it is reported. Indices go
+(`cuda:1`): the target shows one device to a script.""",
     examples=(
         Example(
             'import torch\nx = torch.zeros(2, device="cuda:0")\n',
@@ -72,8 +72,8 @@ INDEX = Rule(
     code="DEV003",
     name="device-index",
     summary="an integer is a CUDA device to torch; it becomes the device of the target",
-    why="""torch.device(0) and x.to(rank) mean a CUDA device. On the target they raise or mean
-the CPU, so the one device that the target shows takes their place.""",
+    why="""`torch.device(0)` and `x.to(rank)` mean a CUDA device. On the target they raise or
+mean the CPU, so the one device that the target shows takes their place.""",
     examples=(
         Example(
             "import torch\ndevice = torch.device(0)\n",
@@ -96,9 +96,9 @@ DEFAULT = Rule(
     name="default-device",
     summary="a process-wide default device or tensor type names CUDA",
     why="""Both targets take their device as the default one (torchax through the runtime). The
-older set_default_tensor_type takes CUDA types only; it is a default device and a default dtype in
-one, and becomes those two (the dtype is left out where the file only ever means float32). Where the
-file sets a type of the CPU again, that is the CPU as the default device.""",
+older `set_default_tensor_type` takes CUDA types only; it is a default device and a default dtype
+in one, and becomes those two (the dtype is left out where the file only ever means float32).
+Where the file sets a type of the CPU again, that is the CPU as the default device.""",
     examples=(
         Example(
             'import torch\ntorch.set_default_device("cuda")\n',

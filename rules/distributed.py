@@ -18,7 +18,7 @@ DISTRIBUTED = Rule(
     summary="code for several GPUs that is not rewritten",
     why="""A program that starts a process for each GPU is one design with the loop around it:
 half of it would be broken. So it is rewritten with all its files, or stays with all of them, and
-the message says what is in the way.""",
+the message names the line that is in the way (docs/several-devices.md).""",
     effort=Effort.HOURS,
     examples=(
         Example("import torch\nfrom torch.distributed import rpc\nrpc.init_rpc('worker')\n"),
@@ -29,11 +29,12 @@ COPIES = Rule(
     code="DST002",
     name="data-parallel",
     summary="nn.DataParallel splits each batch over the TPU's devices",
-    why="""One process drives all devices (on torch_xla by SPMD, which set-up has to know):
-parameters are on all of them, each batch is split along its first dimension, and the sums over
-devices are XLA's. The batch is the whole one in the source too, so batch size and
-learning rate stay. Which GPUs take part is no question on a TPU: all devices do. BatchNorm uses the
-statistics of the whole batch, where nn.DataParallel uses those of each part.""",
+    why="""One process drives all devices (on torch_xla by SPMD, its way to run one program on
+all devices, which set-up has to know): parameters are on all of them, each batch is split along
+its first dimension, and the sums over devices are XLA's. The batch is the whole one in the
+source too, so batch size and learning rate stay. Which GPUs take part is no question on a TPU:
+all devices do. BatchNorm uses the statistics of the whole batch, where nn.DataParallel uses
+those of each part.""",
     effort=Effort.HOURS,
     examples=(
         Example(

@@ -15,9 +15,9 @@ LOAD = Rule(
     code="IOS001",
     name="torch-load",
     summary="torch.load can not load straight to the target's device",
-    why="""A checkpoint written on a GPU names CUDA, and a map_location of the target raises.
-State that only goes into load_state_dict is loaded to the CPU, from where it is copied into the
-parameters; anything else goes through the runtime's load, which moves it to the device
+    why="""A checkpoint written on a GPU names CUDA, and a `map_location` of the target raises.
+State that only goes into `load_state_dict` is loaded to the CPU, from where it is copied into
+the parameters; anything else goes through the runtime's `load`, which moves it to the device
 afterwards.""",
     examples=(
         Example(
@@ -43,8 +43,9 @@ SAVE = Rule(
     code="IOS002",
     name="torch-save",
     summary="checkpoints are written from the CPU, so that any machine can read them",
-    why="""A file of XLA tensors can only be read where torch_xla is installed: xm.save moves
-them to the CPU first. Under torchax the runtime lets torch.save do the same, so the call stays.""",
+    why="""A file of XLA tensors can only be read where torch_xla is installed: `xm.save` moves
+them to the CPU first. Under torchax the runtime lets `torch.save` do the same, so the call
+stays.""",
     examples=(
         Example(
             "import torch\ntorch.save(model.state_dict(), path)\n",
@@ -73,9 +74,9 @@ TENSORS = Rule(
     code="IOS004",
     name="safetensors",
     summary="safetensors reads onto devices whose names it knows",
-    why="""What only goes into load_state_dict is read on the CPU, from where it is copied into the
-parameters. Else the runtime's load_file moves what it has read. Of torch_xla's device safetensors
-knows the name, but it takes no torch.device.""",
+    why="""What only goes into `load_state_dict` is read on the CPU, from where it is copied
+into the parameters. Else the runtime's `load_file` moves what it has read. safetensors knows
+torch_xla's device by its name, `"xla"`, but takes no `torch.device` of it.""",
     examples=(
         Example(
             'from safetensors.torch import load_file\nx = load_file(path, device="cuda")["x"]\n',

@@ -16,13 +16,13 @@ LAUNCHER = Rule(
     code="CMD002",
     name="launcher",
     summary="a command that starts a program on GPUs, or for each of them",
-    why="""On torch_xla a program for several devices keeps its ranks, and torchrun starts them, as
-on GPUs. On torchax one process drives all devices: where the command names a program of the
-project,
-and this program is rewritten to be one process (rule DST003), `torchrun … train.py` becomes
-`python train.py`, for one host. Else the command stays and the message says what starts the
-program there, as for accelerate, DeepSpeed, Horovod and MPI. What asks SLURM, Docker or Kubernetes
-for GPUs, and images that are made for CUDA, are named with what takes their place.""",
+    why="""On torch_xla a program for several devices keeps its processes (ranks), and torchrun
+starts them, as on GPUs. On torchax one process drives all devices: where the command names a
+program of the project, and this program is rewritten to be one process (rule DST003), `torchrun
+… train.py` becomes `python train.py`, for one host. Else the command stays and the message says
+what starts the program there, as for accelerate, DeepSpeed, Horovod and MPI. What asks SLURM,
+Docker or Kubernetes for GPUs, and images that are made for CUDA, are named with what takes their
+place.""",
     references=("https://cloud.google.com/tpu/docs/run-in-container",),
     examples=(
         Example("torchrun --nproc_per_node=8 train.py --lr 0.1\n", path="train.sh"),
@@ -62,7 +62,7 @@ def launcher(ctx: Context, found: Construct) -> Decision:
     if re.search(r"\bdeepspeed\b", text):
         return Report(f"DeepSpeed is for CUDA only: {MODULES['deepspeed'].advice}")
     started = _by_torchrun(text)
-    if started is None and not _TORCHRUN.search(text):
+    if started is None and not re.search(r"\btorchrun\b|torch\.distributed", text):
         how = "torchrun" if ctx.target.launches else "python, once: one process drives all devices"
         return Report(f"starts a process for each GPU by MPI; here, start the program by {how}")
     if ctx.target.launches:

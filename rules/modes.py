@@ -16,7 +16,7 @@ INFERENCE = Rule(
     name="inference-mode",
     summary="inference_mode fails on both targets; no_grad computes the same",
     why="""Inference tensors have no version counter, and both targets touch it: torch_xla
-raises ("Cannot set version_counter for inference tensor"), torchax a TypeError. no_grad gives
+raises ("Cannot set version_counter for inference tensor"), torchax a TypeError. `no_grad` gives
 the same numbers.""",
     examples=(
         Example(
@@ -30,8 +30,8 @@ COMPILE = Rule(
     code="RUN002",
     name="torch-compile",
     summary="torch.compile makes GPU kernels; XLA compiles for the target by itself",
-    why="""The default back end of torch.compile is inductor, which writes Triton kernels.
-Without it the same function runs, compiled by XLA.""",
+    why="""The default back end of `torch.compile` is inductor, which writes Triton kernels for
+GPUs. Without it the same function runs, compiled by XLA.""",
     examples=(
         Example(
             'import torch\nmodel = torch.compile(model, mode="max-autotune")\n',
@@ -52,7 +52,7 @@ ACCELERATOR = Rule(
     code="RUN003",
     name="torch-accelerator",
     summary="torch.accelerator does not know the target; its words do the same",
-    why="""Device-agnostic code asks torch.accelerator, which says "no accelerator" under
+    why="""Device-agnostic code asks `torch.accelerator`, which says "no accelerator" under
 torchax and torch_xla, so the script would silently run on the CPU.""",
     examples=(
         Example(

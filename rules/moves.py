@@ -13,7 +13,7 @@ from migrator.targets import RUNTIME
 CUDA = Rule(
     code="MOV001",
     name="cuda-method",
-    summary="x.cuda() becomes x.to(<device>)",
+    summary="x.cuda() becomes x.to(device)",
     why="""`.cuda()` in every form, of tensors and of modules. The device argument goes, since
 the target shows one device; `non_blocking` and `memory_format` stay.""",
     examples=(
@@ -35,8 +35,8 @@ IS_CUDA = Rule(
     code="MOV002",
     name="is-cuda",
     summary="x.is_cuda is False on the target; its device type is asked instead",
-    why="""A tensor on the target answers False to is_cuda, so the GPU branch of the code would
-be left without a word.""",
+    why="""A tensor on the target answers False to `is_cuda`, so the GPU branch of the code
+would be left without a word.""",
     examples=(
         Example(
             'if x.is_cuda:\n    print("fast")\n',
@@ -77,8 +77,9 @@ PIN = Rule(
     code="MOV004",
     name="pinned-memory",
     summary="pinned memory exists for CUDA only",
-    why="""pin_memory=True raises on torchax and on torch_xla; there is nothing to pin for. The
-argument goes; in a dictionary of options it becomes False, so that the keys stay.""",
+    why="""Pinned memory is memory of the host that a GPU can read by itself. `pin_memory=True`
+raises on torchax and on torch_xla; there is nothing to pin for. The argument goes; in a
+dictionary of options it becomes False, so that the keys stay.""",
     examples=(
         Example(
             "from torch.utils.data import DataLoader\n"

@@ -12,10 +12,11 @@ OLDER = Rule(
     code="XLA001",
     name="older-torch-xla",
     summary="older torch_xla code, in the spelling of today",
-    why="""Guides from before PJRT use functions that torch_xla 2.9 no longer has
-(`xm.xrt_world_size`), warns of (`xm.xla_device`, `xm.mark_step`), or refuses
-(`xmp.spawn(nprocs=8)`). These get today's names; what is still right stays as it is. Arguments that
-went from a function's signature go from its calls. A module that is gone is named.""",
+    why="""Guides from before PJRT (the runtime of torch_xla since 2.0) use functions that
+torch_xla 2.9 no longer has (`xm.xrt_world_size`), warns of (`xm.xla_device`, `xm.mark_step`), or
+refuses (`xmp.spawn(nprocs=8)`). These get today's names; what is still right stays as it is.
+Arguments that went from a function's signature go from its calls. A module that is gone is
+named.""",
     references=("https://docs.pytorch.org/xla/master/learn/api-guide.html",),
     examples=(
         Example(
@@ -45,11 +46,11 @@ CONVERTED = Rule(
     foreign=True,
     summary="a program for torch_xla, read as the GPU program that it stands for",
     why="""Where the target is not torch_xla, each of its functions is what a GPU program has in
-its place: a device, an optimizer's step, torch.distributed, torch.multiprocessing.spawn. That
+its place: a device, an optimizer's step, torch.distributed, `torch.multiprocessing.spawn`. That
 program is then migrated as any other (`--unsafe` for a training program with ranks,
-docs/several-devices.md). What only torch_xla's lazy tensors need (mark_step) goes. An import below
-`try`, `if` or in a function is a question: without torch_xla the other branch runs, so that both
-stay.""",
+docs/several-devices.md). What only torch_xla's lazy tensors need (`mark_step`) goes. An import
+below `try`, `if` or in a function is a question: without torch_xla the other branch runs, so
+that both stay.""",
     examples=(
         Example(
             "import torch\nimport torch_xla.core.xla_model as xm\n"
@@ -81,11 +82,11 @@ stay.""",
 VARIABLE = Rule(
     code="XLA003",
     name="xla-variable",
-    summary="a variable of the environment that only older releases of torch_xla read",
-    why="""XRT, the runtime before PJRT, was told by the environment where its devices are; nothing
-reads that any more, so a statement that sets it goes. XLA_USE_BF16 and XLA_DOWNCAST_BF16 turn every
-float32 tensor into bfloat16 behind the program's back; torch_xla 2.9 warns of them, and other
-targets do not know them.""",
+    summary="an environment variable that only older releases of torch_xla read",
+    why="""XRT, the runtime before PJRT, was told by the environment where its devices are;
+nothing reads that any more, so a statement that sets it goes. `XLA_USE_BF16` and
+`XLA_DOWNCAST_BF16` turn every float32 tensor into bfloat16 behind the program's back; torch_xla
+2.9 warns of them, and other targets do not know them.""",
     examples=(
         Example(
             'import os\nos.environ["XRT_TPU_CONFIG"] = "localservice;0;localhost:51011"\nrun()\n',

@@ -14,9 +14,9 @@ FLAG = Rule(
     code="PRE001",
     name="cudnn-flag",
     summary="a flag of cuDNN or of CUDA's kernels, without meaning on a TPU",
-    why="""benchmark, deterministic and the choice of attention kernels steer CUDA libraries.
-XLA picks and compiles its own kernels, and its programs are deterministic. The statement goes;
-reading a flag stays, since it answers without CUDA too.""",
+    why="""`benchmark`, `deterministic` and the choice of attention kernels steer CUDA
+libraries. XLA picks and compiles its own kernels, and its programs are deterministic. The
+statement goes; reading a flag stays, since it answers without CUDA too.""",
     examples=(
         Example(
             "import torch\ntorch.backends.cudnn.benchmark = True\nx = 1\n",
@@ -53,7 +53,7 @@ AUTOCAST = Rule(
     code="PRE003",
     name="autocast",
     summary="autocast for CUDA becomes autocast for the target, in bfloat16",
-    why="""torch.cuda.amp.autocast silently leaves float32 on both targets. TPUs compute in
+    why="""`torch.cuda.amp.autocast` silently leaves float32 on both targets. TPUs compute in
 bfloat16, not in float16: the range is that of float32, so nothing overflows and no loss scaling
 is needed, with 8 bits of significand instead of 11.""",
     examples=(
@@ -80,8 +80,8 @@ SCALER = Rule(
     name="grad-scaler",
     summary="GradScaler is switched off: bfloat16 needs no loss scaling",
     why="""Loss scaling keeps float16 gradients from underflowing; bfloat16 has the range of
-float32. A disabled scaler passes everything through, so scale, unscale_, step and update stay
-as they are.""",
+float32. A disabled scaler passes everything through, so `scale`, `unscale_`, `step` and `update`
+stay as they are.""",
     examples=(
         Example(
             "import torch\nscaler = torch.cuda.amp.GradScaler()\n",
@@ -94,8 +94,8 @@ HALF = Rule(
     code="PRE005",
     name="half",
     summary="float16 works on a TPU but without hardware for it; bfloat16 is the native type",
-    why="""Both targets accept float16 tensors. The compiler converts them for every product, so
-it is slow, and bfloat16 rounds more coarsely, so the change is not made by default.""",
+    why="""Both targets accept float16 tensors, but the compiler converts them for every
+product, which is slow. bfloat16 rounds more coarsely, so the change is not made by default.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
@@ -114,8 +114,8 @@ DTYPE = Rule(
     why="""bfloat16 keeps 8 bits of a number. On the image of the app image_ops the largest
 difference between a resize and OpenCV's grows 1.9 times under a bfloat16 default where
 torchvision computes in float32 inside, and 324 times with torch's own interpolate on torch_xla,
-whose coordinates are then rounded too. Another port reports 218 times, on a TPU v6e. Precision-
-sensitive code stays float32.""",
+whose coordinates are then rounded too. Another port reports 218 times, on a TPU v6e. Code that is
+sensitive to precision stays float32.""",
     safety=Safety.DISPLAY_ONLY,
     examples=(Example("import torch\ntorch.set_default_dtype(torch.bfloat16)\n"),),
 )

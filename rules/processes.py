@@ -7,12 +7,12 @@ CHILD = Rule(
     code="DST004",
     name="child-process",
     summary="a child process that uses the device, or memory of it that is shared",
-    why="""A GPU serves any number of processes, and CUDA lets them share its memory. A TPU belongs
-to one process, and its memory can not be shared: a child that uses it fails, or waits forever, as
-long as its parent has it. Children that stay on the CPU (workers that load data, environments of
-reinforcement learning, Hogwild on the CPU) work as they are, and nothing is said of them; so do
-start methods and sharing strategies. Only what the same
-file says is known: torch's processes whose function is elsewhere are reported.""",
+    why="""A GPU serves any number of processes, and CUDA lets them share its memory. A TPU
+belongs to one process, and its memory can not be shared: a child that uses it fails, or waits
+forever, as long as its parent has it. Children that stay on the CPU (workers that load data,
+environments of reinforcement learning, Hogwild on the CPU) work as they are, and nothing is said
+of them; so do start methods and sharing strategies. Only what the same file says is known:
+torch's processes whose function is elsewhere are reported.""",
     references=("https://pytorch.org/docs/stable/notes/multiprocessing.html",),
     examples=(
         Example(

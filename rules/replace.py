@@ -12,10 +12,11 @@ from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rul
 OWN = Rule(
     code="USR001",
     name="own-name",
-    summary="a name that [tool.tpu-migrate.replace] puts another one in the place of",
-    why="""A project wraps what it does with GPUs in functions of its own, which only its authors
-know. The table names what takes their place, and the tool finds them by what is imported, under
-whatever name. Local names that were given stay; imports are adapted.""",
+    summary="a name that the project's table [tool.tpu-migrate.replace] gives another name",
+    why="""A project wraps what it does with GPUs in functions of its own, which only its
+authors know. A table in `pyproject.toml` names what takes their place, and the tool finds them
+by what is imported, under whatever name. Local names that were given stay; imports are adapted
+(docs/rules-of-your-own.md).""",
     examples=(
         Example(
             "import mylib as m\nx = m.to_gpu(x)\n",

@@ -1,8 +1,9 @@
 """What a project says that has to be installed: by pip, by conda, or when it is built."""
 
 import re
-
-from packaging.utils import canonicalize_name
+import tomllib
+from collections.abc import Iterable
+from typing import Any
 
 from migrator.inventory import Construct
 from migrator.libraries import of_package
@@ -12,10 +13,18 @@ from migrator.requirements import (
     CUDA_WHEELS,
     NEWEST,
     OLDEST,
+    ONLY_TORCH,
+    asked_of,
     companions,
+    excludes,
     is_of_older_xla,
     name_of,
+    normal,
+    pythons,
+    repository_of,
+    shut_out,
     tested,
+    wheel_of,
 )
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
@@ -25,11 +34,14 @@ REQUIREMENT = Rule(
     summary="a package that was built for CUDA, or whose version has to fit the target",
     why="""torch and torchvision get the versions that were tested together for the target, and what
 it needs stands behind them. An index of CUDA wheels becomes PyTorch's index of CPU wheels. Packages
-that only exist for CUDA, and those that come with torch's CUDA wheels, are named. So it is in
-requirements.txt, pyproject.toml, setup.py, setup.cfg and environment.yml; Poetry's own tables are
-named, since a lock file belongs to them. Conda has no torch that fits a TPU: in environment.yml its
-`pytorch` moves to the list of what pip installs, if no package of conda's needs it there.
-Requirements of projects without GPU code stay.""",
+that only exist for CUDA or another accelerator, and those that come with torch's CUDA wheels, are
+named, also by their wheels and repositories. So it is in requirements.txt and constraints,
+pyproject.toml (lists of PEP 621, uv, Hatch and PDM, tables of Poetry and pixi), Pipfile, pixi.toml,
+setup.py, setup.cfg, tox.ini and environment.yml; a lock file has to be made again. Conda has no
+torch that fits a TPU: in environment.yml its `pytorch` moves to the list of what pip installs, if
+no package of conda's needs it there. What needs the build of a project gets torch's version alone.
+Bounds on Python, numpy and scipy that leave no version that was tested are named. Requirements of
+projects without GPU code stay.""",
     examples=(
         Example(
             "numpy\ntorch>=1.13\ntorchvision\nxformers  # fast\n",
@@ -58,6 +70,14 @@ Requirements of projects without GPU code stay.""",
             path="pyproject.toml",
         ),
         Example(
+            '[tool.poetry.dependencies]\ntorch = "^2.0"\nnumpy = "<2"\n',
+            torchax='[tool.poetry.dependencies]\ntorch = "==2.9.0"\ntorchax = "==0.0.13"\n'
+            'jax = "==0.10.2"\njaxlib = "==0.10.2"\nlibtpu = "==0.0.52"\nnumpy = "<2"\n',
+            torch_xla='[tool.poetry.dependencies]\ntorch = "==2.9.0"\ntorch_xla = "==2.9.0"\n'
+            'numpy = "<2"\n',
+            path="pyproject.toml",
+        ),
+        Example(
             "from setuptools import setup\n\nsetup(\n    install_requires=[\n"
             "        'numpy',\n        'torch',  # any\n    ],\n)\n",
             torchax="from setuptools import setup\n\nsetup(\n    install_requires=[\n"
@@ -73,44 +93,52 @@ Requirements of projects without GPU code stay.""",
 )
 
 
-@REQUIREMENT.on("requirement", "package")
+@REQUIREMENT.on("requirement", "package", "build")
 def requirement(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     said = without_comment(text)
     line = said.replace("\\\r\n", "").replace("\\\n", "").strip()
-    if CUDA_WHEELS.search(line) and line.startswith("https:"):
-        return ctx.with_text(found, CPU_WHEELS)
-    if line.startswith("-"):
-        if CUDA_WHEELS.search(line):
-            return ctx.with_text(found, f"--extra-index-url {CPU_WHEELS}{text[len(said) :]}")
-        return Keep("no package")
+    line = re.sub(r"(?:-e|--editable)[\s=]+(?=\S)", "", line)
     wanted, _, options = line.partition(" -")
     body, _, marker = wanted.partition(";")
-    name = name_of(body)
-    if not line or (name is None and not re.search(r"torch|cu\d\d", line)):
-        return Keep("no package with a version of its own")
     if is_of_older_xla(body):
         return Report("torch_xla was installed so before it was on PyPI; leave it out")
     if ctx.target.portable:
         return Keep("a portable program takes what its machine has")
+    if CUDA_WHEELS.search(line) and line.startswith(("-", "https:")):
+        return _index(ctx, found, line, said)
+    if ONLY_TORCH.search(line) and line.startswith("https:"):
+        return Keep("PyTorch's index of CPU wheels")
+    if line.startswith("-"):
+        return _option(ctx, found, line, said)
+    wheel, repository = wheel_of(body.rpartition(" @ ")[2]), repository_of(body)
+    name = name_of(body) or wheel or repository
+    if not line or (name is None and not re.search(r"torch|cu\d\d", line)):
+        return Keep("no package with a version of its own")
     versions = tested(ctx.target.name)
     library = of_package(name or "")
-    if library is not None and not library.modules:
-        return Report(library.advice)  # the same words for all that come with something else
     if library is not None:
-        return Report(f"{name} is for CUDA only: {library.advice}")
+        return Report(library.reason(str(name)))
+    if missing := shut_out(ctx.target.name, name or "", asked_of(body)):
+        return Report(_SHUT_OUT.format(missing))
     if name not in versions:
         if name is None:
-            return Report(f"not changed by itself; the target takes {_all(ctx, line)}")
+            return Report(f"not changed by itself; the target takes {_all(ctx)}")
         if re.search(r"cu\d{2,3}\b", line):
             return Report(f"was built for CUDA, it seems; torch is {versions['torch']} there")
+        if extra := re.search(r"\[[^\]]*?\b((?:[\w-]*[-_])?(?:gpu|cuda\w*))\b[^\]]*\]", body):
+            return Report(f"its extra `{extra[1]}` is for CUDA: leave that out")
         return Keep("does not depend on the device")
     others = _beside(ctx, found)
+    if _is_of_jax(ctx, name, others):
+        return Report(_OF_JAX.format(versions[name]))
     new = [versions[name]]
-    if name == "torch":
+    if name == "torch" and found.key == "package":
         new += companions(ctx.target.name, others)
     if new == [wanted.strip()] and not options:
         return Keep("the version that was tested")
+    if repository and not wheel:
+        return Report(f"builds {name} from its repository; the target takes {', '.join(new)}")
     if options or marker or others.count(name) > 1:
         return Report(f"takes {new[0]} in the place of what depends on the machine, or on hashes")
     end = "\r\n" if text.endswith("\r") else "\n"
@@ -120,10 +148,177 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     )
 
 
+_OF_JAX = "of a program for JAX, it seems; in one environment with it, the target takes {}"
+_SHUT_OUT = "leaves no version that was tested with the target, which takes {}"
+
+
+def _index(ctx: Context, found: Construct, line: str, said: str) -> Decision:
+    """Of CUDA wheels; what projects list as an index has a name of its own."""
+    if line.startswith("-"):
+        return ctx.with_text(found, f"--extra-index-url {CPU_WHEELS}{ctx.text(found)[len(said) :]}")
+    lists = [ctx.text(each) for each in ctx.constructs if each.kind == "requirement"]
+    if sum(each == CPU_WHEELS or CUDA_WHEELS.search(each) is not None for each in lists) > 1:
+        return Report(
+            f"one of several indexes: {CPU_WHEELS} is enough; take this out, with what names it"
+        )
+    note = "PyTorch's index of CPU wheels; what it is called here may speak of CUDA still"
+    return ctx.with_text(found, CPU_WHEELS, note)
+
+
+def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
+    only = re.match(r"(?:-i|--index-url)[ =](\S+)$", line)
+    if only and ONLY_TORCH.search(only[1]) and "torch" in _beside(ctx, found):
+        text = f"--extra-index-url {only[1]}{ctx.text(found)[len(said) :]}"
+        return ctx.with_text(found, text, "that index alone has nothing of what torch takes")
+    if re.search(r"(?:[+/_-]|\b)cu\d{2,3}\b", line):
+        return Report("wheels that were built for CUDA; leave it out")
+    if re.search(r"\bnvidia\.com|pytorch-extension\.intel\.com", line):
+        return Report("packages for other hardware than a TPU; leave it out")
+    return Keep("no package")
+
+
+@REQUIREMENT.on("requirement", "text")
+def requirements_in_text(ctx: Context, found: Construct) -> Decision:
+    """Strings of setup.py that are no elements of a list, or of one that is read in pieces."""
+    names = [name_of(re.split(r"[;#]", line)[0]) for line in ctx.text(found).splitlines()]
+    libraries = [library.reason(str(n)) for n in names if (library := of_package(n or ""))]
+    if ctx.target.portable:
+        return Keep("a portable program takes what its machine has")
+    lines = [line for line in ctx.text(found).splitlines() if (name := name_of(line))
+             and shut_out(ctx.target.name, name, asked_of(line))]  # fmt: skip
+    said = [f"`{line.strip()}` leaves no version that was tested" for line in lines] + libraries
+    if "torch" in names or (None in names and "torch" in ctx.text(found)):
+        said.insert(0, f"the target takes {_all(ctx)}")
+    versions = [tested(ctx.target.name).get(n or "") for n in names if n != "torch"]
+    said += [f"the target takes {version}" for version in versions if version]
+    asked = ctx.text(found).split()
+    done = all(v in asked for v in (tested(ctx.target.name)["torch"], *filter(None, versions)))
+    if not said or (done and not lines and not libraries):
+        return Keep("does not depend on the device")
+    return Report(f"not changed by itself, since it is not listed plainly: {'; '.join(said)}")
+
+
+# ---- Pythons -------------------------------------------------------------------------------------
+
+
+@REQUIREMENT.on("requirement", "python")
+def python(ctx: Context, found: Construct) -> Decision:
+    asked = re.sub(r"^python(?=\d)", "", ctx.text(found).strip())
+    if ctx.target.portable or not _names_torch(ctx, found):
+        return Keep("does not depend on the device")
+    if excludes(asked, pythons()):
+        return Report(f"the target's packages have no wheels for these Pythons: take {pythons()}")
+    if excludes(asked, f"<{pythons()[2:6]}"):
+        return Keep("has Pythons that the target has wheels for")
+    if _is_of(ctx, "table"):
+        return Report(f"the target's packages have to fit all of these Pythons: take {pythons()}")
+    advice = f"uv locks for all of these Pythons, and the target's packages need {pythons()}"
+    return Keep(
+        "has Pythons that the target has wheels for", advice if _is_of(ctx, "source") else ""
+    )
+
+
+# ---- tables of Poetry, pipenv, pixi and uv -------------------------------------------------------
+
+
+@REQUIREMENT.on("requirement", "table")
+def in_table(ctx: Context, found: Construct) -> Decision:
+    """`torch = "^2.0"`, also with an index, gets the version, and what goes with it below it."""
+    text = ctx.text(found)
+    name, value = _pair(text)
+    if ctx.target.portable:
+        return Keep("a portable program takes what its machine has")
+    if library := of_package(name):
+        return Report(library.reason(name))
+    asked = value.get("version", "") if isinstance(value, dict) else value
+    if missing := shut_out(ctx.target.name, name, str(asked)):
+        return Report(_SHUT_OUT.format(missing))
+    version = tested(ctx.target.name).get(name)
+    if version is None:
+        if re.search(r"cu\d{2,3}\b", text):
+            return Report(f"was built for CUDA, it seems; the target takes {_all(ctx)}")
+        return Keep("does not depend on the device")
+    lines = [version]
+    if name == "torch":
+        lines += companions(ctx.target.name, _beside(ctx, found))
+    first, *more = (f'{n} = "=={v}"' for n, v in (line.split("==") for line in lines))
+    if asked == first.split('"')[1] and not more:
+        return Keep("the version that was tested")
+    new = first if isinstance(value, str) else _with_version(text, value, first.split('"')[1])
+    if new is None or not text.startswith(name.split("-")[0]):
+        listed = ", ".join(f"`{line}`" for line in (first, *more))
+        return Report(f"not changed by itself; the target takes {listed}")
+    note = "versions that were tested together; the lock file has to be made again"
+    return ctx.with_text(found, "\n".join([new, *more]), note)
+
+
+def _with_version(text: str, value: object, version: str) -> str | None:
+    """An inline table with another version, from PyTorch's index for the CPU if it named CUDA's."""
+    if not isinstance(value, dict) or not value.keys() <= {"version", "source", "index", "extras"}:
+        return None
+    if not re.match(r"[\w-]+\s*=\s*\{", text) or "version" not in value:
+        return None
+    said = r"""(version\s*=\s*)(["'])[^"']*\2"""
+    text = re.sub(said, rf"\g<1>\g<2>{version}\g<2>", text, count=1)
+    index = value.get("index", "")
+    return text.replace(index, CPU_WHEELS) if index and CUDA_WHEELS.search(index) else text
+
+
+@REQUIREMENT.on("requirement", "source")
+def source(ctx: Context, found: Construct) -> Decision:
+    """Where uv takes a package from: an index by its name, or a place of its own."""
+    name, value = _pair(ctx.text(found))
+    if ctx.target.portable:
+        return Keep("a portable program takes what its machine has")
+    if library := of_package(name):
+        return Report(library.reason(name))
+    places = [
+        str(place)
+        for each in (value if isinstance(value, list) else [value])
+        for key, place in (each.items() if isinstance(each, dict) else [("", each)])
+        if key not in ("index", "extra", "group", "marker")
+    ]
+    if name in tested(ctx.target.name) and places:
+        return Report(f"comes from elsewhere; the target takes {tested(ctx.target.name)[name]}: "
+                      "leave the source out")  # fmt: skip
+    if any(re.search(r"cu\d{2,3}\b", place) for place in places):
+        return Report("was built for CUDA, it seems")
+    return Keep("comes from the index of that name")
+
+
+@REQUIREMENT.on("requirement", "pixi")
+def pixi(ctx: Context, found: Construct) -> Decision:
+    name, _ = _pair(ctx.text(found))
+    if ctx.target.portable:
+        return Keep("a portable program takes what its machine has")
+    if package := _OF_PIP.get(name):
+        lines = [tested(ctx.target.name)[package]]
+        if package == "torch":
+            lines += companions(ctx.target.name, _beside(ctx, found))
+        listed = ", ".join(f'`{n} = "=={v}"`' for n, v in (line.split("==") for line in lines))
+        return Report(f"conda has no build for TPUs: in `pypi-dependencies`, write {listed}")
+    if name in (*_CHOOSES_BUILD, "cuda"):
+        return Report("chooses a build for CUDA, and there is none for TPUs: leave it out")
+    if library := of_package(name):
+        return Report(library.reason(name))
+    if missing := shut_out(ctx.target.name, name, str(_pair(ctx.text(found))[1])):
+        return Report(_SHUT_OUT.format(missing))
+    return Keep("does not depend on the device")
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    """`torch = "^2.0"` and `torch.version = "^2.0"`: the package, and what is said of it."""
+    try:
+        ((name, value),) = tomllib.loads(text).items()
+    except (tomllib.TOMLDecodeError, ValueError):
+        return "", ""
+    return normal(name), value
+
+
 # ---- conda ---------------------------------------------------------------------------------------
 
-_OF_PIP = {"pytorch": "torch", "pytorch-gpu": "torch", "torchvision": "torchvision",
-           "torchaudio": "torchaudio"}  # fmt: skip
+_OF_PIP = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch",
+           "torchvision": "torchvision", "torchaudio": "torchaudio"}  # fmt: skip
 _CHOOSES_BUILD = ("pytorch-cuda", "pytorch-mutex", "cpuonly")  # of conda's pytorch, nothing else
 # Packages of conda that would bring conda's pytorch back.
 _NEEDS_TORCH = re.compile(
@@ -163,9 +358,11 @@ def conda(ctx: Context, found: Construct) -> Decision:
         if brings_torch and not back:
             return ctx.with_text(found, "", "chooses a build of conda's pytorch, which is gone")
         return Report("chooses a build of conda's pytorch, and there is none for TPUs")
-    library = of_package(name)
-    if library is not None:
-        return Report(f"{name} is for CUDA only: {library.advice}")
+    if library := of_package(name):
+        return Report(library.reason(name))
+    exact = re.match(r"\s*=+([^=]+)", version)
+    if missing := shut_out(ctx.target.name, name, exact[1] if exact else version):
+        return Report(_SHUT_OUT.format(missing))
     wanted = tested(ctx.target.name).get(name)
     if wanted is not None:
         return Report(f"the target takes {wanted}, by pip: leave it out here")
@@ -187,7 +384,7 @@ def _python(ctx: Context, version: str, needs_torch: bool) -> Decision:
 def _of_conda(text: str) -> tuple[str, str]:
     """Name and version: `pytorch::torchvision=0.8=py38` says both, and more."""
     match = re.match(r"(?:[\w./-]+::)?([\w.-]+)(.*)", text)
-    return (canonicalize_name(match[1]), match[2]) if match else ("", "")
+    return (normal(match[1]), match[2]) if match else ("", "")
 
 
 # ---- what is beside it ---------------------------------------------------------------------------
@@ -197,19 +394,35 @@ def _beside(ctx: Context, found: Construct) -> list[str | None]:
     """Packages of pip's in the same list (itself, too), or in the file that is one."""
     inside = _list_of(ctx, found)
     return [
-        name_of(re.split(r"[;\\]| -", without_comment(ctx.text(each)))[0])
+        _pair(ctx.text(each))[0] if each.key == "table"
+        else name_of(re.split(r"[;\\]| -", without_comment(ctx.text(each)))[0])
         for each in ctx.constructs
-        if each.kind == "requirement" and each.key == "package" and _list_of(ctx, each) is inside
-    ]
+        if each.kind == "requirement" and each.key in ("package", "table")
+        and _list_of(ctx, each) is inside
+    ]  # fmt: skip
+
+
+def _is_of_jax(ctx: Context, name: str, others: Iterable[str | None]) -> bool:
+    """Whether a list is without torch: what else is in it may need another JAX than torchax."""
+    alone = {"torch", "torchax"}.isdisjoint(others) and not _is_of(ctx, "conda")
+    return name in ("jax", "jaxlib", "libtpu") and alone
 
 
 def _list_of(ctx: Context, found: Construct) -> object:
     return next((a for a in ctx.names.ancestors(found.node) if hasattr(a, "elts")), None)
 
 
-def _all(ctx: Context, line: str) -> str:
-    """All that the target needs, as Poetry writes it where the line is one of Poetry's."""
+def _is_of(ctx: Context, key: str) -> bool:
+    return any(each.kind == "requirement" and each.key == key for each in ctx.constructs)
+
+
+def _names_torch(ctx: Context, found: Construct) -> bool:
+    """Whether the file lists torch, or what goes with it, beside its Pythons."""
+    texts = (ctx.text(each) for each in ctx.constructs if each.kind == "requirement")
+    return any(re.match(r"\W*(?:py)?torch\b", text) for text in texts)
+
+
+def _all(ctx: Context) -> str:
+    """All that the target needs."""
     needed = [tested(ctx.target.name)["torch"], *companions(ctx.target.name, ())]
-    if re.match(r"""["'\w.-]+\s*=\s*["'{\[]""", line):
-        needed = [f'{name} = "{version}"' for name, version in (n.split("==") for n in needed)]
     return ", ".join(f"`{each}`" for each in needed)

@@ -7,11 +7,12 @@ from migrator.rule import Context, Decision, Example, Report, Rule
 SETTING = Rule(
     code="CFG001",
     name="gpu-setting",
-    summary="a configuration that names a GPU",
+    summary="a setting in YAML or JSON that names a GPU",
     why="""In YAML and JSON, a key that ends in `device` with `cuda` as its value gets the target's
 device, which the migrated program understands. What else speaks of GPUs (how many, a back end, an
-accelerator of Lightning) is named: the program decides what it means. Files that are longer than a
-person writes are data, and are not looked into.""",
+accelerator of Lightning) is named: the program decides what it means. Commands are rewritten as in
+a script (rule CMD001). Files that are longer than a person writes are data, and are not looked
+into.""",
     examples=(
         Example(
             "train:\n  device: cuda:0  # the first\n  gpus: 4\n",
@@ -36,6 +37,19 @@ def device_setting(ctx: Context, found: Construct) -> Decision:
     said = without_comment(ctx.text(found))
     device = DEVICE_SETTING.sub(rf"\g<before>{ctx.target.device}\g<after>", said)
     return ctx.with_text(found, device + ctx.text(found)[len(said) :])
+
+
+@SETTING.on("setting", "accelerator")
+def accelerator(ctx: Context, found: Construct) -> Decision:
+    return Report(
+        f"of Lightning's Trainer, it seems, which chooses the device: {ctx.target.lightning}"
+    )
+
+
+@SETTING.on("setting", "back end")
+def back_end(ctx: Context, found: Construct) -> Decision:
+    group = ctx.target.devices.group if ctx.target.devices is not None else "another one"
+    return Report(f"a back end for GPUs; a migrated program names `{group}` itself, leave it out")
 
 
 @SETTING.on("setting", "gpu")

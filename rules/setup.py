@@ -15,9 +15,9 @@ SETUP = Rule(
     code="SET001",
     name="set-up",
     summary="an entry script switches the target on, once, behind its imports",
-    why="""setup() enables the target, keeps float32 products in float32 (a TPU's default is
-bfloat16), turns on the persistent compilation cache, and lets torch.manual_seed reach the
-device. Modules that are only imported get none.""",
+    why="""`setup()` enables the target, keeps float32 products in float32 (a TPU's default is
+bfloat16), turns on the persistent cache of compiled programs, and lets `torch.manual_seed` reach
+the device. Modules that are only imported get none.""",
     examples=(
         Example(
             "import torch\n\n\ndef main():\n    x = torch.ones(2).cuda()\n\n\n"
@@ -38,8 +38,8 @@ FLAG = Rule(
     summary="with --portable, a script's argparse parser gains --use-tpu",
     why="""A portable program takes a TPU where there is one, else a GPU, else the CPU.
 `--use-tpu` and `--no-use-tpu` decide otherwise, as does the environment variable
-TPU_RUNTIME_DEVICE. setup() reads the flag before the parser does, so that a device that is chosen
-while modules are imported is the right one.""",
+`TPU_RUNTIME_DEVICE`. `setup()` reads the flag before the parser does, so that a device that is
+chosen while modules are imported is the right one.""",
     examples=(
         Example(
             "import argparse\nimport torch\nparser = argparse.ArgumentParser()\n"

@@ -15,10 +15,11 @@ STEP = Rule(
     code="TRN001",
     name="step-boundary",
     summary="each optimizer step ends with a sync, so that XLA runs one compiled program a step",
-    why="""torch_xla only records operations until something asks for a value. Without a sync the
-steps pile up in one graph that grows, compiles for ever, or never runs; a value that is read
-instead evaluates that value alone. One torch_xla.sync() behind the optimizer's step, outside an
-`if` that counts rounds, is the whole secret of speed. Under torchax nothing is needed.""",
+    why="""torch_xla only records operations until something asks for a value. Without a sync
+the steps pile up in one graph that grows, compiles ever longer, or never runs; a value that is
+read instead evaluates that value alone. One `torch_xla.sync()` behind the optimizer's step,
+outside an `if` that counts rounds, makes each step one program that is compiled once. Under
+torchax nothing is needed.""",
     examples=(
         Example(
             "import torch\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
@@ -40,7 +41,7 @@ UNCLEAR = Rule(
     name="unclear-step",
     summary="a step() that may or may not be an optimizer's",
     why="""Nothing in the file tells what the object is. If it is an optimizer, put the target's
-step boundary behind it.""",
+step boundary, `torch_xla.sync()`, behind it; a scheduler or an environment needs none.""",
     examples=(Example("import torch\nthing.step()\n"),),
 )
 
@@ -50,9 +51,9 @@ ROUND = Rule(
     name="loop-boundary",
     summary="each round of a loop without gradients ends with a sync",
     why="""Evaluation, sampling and generation loops: without a sync, what is not read stays
-recorded, and the graph grows with every round; what is read with .item() or .cpu() evaluates that
-value alone. So the sync stands behind the model, in front of the first value that is read. Under
-torchax nothing is needed.""",
+recorded, and the graph grows with every round; what is read with `.item()` or `.cpu()` evaluates
+that value alone. So the sync stands behind the model, in front of the first value that is read.
+Under torchax nothing is needed.""",
     examples=(
         Example(
             "import torch\nmodel.cuda()\nwith torch.no_grad():\n    for x, y in loader:\n"
@@ -73,9 +74,9 @@ OPTIMIZER = Rule(
     code="TRN004",
     name="optimizer",
     summary="an optimizer that the target can not run well, or not at all",
-    why="""LBFGS keeps a history that grows and reads values while it steps: the result is right,
-but torch_xla compiles program after program. SparseAdam needs sparse gradients, which no target
-has.""",
+    why="""LBFGS keeps a history that grows and reads values while it steps: the result is
+right, but torch_xla compiles program after program. SparseAdam needs sparse gradients, which no
+target has.""",
     effort=Effort.HOURS,
     examples=(Example("import torch\nopt = torch.optim.SparseAdam(table.parameters())\n"),),
 )
@@ -116,13 +117,14 @@ COMPILED = Rule(
     code="TRN005",
     name="compiled-step",
     summary="the statements of a training step become a function that is compiled as a whole",
-    why="""torchax runs each operator as a program of its own: right, and slow. The forward pass,
-loss.backward() and optimizer.step() that stand together in a loop move, as they are, into a
-function in front of it; what they need is passed in, what is used later is returned. It gives the
-same numbers, and finds out by itself what it depends on. Prints, meters and values that are read
-stay in the loop. Where the statements can not be shown to be nothing but computation, they stay,
-too; models and optimizers are then compiled each by itself, and what is between runs operator by
-operator.""",
+    why="""torchax runs each operator as a program of its own: right, and slow. The forward
+pass, `loss.backward()` and `optimizer.step()` that stand together in a loop move, as they are,
+into a function in front of it; what they need is passed in, what is used later is returned. It
+gives the same numbers, and finds out by itself what it depends on. Prints, meters and values
+that are read stay in the loop. Where the statements can not be shown to be nothing but
+computation, they stay, too; models and optimizers are then compiled each by itself, and what is
+between runs operator by operator. What moves, what does not, and figures:
+docs/compiled-steps.md.""",
     examples=(
         Example(
             "import torch\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"

@@ -9,8 +9,8 @@ LIBRARY = Rule(
     code="LIB001",
     name="cuda-only-library",
     summary="a library that only exists for CUDA",
-    why="""Its kernels do not run on a TPU. An import under try/except keeps its fallback, so
-the file works without it; any other use has to be replaced by hand, by what the message says.""",
+    why="""Its kernels do not run on a TPU. An import under `try`/`except` keeps its fallback,
+so the file works without it; any other use has to be replaced by hand, as the message says.""",
     effort=Effort.HOURS,
     examples=(
         Example("import cupy\n"),
@@ -22,7 +22,8 @@ EXTENSION = Rule(
     code="LIB002",
     name="cuda-extension",
     summary="a CUDA extension that is compiled at install or run time",
-    why="""Kernels written in CUDA have to be written again, in PyTorch or in Pallas.""",
+    why="""Kernels written in CUDA have to be written again: in PyTorch, which XLA compiles, or
+in Pallas, JAX's language for kernels.""",
     effort=Effort.REWRITE,
     examples=(
         Example(

@@ -22,10 +22,11 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
+from migrator.codes import INTERNAL
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.discover import Disk, discover, project_root
-from migrator.engine import INTERNAL, AsGpuCode, Result, migrate, migrate_file
+from migrator.engine import AsGpuCode, Result, migrate, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
 from migrator.formats import lines, notebook, python
 from migrator.rule import registry

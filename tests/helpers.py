@@ -123,11 +123,14 @@ def committed(root: Path, files: Mapping[str, str | bytes]) -> Path:
 
 
 def cli(
-    *arguments: str | os.PathLike[str], cwd: Path, stdin: bytes | None = None
+    *arguments: str | os.PathLike[str],
+    cwd: Path,
+    stdin: bytes | None = None,
+    encoding: str = "utf-8",
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command with its output in pipes, in this process (a new one costs half a second)."""
     argv = ["tpu-migrate", *map(str, arguments)]
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
     with (
         contextlib.chdir(cwd),
         contextlib.redirect_stdout(out),

@@ -226,10 +226,10 @@ def test_advice_is_shown(tmp_path: Path) -> None:
 
 def test_the_same_in_many_files_is_said_once(tmp_path: Path) -> None:
     for number in range(8):
-        (tmp_path / f"a{number}.yaml").write_text("gpus: 4\nbackend: nccl\n")
+        (tmp_path / f"a{number}.yaml").write_text("gpus: 4\nuse_cuda: true\n")
     (tmp_path / "b.py").write_text("import torch\nx.cuda()\n")
     text = out(cli(".", *TO, "--check", cwd=tmp_path))
-    assert text.count("CFG001") == 1 and "a0.yaml:1:1" in text and "also 2:1 backend: nccl" in text
+    assert text.count("CFG001") == 1 and "a0.yaml:1:1" in text and "also 2:1 use_cuda: true" in text
     assert "and the same in a1.yaml, a2.yaml and 5 more" in text
 
 

@@ -131,6 +131,22 @@ def test_a_string_is_no_comment() -> None:
     assert '.to("jax")' in migrated('x = x.cuda(); s = "# tpu-migrate: ignore"\n')
 
 
+@pytest.mark.parametrize(
+    ("path", "line", "other"),
+    [
+        ("run.sh", "python train.py --device cuda", "nvidia-smi"),
+        ("requirements.txt", "torch==2.1.0", "torchvision==0.16.0"),
+        ("config.yaml", "device: cuda", "gpu_device: cuda"),
+    ],
+)
+def test_comments_of_other_files_count(path: str, line: str, other: str) -> None:
+    comment = "# tpu-migrate: "
+    for kept in (f"{line}  {comment}ignore\n", f"{comment}off\n{line}\n{comment}on\n"):
+        text = run(f"{kept}{other}\n", path=path).source.decode()
+        assert text.startswith(kept) and other not in text
+    assert f"{line}\n" not in run(f"{line}\n{other}\n", path=path).source.decode()
+
+
 def test_suppressed_parts_of_a_larger_edit() -> None:
     """The outer edit would take the suppressed line away: then it must not happen."""
     source = dedent("""\

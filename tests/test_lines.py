@@ -11,6 +11,8 @@ from helpers import constructs, run
 from migrator import migrate_paths
 from migrator.diagnostics import Outcome
 from migrator.discover import discover
+from migrator.formats.embedded import REQUIREMENT
+from migrator.formats.lines import kind
 
 LAUNCH = """#!/bin/bash
 # trains on cuda
@@ -80,12 +82,18 @@ def test_a_dockerfile() -> None:
         ("torchaudio", "torchaudio==2.9.0"),
         ("--extra-index-url https://download.pytorch.org/whl/cu117", None),
         ("-f https://download.pytorch.org/whl/torch_stable.html", None),
+        ("--index-url https://download.pytorch.org/whl/rocm5.6", None),
         ("torchmetrics>=0.7", "torchmetrics>=0.7"),
         ("torch @ https://example.org/torch-1.whl#sha256=abc", "torch==2.9.0\ntorch_xla==2.9.0"),
         ("nvidia-cublas-cu11==11.10.3.66", "nvidia-cublas-cu11==11.10.3.66"),
         ("# torch==1.7", "# torch==1.7"),
         ("-r requirements/torch.txt", "-r requirements/torch.txt"),
         ("git+https://github.com/pytorch/vision", "git+https://github.com/pytorch/vision"),
+        (
+            "https://download.pytorch.org/whl/cu118/torch-2.1.0%2Bcu118-cp310-cp310-linux_x86_64.whl",
+            "torch==2.9.0\ntorch_xla==2.9.0",
+        ),
+        ("./wheels/torchvision-0.15+cu118-cp310-cp310-linux_x86_64.whl", "torchvision==0.24.0"),
     ],
 )
 def test_requirements(line: str, after: str | None) -> None:
@@ -144,6 +152,115 @@ def test_settings_that_a_person_has_to_look_at_are_named(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("  accelerator: gpu", "Lightning"),
+        ("accelerator: 'mps'  # a Mac", "Lightning"),
+        ("backend: hccl", "`xla`"),
+        ("dist: {backend: nccl}", "`xla`"),
+        ("devices: [0, 1]", "speaks of GPUs"),
+        ("  NUM_GPUS: 8", "speaks of GPUs"),
+        ("gpus: -1", "speaks of GPUs"),
+        ("distributed_type: MULTI_GPU", "speaks of GPUs"),
+    ],
+)
+def test_settings_are_named_with_what_takes_their_place(line: str, message: str) -> None:
+    result = run(f"{line}\n", "torch_xla", path="a.yml")
+    (found,) = constructs(result)
+    assert not result.changed and found.code == "CFG001" and message in found.message
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["accelerator: cpu", "accelerator: auto", "devices: auto", "platform: macos  # or gpu",
+     "num_workers_per_gpu: 4", "run_name: cuda_run", "description: pip install torch on cuda",
+     "- cudart"],
+)  # fmt: skip
+def test_settings_that_say_nothing_of_the_device_are_not_named(line: str) -> None:
+    assert not constructs(run(f"a: nccl_gpu\n{line}\n", path="a.yml"))
+
+
+WORKFLOW = """name: ci  # pip install torch
+on: [push]
+jobs:
+  test:
+    env:
+      WHERE: "pip install torch"
+    steps:
+      - name: pip install torch
+        run: pip install torch --index-url https://download.pytorch.org/whl/cu121
+      - run: |
+          # pip install torch
+          python -m pip install torchvision \\
+            --upgrade
+
+          (cd x && pip install torchaudio)
+      - uses: x/y@v1
+        with:
+          args:
+            device: cuda
+      - run: >-
+          python train.py
+          --device cuda
+      - run: pip install torch==${{ matrix.torch }}
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_workflow(end: str) -> None:
+    result = run(WORKFLOW.replace("\n", end), "torch_xla", path=".github/workflows/ci.yml")
+    assert result.source.decode().replace(end, "\n") == (
+        WORKFLOW.replace("torch --index-url", "torch==2.9.0 torch_xla==2.9.0 --index-url")
+        .replace(f"--index-url {CPU[:-3]}cu121", f"--extra-index-url {CPU}")
+        .replace("torchvision", "torchvision==0.24.0")
+        .replace("torchaudio", "torchaudio==2.9.0")
+        .replace("device: cuda", "device: xla")
+        .replace("--device cuda", "--device xla")
+    )
+    assert [d.construct for d in constructs(result) if d.outcome is Outcome.REPORTED] == [
+        "- run: pip install torch==${{ matrix.torch }}"
+    ]
+
+
+COMPOSE = """services:
+  a:
+    command: python train.py --device cuda
+  b:
+    command: ["python", "train.py", "--device", "cuda:0", "--x"]
+  c:
+    command:
+    - python
+    - --device
+    - cuda
+    name: --device
+  d:
+    args:
+      - "--device=cuda"
+      - cuda
+"""
+
+
+def test_commands_in_yaml_and_json() -> None:
+    after = COMPOSE.replace("--device cuda", "--device jax").replace("cuda:0", "jax")
+    after = after.replace("- --device\n    - cuda", "- --device\n    - jax")
+    assert run(COMPOSE, path="compose.yml").source.decode() == after.replace("=cuda", "=jax")
+    text = '{\n "args": [\n  "--device",\n  "cuda",\n  "cuda"\n ],\n "cmd": "x --device cuda"\n}\n'
+    assert run(text, path="config.json").source.decode() == text.replace(
+        '"--device",\n  "cuda"', '"--device",\n  "jax"'
+    ).replace("--device cuda", "--device jax")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [("reqs.txt", True), ("dev-requirements.txt", True), ("requirements_gpu.in", True),
+     ("constraints-cu118.txt", True), ("requirements/gpu.in", True), ("test_reqs.txt", True),
+     ("prereqs.txt", False), ("requests.txt", False), ("torch.txt", False)],
+)  # fmt: skip
+def test_which_files_list_requirements(name: str, is_one: bool) -> None:
+    assert (kind(Path(name)) == REQUIREMENT) is is_one
+
+
+@pytest.mark.parametrize(
     ("path", "is_one"),
     [("a.json", False), ("train_config.json", True), ("configs/a.json", True), ("a.yml", True),
      ("annotations/instances.json", False), ("reconfigured.json", False)],
@@ -188,6 +305,26 @@ CU117 = "https://download.pytorch.org/whl/cu117"
         ("cd torch && pip install torchvision", "cd torch && pip install torchvision==0.24.0"),
         ("pip install torchvision -t torch", "pip install torchvision==0.24.0 -t torch"),
         ("FOO=1 pip install torchvision", "FOO=1 pip install torchvision==0.24.0"),
+        ("(pip install torchvision)", "(pip install torchvision==0.24.0)"),
+        ("x=$(pip install torchvision)", "x=$(pip install torchvision==0.24.0)"),
+        ("uv pip install torchvision==0.1 --torch-backend=cu121",
+         "uv pip install torchvision==0.24.0 --torch-backend=cpu"),
+        (f"uv add torchvision --index pytorch={CU117}",
+         f"uv add torchvision==0.24.0 --index pytorch={CPU}"),
+        ("poetry add --group dev torchvision@^0.1", "poetry add --group dev torchvision==0.24.0"),
+        ("pdm add torchvision", "pdm add torchvision==0.24.0"),
+        ("pipenv install torchvision", "pipenv install torchvision==0.24.0"),
+        ("poetry add torchvision --source torch-cu118", None),
+        ("conda create -n x python=3.8 pytorch pytorch-cuda=12.1 -c pytorch -c nvidia", None),
+        ("mamba install pytorch", None),
+        ("pip install --pre torch -i https://download.pytorch.org/whl/nightly/cu121", None),
+        ("pip install git+https://github.com/facebookresearch/xformers.git@main", None),
+        ("pip install -e git+https://github.com/NVIDIA/apex#egg=apex", None),
+        ("git clone https://github.com/NVIDIA/apex", None),
+        ('pip install "numpy<2"', None),
+        ("pip install torch numpy==1.23", None),
+        ("pip install intel-extension-for-pytorch", None),
+        ('pip install "jax[cuda12]==0.4.8" flax', None),
         ("pip install torch==$V torchvision", None),
         ("pip install https://download.pytorch.org/whl/cu117/torch-1.13.whl", None),
         ("pip uninstall torch", None),
@@ -217,12 +354,35 @@ def test_commands_are_read_as_a_shell_does(line: str, after: str | None) -> None
         "torch==1.13.1 \\\n    --hash=sha256:00",
         'torch==1.13; sys_platform == "linux"\ntorch==1.12; sys_platform == "darwin"',
         "spconv-cu117",
+        "git+https://github.com/Dao-AILab/flash-attention",
+        "-e git+https://github.com/NVIDIA/apex.git#egg=apex",
+        "xformers @ git+https://github.com/facebookresearch/xformers.git@main",
+        "https://example.org/v2/flash_attn-2.5.8+cu122torch2.3-cp310-cp310-linux_x86_64.whl",
+        "git+https://github.com/pytorch/vision.git@v0.15",
+        "-f https://data.pyg.org/whl/torch-2.0.0+cu118.html",
+        "--extra-index-url https://pypi.nvidia.com",
+        "-f https://pytorch-extension.intel.com/release-whl/stable/xpu/us/",
+        "intel_extension_for_pytorch==2.1",
+        "torch-npu",
+        "torch_directml>=0.2",
+        "optimum[onnxruntime-gpu]",
+        "jax[cuda12]",
+        "numpy<2",
     ],
 )
 def test_requirements_that_a_person_has_to_look_at_are_named(text: str) -> None:
     result = run(f"{text}\n", path="requirements.txt")
     assert not result.changed
     assert {d.outcome for d in constructs(result)} == {Outcome.REPORTED}
+
+
+def test_an_index_of_torch_alone_does_not_stay_the_only_one() -> None:
+    text = f"pip install torch --index-url {CPU}\n"
+    after = f"pip install torch==2.9.0 torch_xla==2.9.0 --extra-index-url {CPU}\n"
+    assert run(text, "torch_xla", path="a.sh").source.decode() == after
+    text, after = (t.replace("pip install ", "").replace(" --", "\n--") for t in (text, after))
+    after = after.replace(" ", "\n", 1)
+    assert run(text, "torch_xla", path="requirements.txt").source.decode() == after
 
 
 def test_what_is_not_text_is_one_line() -> None:

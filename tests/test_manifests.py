@@ -189,6 +189,7 @@ def test_a_project_keeps_its_layout(end: str) -> None:
         .replace('["tqdm", "torch"]', '["tqdm", "torch==2.9.0", "torch_xla==2.9.0"]')
         .replace('"torchaudio"', '"torchaudio==2.9.0"')
         .replace("whl/cu121", "whl/cpu")
+        .replace('["setuptools", "torch"]', '["setuptools", "torch==2.9.0"]')
     )
     assert tomllib.loads(after)["project"]["dependencies"][1:3] == [*TORCH]
     assert list(reported(PROJECT, "pyproject.toml")) == ["flash-attn; sys_platform == 'linux'"]
@@ -199,17 +200,159 @@ def test_places_are_those_of_the_file() -> None:
     assert found["torch>=2.0"] == "14:6" and found["torchaudio"] == "21:11"
 
 
-def test_tables_of_poetry_are_named_with_what_to_write() -> None:
-    text = '[tool.poetry.dependencies]\npython = "^3.10"\ntorch = {version = "^2.0"}\n'
+POETRY = """[tool.poetry.dependencies]
+python = ">=3.11,<3.14"
+torch = "^2.0"  # the model
+torchvision = { version = "^0.15", source = "pytorch" }
+numpy = "^2.1"
+
+[[tool.poetry.source]]
+name = "pytorch"
+url = "https://download.pytorch.org/whl/cu118"
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_table_of_poetry(end: str) -> None:
+    after = migrated(POETRY.replace("\n", end), "pyproject.toml").replace(end, "\n")
+    assert after == (
+        POETRY.replace('"^2.0"', '"==2.9.0"\ntorch_xla = "==2.9.0"')
+        .replace("^0.15", "==0.24.0")
+        .replace("cu118", "cpu")
+    )
+    assert reported(POETRY, "pyproject.toml") == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('torch = {version = "^2.0", optional = true}', '`torch_xla = "==2.9.0"`'),
+        ('torch = [{version = "^2", markers = "a"}]', '`torch = "==2.9.0"`'),
+        ('torch = {git = "https://github.com/pytorch/pytorch"}', '`torch = "==2.9.0"`'),
+        ('[tool.poetry.dependencies.torch]\nversion = "^2.0"\nsource = "x"', "torch_xla"),
+        ('xformers = "*"', "scaled_dot_product_attention"),
+        ('numpy = "^1.26"', "numpy>=2,<3"),
+        ('torch-scatter = {version = "2.1+pt20cu118"}', "built for CUDA"),
+    ],
+)
+def test_entries_of_poetry_that_a_person_has_to_look_at_are_named(line: str, message: str) -> None:
+    text = f"[tool.poetry.dependencies]\n{line}\n"
     assert migrated(text, "pyproject.toml") == text
-    (message,) = reported(text, "pyproject.toml").values()
-    assert '`torch = "2.9.0"`, `torch_xla = "2.9.0"`' in message
+    (found,) = reported(text, "pyproject.toml").values()
+    assert message in found
+
+
+PIPFILE = """[[source]]
+url = "https://pypi.org/simple"
+name = "pypi"
+
+[[source]]
+url = "https://download.pytorch.org/whl/cu113/"
+name = "pytorch"
+
+[packages]
+torch = {index="pytorch", version="==1.11.0+cu113"}
+torchvision = "*"
+apex = {git = "https://github.com/NVIDIA/apex"}
+
+[requires]
+python_version = "3.8"
+
+[scripts]
+train = "python train.py --device cuda"
+"""
+
+
+def test_a_pipfile() -> None:
+    after = migrated(PIPFILE, "Pipfile", "torchax")
+    assert after == (
+        PIPFILE.replace("whl/cu113/", "whl/cpu")
+        .replace('1.11.0+cu113"}', '2.9.0"}\n' + "\n".join(
+            f'{name} = "=={version}"' for name, version in (t.split("==") for t in TORCHAX[1:])
+        ))
+        .replace('torchvision = "*"', 'torchvision = "==0.24.0"')
+        .replace("--device cuda", "--device jax")
+    )  # fmt: skip
+    assert set(reported(PIPFILE, "Pipfile")) == {'apex = {git = "https://github.com/NVIDIA/apex"}',
+                                                 "3.8"}  # fmt: skip
+
+
+PIXI = """[dependencies]
+python = "3.12.*"
+pytorch-gpu = ">=2.1"
+cuda-version = "12.*"
+
+[system-requirements]
+cuda = "12"
+
+[feature.gpu]
+pypi-dependencies = { torch = { version = ">=2", index = "INDEX/cu124" } }
+
+[tasks]
+train = { cmd = "python train.py --device cuda", description = "on cuda" }
+""".replace("INDEX", "https://download.pytorch.org/whl")
+
+
+def test_pixi_in_a_file_of_its_own_and_in_that_of_the_project() -> None:
+    after = PIXI.replace(
+        '{ version = ">=2", index = "https://download.pytorch.org/whl/cu124" }',
+        '{ version = "==2.9.0", index = "https://download.pytorch.org/whl/cpu" }, '
+        'torch_xla = "==2.9.0"',
+    ).replace("--device cuda", "--device xla")
+    assert migrated(PIXI, "pixi.toml") == after
+    found = reported(PIXI, "pixi.toml")
+    assert set(found) == {'pytorch-gpu = ">=2.1"', 'cuda-version = "12.*"', 'cuda = "12"'}
+    assert '`torch = "==2.9.0"`, `torch_xla = "==2.9.0"`' in found['pytorch-gpu = ">=2.1"']
+    inside = re.sub(r"(?m)^\[", "[tool.pixi.", PIXI)
+    assert migrated(inside, "pyproject.toml") == re.sub(r"(?m)^\[", "[tool.pixi.", after)
+
+
+def test_where_uv_takes_packages_from() -> None:
+    text = """[project]
+dependencies = ["torch"]
+[tool.uv]
+find-links = ["https://download.pytorch.org/whl/torch_stable.html"]
+index = [{ name = "cpu", url = "https://download.pytorch.org/whl/cpu" },
+         { name = "cu128", url = "https://download.pytorch.org/whl/cu128" }]
+[tool.uv.sources]
+torch = [{ index = "cpu", extra = "cpu" }, { index = "cu128", extra = "cu128" }]
+torchvision = { git = "https://github.com/pytorch/vision" }
+torch-scatter = { url = "https://example.org/torch_scatter-2.1+pt20cu118-cp311-none-any.whl" }
+flash-attn = { index = "cpu" }
+"""
+    assert migrated(text, "pyproject.toml") == text.replace(
+        '["torch"]', '["torch==2.9.0", "torch_xla==2.9.0"]'
+    )
+    found = reported(text, "pyproject.toml")
+    assert "one of several" in found.pop("https://download.pytorch.org/whl/cu128")
+    assert [key.partition(" ")[0] for key in found] == [
+        "find-links", "torchvision", "torch-scatter", "flash-attn",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["[dependency-groups]\ngpu", "[tool.hatch.envs.gpu]\ndependencies",
+     "[tool.hatch.envs.gpu]\nextra-dependencies", "[tool.pdm.dev-dependencies]\ngpu",
+     "[tool.uv]\noverride-dependencies", "[tool.rye]\ndev-dependencies",
+     "[tool.tox.env.py311]\ndeps"],
+)  # fmt: skip
+def test_lists_of_other_tools(key: str) -> None:
+    text = f"{key} = ['tqdm', 'torchvision>=0.1']\n"
+    assert migrated(text, "pyproject.toml") == text.replace(">=0.1", "==0.24.0")
+
+
+def test_inline_tables_hold_lists() -> None:
+    text = '[project]\noptional-dependencies = { a = ["torch"], "b.c" = ["xformers"] }\n'
+    assert migrated(text, "pyproject.toml") == text.replace(
+        '"torch"', '"torch==2.9.0", "torch_xla==2.9.0"'
+    )
+    assert list(reported(text, "pyproject.toml")) == ["xformers"]
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        '[project]\ndependencies = ["""torch"""]\n',
         '[project]\ndependencies = ["tor\\u0063h", "torchvision"]\n',
         '[project]\ndependencies = ["torch"\n',
     ],
@@ -240,11 +383,46 @@ all =
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_setup_cfg(end: str) -> None:
     assert migrated(SETUP_CFG.replace("\n", end), "setup.cfg").replace(end, "\n") == (
-        SETUP_CFG.replace("torch>=1.7", "torch==2.9.0\n    torch_xla==2.9.0").replace(
-            "\ttorchvision", "\ttorchvision==0.24.0"
-        )
+        SETUP_CFG.replace("torch>=1.7", "torch==2.9.0\n    torch_xla==2.9.0")
+        .replace("\ttorchvision", "\ttorchvision==0.24.0")
+        .replace("one = torchaudio", "one = torchaudio==2.9.0")
     )
-    assert list(reported(SETUP_CFG, "setup.cfg")) == ["one = torchaudio"]
+    assert reported(SETUP_CFG, "setup.cfg") == {}
+
+
+TOX = """[tox]
+envlist = py311
+
+[testenv]
+base_python = python3.8
+set_env =
+    PIP_EXTRA_INDEX_URL = https://download.pytorch.org/whl/cu118
+    TORCH_HOME = /tmp
+deps =
+    -rrequirements.txt
+    py311: torch>=1.7
+    -f https://download.pytorch.org/whl/cu117/torch_stable.html
+commands =
+    pip install torchvision
+    python train.py \\
+        --device cuda
+[testenv:docs]
+deps = torchaudio
+[flake8]
+deps = torch
+"""
+
+
+def test_tox() -> None:
+    index = "--extra-index-url https://download.pytorch.org/whl/cpu"
+    assert migrated(TOX, "tox.ini") == (
+        TOX.replace("torch>=1.7", "torch==2.9.0\n    py311: torch_xla==2.9.0")
+        .replace("-f https://download.pytorch.org/whl/cu117/torch_stable.html", index)
+        .replace("install torchvision", "install torchvision==0.24.0")
+        .replace("--device cuda", "--device xla")
+        .replace("deps = torchaudio", "deps = torchaudio==2.9.0")
+    )
+    assert len(reported(TOX, "tox.ini")) == 2  # the index in the environment, and the Python
 
 
 @pytest.mark.parametrize(
@@ -259,6 +437,18 @@ def test_setup_cfg(end: str) -> None:
         ("install_requires=[\n    'numpy',\n    'torch']",
          "install_requires=[\n    'numpy',\n    'torch==2.9.0',\n    'torch_xla==2.9.0']"),
         ("extras_require={'a': ['torchvision']}", "extras_require={'a': ['torchvision==0.24.0']}"),
+        ("install_requires=A + ['torchvision']", "install_requires=A + ['torchvision==0.24.0']"),
+        ("install_requires=('torch',)", "install_requires=('torch==2.9.0', 'torch_xla==2.9.0',)"),
+        ("install_requires=(\n  'torch',  # t\n)",
+         "install_requires=(\n  'torch==2.9.0',\n  'torch_xla==2.9.0',  # t\n)"),
+        ("extras_require={'a': {'torch'}}",
+         "extras_require={'a': {'torch==2.9.0', 'torch_xla==2.9.0'}}"),
+        ("install_requires=['torch'] if old else list(['torchvision'])",
+         "install_requires=['torch==2.9.0', 'torch_xla==2.9.0'] if old "
+         "else list(['torchvision==0.24.0'])"),
+        ("extras_require=dict(a=['torchaudio'])", "extras_require=dict(a=['torchaudio==2.9.0'])"),
+        ("setup_requires=['torch']", "setup_requires=['torch==2.9.0']"),
+        ("tests_require=['torchvision']", "tests_require=['torchvision==0.24.0']"),
         ("install_requires=read('requirements.txt')", None),
         ("keywords=['torch']", None),
         ("install_requires='torch'", None),
@@ -269,11 +459,109 @@ def test_setup_py(before: str, after: str | None) -> None:
     assert migrated(f"{head}setup({before})\n", "setup.py") == f"{head}setup({after or before})\n"
 
 
+def test_setup_py_with_lists_that_grow() -> None:
+    text = """from setuptools import setup
+BASE = ['numpy']
+BASE += ['torchvision']
+BASE.append('torchaudio')
+EXTRAS = {}
+EXTRAS['a'] = ['torch']
+EXTRAS['all'] = EXTRAS['a'] + BASE
+def found():
+    needed = ['torchvision']
+    return needed
+setup(install_requires=BASE + found(), extras_require=EXTRAS)
+"""
+    assert migrated(text, "setup.py") == text.replace(
+        "['torch']", "['torch==2.9.0', 'torch_xla==2.9.0']"
+    ).replace("['torchvision']", "['torchvision==0.24.0']")
+    assert "torchaudio==2.9.0" in reported(text, "setup.py")["'torchaudio'"]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ['"""\n  torch>=1\n  numpy\n"""', "'torch'", "[f'torch=={version}']", "['torch==' + version]",
+     "'torch numpy'.split()", "[table['torch'] for table in [['torch']]]"],
+)  # fmt: skip
+def test_what_setup_py_does_not_list_plainly_is_named(argument: str) -> None:
+    text = f"from setuptools import setup\nsetup(install_requires={argument})\n"
+    assert migrated(text, "setup.py") == text
+    (message,) = reported(text, "setup.py").values()
+    assert "`torch==2.9.0`, `torch_xla==2.9.0`" in message
+
+
+def test_a_build_does_not_ask_for_the_tpu() -> None:
+    text = (
+        "import torch\nfrom setuptools import setup\nfrom torch.utils.cpp_extension import "
+        "CUDAExtension\nparts = []\nif torch.cuda.is_available():\n"
+        "    parts = [CUDAExtension('a', ['a.cu'])]\nsetup(ext_modules=parts)\n"
+    )
+    result = run(text, path="setup.py", entry=True)
+    assert result.source.decode() == text
+    assert [d.construct for d in constructs(result) if d.outcome is Outcome.REPORTED] == [
+        "CUDAExtension"
+    ]
+
+
 def test_setup_py_with_a_list_of_its_own() -> None:
     text = "import setuptools\nneeds = ['torch']\nsetuptools.setup(install_requires=needs)\n"
     assert "needs = ['torch==2.9.0', 'torch_xla==2.9.0']\n" in migrated(text, "setup.py")
     other = "def setup(**k):\n    pass\nsetup(install_requires=['torch'])\n"
     assert migrated(other, "setup.py") == other
+
+
+# ---- versions that leave none that was tested ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("requirements.txt", "numpy{}\n"),
+        ("pyproject.toml", '[project]\ndependencies = ["numpy{}"]\n'),
+        ("setup.py", "from setuptools import setup\nsetup(install_requires=['numpy{}'])\n"),
+        ("setup.cfg", "[options]\ninstall_requires =\n  numpy{}\n"),
+        ("environment.yml", "dependencies:\n  - pytorch\n  - numpy{}\n"),
+        ("a.sh", 'pip install "numpy{}"\n'),
+    ],
+)
+@pytest.mark.parametrize("bound", ["<2", "==1.26.4", ">=1.20,<2"])
+def test_numpy_has_to_be_one_that_was_tested(path: str, text: str, bound: str) -> None:
+    (message,) = reported(text.format(bound), path).values()
+    assert "numpy>=2,<3" in message
+    for bound in ("", ">=1.20", "<3", "==2.1.0"):
+        assert reported(text.format(bound), path) == {}
+
+
+def test_scipy_has_to_be_one_that_jax_takes() -> None:
+    text = "scipy<1.10\n"
+    (found,) = constructs(run(text, "torchax", "requirements.txt"))
+    assert "scipy>=1.14" in found.message
+    assert reported(text, "requirements.txt") == {}  # torch_xla does without
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("pyproject.toml", '[project]\nrequires-python = "{}"\ndependencies = ["torch"]\n'),
+        ("setup.py",
+         "from setuptools import setup\nsetup(python_requires='{}', install_requires=['torch'])\n"),
+        ("setup.cfg", "[options]\npython_requires = {}\ninstall_requires =\n  torch\n"),
+    ],
+)  # fmt: skip
+def test_pythons_have_to_be_ones_with_wheels(path: str, text: str) -> None:
+    for asked in (">=3.8,<3.10", "<3.11", "==3.10.*", ">=3.14"):
+        assert ">=3.11,<3.14" in reported(text.format(asked), path)[
+            f"'{asked}'" if path == "setup.py" else asked
+        ].replace('"', "'")  # fmt: skip
+    for asked in (">=3.8", ">=3.8,<3.12", "!=3.9.*"):
+        assert reported(text.format(asked), path) == {}
+    assert reported(text.format("<3.11").replace("torch", "tqdm"), path) == {}
+
+
+@pytest.mark.parametrize(("python", "fits"), [("^3.8", False), ("~3.10", False), ("^3.11", True)])
+def test_poetry_wants_packages_for_all_pythons(python: str, fits: bool) -> None:
+    text = f'[tool.poetry.dependencies]\npython = "{python}"\ntorch = "^2"\n'
+    assert (python not in reported(text, "pyproject.toml")) is fits
 
 
 # ---- projects ------------------------------------------------------------------------------------
@@ -299,6 +587,12 @@ def test_files_of_a_project_without_gpu_code_stay(tmp_path: Path) -> None:
 def test_portable_programs_take_what_their_machine_has() -> None:
     for name, text in FILES.items():
         assert not run(text, path=name, portable=True).changed
+    for name, text in {"pyproject.toml": POETRY, "Pipfile": PIPFILE, "pixi.toml": PIXI}.items():
+        text = text.replace("--device cuda", "")
+        assert not run(text, path=name, portable=True).changed
+    assert not run(
+        "-f https://download.pytorch.org/whl/cu118\n", path="reqs.txt", portable=True
+    ).changed
 
 
 # ---- the table of libraries ----------------------------------------------------------------------

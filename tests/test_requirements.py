@@ -48,6 +48,37 @@ def test_parts_of_a_requirement() -> None:
     assert Requirement("opencv-python-headless>=4.11,<5").module == "cv2"
 
 
+@pytest.mark.parametrize(
+    ("asked", "versions", "none"),
+    [
+        ("<2", ">=2,<3", True), ("<=2", ">=2,<3", False), ("~=2.1", ">=2,<3", False),
+        (">2.0.3,<2.0.4", ">=2,<3", False), ("==1.26.4+mkl", ">=2,<3", True), ("", ">=2", False),
+        ("!=2.*", ">=2,<3", True), ("^1.26", ">=2,<3", True), ("^2", ">=2,<3", False),
+        ("~3.10", ">=3.11,<3.14", True), ("3.12", ">=3.11,<3.14", False), ("*", ">=1", False),
+        ("3.10.*", ">=3.11,<3.14", True), ("main", ">=1", False), (">=3.14", ">=3.11,<3.14", True),
+    ],
+)  # fmt: skip
+def test_versions_that_have_none_in_common(asked: str, versions: str, none: bool) -> None:
+    assert requirements.excludes(asked, versions) is none
+
+
+@pytest.mark.parametrize(
+    ("url", "package"),
+    [
+        ("git+https://github.com/Dao-AILab/flash-attention.git@v2.5", "flash-attn"),
+        ("git+https://github.com/NVIDIA/TransformerEngine.git@stable", "transformer-engine"),
+        ("git+ssh://git@github.com/NVIDIA/apex", "apex"),
+        ("git@github.com:state-spaces/mamba.git", "mamba-ssm"),
+        ("git+https://github.com/pytorch/vision", "torchvision"),
+        ("git+https://github.com/someone/vision", None),
+        ("git+https://github.com/a/b.git#egg=c_d", "c-d"),
+        ("https://example.org/a/b/c.html", None),
+    ],
+)
+def test_the_package_of_a_repository(url: str, package: str | None) -> None:
+    assert requirements.repository_of(url) == package
+
+
 def test_an_unknown_target_is_named() -> None:
     with pytest.raises(UsageError, match="unknown target 'mps': one of torchax, torch_xla"):
         pinned("mps")

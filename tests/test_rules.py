@@ -63,7 +63,7 @@ def test_rule_describes_itself(rule: Rule) -> None:
     assert all(re.match(r"https://\S+\Z", reference) for reference in rule.references)
     text = markdown(rule)
     assert text.startswith(f"# {rule.code} {rule.name}\n")
-    assert all(target in text for target in TARGETS)
+    assert "\n```" in text and f"ignore[{rule.code}]" in text
 
 
 def test_codes_and_names_are_unique() -> None:

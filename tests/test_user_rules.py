@@ -272,7 +272,7 @@ def test_rules_of_a_package_join(install: Install, value: str) -> None:
 def test_the_command_lists_and_selects_them(install: Install, tmp_path: Path) -> None:
     install({"own_rules.py": RULE.format(code="OWN001")}, "own_rules")
     assert b"OWN001" in cli("rules", cwd=tmp_path).stdout
-    assert b"operators of ours" in cli("explain", "OWN001", cwd=tmp_path).stdout
+    assert b"Operators of ours" in cli("explain", "OWN001", cwd=tmp_path).stdout
     write_tree(tmp_path, {"a.py": USES})
     to = ("--target", "torchax", "--diff")
     assert b"+y = torch.nn" in cli("a.py", *to, "--select", "OWN", cwd=tmp_path).stdout

@@ -204,6 +204,17 @@ def test_unchanged_files_are_not_written(tmp_path: Path) -> None:
     assert times == {name: (root / name).stat().st_mtime_ns for name in times}
 
 
+def test_a_user_without_a_home_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("TPU_MIGRATE_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", none)
+    monkeypatch.delenv("LOCALAPPDATA", raising=False)
+    assert workspace.cache_folder().is_absolute()
+
+
 def test_a_cache_that_can_not_be_written_is_no_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +289,21 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(KeyboardInterrupt):
         copy(root, tmp_path / "out", {})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p"]
+
+
+def test_links_that_can_not_be_made_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tree(tmp_path, {"p/a.py": GPU})
+    (tmp_path / "p/link.py").symlink_to("a.py")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(1314, "A required privilege is not held by the client")  # as on Windows
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    (problem,) = copy(tmp_path / "p", tmp_path / "q", {Path("a.py"): TPU.encode()})
+    assert "link.py: not copied: " in problem and "privilege" in problem
+    assert (tmp_path / "q/a.py").read_text() == TPU
 
 
 def test_files_that_can_not_be_copied_are_named(tmp_path: Path) -> None:

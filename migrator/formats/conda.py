@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from itertools import accumulate
 
+from migrator.formats.embedded import CONDA, REQUIREMENT
 from migrator.formats.entries import Entry, PipList
 
 _HEAD = re.compile(rb"^dependencies:[ \t]*(?:#.*)?\r?$", re.MULTILINE)
@@ -62,9 +63,8 @@ def read(text: str) -> tuple[list[Entry], PipList] | None:
             joint = f"{quote}{end}{match['indent']}- {quote}"
             span = None if of_pip else (start, starts[number + 1])
             first = start + match.start("text")
-            found.append(
-                Entry(first, first + len(match["text"]), match["text"], joint, span, match["tail"])
-            )
+            last_at, function = first + len(match["text"]), REQUIREMENT if of_pip else CONDA
+            found.append(Entry(first, last_at, match["text"], function, joint, span, match["tail"]))
         else:
             return None
         last = starts[number + 1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tokenize
 from typing import TYPE_CHECKING, Protocol
 
 from migrator.diagnostics import Range
@@ -21,10 +22,16 @@ COMMAND = "__command__"  # a line for a shell: `__command__("pip install torch")
 REQUIREMENT = "__requirement__"  # a line of requirements.txt
 SETTING = "__setting__"  # a line of a configuration in YAML or JSON
 CONDA = "__conda__"  # a package that conda installs
+BUILD = "__build__"  # a requirement of what builds the project
+PYTHON = "__python__"  # the Pythons that a project is for
+TABLE = "__table__"  # `torch = "^2.0"` in a table of Poetry's, of pipenv's or of pixi's
+SOURCE = "__source__"  # `torch = { index = "x" }`: where uv takes a package from
+PIXI = "__pixi__"  # a package that pixi takes from conda
 TIMED = "__timed__"  # a magic in front of a statement: `__timed__("%time "); f()`
 FILE = "__file__"  # a cell that writes a file, which is migrated as one of its own
 OTHER = "__other__"  # what is looked into for the words of GPUs alone: a cell of `%%bash`
-_FUNCTIONS = (COMMAND, REQUIREMENT, CONDA, SETTING, OTHER)
+REQUIRED = (REQUIREMENT, CONDA, BUILD, PYTHON, TABLE, SOURCE, PIXI)
+_FUNCTIONS = (COMMAND, *REQUIRED, SETTING, OTHER)
 _CALL = re.compile(
     rf"(?P<function>{'|'.join((*_FUNCTIONS, TIMED, FILE))})"
     r'\((?P<text>"(?:[^"\\]|\\.)*")\)(?P<goes_on>; (?=\S))?'
@@ -60,6 +67,12 @@ def is_embedded(node: ast.AST | None) -> bool:
         and isinstance(node.func, ast.Name)
         and node.func.id in _FUNCTIONS
     )
+
+
+def holds_text(token: tokenize.TokenInfo) -> bool:
+    """The same of a token: a string in a line that is such a call."""
+    call = token.line.lstrip().startswith(tuple(f"{function}(" for function in _FUNCTIONS))
+    return token.type == tokenize.STRING and call
 
 
 def text_of(node: ast.AST, parent: ast.AST | None) -> str | None:

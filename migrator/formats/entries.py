@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from migrator.formats.embedded import REQUIREMENT
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -13,6 +15,7 @@ class Entry:
     start: int
     end: int
     text: str
+    function: str = REQUIREMENT  # what it is
     joint: str = "\n"  # what stands between two in its place
     line: tuple[int, int] | None = None  # of one of conda's: its whole line, which goes if it moves
     tail: str = ""  # what stands behind it there

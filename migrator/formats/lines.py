@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from migrator.diagnostics import Range
+from migrator.formats import ini, toml
 from migrator.formats.embedded import COMMAND, REQUIREMENT, SETTING, call, restored
 
 _SHELL = re.compile(
@@ -15,14 +17,18 @@ _SHELL = re.compile(
 _CONFIGURATION = re.compile(
     r"(?:^|[_.-])(?:conf\w*|settings?|options?|params?|args|hparams?|experiments?)(?:$|[_.-])", re.I
 )
-_REQUIREMENTS = re.compile(r"requirements[\w.-]*\.(?:txt|in)|pyproject\.toml|setup\.cfg")
+_REQUIREMENTS = re.compile(
+    r"(?:[\w.-]*[-_.])?(?:requirements|constraints|reqs?)(?:[-_.\d][\w.-]*)?\.(?:txt|in)"
+    r"|requirements[\w.-]*\.(?:txt|in)",
+    re.IGNORECASE,
+)
 
 
 def kind(path: Path) -> str | None:
     """What a line of such a file is; None for other files."""
     if _SHELL.fullmatch(path.name):
         return COMMAND
-    if _REQUIREMENTS.fullmatch(path.name):
+    if _REQUIREMENTS.fullmatch(path.name) or path.name in (*toml.FILES, *ini.FILES):
         return REQUIREMENT
     if path.suffix in (".yaml", ".yml", ".json"):
         return SETTING
@@ -40,14 +46,15 @@ def is_data(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Lines:
-    """The text's lines; one that goes on in the next is one with it."""
+    """The text's lines, and what each of them is; one that goes on in the next is one with it."""
 
-    function: str  # what a line is
+    functions: Sequence[str]
     lines: tuple[str, ...]
 
     @property
     def module(self) -> str:
-        return "".join(f"{call(self.function, line)}\n" for line in self.lines)
+        lines = zip(self.functions, self.lines, strict=True)
+        return "".join(f"{call(function, line)}\n" for function, line in lines)
 
     def with_module(self, module: str) -> str:
         found = module.removesuffix("\n").split("\n")
@@ -59,12 +66,64 @@ class Lines:
         first = 1 + sum(line.count("\n") + 1 for line in self.lines[: where.line - 1])
         line = self.lines[where.line - 1]
         column = len(line) - len(line.lstrip()) + 1
-        return replace(where, line=first, column=column, end_line=first, end_column=column)
+        *above, last = line.split("\n")
+        end_column = len(last) + 1 if above else column
+        end_line = first + len(above)
+        return replace(where, line=first, column=column, end_line=end_line, end_column=end_column)
 
 
 def read(content: bytes, function: str) -> Lines:
     """Raises UnicodeDecodeError."""
-    return Lines(function, split(content.decode("utf-8"), continued=function != SETTING))
+    text = content.decode("utf-8")
+    if function == SETTING:
+        lines = tuple(_settings(text))
+        return Lines([function for function, _ in lines], tuple(line for _, line in lines))
+    found = split(text, continued=True)
+    return Lines([function] * len(found), found)
+
+
+# Keys in YAML and JSON below which there are commands: of workflows, containers and launchers.
+_COMMANDS = re.compile(
+    r"""(?P<before>\s*(?:-\s+)*)["']?(?:run|script|(?:before|after)_(?:script|install)|install|setup"""
+    r"""|commands?|cmd|entrypoint|args|postCreateCommand)["']?\s*:(?:\s+(?P<value>[^#\s].*?))?\s*(?:\s#.*)?"""
+)
+_BLOCK = re.compile(r"[|>][-+\d]*")
+_DEVICE_OPTION = re.compile(r"""\s*(?:-\s+)?(["']?)--device\1,?""")
+
+
+def _settings(text: str) -> Iterator[tuple[str, str]]:
+    """Lines of YAML and JSON; those of a command are the command's."""
+    column = -1  # of the key that the lines belong to
+    block = False  # whether they are one text
+    whole = ""  # lines up to here go on in the next
+    function = SETTING
+    for line in text.split("\n"):
+        said = line.strip()
+        indent = len(line) - len(line.lstrip())
+        if whole:
+            whole += f"\n{line}"
+        else:
+            if said and column >= 0 and not (
+                indent > column or (not block and indent == column and said[0] in "-]")
+            ):  # fmt: skip
+                column = -1
+            function = COMMAND if column >= 0 else SETTING
+            if column >= 0 and not block and re.match(r"""["']?\w+["']?\s*:(?:\s|$)""", said):
+                function, column = SETTING, -1  # a table of its own
+            if column < 0 and (key := _COMMANDS.fullmatch(line)):
+                value = key["value"] or ""
+                block = _BLOCK.fullmatch(value) is not None
+                if block or value in ("", "["):
+                    column = len(key["before"])
+                elif value[0] != "{":
+                    function = COMMAND
+            whole = line
+        if function == COMMAND and (said.endswith("\\") or _DEVICE_OPTION.fullmatch(line)):
+            continue
+        yield function, whole
+        whole = ""
+    if whole:
+        yield function, whole
 
 
 def split(text: str, *, continued: bool) -> tuple[str, ...]:

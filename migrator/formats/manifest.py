@@ -1,6 +1,6 @@
 """Files that list requirements among other things: only the listed texts are looked at.
 
-A reader for each kind of file (conda, pyproject, setupcfg) says where the requirements are. What is
+A reader for each kind of file (conda, toml, ini) says where the requirements are. What is
 around them stays byte for byte.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from migrator.diagnostics import Range
-from migrator.formats import conda, pyproject, setupcfg
-from migrator.formats.embedded import CONDA, REQUIREMENT, call, restored
+from migrator.formats import conda, ini, toml
+from migrator.formats.embedded import call, restored
 from migrator.formats.entries import Entry, PipList, valid
 
 
@@ -30,7 +30,7 @@ class Manifest:
         """Each requirement on a line of its own, those of a list between brackets."""
         lines: list[str] = []
         for entries in self.lists:
-            calls = (call(CONDA if e.line else REQUIREMENT, e.text) for e in entries)
+            calls = (call(e.function, e.text) for e in entries)
             lines += ["[", *(f"{each}," for each in calls), "]"]
         return "".join(f"{line}\n" for line in lines)
 
@@ -86,12 +86,12 @@ def read(path: Path, content: bytes) -> Manifest | None:
 
     Raises UnicodeDecodeError.
     """
-    if path.name == "pyproject.toml":
+    if path.name in toml.FILES:
         text = content.decode("utf-8")
-        return Manifest(text, pyproject.lists(text), check=pyproject.check)
-    if path.name == "setup.cfg":
+        return Manifest(text, toml.lists(text, path.name), check=toml.check)
+    if path.name in ini.FILES:
         text = content.decode("utf-8")
-        return Manifest(text, setupcfg.lists(text))
+        return Manifest(text, ini.lists(text))
     if path.suffix in (".yml", ".yaml") and conda.may_be_one(content):
         text = content.decode("utf-8")
         found = conda.read(text)

@@ -26,7 +26,7 @@ def unified(report: Report, root: Path | None = None) -> Iterator[bytes]:
 
 def _base(report: Report) -> Path:
     """The current folder if it holds the files, else the top of the project they belong to."""
-    here = Path.cwd()
+    here = Path.cwd().resolve()  # Windows tells a junction's or a substituted drive's own name
     files = [f.path.resolve() for f in report.changed]
     if not files or all(here in file.parents for file in files):
         return here
@@ -34,7 +34,11 @@ def _base(report: Report) -> Path:
 
 
 def _name(path: Path, base: Path) -> bytes:
-    return os.fsencode(Path(os.path.relpath(path.resolve(), base.resolve())).as_posix())
+    real = path.resolve()
+    try:
+        return os.fsencode(Path(os.path.relpath(real, base.resolve())).as_posix())
+    except ValueError:  # on another drive of Windows
+        return os.fsencode(real.as_posix())
 
 
 def _file(name: bytes, before: bytes | None, after: bytes) -> Iterator[bytes]:

@@ -1,49 +1,256 @@
-"""One rule, explained: the same text on the terminal and, later, on its page."""
+"""Every code, explained: the same text on the terminal and on its page in docs/rules."""
 
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from rich.console import Console
 from rich.markdown import Markdown
+from rich.syntax import Syntax
+from rich.text import Text
 
-from migrator.rule import Example, Rule
+from migrator.advice import KIND
+from migrator.codes import OTHERS, Code
+from migrator.diagnostics import Effort, Outcome, Safety, Severity
+from migrator.engine import Result, migrate_file
+from migrator.options import Options
+from migrator.report.terminal import print_code
+from migrator.rule import Example, Rule, registry
 from migrator.targets import targets
 
+# Families, in the order in which a reader meets them. The table of rules goes by code.
+FAMILIES = {
+    "SET": "Set-up",
+    "DEV": "Devices",
+    "MOV": "Moves to the device",
+    "CUD": "torch.cuda",
+    "PRE": "Precision",
+    "RUN": "Modes of execution",
+    "TRN": "Training",
+    "TEN": "Values of tensors",
+    "IOS": "Checkpoints and images",
+    "LIB": "Libraries",
+    "DST": "Several devices",
+    "SHD": "Large models",
+    "ACC": "Other accelerators",
+    "XLA": "Programs for torch_xla",
+    "CMD": "Commands",
+    "REQ": "Requirements",
+    "CFG": "Configurations",
+    "USR": "Names of your own",
+    "ADV": "Advice",
+    "GEN": "What no rule knows",
+    "ERR": "Files that stay",
+}
+_SAFETY = {
+    Safety.SAFE: "what it rewrites keeps its meaning, within the documented tolerance",
+    Safety.UNSAFE: "what it rewrites may give other results, so it does with `--unsafe` only",
+    Safety.DISPLAY_ONLY: "it rewrites nothing, and only speaks",
+}
+_EFFORT = {
+    Effort.MINUTES: "look at it, and change a line or nothing",
+    Effort.HOURS: "the code around it has to be understood and changed",
+    Effort.REWRITE: "what it does has to be written anew",
+}
+_SMALL = 6  # members of a family that all are named
+_CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
 
-def markdown(rule: Rule) -> str:
-    """A rule as Markdown: what, why, examples as diffs for each target, safety, references."""
+
+def every_code() -> dict[str, Rule | Code]:
+    """What can be explained: the rules, and the codes that no rule has."""
+    known: dict[str, Rule | Code] = {**registry().rules, **OTHERS}
+    return dict(sorted(known.items()))
+
+
+def explain(entry: Rule | Code, console: Console) -> None:
+    """Print an explanation: for a terminal, or, in pipes, as the Markdown that it is."""
+    if not console.is_terminal:
+        console.print(Text(markdown(entry)), end="", soft_wrap=True)
+        return
+    for number, part in enumerate(_parts(entry)):
+        if number and part[0] not in "*>":  # rich puts a line above these
+            console.print()
+        if part.startswith("```"):
+            language, _, code = part[3:-4].partition("\n")
+            print_code(code, language, console)
+        else:
+            console.print(Markdown(part), width=min(console.width, _WIDEST))
+
+
+_WIDEST = 100  # of prose
+
+
+def pages() -> dict[str, str]:
+    """The files of docs/rules by name: an index, and a page for each code."""
+    known = {code: entry for code, entry in every_code().items() if code[:3] in FAMILIES}
+    found = {"README.md": _index(known)}
+    for code, entry in known.items():
+        text = "\n\n".join(_parts(entry)) + "\n"
+        found[f"{code}.md"] = _linked(text, known, code)
+    return found
+
+
+def markdown(entry: Rule | Code) -> str:
+    """What a code means as Markdown, without links to other pages."""
+    return "\n\n".join(_parts(entry)) + "\n"
+
+
+def _linked(text: str, known: Mapping[str, Rule | Code], own: str) -> str:
+    """Codes and pages that prose names become links; code and the title stay."""
+    pieces = re.split(r"(^# [^\n]*$|^```.*?^```$|`[^`\n]*`|https://\S+)", text, flags=re.M | re.S)
+
+    def code(match: re.Match[str]) -> str:
+        linked = match[0] in known and match[0] != own
+        return f"[{match[0]}]({match[0]}.md)" if linked else match[0]
+
+    for number in range(0, len(pieces), 2):
+        pieces[number] = _CODE.sub(code, pieces[number])
+        pieces[number] = re.sub(r"\bdocs/([\w-]+)\.md", r"[\1](../\1.md)", pieces[number])
+    return "".join(pieces)
+
+
+def _index(known: Mapping[str, Rule | Code]) -> str:
     parts = [
-        f"# {rule.code} {rule.name}",
-        rule.summary + ".",
-        rule.why,
+        "# Codes",
+        "Everything that tpu-migrate says of a line has a code. `tpu-migrate explain CODE` prints "
+        "what stands on its page here; `python docs/generate.py` writes these pages.",
+        "Examples show parts of modules. A file that is started as a program gains the set-up, "
+        "too ([SET001](SET001.md)).",
     ]
-    parts.append(f"Safety: {rule.safety}. Switch off: `# tpu-migrate: ignore[{rule.code}]`")
-    parts.append(f"Where it leaves a construct for a person: {rule.effort}.")
-    for example in rule.examples:
-        parts += _example(example)
-    if rule.references:
-        parts.append("\n".join(["References:", *(f"* <{r}>" for r in rule.references)]))
+    for family, title in FAMILIES.items():
+        rows = [
+            f"| [{code}]({code}.md) | {entry.name} | {_safety(entry)} | {entry.summary} |"
+            for code, entry in known.items()
+            if code.startswith(family)
+        ]
+        table = ["| code | name | safety | |", "|---|---|---|---|", *rows]
+        parts += [f"## {title}", "\n".join(table)]
     return "\n\n".join(parts) + "\n"
 
 
-def _example(example: Example) -> list[str]:
-    diffs: dict[str, list[str]] = {}
+def _safety(entry: Rule | Code) -> str:
+    return str(entry.safety) if isinstance(entry, Rule) else "stays"
+
+
+def _parts(entry: Rule | Code) -> list[str]:
+    """Blocks of Markdown: a title, paragraphs, lists, code."""
+    parts = [f"# {entry.code} {entry.name}", f"{_sentence(entry.summary)}."]
+    parts += [" ".join(paragraph.split()) for paragraph in entry.why.split("\n\n")]
+    if isinstance(entry, Code):
+        return [*parts, " ".join(entry.todo.split())]
+    if any(kind == KIND for kind, _, _ in entry.handlers):
+        parts += _by_hand(entry)
+    else:
+        for example in entry.examples:
+            parts += _example(entry, example)
+    facts = [
+        f"Safety: {entry.safety}; {_SAFETY[entry.safety]}.",
+        f"Effort, where it leaves a line to a person: {entry.effort} ({_EFFORT[entry.effort]}).",
+        f"Switch it off: `# tpu-migrate: ignore[{entry.code}]` on a line, `--ignore {entry.code}` "
+        f'for a run, `ignore = ["{entry.code}"]` in `pyproject.toml`.',
+    ]
+    related = [f"{code} ({known.name})" for code, known in _related(entry).items()]
+    facts += [f"Related: {', '.join(related)}."] if related else []
+    facts += [f"Reference: <{reference}>" for reference in entry.references]
+    return [*parts, "\n".join(f"* {fact}" for fact in facts)]
+
+
+def _sentence(text: str) -> str:
+    """With a capital letter, where it begins with a word and not with code."""
+    first = text.split()[0]
+    return text[0].upper() + text[1:] if first.isalpha() and first.islower() else text
+
+
+def _related(rule: Rule) -> dict[str, Rule | Code]:
+    """Codes that this one speaks of, that speak of it, and the others of a small family."""
+    known = every_code()
+    spoken = {code: set(_CODE.findall(f"{e.summary} {e.why}")) for code, e in known.items()}
+    family = [code for code in known if code[:3] == rule.code[:3]]
+    near = family if len(family) <= _SMALL else []
+    return {
+        code: entry
+        for code, entry in known.items()
+        if code != rule.code
+        and (code in spoken[rule.code] or rule.code in spoken[code] or code in near)
+    }
+
+
+def _by_hand(rule: Rule) -> Iterator[str]:
+    """Advice: what is said of the first example, and the second one as what to write instead."""
+    before, after = (example.before for example in rule.examples[:2])
+    yield "What a TPU expert would change:"
+    yield _fenced(_diff(before, after), "diff")
+    said = {name: _messages(rule, rule.examples[0], name) for name in targets()}
+    yield from _said(said)
+
+
+def _example(rule: Rule, example: Example) -> Iterator[str]:
+    flags = "".join([
+        " with `--portable`" if example.portable else "",
+        f" with `--shard {example.shard}`" if example.shard != "replicated" else "",
+        *(f' with `"{old}" = "{new}"`' for old, new in example.replace),
+    ])  # fmt: skip
+    file = "" if example.path.endswith("example.py") else f", `{example.path}`"
+    alike: dict[tuple[str, str], list[str]] = {}
     for name in targets():
-        before, after = example.before.splitlines(), example.after(name).splitlines()
-        lines = [d for d in difflib.ndiff(before, after) if not d.startswith("?")]
-        diffs.setdefault("\n".join(lines), []).append(name)
-    parts = []
-    for diff, names in diffs.items():
-        changed = any(line.startswith(("+", "-")) for line in diff.splitlines())
-        flag = " with `--unsafe`" if example.unsafe else ""
-        flag += " with `--portable`" if example.portable else ""
-        flag += f" with `--shard {example.shard}`" if example.shard != "replicated" else ""
-        flag += "".join(f' with `"{old}" = "{new}"`' for old, new in example.replace)
-        parts.append(f"{' and '.join(names)}{flag}{'' if changed else ' (stays)'}:")
-        parts.append(f"```diff\n{diff}\n```")
-    return parts
+        as_safe = _migrated(replace(example, unsafe=False), name).source.decode()
+        unsafe = " with `--unsafe`" if as_safe != example.after(name) else ""
+        alike.setdefault((_diff(example.before, example.after(name)), unsafe), []).append(name)
+    for (diff, unsafe), names in alike.items():
+        stays = "" if diff else " (stays)"
+        both = len(names) == len(targets())
+        yield f"{'Both targets' if both else ', '.join(names)}{unsafe}{flags}{file}{stays}:"
+        language = "diff" if diff else Syntax.guess_lexer(example.path, example.before)
+        yield _fenced(diff or example.before, language)
+        yield from _said({name: _messages(rule, example, name) for name in names})
 
 
-def explain(rule: Rule, console: Console) -> None:
-    console.print(Markdown(markdown(rule)))
+def _migrated(example: Example, target: str) -> Result:
+    options = Options(
+        unsafe=example.unsafe, portable=example.portable, shard=example.shard,
+        replace=example.replace, entry=example.script,
+    )  # fmt: skip
+    source = example.before.encode()
+    return migrate_file(Path(example.path), source, targets()[target], options)
+
+
+def _messages(rule: Rule, example: Example, target: str) -> list[str]:
+    """What the rule says of places that it leaves, or that it gives advice on."""
+    result = _migrated(example, target)
+    said = [Outcome.REPORTED] if result.changed else [Outcome.REPORTED, Outcome.KEPT]
+    return [
+        f"line {d.range.line}{f', `{d.construct}`' if d.construct else ''}: {_plain(d.message)}."
+        for d in result.diagnostics
+        if d.code == rule.code and (d.outcome in said or d.severity is Severity.ADVICE)
+    ]
+
+
+def _plain(text: str) -> str:
+    """A message as Markdown: `__init__` is not emphasized, `<device>` no tag."""
+    return re.sub(r"(`[^`]*`)|([_*<])", lambda m: m[1] or f"\\{m[2]}", text)
+
+
+def _said(messages: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """A list of the messages; those that some targets alone have, with their names."""
+    lines: list[str] = []
+    for message in dict.fromkeys(line for found in messages.values() for line in found):
+        names = [name for name, found in messages.items() if message in found]
+        one = "" if len(names) == len(messages) else f"{', '.join(names)}, "
+        lines.append(f"> {one}{message}")
+    if lines:
+        yield "\n>\n".join(lines)
+
+
+def _diff(before: str, after: str) -> str:
+    """All lines, with those that change marked; "" if none does."""
+    old, new = before.splitlines(), after.splitlines()
+    lines = difflib.unified_diff(old, new, n=len(old), lineterm="")
+    return "".join(f"{line}\n" for line in list(lines)[3:])
+
+
+def _fenced(code: str, language: str) -> str:
+    return f"```{language}\n{code.rstrip()}\n```"

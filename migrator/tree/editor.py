@@ -85,7 +85,7 @@ class _Editor(cst.CSTTransformer):
     def on_leave(self, original: Any, updated: Any) -> Any:
         edit = self.places.edits.get(id(original))
         result: Any = updated
-        if isinstance(original, cst.List):
+        if isinstance(original, cst.List | cst.Tuple | cst.Set):
             result = self._spread(original, updated)
         if edit is not None and not isinstance(edit, Spread):
             self.made.add(edit)
@@ -125,8 +125,8 @@ class _Editor(cst.CSTTransformer):
             return result.with_changes(body=body or [cst.Pass()])
         return result
 
-    def _spread(self, original: cst.List, updated: cst.List) -> cst.List:
-        """The list with several elements in the place of single ones."""
+    def _spread(self, original: cst.List | cst.Tuple | cst.Set, updated: Any) -> Any:
+        """The list (a tuple, a set) with several elements in the place of single ones."""
         elements: list[Any] = []
         for old, new in zip(original.elements, updated.elements, strict=True):
             edit = self.places.edits.get(id(old.value))

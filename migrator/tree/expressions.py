@@ -114,9 +114,12 @@ def _separator(call: cst.Call) -> cst.Comma:
     return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
 
 
-def comma_in(node: cst.List) -> cst.Comma:
+def comma_in(node: cst.List | cst.Tuple | cst.Set) -> cst.Comma:
     """The comma between elements of a list, with a line end where each has a line of its own."""
-    space = node.lbracket.whitespace_after
+    if isinstance(node, cst.Tuple):
+        space = node.lpar[0].whitespace_after if node.lpar else None
+    else:
+        space = (node.lbracket if isinstance(node, cst.List) else node.lbrace).whitespace_after
     if isinstance(space, cst.ParenthesizedWhitespace):
         line = cst.ParenthesizedWhitespace(indent=space.indent, last_line=space.last_line)
         return cst.Comma(whitespace_after=line)

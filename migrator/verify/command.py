@@ -1,12 +1,13 @@
 """``tpu-migrate verify``. Everything heavy is imported when it runs."""
 
-import os
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from migrator.completion import apps, paths
+from migrator.report.terminal import color_option, console
 from migrator.targets import targets
 
 from .tpu import TOPOLOGIES
@@ -14,12 +15,10 @@ from .tpu import TOPOLOGIES
 if TYPE_CHECKING:
     from .result import VerifyResult
 
-_WIDTH = 140  # of what goes to a file or a pipe: the table folds below
-
 
 @click.command("verify")
-@click.argument("app", required=False, metavar="[APP|SCRIPT.py]")
-@click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]")
+@click.argument("app", required=False, metavar="[APP|SCRIPT.py]", shell_complete=apps)
+@click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]", shell_complete=paths)
 @click.option("--all", "all_apps", is_flag=True, help="Verify every app of the checkout.")
 @click.option(
     "--target",
@@ -66,6 +65,7 @@ _WIDTH = 140  # of what goes to a file or a pipe: the table folds below
     metavar="DIR",
     help="Keep the migrated copy, outputs, log and dumped programs in a new folder under DIR.",
 )
+@color_option
 def verify_command(
     app: str | None,
     arguments: tuple[str, ...],
@@ -90,8 +90,6 @@ def verify_command(
     everything passed; 1: numbers differ, the script failed, or a program does not compile for the
     TPU; 2: wrong usage or no environment.
     """
-    from rich.console import Console
-
     from . import verify_app, verify_script
     from .apps import app_names
     from .errors import VerifyError
@@ -108,9 +106,7 @@ def verify_command(
         raise click.UsageError(f"arguments ({arguments[0]} …) go with a SCRIPT.py, not with an app")
     if compile_for and chosen != "torchax":
         raise click.UsageError("--compile-for needs --target torchax")
-    console = Console(stderr=as_json)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(stderr=as_json, width=_WIDTH)
+    out = console(stderr=as_json)
     try:
         names = app_names() if all_apps else [str(app)]  # or one script
     except VerifyError as error:
@@ -125,7 +121,7 @@ def verify_command(
             "install": install,
             "timeout": timeout,
             "keep": keep,
-            "console": console,
+            "console": out,
             "compile_for": compile_for,
             "devices": devices,
             "measure": measure,
@@ -136,7 +132,7 @@ def verify_command(
             result = verify_app(name, target, **how)
         results.append(result)
         if not as_json:
-            show(result, console if result.error is None else Console(stderr=True))
+            show(result, out if result.error is None else console(stderr=True))
     if as_json:
         _print_json(results, single=len(results) == 1 and not all_apps)
     # Not context.exit(): it is lost where a caller does without click's standalone mode.

@@ -5,7 +5,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_GOOGLE = "0x1ae0"
+WISH = {"torchax": "JAX_PLATFORMS", "torch_xla": "PJRT_DEVICE"}  # the variable that chooses
+GOOGLE = "0x1ae0"
 # Google's PCI devices that are not TPUs: the virtual network card and the virtual disk.
 _NOT_TPU = {"0x0042", "0x001f"}
 
@@ -43,19 +44,30 @@ def device_for(target: str, count: int | None = None) -> Device:
 
 def has_tpu(target: str, root: Path = Path("/")) -> bool:
     """Whether a TPU is here; the user's own JAX_PLATFORMS or PJRT_DEVICE wins."""
-    wish = os.environ.get("JAX_PLATFORMS" if target == "torchax" else "PJRT_DEVICE", "")
+    wish = os.environ.get(WISH[target], "")
     if wish:
         return "tpu" in wish.lower().split(",")
-    if any(re.fullmatch(r"accel\d+", path.name) for path in (root / "dev").glob("accel*")):
-        return True
+    return bool(tpu_devices(root))
+
+
+def tpu_devices(root: Path = Path("/")) -> list[Path]:
+    """The device files of the TPUs here, whatever the user wishes."""
+    files = (root / "dev").glob("accel*")
+    if found := [file for file in files if re.fullmatch(r"accel\d+", file.name)]:
+        return sorted(found)
     # Newer TPUs come as vfio groups, which every passed-through device does: ask whose it is.
-    groups = any(path.name.isdigit() for path in (root / "dev" / "vfio").glob("*"))
-    return groups and any(map(_is_tpu_card, (root / "sys/bus/pci/devices").glob("*")))
+    groups = [file for file in (root / "dev" / "vfio").glob("*") if file.name.isdigit()]
+    return sorted(groups) if tpu_cards(root) else []
 
 
-def _is_tpu_card(folder: Path) -> bool:
+def tpu_cards(root: Path = Path("/")) -> list[str]:
+    """The device numbers of the TPUs on the PCI bus."""
+    cards = map(_card, sorted((root / "sys/bus/pci/devices").glob("*")))
+    return [device for vendor, device in cards if vendor == GOOGLE and device not in _NOT_TPU]
+
+
+def _card(folder: Path) -> tuple[str, str]:
     try:
-        vendor, device = ((folder / name).read_text().strip() for name in ("vendor", "device"))
+        return (folder / "vendor").read_text().strip(), (folder / "device").read_text().strip()
     except OSError:
-        return False
-    return vendor == _GOOGLE and device not in _NOT_TPU
+        return "", ""

@@ -1,36 +1,22 @@
 """The environments that ``verify --install`` makes with uv, in the user's cache folder."""
 
 import hashlib
-import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 from shutil import rmtree, which
 
 from migrator.requirements import NEWEST, OLDEST, TARGETS, pinned
+from migrator.workspace import cache_folder
 
 from .errors import VerifyError
-from .inside import child_environment
+from .inside import child_environment, command_line
 
 # Of a new environment: this one's version, which is there for certain, where it does.
 _OWN = sys.version_info[:2] <= NEWEST
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}" if _OWN else f"{OLDEST[0]}.{OLDEST[1]}"
 _FIRST, _FURTHER = "about 7.3 GB", "about 0.3 GB (uv links what it has already)"
 _READY = ".tpu-migrate-ready"  # written last, so that an interrupted installation is never used
-
-
-def cache_folder() -> Path:
-    """TPU_MIGRATE_CACHE, else the user's cache folder as the platform has it."""
-    if chosen := os.environ.get("TPU_MIGRATE_CACHE"):
-        return Path(chosen).expanduser().absolute()
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "tpu-migrate"
 
 
 def environment_folder(target: str) -> Path:
@@ -51,6 +37,11 @@ def cached_python(target: str) -> Path | None:
     folder = environment_folder(target)
     python = python_of(folder)
     return python if (folder / _READY).is_file() and python.exists() else None
+
+
+def uv_by_name() -> list[str]:
+    """How a user would call uv, there or not."""
+    return ["uv"] if which("uv") else uv_command() or ["uv"]
 
 
 def uv_command() -> list[str] | None:
@@ -91,13 +82,12 @@ def how_to(target: str, app: str) -> str:
     if uv_command() is None:
         lines[-1] = f"    pip install uv, then: {lines[-1].strip()}"
     lines.append("or make an environment of your own and name it by --python:")
-    # Double quotes inside, so that the shell's own can be single ones.
-    pins = [requirement.text.replace("'", '"') for requirement in pinned(target)]
+    pins = [requirement.text for requirement in pinned(target)]
     by_hand = [
         ["uv", "venv", "--python", PYTHON, f".venv-{target}"],
         ["uv", "pip", "install", "--python", f".venv-{target}", *pins],
     ]
-    lines += [f"    {shlex.join(command)}" for command in by_hand]
+    lines += [f"    {command_line(command)}" for command in by_hand]
     lines.append("Two targets need two environments: torch_xla's wheel overwrites torchax.")
     return "\n".join(lines)
 
@@ -125,7 +115,7 @@ def install(target: str) -> Path:
                 check=False,
             )
             if done.returncode:
-                raise VerifyError(f"failed (exit {done.returncode}): {shlex.join(command)}")
+                raise VerifyError(f"failed (exit {done.returncode}): {command_line(command)}")
         (folder / _READY).touch()
     except BaseException:
         rmtree(folder, ignore_errors=True)

@@ -6,7 +6,9 @@ a wheel inside a zip works too.
 
 import json
 import os
+import shlex
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +24,15 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment for another interpreter, with ``extra`` on top."""
     kept = {name: value for name, value in os.environ.items() if name not in _OWN}
     return {**kept, **(extra or {})}
+
+
+def command_line(command: Sequence[str]) -> str:
+    """A command as a user of this platform's shell would type it."""
+    if sys.platform == "win32":
+        # cmd.exe takes < and > for redirections outside of double quotes
+        return " ".join(f'"{word}"' if set(word) & set(" <>;&|") else word for word in command)
+    # Double quotes inside, as markers have them, so that the shell's own can be single ones.
+    return shlex.join(word.replace("'", '"') for word in command)
 
 
 def ask(

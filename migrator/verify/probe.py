@@ -1,7 +1,8 @@
 """Runs inside a candidate interpreter: prints, as one JSON line, what is installed there.
 
 Self-contained, and readable by Python 3.8, since the candidate may be an old one. Its arguments:
-a JSON object of distribution name -> module name, and a JSON list of modules to import.
+a JSON object of distribution name -> module name, a JSON list of modules whose version is wanted,
+and whether they are to be imported for that ("import", seconds) or only read ("read").
 """
 
 from __future__ import annotations
@@ -15,18 +16,23 @@ from pathlib import Path
 from typing import Any
 
 
-def look(distributions: dict[str, str], modules: list[str]) -> dict[str, Any]:
+def look(distributions: dict[str, str], modules: list[str], by_import: bool) -> dict[str, Any]:
     """Versions by metadata (None: absent) and by import, with the error where an import fails."""
     installed: dict[str, str | None] = {}
+    needs: dict[str, list[str]] = {}
     imported: dict[str, str | None] = {}
     errors: dict[str, str] = {}
     for name, module in distributions.items():
         try:
             installed[name] = importlib.metadata.version(name)
+            needs[name] = importlib.metadata.requires(name) or []
         except importlib.metadata.PackageNotFoundError:
             # Another distribution may bring the module (opencv-python for -headless).
             installed[name] = "unknown" if importlib.util.find_spec(module) else None
     for module in modules:
+        if not by_import:
+            imported[module] = written_version(module)
+            continue
         try:
             imported[module] = getattr(importlib.import_module(module), "__version__", None)
         except Exception as error:
@@ -36,6 +42,7 @@ def look(distributions: dict[str, str], modules: list[str]) -> dict[str, Any]:
         "python": list(sys.version_info[:3]),
         "pip": importlib.util.find_spec("pip") is not None,
         "installed": installed,
+        "needs": needs,
         "imported": imported,
         "errors": errors,
     }
@@ -46,13 +53,17 @@ def written_version(module: str) -> str | None:
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         return None
-    try:
-        source = Path(spec.origin).read_text(encoding="utf-8")
-    except (OSError, ValueError):  # built in, or compiled
-        return None
-    found = re.search(r"^__version__ = ['\"]([^'\"]+)", source, re.MULTILINE)
-    return found.group(1) if found else None
+    for file in (Path(spec.origin), Path(spec.origin).with_name("version.py")):
+        try:
+            source = file.read_text(encoding="utf-8")
+        except (OSError, ValueError):  # built in, or compiled
+            continue
+        found = re.search(r"^__version__(?:: str)? = ['\"]([^'\"]+)", source, re.MULTILINE)
+        if found:
+            return found.group(1)
+    return None
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(look(json.loads(sys.argv[1]), json.loads(sys.argv[2]))))
+    names, wanted = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+    print("\n" + json.dumps(look(names, wanted, sys.argv[3] == "import")))

@@ -112,7 +112,8 @@ def _end_group(child: subprocess.Popen[bytes]) -> None:
     """End the child and whatever it started: politely, then not."""
     if sys.platform == "win32":
         if child.poll() is None:
-            subprocess.run(["taskkill", "/F", "/T", "/PID", str(child.pid)], check=False)
+            kill = ["taskkill", "/F", "/T", "/PID", str(child.pid)]
+            subprocess.run(kill, stdout=subprocess.DEVNULL, check=False)
             child.wait()
         return
     if child.poll() is None:

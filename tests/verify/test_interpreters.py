@@ -7,7 +7,7 @@ import pytest
 
 from migrator.verify import environments, interpreters
 from migrator.verify.errors import VerifyError
-from migrator.verify.interpreters import Interpreter, examine, find, require
+from migrator.verify.interpreters import Interpreter, Problem, examine, find, require
 
 from .support import TORCHAX, executable, fake_interpreter
 
@@ -23,16 +23,17 @@ def test_a_whole_environment_works(python: Path) -> None:
 def test_the_damaged_pair_is_named_with_its_fix(tmp_path: Path) -> None:
     python = fake_interpreter(tmp_path, files={"torchax": "0.0.6"})
     (problem,) = examine(python, "torchax").problems
-    assert "damaged: installed as 0.0.13, but its files are 0.0.6" in problem
-    assert f"uv pip uninstall --python {python} torch_xla torchax && " in problem
-    assert problem.endswith(f"uv pip install --python {python} torchax==0.0.13")
-    assert "\n" not in problem
+    assert "damaged: installed as 0.0.13, but its files are 0.0.6" in problem.text
+    assert f"uv pip uninstall --python {python} torch_xla torchax && " in problem.fix
+    assert f"uv pip install --python {python} torchax==0.0.13" in problem.fix
+    assert "\n" not in str(problem) and problem.fix in str(problem)
 
 
 def test_the_fix_uses_pip_where_it_is(tmp_path: Path) -> None:
     python = fake_interpreter(tmp_path, {**TORCHAX, "pip": "26"}, {"torchax": "0.0.6"})
     (problem,) = examine(python, "torchax").problems
-    assert problem.endswith(f"{python} -m pip install torchax==0.0.13")
+    assert f"{python} -m pip uninstall -y torch_xla torchax && " in problem.fix
+    assert f"{python} -m pip install torchax==0.0.13" in problem.fix
 
 
 def test_the_damaged_pair_is_named_where_its_import_fails_too(tmp_path: Path) -> None:
@@ -40,46 +41,89 @@ def test_the_damaged_pair_is_named_where_its_import_fails_too(tmp_path: Path) ->
     python = fake_interpreter(tmp_path)
     (tmp_path / "site" / "torchax.py").write_text('__version__ = "0.0.6"\nimport flax\n')
     (problem,) = examine(python, "torchax").problems
-    assert "damaged: installed as 0.0.13, but its files are 0.0.6" in problem
+    assert "damaged: installed as 0.0.13, but its files are 0.0.6" in problem.text
 
 
 def test_a_torch_that_torchax_does_not_import_with_is_named(tmp_path: Path) -> None:
     found = examine(fake_interpreter(tmp_path, {**TORCHAX, "torch": "2.13.0+cpu"}), "torchax")
-    assert found.problems == [
-        "torchax does not import with torch 2.13.0+cpu: it needs torch < 2.13"
-    ]
+    (problem,) = found.problems
+    assert problem.text == "torchax does not import with torch 2.13.0+cpu: it needs torch < 2.13"
+    assert "install" in problem.fix and "torch==2.9.0" in problem.fix
 
 
 def test_missing_packages_are_named_in_one_line(tmp_path: Path) -> None:
     some = {name: TORCHAX[name] for name in TORCHAX if name not in ("jax", "safetensors")}
     found = examine(fake_interpreter(tmp_path, some), "torchax")
-    assert found.problems == [f"{found.python} lacks jax, safetensors (extra 'torchax')"]
+    (problem,) = found.problems
+    assert problem.text == f"{found.python} lacks jax, safetensors (extra 'torchax')"
+    assert "jax==0.10.2" in problem.fix and "torchax==" not in problem.fix
+
+
+def test_nothing_is_installed_into_the_environment_of_the_other_target(tmp_path: Path) -> None:
+    found = examine(fake_interpreter(tmp_path), "torch_xla")
+    assert [problem.fix for problem in found.problems] == [""]
+
+
+def test_versions_that_do_not_fit_each_other_are_said(tmp_path: Path) -> None:
+    python = fake_interpreter(tmp_path, {**TORCHAX, "torch": "2.10.0", "jaxlib": "0.9.0"})
+    for name, line in (("torchvision-0.24.0", "torch (==2.9.0)"), ("jax-0.10.2", "jaxlib>=0.10.1")):
+        with (tmp_path / "site" / f"{name}.dist-info" / "METADATA").open("a") as file:
+            file.write(f"Requires-Dist: {line}\nRequires-Dist: jaxlib==1; extra == 'other'\n")
+    found = examine(python, "torchax")
+    assert [problem.text for problem in found.problems] == [
+        f"torchvision 0.24.0 in {python} needs torch==2.9.0, not 2.10.0",
+        f"jax 0.10.2 in {python} needs jaxlib>=0.10.1, not 0.9.0",
+    ]
+    assert "torch==2.9.0 jaxlib==0.10.2" in found.problems[0].fix
+
+
+@pytest.mark.parametrize("target", ["torchax", "torch_xla"])
+def test_what_a_runtime_starts_with_is_known_here(target: str) -> None:
+    folder = Path(interpreters.__file__).parents[1] / "runtime" / target / "tpu_runtime"
+    text = (folder / "_versions.py").read_text(encoding="utf-8")
+    if target == "torchax":
+        assert 'SUPPORTED_TORCHAX = ("0.0.13",)' in text
+        assert "OLDEST_TORCH, FIRST_BROKEN_TORCH = (2, 9), (2, 13)" in text
+        wanted = {"torch": ">=2.9,<2.13", "torchax": "==0.0.13"}
+    else:
+        assert 'SUPPORTED = "2.9"' in text
+        wanted = {"torch": "==2.9.*", "torch_xla": "==2.9.*"}
+    assert interpreters.RUNS_WITH[target] == wanted
+
+
+def test_reading_finds_what_importing_finds_and_imports_nothing(tmp_path: Path) -> None:
+    python = fake_interpreter(tmp_path, files={"torchax": "0.0.6"})
+    for module in ("torch", "jax", "torchax"):
+        with (tmp_path / "site" / f"{module}.py").open("a") as file:
+            file.write("raise SystemExit(9)\n")
+    (problem,) = examine(python, "torchax", by_import=False).problems
+    assert "damaged: installed as 0.0.13, but its files are 0.0.6" in problem.text
 
 
 def test_another_version_than_the_tested_one_is_a_note(tmp_path: Path) -> None:
-    found = examine(fake_interpreter(tmp_path, {**TORCHAX, "torch": "2.8.0+cpu"}), "torchax")
+    found = examine(fake_interpreter(tmp_path, {**TORCHAX, "torch": "2.10.0+cpu"}), "torchax")
     assert found.works
-    assert found.notes == ["torch 2.8.0+cpu instead of the tested 2.9.0"]
+    assert found.notes == ["torch 2.10.0+cpu instead of the tested 2.9.0"]
 
 
 def test_an_import_that_fails_is_said(tmp_path: Path) -> None:
     python = fake_interpreter(tmp_path)
     (tmp_path / "site" / "jax.py").write_text("raise OSError('libgomp.so: no such file')")
     (problem,) = examine(python, "torchax").problems
-    assert problem == f"import jax fails in {python}: OSError: libgomp.so: no such file"
+    assert problem.text == f"import jax fails in {python}: OSError: libgomp.so: no such file"
 
 
 def test_a_wrong_python_is_said(monkeypatch: pytest.MonkeyPatch, python: Path) -> None:
     monkeypatch.setattr(interpreters, "OLDEST", (3, 98))
     monkeypatch.setattr(interpreters, "NEWEST", (3, 99))
     (problem,) = examine(python, "torchax").problems
-    assert problem.endswith("the targets need 3.98 to 3.99")
+    assert problem.text.endswith("the targets need 3.98 to 3.99")
 
 
 def test_something_that_is_no_python_is_said(tmp_path: Path) -> None:
     python = executable(tmp_path / "python", "#!/bin/sh\necho no snake here >&2\nexit 3\n")
     (problem,) = examine(python, "torchax").problems
-    assert problem == f"probe.py failed in {python} (exit 3): no snake here"
+    assert problem.text == f"probe.py failed in {python} (exit 3): no snake here"
 
 
 def test_the_interpreter_asked_for_is_refused_where_it_does_not_do(tmp_path: Path) -> None:
@@ -110,4 +154,4 @@ def test_a_damaged_current_environment_is_not_passed_over(
 
 def test_works_means_no_problems() -> None:
     assert Interpreter(Path("p"), "torchax").works
-    assert not Interpreter(Path("p"), "torchax", problems=["x"]).works
+    assert not Interpreter(Path("p"), "torchax", problems=[Problem("x")]).works

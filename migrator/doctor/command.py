@@ -1,0 +1,58 @@
+"""``tpu-migrate doctor``."""
+
+from pathlib import Path
+
+import click
+
+from migrator.config import UsageError
+from migrator.report.terminal import color_option, console
+from migrator.targets import targets
+
+
+@click.command("doctor")
+@click.option(
+    "--target",
+    type=click.Choice(list(targets())),
+    help="Exit 1 unless this one can run; without, unless one can.",
+)
+@click.option(
+    "--python",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Look at this interpreter, not at those that verify would use.",
+)
+@click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
+@click.option(
+    "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True
+)
+@color_option
+def doctor_command(target: str | None, python: Path | None, install: bool, form: str) -> None:
+    """Say what this machine has, whether migrated programs can run here, and what is in the way.
+
+    Each problem comes with the command that mends it. torch and jax are not imported, only looked
+    at: whether a program really runs, `verify` shows.
+    """
+    from migrator.verify import environments, interpreters
+    from migrator.verify.errors import VerifyError
+
+    from .diagnosis import diagnose
+    from .show import show
+
+    if install and (target is None or python is not None):
+        raise UsageError("--install needs a --target, and no --python")
+    chosen = [target] if target else list(targets())
+    found = diagnose(chosen, python)
+    if install and target and not found.states[0].ready:
+        click.echo(f"Installing {environments.announcement(target)}", err=True)
+        try:
+            environments.install(target)
+        except VerifyError as error:
+            raise UsageError(str(error)) from error
+        interpreters.forget()
+        found = diagnose(chosen, python)
+    if form == "json":
+        import json
+
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        show(found, console())
+    raise SystemExit(found.exit_code)

@@ -1,0 +1,206 @@
+"""Whether a target can run here, with which interpreter, and what is in the way."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from migrator import __version__
+from migrator.requirements import pinned
+from migrator.verify import environments, interpreters
+from migrator.verify.inside import command_line
+from migrator.verify.interpreters import RUNS_WITH, Interpreter, Problem
+
+from . import variables
+from .machine import Machine, look
+
+PACKAGES = (
+    "torch", "torchvision", "torch_xla", "torchax", "jax", "jaxlib", "libtpu", "numpy",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class State:
+    """One target on this machine."""
+
+    target: str
+    interpreter: Interpreter | None  # the one that `verify` would use; None: there is none
+    runs_on: str
+    problems: Sequence[Problem] = ()  # it can not run
+    warnings: Sequence[Problem] = ()  # it can, but not as well as it could
+
+    @property
+    def ready(self) -> bool:
+        return not self.problems
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All that was found."""
+
+    machine: Machine
+    states: Sequence[State]
+    looked_at: Sequence[Interpreter]  # each interpreter once
+    variables: Sequence[variables.Variable] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 where a target that was asked for can run, else 1."""
+        return 0 if any(state.ready for state in self.states) else 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; sizes are in bytes."""
+        machine = self.machine
+        return {
+            "version": __version__,
+            "machine": {
+                "place": machine.place or None,
+                "system": machine.system,
+                "cpu": machine.cpu,
+                "cores": machine.cores,
+                "features": list(machine.features),
+                "memory": machine.memory,
+                "free": machine.free,
+                "accelerators": {a.kind: a.found or None for a in machine.accelerators},
+            },
+            "interpreters": [
+                {
+                    "path": str(found.python),
+                    "python": ".".join(map(str, found.release)) or None,
+                    "packages": {name: version(found, name) for name in PACKAGES},
+                }
+                for found in self.looked_at
+            ],
+            "variables": [
+                {"name": v.name, "value": v.value, "meaning": v.meaning, "read_by": list(v.read_by)}
+                for v in self.variables
+            ],
+            "targets": [
+                {
+                    "target": state.target,
+                    "ready": state.ready,
+                    "runs_on": state.runs_on if state.ready else None,
+                    "python": str(state.interpreter.python) if state.interpreter else None,
+                    "problems": list(map(_as_json, state.problems)),
+                    "warnings": list(map(_as_json, state.warnings)),
+                }
+                for state in self.states
+            ],
+            "exit_code": self.exit_code,
+        }
+
+
+def _as_json(problem: Problem) -> dict[str, str | None]:
+    return {"text": problem.text, "fix": problem.fix or None}
+
+
+def version(found: Interpreter, package: str) -> str | None:
+    """Of a package that is installed; with what its files say, where its record says otherwise."""
+    recorded, written = found.versions.get(package), found.files.get(package)
+    if recorded is None or written is None:
+        return recorded
+    if recorded == "unknown":  # it came with another package
+        return f"{written} of another package"
+    return written if written.startswith(recorded) else f"{recorded}, files {written}"
+
+
+def diagnose(
+    targets: Sequence[str],
+    python: Path | None = None,
+    *,
+    root: Path = Path("/"),
+    environment: Mapping[str, str] = os.environ,
+) -> Diagnosis:
+    """Look at this machine for ``targets``, and at ``python`` or what `verify` would use."""
+    machine = look(root, environment)
+    looked_at: dict[Path, Interpreter] = {}
+    states = []
+    for target in targets:
+        if python is not None:
+            found = [interpreters.examine(python, target, by_import=False)]
+        else:
+            found = list(interpreters.candidates(target, by_import=False))
+        for each in found:
+            looked_at.setdefault(each.python, each)
+        states.append(_state(target, found, python is not None, machine, environment))
+    seen = variables.present(environment)
+    return Diagnosis(machine, states, list(looked_at.values()), seen)
+
+
+def _state(
+    target: str,
+    found: Sequence[Interpreter],
+    asked: bool,
+    machine: Machine,
+    environment: Mapping[str, str],
+) -> State:
+    last = found[-1]
+    set_here = variables.judge(target, environment, machine.tpu, last.versions)
+    problems = [*_of_platform(target), *_of_interpreter(target, found, asked), *set_here.problems]
+    libtpu = _without_libtpu(last, environment) if machine.tpu and last.works else []
+    shared = _shared(last) if last.works else []
+    usable = last if asked or last.works or last.damaged or len(found) > 1 else None
+    on_tpu = machine.tpu and variables.allows_tpu(target, environment) and not libtpu
+    return State(
+        target,
+        usable,
+        "TPU" if on_tpu else f"CPU back end of {target}",
+        problems,
+        [*libtpu, *machine.hints, *set_here.warnings, *shared],
+    )
+
+
+def _of_platform(target: str) -> list[Problem]:
+    here = (sys.platform, platform.machine().lower())
+    if target == "torch_xla" and (here[0] != "linux" or here[1] not in ("x86_64", "amd64")):
+        return [Problem("torch_xla has wheels for Linux on x86_64 only: use torchax here")]
+    return []
+
+
+def _of_interpreter(target: str, found: Sequence[Interpreter], asked: bool) -> list[Problem]:
+    """What is wrong with the last one that was looked at, if it was meant for the target."""
+    last, install = found[-1], _install(target)
+    if last.works:
+        return []
+    others = [other for other in RUNS_WITH if last.versions.get(other, "unknown") != "unknown"]
+    if others and target not in others:
+        text = f"{last.python} is an environment for {others[0]}, and each target needs its own"
+        return [Problem(text, install)]
+    if len(found) > 1:  # the cached one: it is made again
+        return [Problem(problem.text, install) for problem in last.problems]
+    if "torch" not in last.versions and not asked:
+        text = "no environment yet: neither this Python nor the cache has its packages"
+        return [Problem(text, install)]
+    if all(problem.fix for problem in last.problems):
+        return list(last.problems)
+    return [Problem(problem.text, install) for problem in last.problems]
+
+
+def _install(target: str) -> str:
+    install = f"tpu-migrate doctor --target {target} --install"
+    return install if environments.uv_command() else f"pip install uv && {install}"
+
+
+def _without_libtpu(found: Interpreter, environment: Mapping[str, str]) -> list[Problem]:
+    library = environment.get("TPU_LIBRARY_PATH")
+    if library and not Path(library).is_file():
+        text = f"TPU_LIBRARY_PATH={library}: no such file, so programs do not see the TPU"
+        return [Problem(text, variables.unset("TPU_LIBRARY_PATH"))]
+    if "libtpu" in found.versions or library:
+        return []
+    # torch_xla names the libtpu that belongs to it by an extra
+    pins = {requirement.name: requirement.text for requirement in pinned(found.target)}
+    add = pins.get("libtpu") or f"torch_xla[tpu]=={found.versions['torch_xla']}"
+    fix = command_line([*found.installer, add])
+    return [Problem("libtpu is not installed: programs do not see the TPU that is here", fix)]
+
+
+def _shared(found: Interpreter) -> list[Problem]:
+    if found.target != "torchax" or "torch_xla" not in found.versions:
+        return []
+    return [Problem("torch_xla is in the same environment: installing it again damages torchax")]

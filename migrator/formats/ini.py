@@ -1,0 +1,67 @@
+"""setup.cfg and tox.ini: what setuptools and tox read there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from migrator.formats.embedded import BUILD, COMMAND, PYTHON, REQUIREMENT
+from migrator.formats.entries import Entry
+
+FILES = ("setup.cfg", "tox.ini")
+# `section.key`, and what stands there.
+_KEYS = [(re.compile(keys), function) for keys, function in (
+    (r"options\.(?:install_requires|tests_require)|options\.extras_require\..+", REQUIREMENT),
+    (r"options\.setup_requires", BUILD),
+    (r"options\.python_requires|testenv(?::[^.]*)?\.base_?python", PYTHON),
+    (r"testenv(?::[^.]*)?\.(?:deps|set_?env)", REQUIREMENT),
+    (r"testenv(?::[^.]*)?\.(?:commands(?:_pre|_post)?|install_command)", COMMAND),
+)]  # fmt: skip
+_SECTION = re.compile(r"\[([^\]]+)\]")
+_KEY = re.compile(r"(?P<key>[^\s=:#;\[][^=:]*?)\s*[=:][ \t]*(?P<value>[^\r\n]*)")
+_FACTORS = re.compile(r"[!\w.,{}-]+:[ \t]+")  # tox's condition of a line: `py311: torch`
+_SETS_NO_INDEX = re.compile(r"(?!\w*(?:INDEX|FIND_LINKS))\w+\s*=(?!=)")  # of an environment
+
+
+def lists(text: str) -> list[list[Entry]]:
+    """What each key lists, one a line; the first may stand behind the key."""
+    found: list[list[Entry]] = []
+    section = function = ""
+    goes_on = False
+    end = "\r\n" if "\r\n" in text else "\n"
+    at = 0
+    for row in text.splitlines(keepends=True):
+        start, at = at, at + len(row)
+        line = row.strip()
+        if not line or line[0] in "#;":
+            continue
+        if row[0] in " \t":
+            first, between = start + row.index(line), end + row[: row.index(line)]
+        elif match := _SECTION.match(line):
+            section, function = match[1], ""
+            continue
+        elif key := _KEY.match(row):
+            path = f"{section}.{key['key']}"
+            function = next((f for keys, f in _KEYS if keys.fullmatch(path)), "")
+            found.append([])
+            line, goes_on = key["value"].strip(), False
+            first, between = start + key.start("value"), f"{end}    "
+        else:
+            continue
+        if not function or not line or line.startswith("file:") or _SETS_NO_INDEX.match(line):
+            continue
+        if goes_on:
+            entry, last = found[-1].pop(), first + len(line)
+            entry = replace(entry, end=last, text=text[entry.start : last])
+        else:
+            entry = _entry(text, first, first + len(line), function, between)
+        found[-1].append(entry)
+        goes_on = function == COMMAND and line.endswith("\\")
+    return [entries for entries in found if entries]
+
+
+def _entry(text: str, start: int, end: int, function: str, between: str) -> Entry:
+    if factors := _FACTORS.match(text, start, end):
+        start, between = factors.end(), f"{between}{factors[0]}"
+    joint = "\n" if function == COMMAND else between
+    return Entry(start, end, text[start:end], function, joint)

@@ -1,0 +1,240 @@
+"""TOML (pyproject.toml, Pipfile, pixi.toml): where it lists requirements. tomllib says what they
+are, but not where they stand.
+
+So the text is read again by tokens, and only what tomllib has read alike is taken.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from migrator.formats.embedded import BUILD, COMMAND, PIXI, PYTHON, REQUIREMENT, SOURCE, TABLE
+from migrator.formats.entries import Entry
+
+_TOKEN = re.compile(
+    r'''(?P<string>"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')'''
+    r"""|(?P<comment>\#[^\n]*)|(?P<end>\n)|(?P<mark>[\[\]{}=,])|(?P<other>[^"'\#\n\[\]{}=,]+)""",
+    re.DOTALL,
+)
+_PIXI = r"tool\.pixi\.(?:feature\.[^.]+\.)?(?:target\.[^.]+\.)?"
+_BELOW = r"(?P<below>\.(?:version|git|url|path|file|source|index))?"
+# What stands under a key: a list, texts, or `key = value` as a whole, which may be a table.
+_OF_PROJECT = {
+    "list": (
+        (r"project\.(?:optional-dependencies\..+|dependencies)|dependency-groups\..+"
+         r"|tool\.uv\.(?:dev|override|constraint)-dependencies|tool\.pdm\.dev-dependencies\..+"
+         r"|tool\.hatch\.envs\.[^.]+\.(?:extra-)?dependencies|tool\.rye\.dev-dependencies"
+         r"|tool\.tox\.env(?:\.[^.]+|_run_base)\.deps"
+         r"|tool\.flit\.metadata\.requires(?:-extra\..+)?", REQUIREMENT),
+        (r"build-system\.requires", BUILD),
+    ),
+    "texts": (
+        (r"tool\.(?:uv\.index|poetry\.source|pdm\.source)\.url|tool\.uv\..*index-url"
+         r"|tool\.pixi\..*index-urls?", REQUIREMENT),
+        (r"project\.requires-python|tool\.poetry\.dependencies\.python(?:\.version)?"
+         rf"|tool\.hatch\.envs\.[^.]+\.python|{_PIXI}dependencies\.python(?:\.version)?", PYTHON),
+        (r"tool\.(?:pdm\.scripts|rye\.scripts|hatch\.envs\.[^.]+\.scripts)\.[^.]+(?:\.(?:cmd|shell))?"
+         rf"|(?:tool\.poe\.tasks|tool\.taskipy\.tasks|{_PIXI}tasks)\.[^.]+(?:\.(?:cmd|shell))?",
+         COMMAND),
+    ),
+    "whole": (
+        (rf"tool\.poetry\.(?:group\.[^.]+\.)?(?:dev-)?dependencies\.[^.]+{_BELOW}", TABLE),
+        (rf"{_PIXI}pypi-dependencies\.[^.]+{_BELOW}", TABLE),
+        (rf"tool\.uv\.sources\.[^.]+{_BELOW}", SOURCE),
+        (rf"{_PIXI}(?:host-|build-)?dependencies\.[^.]+{_BELOW}", PIXI),
+        (rf"{_PIXI}system-requirements\.cuda", PIXI),
+        (r"tool\.uv\.(?:pip\.)?(?:find-links|torch-backend)|tool\.pixi\..*find-links", REQUIREMENT),
+    ),
+}  # fmt: skip
+_OF_PIPENV = {
+    "texts": (
+        (r"source\.url", REQUIREMENT),
+        (r"requires\.python_(?:full_)?version", PYTHON),
+        (r"scripts\.[^.]+", COMMAND),
+    ),
+    "whole": ((rf"(?!(?:source|requires|scripts|pipenv)\.)[^.]+\.[^.]+{_BELOW}", TABLE),),
+}
+_Tokens = list[tuple[re.Match[str], int]]  # with how many brackets are around them
+_Patterns = list[tuple[str, re.Pattern[str], str]]
+
+
+def _compiled(keys: Mapping[str, Iterable[tuple[str, str]]], without: str = "") -> _Patterns:
+    return [
+        (how, re.compile(keys.replace(without, "") if without else keys), function)
+        for how, patterns in keys.items()
+        for keys, function in patterns
+    ]
+
+
+FILES = {
+    "pyproject.toml": _compiled(_OF_PROJECT),
+    "Pipfile": _compiled(_OF_PIPENV),
+    "pixi.toml": _compiled(_OF_PROJECT, without=r"tool\.pixi\."),
+}
+
+
+@dataclass(frozen=True)
+class _Value:
+    """What stands behind a key, by its tokens."""
+
+    path: tuple[str, ...]
+    start: int  # of the key
+    tokens: _Tokens
+    table: tuple[str, ...] = ()  # that it is in
+    inline: bool = False  # which is written as `{…}`
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a text, or a list."""
+        return not any(t["mark"] == "{" and not depth for t, depth in self.tokens)
+
+    @property
+    def end(self) -> int:
+        last = [t for t, _ in self.tokens if t.group().strip()][-1:]
+        return last[0].start() + len(last[0].group().rstrip()) if last else self.start
+
+
+def check(text: str) -> None:
+    """Raises ValueError where it is not TOML."""
+    tomllib.loads(text)
+
+
+def lists(text: str, file: str = "pyproject.toml") -> list[list[Entry]]:
+    """The requirements of each list, those of a table, and what is only named as lists."""
+    try:
+        data = tomllib.loads(text)
+        values = [inner for value in _values(text) for inner in (value, *_inside(value))]
+    except ValueError:  # damaged, or with tokens that are not known here
+        return []
+    found: dict[tuple[object, ...], list[Entry]] = {}
+    known: set[tuple[str, ...]] = set()  # packages that are named as a whole
+    for value in values:
+        for how, keys, function in FILES[file]:
+            match = keys.fullmatch(".".join(value.path))
+            if match is None:
+                continue
+            if how == "list":
+                listed = _at(data, value.path)
+                found[value.path, value.start] = _listed(text, value, listed, function)
+            elif how == "texts" and value.is_plain:
+                found[value.path, value.start] = [
+                    _entry(text, t, function) for t, _ in value.tokens if t["string"]
+                ]
+            elif how == "whole":
+                below = "below" in match.re.groupindex and match["below"] is not None
+                package = value.path[:-1] if below else value.path
+                if package not in known:
+                    known.add(package)
+                    whole = _whole(text, value, function, below)
+                    found.setdefault(package[:-1], []).append(whole)
+            break
+    return [entries for entries in found.values() if entries]
+
+
+def _listed(text: str, value: _Value, known: object, function: str) -> list[Entry]:
+    entries = [_entry(text, t, function) for t, depth in value.tokens if depth == 1 and t["string"]]
+    alike = isinstance(known, list) and [e.text for e in entries] == [
+        each for each in known if isinstance(each, str)
+    ]
+    return entries if alike else [_whole(text, value, function, below=False)]
+
+
+def _entry(text: str, token: re.Match[str], function: str) -> Entry:
+    marks = 3 if token.group()[:3] in ('"""', "'''") else 1
+    start, end = token.start() + marks, token.end() - marks
+    if function == COMMAND:
+        return Entry(start, end, text[start:end], function)
+    quote = text[token.start() : start]
+    before = text[text.rfind("\n", 0, token.start()) + 1 : token.start()]
+    line_end = "\r\n" if "\r\n" in text else "\n"
+    between = f",{line_end}{before}" if before.strip() == "" else ", "
+    return Entry(start, end, text[start:end], function, f"{quote}{between}{quote}")
+
+
+def _whole(text: str, value: _Value, function: str, below: bool) -> Entry:
+    """`key = value`; what stands `below` a table of the package's own says its name, too."""
+    said = text[value.start : value.end]
+    if below and len(value.path) - len(value.table) == 1:
+        said = f"{value.table[-1]}.{said}"
+    row = text.rfind("\n", 0, value.start) + 1
+    line_end = "\r\n" if "\r\n" in text else "\n"
+    joint = ", " if value.inline else line_end + text[row : value.start]
+    return Entry(value.start, value.end, said, function, joint)
+
+
+def _at(data: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def _values(text: str) -> Iterator[_Value]:
+    """All keys that have a value, below their tables."""
+    table: tuple[str, ...] = ()
+    for line in _lines(text):
+        said = [(t, depth) for t, depth in line if t["comment"] is None and t["end"] is None]
+        first = next((t for t, _ in said if t.group().strip()), None)
+        if first is None:
+            continue
+        if first["mark"] == "[":
+            header = "".join(t.group() for t, _ in said).strip()
+            table = _path(header.replace("[[", "[").replace("]]", "]"))
+            continue
+        yield _value(said, table)
+
+
+def _value(said: _Tokens, table: tuple[str, ...], inline: bool = False) -> _Value:
+    """`key = value`, by its tokens. Raises ValueError where there is no value."""
+    at = [t["mark"] for t, _ in said].index("=")
+    key = "".join(t.group() for t, _ in said[:at])
+    start = said[0][0].start() + len(key) - len(key.lstrip())
+    return _Value((*table, *_path(f"{key} = {{}}")), start, said[at + 1 :], table, inline)
+
+
+def _inside(value: _Value) -> Iterator[_Value]:
+    """What inline tables hold: `{…}`, also as elements of a list."""
+    parts: list[_Tokens] = []
+    inner = 0  # brackets around what is in the table
+    for token, depth in value.tokens:
+        if not inner and token["mark"] == "{":
+            inner = depth + 1
+            parts.append([])
+        elif inner and depth < inner:
+            inner = 0
+        elif inner and depth == inner and token["mark"] == ",":
+            parts.append([])
+        elif inner:
+            parts[-1].append((token, depth - inner))
+    for part in parts:
+        if any(t.group().strip() for t, _ in part):
+            found = _value(part, value.path, inline=True)
+            yield found
+            yield from _inside(found)
+
+
+def _lines(text: str) -> Iterator[_Tokens]:
+    """Tokens up to each end of a line that no brackets are around."""
+    line: _Tokens = []
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        depth -= token.group() in ("]", "}")
+        line.append((token, depth))
+        depth += token.group() in ("[", "{")
+        if token["end"] and depth == 0:
+            yield line
+            line = []
+    yield line
+
+
+def _path(toml: str) -> tuple[str, ...]:
+    """The only key of a document, with those inside of it."""
+    data = tomllib.loads(toml)
+    parts: list[str] = []
+    while data:
+        ((part, data),) = data.items()
+        parts.append(part)
+    return tuple(parts)

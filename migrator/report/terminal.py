@@ -1,0 +1,98 @@
+"""The console of every command: colours where they are wanted, and lines that nothing breaks."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:  # rich takes longer to import than a shell should wait for a completion
+    from rich.console import Console
+
+# Of what goes to a file or a pipe: no line is broken, so that programs and people can search it.
+_UNBROKEN = 10_000
+_CHOICES = {"auto": None, "always": True, "never": False}
+
+
+def _chosen(context: click.Context, _parameter: click.Parameter, value: str) -> None:
+    context.color = _CHOICES[value]
+
+
+def color_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--color auto|always|never`, which `console` follows."""
+    return click.option(
+        "--color",
+        type=click.Choice(list(_CHOICES)),
+        default="auto",
+        show_default=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_chosen,
+        help="Colours; auto: on a terminal, else as NO_COLOR and FORCE_COLOR say.",
+    )(command)
+
+
+def console(stderr: bool = False) -> Console:
+    """A console as the command line and the environment want it.
+
+    By the first that says: `--color`, NO_COLOR, FORCE_COLOR (each counts if it is not empty),
+    whether the stream is a terminal. COLUMNS is the width; else a terminal's own, or none at all.
+    """
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    context = click.get_current_context(silent=True)
+    color = context.color if context is not None else None
+    if color is None and os.environ.get("NO_COLOR"):
+        color = False
+    if color is None and os.environ.get("FORCE_COLOR"):
+        color = True
+    terminal = stream.isatty()
+    return Console(
+        stderr=stderr,
+        highlight=False,
+        width=None if terminal or os.environ.get("COLUMNS") else _UNBROKEN,
+        force_terminal=terminal or color is True,
+        force_interactive=terminal and os.environ.get("TERM") != "dumb",
+        no_color=color is False,
+        color_system={None: "auto", True: "standard", False: None}[color],
+    )
+
+
+def print_code(code: str, language: str, to: Console) -> None:
+    """Code in colours, in its own lines: a terminal may break them, this program does not."""
+    from rich.syntax import Syntax
+
+    text = Syntax(code, language, theme="ansi_dark", background_color="default").highlight(code)
+    text.rstrip()
+    to.print(text, soft_wrap=True)
+
+
+# ---- terminals that have no UTF-8 ----------------------------------------------------------------
+
+_PLAIN = {
+    "×": "x", "·": ".", "…": "...", "—": "-", "–": "-", "→": "->", "≤": "<=", "≥": ">=", "²": "^2",
+    "³": "^3", "¹": "^1", "±": "+-", "µ": "u", "≈": "~", "’": "'", "“": '"', "”": '"', "•": "*",
+    "✓": "ok", "−": "-", "█": "#", "━": "-", "╺": "-", "╸": "-",
+}  # fmt: skip
+
+
+def _spelled(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Characters that a terminal has not, in those that it has."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    characters = error.object[error.start : error.end]
+    plain = [_PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in characters]
+    return "".join(plain), error.end
+
+
+def spell_out() -> None:
+    """Make standard output and standard error take every character, whatever their encoding."""
+    codecs.register_error("tpu-migrate", _spelled)
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="tpu-migrate")

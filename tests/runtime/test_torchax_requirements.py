@@ -1,0 +1,17 @@
+"""What migrator.requirements says of jax, against jax's own metadata."""
+
+import os
+from importlib.metadata import requires
+
+import pytest
+
+if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
+    pytest.skip("needs the torchax environment", allow_module_level=True)
+
+from migrator.requirements import bounds, excludes
+
+
+def test_scipy_is_the_one_that_jax_asks_for() -> None:
+    scipy = bounds("torchax")["scipy"]
+    assert scipy in {text.partition(";")[0].strip() for text in requires("jax") or ()}
+    assert not excludes(bounds("torchax")["numpy"].removeprefix("numpy"), ">=2")
