@@ -151,6 +151,7 @@ def cli() -> None:
 @click.option(
     "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True
 )
+@click.option("--report", "page", metavar="FILE.html", help="Write the run to one HTML file, too.")
 @click.option("--statistics", is_flag=True, help="Count constructs by rule.")
 @click.option("--strict", is_flag=True, help="With --check or --diff: advice counts, too.")
 @click.option("--allow-dirty", is_flag=True, help="Overwrite files that git does not hold.")
@@ -164,6 +165,7 @@ def migrate(
     diff: bool,
     check: bool,
     form: str,
+    page: str | None,
     statistics: bool,
     strict: bool,
     allow_dirty: bool,
@@ -195,14 +197,18 @@ def migrate(
         raise UsageError("choose one of -o, --diff and --check")
     how = {"quiet": quiet, "verbose": verbose, "statistics": statistics}
     if standard_input:
-        if output or diff_base is not None:
-            given = "-o" if output else "--diff-base"
+        if output or page or diff_base is not None:
+            given = "-o" if output else "--report" if page else "--diff-base"
             raise UsageError(f"{given} needs a PATH, not standard input")
         how |= {"diff": diff, "check": check}
         path = Path(stdin_filename) if stdin_filename else None
         sys.exit(_filter(config, path, strip_todo=strip_todo, strict=strict, form=form, **how))
     from migrator.run import migrate_paths, strip_todos
 
+    if page:
+        from migrator.report import html
+
+        html.check(Path(page))
     write = not (diff or check or output)
     options: dict[str, Any] = {"write": write, "output": output, "allow_dirty": allow_dirty}
     if strip_todo:
@@ -223,6 +229,10 @@ def migrate(
         # of a few lines, each edit is told
         how["verbose"] = verbose or (check and diff_base is not None)
         _show(report, diff=diff, written=write or bool(output), companions=not hook, **how)
+    if page:
+        html.write(report, Path(page), written=write or bool(output))
+        if form == "console" and not quiet:
+            console(stderr=diff).print(f"report: {page}", soft_wrap=True, markup=False)
     code = report.check_code(strict) if diff or check else report.exit_code
     if hook and (report.changed or report.companions or report.untracked):
         code = code or 1

@@ -3,7 +3,8 @@
 Makes one environment for each target with uv (the targets can not share one), from uv.lock; about
 7.5 GB of disk for both, since uv links equal files. Then runs ruff, mypy and all tests, those of a
 target inside its environment: both targets at the same time, the second one prints when the first
-one is done. Needs Python 3.11 or later and the package index, nothing else.
+one is done. Needs Python 3.11 or later and the package index, and for the tests of the HTML report
+a Chromium, which is installed where that can be done (apt-get, as root).
 """
 
 from __future__ import annotations
@@ -46,8 +47,21 @@ def environment(uv: list[str], target: str) -> Path:
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
+def find_chromium() -> None:
+    """Install a browser if there is none; where that fails, its tests say what is missing."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    downloaded = Path.home() / ".cache" / "ms-playwright"  # by `playwright install chromium`
+    if os.environ.get("CHROMIUM") or any(map(shutil.which, names)) or downloaded.exists():
+        return
+    if shutil.which("apt-get") and os.geteuid() == 0:
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["update"], ["install", "-y", "chromium"]):
+            subprocess.run(["apt-get", *command], env=env, stdout=subprocess.DEVNULL)
+
+
 def main() -> int:
     uv = find_uv()
+    find_chromium()
     pythons = {target: environment(uv, target) for target in BACK_ENDS}
     failed = 0
     with tempfile.TemporaryFile("w+") as later:

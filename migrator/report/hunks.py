@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from migrator.diagnostics import Diagnostic, Outcome, Range, Safety, Severity
+from migrator.diagnostics import Diagnostic, Outcome, Range, Safety, Severity, SourceMap
 from migrator.engine import Result
 from migrator.formats import notebook, python
 
@@ -69,7 +69,7 @@ def parts(path_suffix: str, result: Result) -> list[Part]:
     found = [Part(0, about[0], about[1], True)] if about[0] != about[1] else []
     for cell in before.cells:
         new = sources.get(cell.number, cell.source)
-        found.append(Part(cell.number, cell.source.splitlines(), new.splitlines(), True))
+        found.append(Part(cell.number, _split(cell.source), _split(new), True))
     return found
 
 
@@ -78,7 +78,12 @@ def _lines(content: bytes) -> list[str]:
         text = python.decode(content).text
     except (SyntaxError, ValueError):
         text = content.decode("utf-8", "replace")
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+    return _split(text)
+
+
+def _split(text: str) -> list[str]:
+    """Lines as diagnostics count them: a form feed or U+2028 does not end one."""
+    return [line.rstrip("\r\n") for line in SourceMap(text).lines] if text else []
 
 
 def _about(book: notebook.Notebook) -> list[str]:

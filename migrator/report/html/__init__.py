@@ -1,0 +1,269 @@
+"""The report as one HTML file: `page.html.j2` with `report.css`, `report.js` and data inside it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from migrator import __version__, workspace
+from migrator.config import UsageError
+from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
+from migrator.report.html import data
+from migrator.report.statistics import by_code, of_project
+from migrator.rule import registry
+from migrator.run import FileReport, Report
+
+_MARK = "tpu-migrate report"  # in the second line of the file, which may then be written over
+_FOLDER = Path(__file__).parent
+_LIST = 8  # reasons, and places of one, that the overview lists at once
+# Characters that can not be seen, or that turn the direction of what follows.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
+
+
+def check(path: Path) -> None:
+    """Refuse a place where the report would hide something, before anything is migrated.
+
+    Only files that end in .html are written: no run reads such a file, so that the report may lie
+    among the code.
+
+    Raises:
+        UsageError: another name, a file that is no report, a folder that can not be written to.
+    """
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"--report {path}: name a file that ends in .html")
+    try:
+        if path.is_dir():
+            raise UsageError(f"--report {path}: is a folder")
+        if path.exists() and path.stat().st_size and not _is_report(path):
+            raise UsageError(f"--report {path}: is there, and no report of tpu-migrate")
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+    except OSError as error:
+        raise UsageError(f"--report {path}: {error.strerror or error}") from None
+    if not folder.is_dir():
+        raise UsageError(f"--report {path}: {folder} is not a folder")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--report {path}: {folder} can not be written to")
+
+
+def _is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return _MARK.encode() in file.read(200)
+
+
+def write(report: Report, path: Path, *, written: bool) -> None:
+    """Write the report in one step.
+
+    Raises:
+        UsageError: it can not be written.
+    """
+    content = render(report, written=written).encode("utf-8", "xmlcharrefreplace")
+    try:
+        workspace.write(path, content)
+    except OSError as error:
+        raise UsageError(
+            f"--report {path}: can not be written: {error.strerror or error}"
+        ) from None
+
+
+def render(report: Report, *, written: bool) -> str:
+    """The page. `written` says whether the files have been changed, or would be.
+
+    The same run gives the same page: there is no time and no place in it.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "visible": visible,
+        "prose": prose,
+        "counted": counted,
+        "name": data.name,
+    }
+    style, script = (_read(name) for name in ("report.css", "report.js"))
+    index, texts = data.index(report)
+    return environment.get_template("page.html.j2").render(
+        mark=_MARK,
+        version=__version__,
+        style=style,
+        script=script,
+        policy=_policy(style, script),
+        index=_embedded(index),
+        texts=[(number, _embedded(text)) for number, text in enumerate(texts) if text],
+        overview=_overview(report, written),
+    )
+
+
+def _read(name: str) -> Markup:
+    return Markup((_FOLDER / name).read_text("utf-8"))
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing is loaded, and nothing runs but our own: whatever stands in the source."""
+    style_hash, script_hash = (
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (style, script)
+    )
+    return (
+        f"default-src 'none'; script-src 'sha256-{script_hash}'; "
+        f"style-src 'sha256-{style_hash}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _embedded(value: Any) -> Markup:
+    """JSON that can not end the element that it stands in; ASCII, so that no character is lost."""
+    return Markup(json.dumps(value, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def visible(text: object) -> str:
+    """The text with characters that can not be seen by their numbers."""
+    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str(text))
+
+
+def prose(text: str) -> Markup:
+    """A sentence whose `code` is code."""
+    pieces = visible(text).split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if number % 2 else piece
+        for number, piece in enumerate(pieces)
+    )
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+# ---- the overview: everything that is there without the script -----------------------------------
+
+
+@dataclass
+class _Row:
+    """A bar of the picture, or a rule below it: constructs by outcome."""
+
+    code: str
+    name: str
+    counts: Counter[Outcome] = field(default_factory=Counter)
+
+    def of(self, outcome: str) -> int:
+        return self.counts[Outcome(outcome)]
+
+    @property
+    def total(self) -> int:
+        return self.counts.total()
+
+
+@dataclass
+class _Reason:
+    """What is left for a person, or advice, for one reason."""
+
+    code: str
+    message: str
+    effort: Effort | None
+    places: list[tuple[str, int, Diagnostic]] = field(default_factory=list)
+
+
+def _overview(report: Report, written: bool) -> dict[str, Any]:
+    work = of_project(report)
+    rules = _by_rule(report)
+    families = _by_family(rules)
+    made = Counter(
+        d.safety for _, d in report.diagnostics(Outcome.REWRITTEN) if d.safety is not None
+    )
+    return {
+        "project": _project(report),
+        "target": report.target,
+        "written": written,
+        "output": report.output,
+        "files": len(report.files),
+        "statuses": Counter(data.status(file) for file in report.files),
+        "changed": len(report.changed),
+        "failed": len(report.failures),
+        "work": work,
+        "counts": {str(outcome): work.outcomes[outcome] for outcome in Outcome},
+        "total": work.outcomes.total(),
+        "safe": made[Safety.SAFE],
+        "unsafe": made[Safety.UNSAFE],
+        "with_unsafe": report.unsafe.total(),
+        "families": families,
+        "most": max((family.total for family in families), default=0),
+        "rules": rules,
+        "left": _reasons(report.files, Outcome.REPORTED),
+        "advice": len(report.advice),
+        "errors": report.errors,
+        "companions": _companions(report.companions),
+        "list": _LIST,
+    }
+
+
+def _project(report: Report) -> str:
+    """The name of the folder that all files are in."""
+    if not report.files:
+        return ""
+    folders = [str(file.path.absolute().parent) for file in report.files]
+    return Path(os.path.commonpath(folders)).name
+
+
+def _by_rule(report: Report) -> list[_Row]:
+    rules = registry().rules
+    return [
+        _Row(code, rules[code].summary if code in rules else "", counts)
+        for code, counts in by_code(report).items()
+    ]
+
+
+def _by_family(rules: Iterable[_Row]) -> list[_Row]:
+    """The letters that codes begin with, the largest first; named by their rules."""
+    families: dict[str, _Row] = {}
+    known = registry().rules
+    for row in rules:
+        letters = row.code.rstrip("0123456789")
+        family = families.setdefault(letters, _Row(letters, ""))
+        family.counts += row.counts
+        name = known[row.code].name if row.code in known else row.code
+        family.name += f", {name}" if family.name else name
+    return sorted(families.values(), key=lambda family: (-family.total, family.code))
+
+
+def _reasons(files: Iterable[FileReport], outcome: Outcome) -> list[_Reason]:
+    """Those that take most first; of these, what is found most often."""
+    found: dict[tuple[str, str], _Reason] = {}
+    for file in files:
+        for number, d in enumerate(file.result.diagnostics):
+            if d.outcome is outcome:
+                key = (d.code, d.message)
+                reason = found.setdefault(key, _Reason(d.code, d.message, d.effort))
+                reason.places.append((data.name(file.path), number, d))
+    order = list(Effort)
+    return sorted(
+        found.values(),
+        key=lambda r: (order.index(r.effort) if r.effort else -1, len(r.places)),
+        reverse=True,
+    )
+
+
+def _companions(companions: dict[Path, bytes]) -> list[tuple[Path, int]]:
+    """The folders that are written beside the code, and how many files each has."""
+    folders = {path.parent for path in companions}
+    counts: Counter[Path] = Counter()
+    for path in companions:
+        top = path.parent
+        while top.parent in folders:
+            top = top.parent
+        counts[top] += 1
+    return sorted(counts.items())
