@@ -10,6 +10,7 @@ import click
 
 from migrator import __version__
 from migrator.config import Config, UsageError, check_codes, load
+from migrator.report import FORMATS, View, render
 from migrator.targets import RUNTIME, targets
 
 if TYPE_CHECKING:
@@ -51,6 +52,28 @@ def _codes(
     codes = tuple(c.strip() for part in value for c in part.split(",") if c.strip())
     check_codes(codes, f"--{parameter.name}")
     return codes
+
+
+def _forms(
+    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, dict[Path, str]]:
+    """The format that is printed, and those that are written to files (`NAME=FILE`)."""
+    printed: list[str] = []
+    files: dict[Path, str] = {}
+    for form in value:
+        name, _, file = form.partition("=")
+        if name not in (FORMATS if file else ("console", *FORMATS)):
+            known = ", ".join(FORMATS)
+            raise UsageError(f"--format {form}: it takes console, or NAME or NAME=FILE of {known}")
+        if not file:
+            printed.append(name)
+        elif Path(file).is_dir() or not Path(file).parent.is_dir():
+            raise UsageError(f"--format {form}: no file can be written there")
+        else:
+            files[Path(file)] = name
+    if len(printed) > 1:
+        raise UsageError(f"choose one --format to print; write others to files: {printed[1]}=FILE")
+    return printed[0] if printed else "console", files
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -105,8 +128,9 @@ def cli() -> None:
 @click.option("--strip-todo", is_flag=True, help="Only take these comments out again.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
-    "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True
-)
+    "--format", "forms", multiple=True, callback=_forms, metavar="NAME[=FILE]",
+    help=f"What to print: console (default), {', '.join(FORMATS)}. With =FILE: written there, too.",
+)  # fmt: skip
 @click.option("--statistics", is_flag=True, help="Count constructs by rule.")
 @click.option("--strict", is_flag=True, help="With --check or --diff: advice counts, too.")
 @click.option("--allow-dirty", is_flag=True, help="Overwrite files that git does not hold.")
@@ -118,7 +142,7 @@ def migrate(
     output: str | None,
     diff: bool,
     check: bool,
-    form: str,
+    forms: tuple[str, dict[Path, str]],
     statistics: bool,
     strict: bool,
     allow_dirty: bool,
@@ -145,7 +169,7 @@ def migrate(
         if output:
             raise UsageError("-o needs a PATH, not standard input")
         how |= {"diff": diff, "check": check}
-        sys.exit(_filter(config, strip_todo=strip_todo, strict=strict, form=form, **how))
+        sys.exit(_filter(config, strip_todo=strip_todo, strict=strict, forms=forms, **how))
     from migrator.run import migrate_paths, strip_todos
 
     write = not (diff or check or output)
@@ -153,17 +177,30 @@ def migrate(
     if strip_todo:
         report = strip_todos(paths, config=config, **options)
     else:
-        with _Progress(quiet or form != "console") as progress:
+        with _Progress(quiet or forms[0] != "console") as progress:
             report = migrate_paths(
                 paths, str(config.target), config=config, progress=progress, **options
             )
-    if form == "json":
-        from migrator.report import json
-
-        click.echo(json.render(report, statistics))
-    else:
+    code = report.check_code(strict) if diff or check else report.exit_code
+    if not _reports(report, forms, View(code, write, statistics)):
         _show(report, diff=diff, written=write or bool(output), **how)
-    sys.exit(report.check_code(strict) if diff or check else report.exit_code)
+    sys.exit(code)
+
+
+def _reports(
+    report: Report, forms: tuple[str, dict[Path, str]], view: View, *, err: bool = False
+) -> bool:
+    """Write what is asked for to files, and print it; False where the console is meant."""
+    printed, files = forms
+    for file, name in files.items():
+        try:
+            file.write_bytes(render(name, report, view).encode("utf-8", "replace") + b"\n")
+        except OSError as error:
+            raise UsageError(f"{file}: can not be written: {error.strerror or error}") from None
+    if printed == "console":
+        return False
+    click.echo(render(printed, report, view).encode("utf-8", "replace"), err=err)
+    return True
 
 
 def _show(report: Report, *, diff: bool, written: bool, **how: bool) -> None:
@@ -188,13 +225,13 @@ def _filter(
     diff: bool,
     check: bool,
     strict: bool,
-    form: str,
+    forms: tuple[str, dict[Path, str]],
     **how: bool,
 ) -> int:
     """Standard input to standard output, what is to be said to standard error."""
     from migrator import todo
     from migrator.engine import Result
-    from migrator.report import console, json
+    from migrator.report import console
     from migrator.report.diff import unified
     from migrator.run import FileReport, Report, find_target, migrated
 
@@ -210,14 +247,14 @@ def _filter(
     elif not check:
         sys.stdout.buffer.write(result.source)
     sys.stdout.flush()
-    if form == "json":
-        click.echo(json.render(report, how["statistics"]), err=not check)
-    else:
+    code = report.check_code(strict) if diff or check else report.exit_code
+    view = View(code, statistics=how["statistics"])
+    if not _reports(report, forms, view, err=not check):
         err = _console(stderr=True)
         console.render(report, err, written=not (diff or check), **how)
         if result.companions and not how["quiet"]:
             err.print(f"The result imports {RUNTIME}, which is written beside files given as PATH.")
-    return report.check_code(strict) if diff or check else report.exit_code
+    return code
 
 
 @cli.command()

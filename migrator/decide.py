@@ -19,6 +19,7 @@ from migrator.targets import RUNTIME
 
 NATIVE = "XLA001"  # code that was written for the target
 _NATIVE = Keep("of a program for the target itself")
+SUPPRESSED = Keep("suppressed by a comment")
 UNKNOWN = "GEN001"  # no rule answers for the construct
 
 
@@ -134,7 +135,7 @@ def _rule_on(
             for edit in (decision.edits if isinstance(decision, Rewrite) else ())
             if isinstance(edit.node, ast.expr)
         ):
-            decision = Keep("suppressed by a comment")
+            decision = SUPPRESSED
         elif isinstance(decision, Rewrite):
             decision = _allowed(context, rule, decision)
         return _ruling(context, construct, rule.code, decision)

@@ -130,7 +130,9 @@ def _imported(lines: Sequence[str]) -> set[str]:
     """The names that import statements of one line bind."""
     named = (part for line in lines if (m := _NAMES.match(line)) for part in m[1].split(","))
     words = (part.split("#")[0].split() for part in named)
-    return {names[-1].partition(".")[0] if len(names) == 1 else names[-1] for names in words if names}
+    return {
+        names[-1].partition(".")[0] if len(names) == 1 else names[-1] for names in words if names
+    }
 
 
 def _hunks(part: Part, made: Sequence[Diagnostic]) -> Iterator[Hunk]:
