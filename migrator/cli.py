@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from migrator import __version__
-from migrator.config import Config, UsageError, check_codes, load
+from migrator.config import Config, UsageError, check_codes, common, load
 from migrator.report import FORMATS, View, render
 from migrator.targets import RUNTIME, targets
 
@@ -126,6 +127,23 @@ def cli() -> None:
     "--todo-comments", is_flag=True, help="Write `# TPU-TODO[CODE]: reason` above what is left."
 )
 @click.option("--strip-todo", is_flag=True, help="Only take these comments out again.")
+@click.option(
+    "--diff-base",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[REV]",
+    help="With --check or --diff: only what concerns lines that differ from this revision of "
+    "git's; without REV, from the default branch.",
+)
+@click.option(
+    "--stdin-filename", metavar="PATH", help="With -: the file that standard input stands for."
+)
+@click.option(
+    "--hook",
+    is_flag=True,
+    help="PATH... come from a hook: none is fine, excluded ones are passed over; exit 1 if "
+    "anything was written, or git does not have the runtime.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
     "--format", "forms", multiple=True, callback=_forms, metavar="NAME[=FILE]",
@@ -149,13 +167,21 @@ def migrate(
     quiet: bool,
     verbose: bool,
     strip_todo: bool,
+    diff_base: str | None,
+    stdin_filename: str | None,
+    hook: bool,
     **overrides: Any,
 ) -> None:
     """Rewrite PATH... for the target (the default command)."""
-    if not paths:
-        raise UsageError("no PATH given (a file, a folder, or - for standard input)")
-    standard_input = paths == ("-",)
-    start = Path.cwd() if standard_input else Path(paths[0])
+    if hook and not paths:
+        sys.exit(0)
+    if not paths and stdin_filename is None:
+        took = f"; {diff_base} is --diff-base's revision" if diff_base else ""
+        raise UsageError(f"no PATH given (a file, a folder, or - for standard input){took}")
+    standard_input = paths in (("-",), ())
+    if stdin_filename is not None and not standard_input:
+        raise UsageError("--stdin-filename goes with - (standard input), not with a PATH")
+    start = Path(stdin_filename or "") if standard_input else common(paths)
     config = load(start).with_overrides(target=target, **overrides)
     if strip_todo and overrides["todo_comments"]:
         raise UsageError("choose one of --todo-comments and --strip-todo")
@@ -166,24 +192,33 @@ def migrate(
         raise UsageError("choose one of -o, --diff and --check")
     how = {"quiet": quiet, "verbose": verbose, "statistics": statistics}
     if standard_input:
-        if output:
-            raise UsageError("-o needs a PATH, not standard input")
+        if output or diff_base is not None:
+            given = "-o" if output else "--diff-base"
+            raise UsageError(f"{given} needs a PATH, not standard input")
         how |= {"diff": diff, "check": check}
-        sys.exit(_filter(config, strip_todo=strip_todo, strict=strict, forms=forms, **how))
+        path = Path(stdin_filename) if stdin_filename else None
+        sys.exit(_filter(config, path, strip_todo=strip_todo, strict=strict, forms=forms, **how))
     from migrator.run import migrate_paths, strip_todos
 
     write = not (diff or check or output)
     options: dict[str, Any] = {"write": write, "output": output, "allow_dirty": allow_dirty}
     if strip_todo:
+        if diff_base is not None:
+            raise UsageError("--diff-base does not go with --strip-todo")
         report = strip_todos(paths, config=config, **options)
     else:
+        options |= {"diff_base": diff_base, "from_hook": hook}
         with _Progress(quiet or forms[0] != "console") as progress:
             report = migrate_paths(
                 paths, str(config.target), config=config, progress=progress, **options
             )
     code = report.check_code(strict) if diff or check else report.exit_code
+    if hook and (report.changed or report.companions or report.untracked):
+        code = code or 1
     if not _reports(report, forms, View(code, write, statistics)):
-        _show(report, diff=diff, written=write or bool(output), **how)
+        # of a few lines, each edit is told
+        how["verbose"] = verbose or (check and diff_base is not None)
+        _show(report, diff=diff, written=write or bool(output), companions=not hook, **how)
     sys.exit(code)
 
 
@@ -203,8 +238,11 @@ def _reports(
     return True
 
 
-def _show(report: Report, *, diff: bool, written: bool, **how: bool) -> None:
-    """The console output; with --diff, the diff alone goes to standard output."""
+def _show(report: Report, *, diff: bool, written: bool, companions: bool, **how: bool) -> None:
+    """The console output; with --diff, the diff alone goes to standard output.
+
+    It has the runtime's files if `companions` are wanted, and nobody reads it in place.
+    """
     from migrator.report import console
 
     if diff:
@@ -213,13 +251,15 @@ def _show(report: Report, *, diff: bool, written: bool, **how: bool) -> None:
         if sys.stdout.isatty():
             console.show_diff(report, _console(), companions=False)
         else:
-            sys.stdout.buffer.write(b"".join(unified(report)))
+            shown = report if companions else replace(report, companions={})
+            sys.stdout.buffer.write(b"".join(unified(shown)))
             sys.stdout.flush()
     console.render(report, _console(stderr=diff), written=written, **how)
 
 
 def _filter(
     config: Config,
+    given: Path | None,
     *,
     strip_todo: bool,
     diff: bool,
@@ -228,22 +268,27 @@ def _filter(
     forms: tuple[str, dict[Path, str]],
     **how: bool,
 ) -> int:
-    """Standard input to standard output, what is to be said to standard error."""
+    """Standard input to standard output, what is to be said to standard error.
+
+    `given` is the file that it stands for.
+    """
     from migrator import todo
     from migrator.engine import Result
     from migrator.report import console
     from migrator.report.diff import unified
-    from migrator.run import FileReport, Report, find_target, migrated
+    from migrator.run import FileReport, Report, find_target, migrate_content, migrated
 
-    source, path = sys.stdin.buffer.read(), Path("<stdin>")
+    source, path = sys.stdin.buffer.read(), given or Path("<stdin>")
     if strip_todo:
         report = Report("", [FileReport(path, Result(source, todo.strip(path, source)))])
+    elif given is not None:
+        report = migrate_content(path, source, str(config.target), config=config)
     else:
         name = str(config.target)
         report = Report(name, [migrated(path, source, find_target(name), config.options)])
     result = report.files[0].result
     if diff:
-        sys.stdout.buffer.write(b"".join(unified(report)))
+        sys.stdout.buffer.write(b"".join(unified(replace(report, companions={}))))
     elif not check:
         sys.stdout.buffer.write(result.source)
     sys.stdout.flush()
@@ -252,7 +297,8 @@ def _filter(
     if not _reports(report, forms, view, err=not check):
         err = _console(stderr=True)
         console.render(report, err, written=not (diff or check), **how)
-        if result.companions and not how["quiet"]:
+        missing = result.companions if given is None else report.companions
+        if missing and not how["quiet"]:
             err.print(f"The result imports {RUNTIME}, which is written beside files given as PATH.")
     return code
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import keyword
+import os
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,25 @@ def load(start: Path) -> Config:
     Raises:
         UsageError: a file that is not TOML, an unknown key, a value of the wrong type.
     """
+    table, file = _nearest(start)
+    return Config() if table is None else _checked(table, file)
+
+
+def home(start: Path) -> Path:
+    """The folder whose configuration holds for `start`; without one, the current folder."""
+    table, file = _nearest(start)
+    return Path.cwd() if table is None else file.parent
+
+
+def common(paths: Sequence[str | os.PathLike[str]]) -> Path:
+    """The one path, or the folder that all of them are in: where configuration is looked for."""
+    if len(paths) == 1:
+        return Path(paths[0])
+    folder = os.path.commonpath([Path(p).absolute() for p in paths])
+    return Path(os.path.relpath(folder))
+
+
+def _nearest(start: Path) -> tuple[Any, Path]:
     folder = start if start.is_dir() else start.parent
     for candidate in (folder, *folder.resolve().parents):
         file = candidate / "pyproject.toml"
@@ -67,10 +87,10 @@ def load(start: Path) -> Config:
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 raise UsageError(f"{file}: not valid TOML: {error}") from None
             if table is not None:
-                return _checked(table, file)
+                return table, file
         if (candidate / ".git").exists():
             break
-    return Config()
+    return None, folder
 
 
 def check_codes(codes: Iterable[str], where: str) -> None:

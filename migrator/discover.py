@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,8 +29,9 @@ class Found:
     errors: list[tuple[Path, str]] = field(default_factory=list)
 
 
-def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Found:
-    """Files below `paths` that may be migrated; one that is named itself is taken in any case.
+def discover(paths: Sequence[Path], exclude: Sequence[str] = (), home: Path | None = None) -> Found:
+    """Files below `paths` that may be migrated; one that is named itself is taken in any case, but
+    for those of a bundled runtime; with `home` only if a search from there came to it.
 
     These are Python files, notebooks, scripts for a shell, Dockerfiles, Makefiles, requirements and
     configurations.
@@ -41,7 +42,7 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Found:
     found = Found()
     seen: set[Path] = set()
     for path in paths:
-        candidates = _walk(path, exclude, found) if path.is_dir() else [path]
+        candidates = _walk(path, exclude, found) if path.is_dir() else _named(path, exclude, home)
         # a link beside its target is the same file: the target wins
         for file in sorted(candidates, key=lambda file: (file.is_symlink(), file)):
             real = _real(file)
@@ -61,14 +62,39 @@ def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
         folders[:] = [
             name
             for name in folders
-            if name not in _SKIPPED
-            and not is_bundled_runtime(at / name)
-            and not (at / name / "pyvenv.cfg").exists()
-            and not _excluded(at / name, top, exclude)
+            if not _is_no_source(at / name) and not _excluded(at / name, top, exclude)
         ]
         for name in files:
             if _has_code(at / name) and not _excluded(at / name, top, exclude):
                 yield at / name
+
+
+def _is_no_source(folder: Path) -> bool:
+    return folder.name in _SKIPPED or is_bundled_runtime(folder) or (folder / "pyvenv.cfg").exists()
+
+
+def _named(path: Path, exclude: Sequence[str], home: Path | None) -> Iterator[Path]:
+    if home is None:
+        passed_over = any(map(is_bundled_runtime, path.absolute().parents))
+    else:
+        passed_over = is_passed_over(path, home, exclude)
+    if not passed_over:
+        yield path
+
+
+def is_passed_over(path: Path, home: Path, exclude: Sequence[str]) -> bool:
+    """Whether a search of the folder `home` would not come to a file in it."""
+    home = home.resolve()
+    at = path.parent.resolve()
+    if at != home and home not in at.parents:
+        return any(map(is_bundled_runtime, (at, *at.parents)))
+    if _excluded(at / path.name, home, exclude):
+        return True
+    while at != home:
+        if _is_no_source(at) or _excluded(at, home, exclude):
+            return True
+        at = at.parent
+    return False
 
 
 def _has_code(path: Path) -> bool:
@@ -136,14 +162,17 @@ class Disk:
     A notebook is read as the Python module of its cells.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, given: Mapping[Path, bytes] | None = None) -> None:
+        self._given = given or {}  # what files hold, whatever is on the disk
         self._files: dict[Path, bytes | None] = {}
         self._folders: dict[Path, frozenset[str]] = {}
 
     def read(self, path: Path) -> bytes | None:
         if path not in self._files:
             try:
-                content = path.read_bytes()
+                content = self._given.get(path)
+                if content is None:
+                    content = path.read_bytes()
                 if path.suffix == notebook.SUFFIX:
                     content = notebook.read(content).module.encode()
                 self._files[path] = todo.silenced(content)
@@ -154,7 +183,9 @@ class Disk:
     def list(self, folder: Path) -> frozenset[str]:
         if folder not in self._folders:
             try:
-                self._folders[folder] = frozenset(os.listdir(folder))
+                found = os.listdir(folder)
             except OSError:
-                self._folders[folder] = frozenset()
+                found = []
+            given = [path.name for path in self._given if path.parent == folder]
+            self._folders[folder] = frozenset([*found, *given])
         return self._folders[folder]

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-import libcst as cst
-
 from migrator import accelerators, imports, inventory, mentions, todo
 from migrator.advice import advise
 from migrator.children import Children
@@ -41,7 +39,6 @@ from migrator.options import Options
 from migrator.rule import Context, Keep, Registry, Report, Rewrite, registry
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME, Target, portable, with_ranks
-from migrator.tree import Tree, UnplacedEdit, apply
 
 _IMPORTS_RUNTIME = re.compile(rb"^[ \t]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b", re.M)
 SYNTAX, ENCODING, INTERNAL = "ERR001", "ERR002", "ERR003"
@@ -289,8 +286,6 @@ def _migrate(
         return _migrate_tree(source, decoded, tree, target, options, project)
     except RecursionError:
         return _failed(source, INTERNAL, "too deeply nested to be rewritten")
-    except cst.ParserSyntaxError as error:
-        return _failed(source, INTERNAL, f"LibCST can not parse this file: {error.message}")
 
 
 def _further(options: Options) -> Further:
@@ -378,14 +373,20 @@ def _apply_rules(
         if not edits:
             found = _diagnostics(plan, additions, advice, context.source)
             return Result(source, source, found, stays=plan.gated)
-        places = Tree(decoded.text)
-        if not places.round_trips:
-            return _failed(source, INTERNAL, "this file does not survive a round trip; not changed")
+        # LibCST takes longer to import than all the rest: a run that edits nothing goes without.
+        from migrator.tree import ParserSyntaxError, Tree, UnplacedEdit, apply
+
         try:
+            places = Tree(decoded.text)
+            if not places.round_trips:
+                message = "this file does not survive a round trip; not changed"
+                return _failed(source, INTERNAL, message)
             text = apply(places, context.source, edits)
         except UnplacedEdit as unplaced:
             withdraw(plan, unplaced.edits)
             continue
+        except ParserSyntaxError as error:
+            return _failed(source, INTERNAL, f"LibCST can not parse this file: {error.message}")
         break
     try:
         ast.parse(text)

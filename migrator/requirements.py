@@ -9,10 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement
-from packaging.requirements import Requirement as Parsed
-from packaging.utils import canonicalize_name
-
 from migrator.config import UsageError
 
 DISTRIBUTION = "tpu-migrate"
@@ -77,7 +73,7 @@ def tested(target: str) -> dict[str, str]:
     And torchaudio, which is released with torch under the same number.
     """
     versions: dict[str, str] = {
-        canonicalize_name(each.name): each.text.partition(";")[0].strip()
+        normal(each.name): each.text.partition(";")[0].strip()
         for each in pinned(target)
         if each.exact
     }
@@ -90,10 +86,19 @@ def companions(target: str, named: Iterable[str | None]) -> list[str]:
     return [text for name, text in tested(target).items() if name not in left_out]
 
 
+def normal(name: str) -> str:
+    """A package's name in its normal form."""
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(name)
+
+
 def name_of(text: str) -> str | None:
     """The package that a requirement names, in its normal form; None for paths, URLs and others."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
-        return canonicalize_name(Parsed(text.strip()).name)
+        return normal(Requirement(text.strip()).name)
     except InvalidRequirement:
         return None
 

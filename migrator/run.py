@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from migrator import inventory, todo, workspace
-from migrator.config import Config, UsageError
+from migrator.config import Config, UsageError, common, home
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
-from migrator.discover import Disk, bundled_target, discover, project_root
+from migrator.discover import Disk, bundled_target, discover, is_passed_over, project_root
 from migrator.engine import AsGpuCode, Result, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.options import Options
+from migrator.revisions import Changes, brought
 from migrator.rule import registry
 from migrator.targets import RUNTIME, Target, portable, targets
 
@@ -44,6 +43,8 @@ class Report:
     companions: dict[Path, bytes] = field(default_factory=dict)  # files that are new or differ
     errors: list[str] = field(default_factory=list)  # about no single source file
     output: Path | None = None  # where a copy was written
+    since: str = ""  # the revision that it tells the changes from; "": it tells all
+    untracked: list[Path] = field(default_factory=list)  # runtimes that git does not have
     seconds: float = 0.0
 
     @property
@@ -108,6 +109,8 @@ def migrate_paths(
     write: bool = False,
     output: str | os.PathLike[str] | None = None,
     allow_dirty: bool = False,
+    diff_base: str | None = None,
+    from_hook: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Migrate files and folders.
@@ -118,13 +121,22 @@ def migrate_paths(
         write: rewrite in place; else nothing is written unless `output` is given.
         output: write a migrated copy of the one path there instead.
         allow_dirty: write over files that version control does not hold.
+        diff_base: report what concerns lines that differ from this revision of git's, or from the
+            default branch ("auto"), and nothing else.
+        from_hook: the files were not chosen by a person: those that a search would pass over are,
+            and requirements and settings stay where the project has no GPU code.
         progress: called with (files done, files in all).
 
     Raises:
-        UsageError: a path that does not exist, an output that is not empty, unsafe overwriting.
+        UsageError: a path that does not exist, an output that is not empty, unsafe overwriting,
+            a `diff_base` that git does not know, or with which something is to be written.
     """
     started = time.perf_counter()
     config = config or Config()
+    if diff_base is not None and (write or output is not None):
+        raise UsageError(
+            "--diff-base only looks, since a file is written whole: add --check or --diff"
+        )
     roots = _roots(paths, output)
     words = find_target(target)
     registry()  # a rule package with a fault is said here, and once
@@ -134,13 +146,57 @@ def migrate_paths(
         how = " --portable" if config.portable else ""
         raise UsageError(f"--shard {config.shard}: {words.name}{how} has no divided models")
     report = Report(target=words.name)
-    files = _discovered(report, roots, config)
-    report.files = _migrate_all(files, roots, words, config, progress)
-    _keep_what_is_around(report, roots)
-    report.companions = _companions(
-        report, roots, portable(words) if config.portable else words, output is not None
-    )
+    files = every = _discovered(report, roots, config, from_hook)
+    changes = Changes(diff_base) if diff_base is not None else None
+    if changes is not None:
+        files = [path for path in every if changes.touched(path)]
+    worker = _Worker(roots, words, config)
+    report.files = _migrate_all(files, worker, progress)
+    others: Iterable[Path] = _of_project(roots, config) if from_hook else ()
+    if changes is not None:
+        others = every
+    _keep_what_is_around(report, () if from_hook else roots, others, worker)
+    if changes is not None:
+        report.files = [_brought(file, changes) for file in report.files]
+        report.since = ", ".join(changes.bases)
+    folders = _runtimes(report, roots, worker, output is not None)
+    report.companions = _companions(report, folders, worker)
+    if changes is not None:  # a runtime that is there, of another version, is no one's change
+        report.companions = {
+            path: content
+            for path, content in report.companions.items()
+            if not any(bundled_target(folder) for folder in path.parents)
+        }
     _save(report, roots, write, output, allow_dirty)
+    report.untracked = workspace.untracked(folders)
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def migrate_content(
+    path: Path, content: bytes, target: str = "torchax", *, config: Config | None = None
+) -> Report:
+    """Migrate what a file holds somewhere else than on the disk: in a pipe, in an editor.
+
+    The facts are those of the project around `path`, which need not exist. A file that a search
+    passes over comes back as it is. Nothing is written.
+
+    Raises:
+        UsageError: an unknown target, or another target's runtime beside the file.
+    """
+    started = time.perf_counter()
+    config = config or Config()
+    words = find_target(target)
+    report = Report(words.name)
+    if is_passed_over(path, home(path), config.exclude):
+        report.files = [FileReport(path, Result(content, content))]
+    else:
+        worker = _Worker([], words, config, {path.resolve(): content})
+        file = worker(path)
+        if file.result.original != content:  # could not be processed
+            file = replace(file, result=replace(file.result, original=content, source=content))
+        report.files = [file]
+        report.companions = _companions(report, _runtimes(report, [path], worker, False), worker)
     report.seconds = time.perf_counter() - started
     return report
 
@@ -188,8 +244,10 @@ def _roots(
     return roots
 
 
-def _discovered(report: Report, roots: Sequence[Path], config: Config) -> list[Path]:
-    found = discover(roots, config.exclude)
+def _discovered(
+    report: Report, roots: Sequence[Path], config: Config, from_hook: bool = False
+) -> list[Path]:
+    found = discover(roots, config.exclude, home(common(roots)) if from_hook and roots else None)
     report.errors += [f"{path}: {reason}" for path, reason in found.errors]
     return found.files
 
@@ -205,14 +263,9 @@ def find_target(name: str) -> Target:
 
 
 def _migrate_all(
-    files: Sequence[Path],
-    roots: Sequence[Path],
-    target: Target,
-    config: Config,
-    progress: Callable[[int, int], None] | None,
+    files: Sequence[Path], worker: _Worker, progress: Callable[[int, int], None] | None
 ) -> list[FileReport]:
-    worker = _Worker(roots, target, config)
-    jobs = config.jobs or os.cpu_count() or 1
+    jobs = worker.config.jobs or os.cpu_count() or 1
     pooled = jobs > 1 and hasattr(os, "fork") and _work(files) > _POOL_BYTES
     results: list[FileReport] = []
     if not pooled:
@@ -221,6 +274,11 @@ def _migrate_all(
             if progress:
                 progress(len(results), len(files))
         return results
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    import migrator.tree  # noqa: F401  LibCST, once for all processes
+
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         for result in pool.map(worker, files, chunksize=8):
@@ -230,15 +288,40 @@ def _migrate_all(
     return results
 
 
-def _keep_what_is_around(report: Report, roots: Sequence[Path]) -> None:
-    """Requirements and settings of what has no GPU code stay, unless they are named themselves."""
-    code = [f.result for f in report.files if not _is_around(f)]
-    if any(result.companions or result.migrated for result in code):
+def _keep_what_is_around(
+    report: Report, named: Sequence[Path], others: Iterable[Path], worker: _Worker
+) -> None:
+    """Requirements and settings of what has no GPU code stay, unless they are named themselves.
+
+    `others` are files where that code may be, beside those of the report.
+    """
+    around = [
+        number
+        for number, file in enumerate(report.files)
+        if _is_around(file) and file.path not in named
+    ]
+    if not any(report.files[number].result.diagnostics for number in around):
         return
-    for number, file in enumerate(report.files):
-        if _is_around(file) and file.path not in roots:
-            content = file.result.original
-            report.files[number] = FileReport(file.path, Result(content, content))
+    if any(map(_is_gpu_code, report.files)):
+        return
+    seen = {file.path.resolve() for file in report.files}
+    if any(_is_gpu_code(worker(path)) for path in others if path.resolve() not in seen):
+        return
+    for number in around:
+        file = report.files[number]
+        content = file.result.original
+        report.files[number] = FileReport(file.path, Result(content, content))
+
+
+def _is_gpu_code(file: FileReport) -> bool:
+    result = file.result
+    return not _is_around(file) and bool(result.companions or result.migrated)
+
+
+def _of_project(roots: Sequence[Path], config: Config) -> Iterator[Path]:
+    """The files of the projects that some files are in, for when they are asked for."""
+    for root in dict.fromkeys(project_root(path.resolve()) for path in roots):
+        yield from discover([root], config.exclude).files
 
 
 def _is_around(file: FileReport) -> bool:
@@ -267,21 +350,30 @@ def _work(files: Iterable[Path]) -> int:
 class _Worker:
     """Migrates one file; in a pool, each process grows a project cache of its own."""
 
-    def __init__(self, roots: Sequence[Path], target: Target, config: Config) -> None:
+    def __init__(
+        self,
+        roots: Sequence[Path],
+        target: Target,
+        config: Config,
+        given: Mapping[Path, bytes] | None = None,
+    ) -> None:
         self.roots = [root.resolve() for root in roots if root.exists()]
         self.target, self.config = target, config
-        self.disk = AsGpuCode(Disk(), target)
+        self.given = given or {}  # what files hold, whatever is on the disk
+        self.disk = AsGpuCode(Disk(self.given), target)
         self.cache = ProjectCache(self.disk)
 
     def __call__(self, path: Path) -> FileReport:
         try:
-            size = path.stat().st_size
+            source = self.given.get(path.resolve()) if self.given else None
+            size = path.stat().st_size if source is None else len(source)
             if lines.kind(path) == SETTING and size > MAX_BYTES:
                 return FileReport(path, Result(b"", b""))  # data
             if size > (MAX_NOTEBOOK if path.suffix == notebook.SUFFIX else MAX_BYTES):
                 message = f"{size / 2**20:.0f} MiB is too large for source; not processed"
                 return _failed(path, "ERR004", message)
-            source = path.read_bytes()
+            if source is None:
+                source = path.read_bytes()
             real = path.resolve()
             root = project_root(real, self.roots)
             project = ProjectFacts(real, root, self.disk, self.cache)
@@ -312,6 +404,15 @@ def _rewritten(result: Result) -> Counter[str]:
     return Counter(d.code for d in result.diagnostics if d.outcome is Outcome.REWRITTEN)
 
 
+def _brought(file: FileReport, changes: Changes) -> FileReport:
+    """What of a file is about lines that a change has brought."""
+    if not file.result.diagnostics and not file.result.changed:
+        return file
+    result = brought(file.result, changes.lines(file.path, file.result.original))
+    unsafe = Counter(d.code for d in result.diagnostics if d.outcome is Outcome.REPORTED)
+    return FileReport(file.path, result, file.unsafe & unsafe)
+
+
 def _failed(path: Path, code: str, message: str) -> FileReport:
     diagnostic = Diagnostic(START, code, Severity.ERROR, message)
     return FileReport(path, Result(b"", b"", (diagnostic,)))
@@ -340,11 +441,9 @@ def _package(*folders: str) -> dict[str, bytes]:
     }
 
 
-def _companions(
-    report: Report, roots: Sequence[Path], target: Target, copied: bool
-) -> dict[Path, bytes]:
-    """The runtime's files where they are missing or of another version, one copy an import root."""
-    disk = Disk()
+def _runtimes(report: Report, roots: Sequence[Path], worker: _Worker, copied: bool) -> list[Path]:
+    """Where a copy of the runtime has to be: one an import root."""
+    disk = Disk(worker.given)
     cache = ProjectCache(disk)
     folders: dict[Path, None] = {}
     for file in report.files:
@@ -355,11 +454,17 @@ def _companions(
             root = ProjectFacts(path, project, disk, cache).import_root()
             if copied and root != top and top not in root.parents:
                 root = top  # a copy can not reach above itself
-            folders[_as_given(root, file.path)] = None
+            folders[_as_given(root, file.path) / RUNTIME] = None
+    return list(folders)
+
+
+def _companions(report: Report, folders: Iterable[Path], worker: _Worker) -> dict[Path, bytes]:
+    """The runtime's files where they are missing or of another version."""
+    target = portable(worker.target) if worker.config.portable else worker.target
     bundle = runtime_files(target) if folders else {}
+    disk = Disk()
     files: dict[Path, bytes] = {}
-    for folder in folders:
-        at = folder / RUNTIME
+    for at in folders:
         there = bundled_target(at)
         if at.exists() and there is None:
             report.errors.append(f"{at}: in the way of the runtime of the same name")

@@ -6,12 +6,12 @@ import hashlib
 import os
 import shutil
 import stat
-import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from migrator import git
 from migrator.config import UsageError
 
 
@@ -46,7 +46,7 @@ def unsafe_to_write(paths: Iterable[Path]) -> list[str]:
     for path in paths:
         if not path.exists():
             continue
-        root = _git_root(path)
+        root = git.top(path)
         if root not in repositories:
             repositories[root] = _repository(root) if root else None
         repository = repositories[root]
@@ -54,7 +54,7 @@ def unsafe_to_write(paths: Iterable[Path]) -> list[str]:
         if repository is None or root is None:
             reason = "is not under version control"
         else:
-            name = path.resolve().relative_to(root.resolve()).as_posix()
+            name = path.resolve().relative_to(root).as_posix()
             if name not in repository.tracked:
                 reason = "is not tracked by git"
             elif name in repository.modified:
@@ -64,23 +64,25 @@ def unsafe_to_write(paths: Iterable[Path]) -> list[str]:
     return problems
 
 
-def _git_root(path: Path) -> Path | None:
-    for folder in path.resolve().parents:
-        if (folder / ".git").exists():
-            return folder
-    return None
+def untracked(folders: Iterable[Path]) -> list[Path]:
+    """Those of some folders with files that git does not have, and does not ignore."""
+    return [folder for folder in folders if folder.is_dir() and _has_untracked(folder)]
+
+
+def _has_untracked(folder: Path) -> bool:
+    root = git.top(folder)
+    others = ("ls-files", "-z", "--others", "--exclude-standard", "--", str(folder.resolve()))
+    try:
+        return root is not None and git.run(root, *others) != b""
+    except git.GitError:
+        return False
 
 
 def _repository(root: Path) -> _Repository | None:
-    def names(*arguments: str) -> frozenset[str]:
-        run = subprocess.run(
-            ["git", "-C", str(root), *arguments, "-z"], capture_output=True, check=True
-        )
-        return frozenset(os.fsdecode(n) for n in run.stdout.split(b"\0") if n)
-
     try:
-        return _Repository(names("ls-files"), names("diff", "--name-only"))
-    except (OSError, subprocess.CalledProcessError):
+        tracked = frozenset(git.names(root, "ls-files", "-z"))
+        return _Repository(tracked, frozenset(git.names(root, "diff", "--name-only", "-z")))
+    except git.GitError:
         return None
 
 

@@ -2,8 +2,6 @@
 
 import re
 
-from packaging.utils import canonicalize_name
-
 from migrator.inventory import Construct
 from migrator.libraries import of_package
 from migrator.mentions import without_comment
@@ -15,6 +13,7 @@ from migrator.requirements import (
     companions,
     is_of_older_xla,
     name_of,
+    normal,
     tested,
 )
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
@@ -187,7 +186,7 @@ def _python(ctx: Context, version: str, needs_torch: bool) -> Decision:
 def _of_conda(text: str) -> tuple[str, str]:
     """Name and version: `pytorch::torchvision=0.8=py38` says both, and more."""
     match = re.match(r"(?:[\w./-]+::)?([\w.-]+)(.*)", text)
-    return (canonicalize_name(match[1]), match[2]) if match else ("", "")
+    return (normal(match[1]), match[2]) if match else ("", "")
 
 
 # ---- what is beside it ---------------------------------------------------------------------------

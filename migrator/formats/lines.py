@@ -59,7 +59,10 @@ class Lines:
         first = 1 + sum(line.count("\n") + 1 for line in self.lines[: where.line - 1])
         line = self.lines[where.line - 1]
         column = len(line) - len(line.lstrip()) + 1
-        return replace(where, line=first, column=column, end_line=first, end_column=column)
+        *above, last = line.split("\n")
+        end_column = len(last) + 1 if above else column
+        end_line = first + len(above)
+        return replace(where, line=first, column=column, end_line=end_line, end_column=end_column)
 
 
 def read(content: bytes, function: str) -> Lines:

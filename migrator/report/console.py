@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.syntax import Syntax
-from rich.table import Table
 from rich.text import Text
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity
@@ -19,6 +19,9 @@ from migrator.report.diff import unified
 from migrator.report.statistics import MANY, Work, by_code, by_effort, counted, of_project
 from migrator.rule import registry
 from migrator.run import Report
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def render(
@@ -45,6 +48,8 @@ def render(
 
 def show_diff(report: Report, console: Console, companions: bool = True) -> None:
     """Print the diff of a run in colours; the runtime's files only if `companions` are wanted."""
+    from rich.syntax import Syntax
+
     shown = report if companions else replace(report, companions={})
     text = b"".join(unified(shown)).decode("utf-8", "replace").expandtabs()
     console.print(Syntax(text, "diff", theme="ansi_dark", background_color="default"))
@@ -181,6 +186,8 @@ def _statistics(report: Report, console: Console) -> None:
 
 
 def _by_file(found: Iterable[tuple[Path, Work]]) -> Table:
+    from rich.table import Table
+
     table = Table(title="Effort by file", title_justify="left", box=None, pad_edge=False)
     table.add_column("effort")
     table.add_column("automatic", justify="right")
@@ -206,6 +213,8 @@ def _times(counts: Iterable[tuple[str, int]]) -> str:
 
 
 def _by_rule(report: Report) -> Table:
+    from rich.table import Table
+
     table = Table(title="Constructs by rule", title_justify="left", box=None, pad_edge=False)
     table.add_column("code", style="cyan")
     for outcome in Outcome:
@@ -229,6 +238,14 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     if report.failures or report.errors:
         parts.append(f"{len(report.failures) + len(report.errors)} failed")
     console.print(Text(", ".join(parts) + f"  ({report.seconds:.2f} s)", "bold"))
+    if report.since:
+        console.print(f"only what concerns lines that differ from {report.since}", soft_wrap=True)
+    if report.untracked:
+        folders = " ".join(shlex.quote(str(folder)) for folder in report.untracked)
+        console.print(
+            Text.assemble(("git does not have the runtime yet: ", "yellow"), f"git add {folders}"),
+            soft_wrap=True,
+        )
     if report.output is not None:
         console.print(f"written to {report.output}", soft_wrap=True)
     if total:

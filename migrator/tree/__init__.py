@@ -5,7 +5,9 @@ found in the LibCST tree of the source (`places`), and only the branches that le
 rebuilt (`editor`, with `expressions` and `blocks`). White space and comments elsewhere stay.
 """
 
+from libcst import ParserSyntaxError
+
 from migrator.tree.editor import apply
 from migrator.tree.places import Tree, UnplacedEdit
 
-__all__ = ["Tree", "UnplacedEdit", "apply"]
+__all__ = ["ParserSyntaxError", "Tree", "UnplacedEdit", "apply"]

@@ -1,0 +1,272 @@
+"""Revisions: which lines a change has brought, and what of a result is about them.
+
+A change is everything since the commit where it left the revision that it is compared with:
+commits, what is staged, what is not, and untracked files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from functools import cached_property
+from pathlib import Path
+
+from migrator import git
+from migrator.config import UsageError
+from migrator.diagnostics import Diagnostic, Outcome, Range, Severity
+from migrator.engine import Result
+from migrator.formats import notebook
+
+AUTO = "auto"  # as a revision: the default branch
+_USUAL = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
+_HUNK = re.compile(rb"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
+_GITLINK = "160000"  # the mode of a submodule
+_DIFF = (
+    "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none", "-M",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of a file that are new, by the cell of a notebook; cell 0 is a file of source."""
+
+    cells: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    all: bool = False  # the file is new
+
+    def hold(self, where: Range) -> bool:
+        """Whether one of them is in a range."""
+        lines = self.cells.get(where.cell, frozenset())
+        return self.all or any(n in lines for n in range(where.line, where.end_line + 1))
+
+
+class Changes:
+    """What differs from a revision, in the repository of each file that is asked for.
+
+    The files of a submodule are compared with the commit that the revision has there.
+    """
+
+    def __init__(self, revision: str) -> None:
+        if not revision:
+            raise UsageError("--diff-base: the revision is empty")
+        self.revision = revision
+        self._repositories: dict[Path, _Repository] = {}
+
+    def touched(self, path: Path) -> bool:
+        """Whether a file is new or differs.
+
+        Raises:
+            UsageError: no git, or no such revision.
+        """
+        repository, name = self._of(path)
+        return repository.all or name in repository.changed
+
+    def lines(self, path: Path, content: bytes) -> Lines:
+        """The lines of a file that are new or differ. Raises UsageError as `touched` does."""
+        repository, name = self._of(path)
+        if repository.all:
+            return Lines(all=True)
+        if name not in repository.changed:
+            return Lines()
+        before = repository.changed[name]
+        if before is None:
+            return Lines(all=True)
+        try:
+            if path.suffix == notebook.SUFFIX:
+                return _new_in_cells(git.run(repository.root, "cat-file", "blob", before.blob),
+                                     content)  # fmt: skip
+            if b"\r" in content.replace(b"\r\n", b""):  # git counts other lines than Python
+                return Lines(all=True)
+            paths = dict.fromkeys((before.name, name))
+            text = git.run(repository.root, *_DIFF, "-U0", "--text", repository.base, "--", *paths)
+        except git.GitError as error:
+            raise UsageError(f"--diff-base {self.revision}: {path}: {error}") from None
+        found: set[int] = set()
+        for match in _HUNK.finditer(text):
+            first = int(match[1])
+            found.update(range(first, first + int(match[2] or 1)))
+        return Lines({0: frozenset(found)})
+
+    @property
+    def bases(self) -> list[str]:
+        """The commits that were compared with, shortened."""
+        return sorted({r.base[:10] for r in self._repositories.values() if r.base})
+
+    def _of(self, path: Path) -> tuple[_Repository, str]:
+        root = git.top(path)
+        if root is None:
+            raise UsageError(f"--diff-base: {path} is not under version control (git)")
+        name = path.resolve().relative_to(root).as_posix()
+        return self._repository(root), name
+
+    def _repository(self, root: Path) -> _Repository:
+        if root not in self._repositories:
+            try:
+                made = self._in_submodule(root) or _Repository(root, self._base(root))
+                made.changed  # noqa: B018  asks git now, so that what it says is told here
+            except git.GitError as error:
+                raise UsageError(f"--diff-base {self.revision}: {error}") from None
+            self._repositories[root] = made
+        return self._repositories[root]
+
+    def _in_submodule(self, root: Path) -> _Repository | None:
+        """A submodule since the commit that it had; None for a repository of its own."""
+        outside = git.top(root.parent)
+        if outside is None:
+            return None
+        name = root.relative_to(outside).as_posix()
+        if not any(entry.startswith(f"{_GITLINK} ") for entry in
+                   git.names(outside, "ls-files", "-s", "-z", "--", name)):  # fmt: skip
+            return None
+        parent = self._repository(outside)
+        for entry in () if parent.all else git.names(outside, "ls-tree", "-z", parent.base, name):
+            mode, _, commit = entry.partition("\t")[0].split(" ")
+            if mode == _GITLINK:
+                return _Repository(root, self._resolved(root, commit))
+        return _Repository(root, "")
+
+    def _base(self, root: Path) -> str:
+        """The commit where the change left the revision."""
+        commit = self._resolved(root, self.revision)
+        head = _commit(root, "HEAD")
+        if head is None:
+            raise UsageError(f"--diff-base {self.revision}: {root} has no commit yet")
+        try:
+            return git.run(root, "merge-base", commit, head).decode().split()[0]
+        except git.GitError:
+            why = _if_shallow(root) or "; nothing to compare with"
+            raise UsageError(
+                f"--diff-base {self.revision}: has no commit in common with HEAD{why}"
+            ) from None
+
+    def _resolved(self, root: Path, revision: str) -> str:
+        names = _default(os.environ) if revision == AUTO else [revision]
+        found = next(filter(None, (_commit(root, name) for name in names)), None)
+        if found is None:
+            if len(names) > 1:
+                raise UsageError(
+                    f"--diff-base: {root} has no default branch ({', '.join(names)})"
+                    f"{_if_shallow(root)}; name one: --diff-base REV"
+                )
+            raise UsageError(
+                f"--diff-base {names[0]}: {root} has no such revision{_if_shallow(root)}"
+            )
+        return found
+
+
+def brought(result: Result, lines: Lines) -> Result:
+    """What of a result is about new lines. Edits belong together: all are left, or none."""
+    if lines.all:
+        return result
+    found = tuple(d for d in result.diagnostics if _is_about(d, lines))
+    pending = result.changed and any(_is_edit(d) for d in found)
+    source = result.source if pending else result.original
+    # A file that is migrated needs its runtime; one that stays as it is needs none.
+    companions = result.companions if pending or not result.changed else frozenset()
+    return replace(result, source=source, diagnostics=found, companions=companions)
+
+
+def _is_edit(diagnostic: Diagnostic) -> bool:
+    return diagnostic.severity is Severity.INFO and diagnostic.outcome is not Outcome.KEPT
+
+
+def _is_about(diagnostic: Diagnostic, lines: Lines) -> bool:
+    if diagnostic.severity is Severity.ERROR:
+        return True  # of the file
+    added = diagnostic.outcome is None and diagnostic.severity is Severity.INFO
+    own = () if added else (diagnostic.range,)  # what is added has no place but where it is put in
+    return any(map(lines.hold, (*own, *diagnostic.touched)))
+
+
+# ---- one repository ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What a file was."""
+
+    name: str
+    blob: str
+
+
+@dataclass(frozen=True)
+class _Repository:
+    root: Path
+    base: str  # the commit to compare with; "": everything is new
+
+    @property
+    def all(self) -> bool:
+        return not self.base
+
+    @cached_property
+    def changed(self) -> dict[str, _Before | None]:
+        """What was there before, by the name of each file that is new or differs."""
+        if self.all:
+            return {}
+        found: dict[str, _Before | None] = {}
+        words = git.names(self.root, *_DIFF, "--raw", "-z", "--no-abbrev", self.base)
+        for word in words:  # `:mode mode blob blob status`, then one name, or two
+            _, _, blob, _, status = word.split(" ")
+            old = new = next(words)
+            if status[0] in "RC":
+                new = next(words)
+            found[new] = _Before(old, blob) if status[0] in "MRT" else None
+        for name in git.names(self.root, "ls-files", "-z", "--others", "--exclude-standard"):
+            found[name] = None
+        return found
+
+
+def _commit(root: Path, revision: str) -> str | None:
+    try:
+        return git.run(
+            root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
+        ).decode().strip()  # fmt: skip
+    except git.GitError:
+        return None
+
+
+def _default(environment: Mapping[str, str]) -> Sequence[str]:
+    """Names of the branch that a change is for; a run of GitHub's or GitLab's says which."""
+    if branch := environment.get("GITHUB_BASE_REF"):
+        return [f"origin/{branch}", branch]
+    if commit := environment.get("CI_MERGE_REQUEST_DIFF_BASE_SHA"):
+        return [commit]
+    return _USUAL
+
+
+def _if_shallow(root: Path) -> str:
+    shallow = git.run(root, "rev-parse", "--is-shallow-repository").strip() == b"true"
+    how = "(actions/checkout: fetch-depth: 0; GitLab: GIT_DEPTH: 0; else git fetch --unshallow)"
+    return f"; this clone is shallow: fetch the history {how}" if shallow else ""
+
+
+# ---- notebooks -----------------------------------------------------------------------------------
+
+
+def _new_in_cells(before: bytes, after: bytes) -> Lines:
+    """New lines of a notebook's code cells; outputs, ids and layout do not count."""
+    try:
+        old, new = notebook.read(before), notebook.read(after)
+    except notebook.NotANotebook:
+        return Lines(all=True)
+    texts, places = [line for line, _ in _rows(old)], list(_rows(new))
+    same = SequenceMatcher(None, texts, [line for line, _ in places], autojunk=False)
+    found: dict[int, set[int]] = {}
+    for tag, _, _, first, last in same.get_opcodes():
+        for _, (cell, line) in places[first:last] if tag != "equal" else ():
+            found.setdefault(cell, set()).add(line)
+    return Lines({cell: frozenset(lines) for cell, lines in found.items()})
+
+
+def _rows(book: notebook.Notebook) -> list[tuple[str, tuple[int, int]]]:
+    """The lines of all cells, with a line between them, and where each is."""
+    return [
+        row
+        for cell in book.cells
+        for row in [
+            ("\0", (cell.number, 0)),
+            *((line, (cell.number, n)) for n, line in enumerate(cell.source.split("\n"), 1)),
+        ]
+    ]
