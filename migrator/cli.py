@@ -68,6 +68,8 @@ def _forms(
             raise UsageError(f"--format {form}: it takes console, or NAME or NAME=FILE of {known}")
         if not file:
             printed.append(name)
+        elif Path(file).suffix in (".py", ".ipynb"):
+            raise UsageError(f"--format {form}: that is the name of source; name another file")
         elif Path(file).is_dir() or not Path(file).parent.is_dir():
             raise UsageError(f"--format {form}: no file can be written there")
         else:

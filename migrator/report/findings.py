@@ -14,12 +14,12 @@ from pathlib import Path
 from migrator.decide import SUPPRESSED
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
 from migrator.discover import project_root
-from migrator.engine import Result
 from migrator.formats import notebook
-from migrator.report.hunks import Hunk, hunks
+from migrator.report.hunks import Hunk, hunks, together
 from migrator.rule import registry
 from migrator.run import FileReport, Report
 
+_STDIN = Path("<stdin>")
 _NUMBER = re.compile(r"\bline \d+")
 
 
@@ -77,42 +77,57 @@ def is_edit(diagnostic: Diagnostic) -> bool:
 def top(report: Report) -> Path:
     """The top of the project that the files belong to: what their paths are relative to."""
     for file in report.files:
-        if file.path.exists():
+        if file.path != _STDIN:
             return project_root(file.path.resolve(), [Path.cwd()])
     return Path.cwd()
 
 
 def relative(path: Path, folder: Path) -> str:
     """A path as services expect it; a link stays the link that it is."""
-    if str(path) == "<stdin>":
+    if path == _STDIN:
         return str(path)
     return Path(os.path.relpath(path.parent.resolve() / path.name, folder.resolve())).as_posix()
 
 
 @dataclass(frozen=True)
 class Text:
-    """Where diagnostics stand in a file as it is on the disk."""
+    """A file as it is on the disk: where diagnostics stand in it, and the edits that it awaits."""
 
-    suffix: str
-    result: Result
+    file: FileReport
     written: bool = False  # the file holds the result
 
     @cached_property
     def content(self) -> bytes:
-        return self.result.source if self.written else self.result.original
+        result = self.file.result
+        return result.source if self.written else result.original
 
     @cached_property
     def lines(self) -> list[str]:
         return [line.rstrip("\r") for line in self.content.decode("utf-8", "replace").split("\n")]
 
     @cached_property
+    def every_hunk(self) -> list[Hunk]:
+        return hunks(self.file.path.suffix, self.file.whole or self.file.result)
+
+    @cached_property
     def hunks(self) -> list[Hunk]:
-        return hunks(self.suffix, self.result)
+        """Those that the run tells of, each with what has to be made at once with it."""
+        if self.file.whole is None:
+            return self.every_hunk
+        told = [h for d in self.file.result.diagnostics for h in self.needed(d)]
+        return [h for h in self.every_hunk if h in told]
+
+    def needed(self, diagnostic: Diagnostic) -> list[Hunk]:
+        return together(self.every_hunk, diagnostic)
+
+    @property
+    def _is_notebook(self) -> bool:
+        return self.file.path.suffix == notebook.SUFFIX
 
     @cached_property
     def _notebook(self) -> notebook.Notebook | None:
         try:
-            return notebook.read(self.content) if self.suffix == notebook.SUFFIX else None
+            return notebook.read(self.content) if self._is_notebook else None
         except notebook.NotANotebook:
             return None
 
@@ -151,7 +166,7 @@ def findings(report: Report, *, written: bool = False) -> list[Finding]:
 
 
 def _of_file(file: FileReport, path: str, written: bool) -> Iterator[Finding]:
-    text = Text(file.path.suffix, file.result, written)
+    text = Text(file, written)
     seen: Counter[tuple[str, ...]] = Counter()
     for diagnostic in file.result.diagnostics:
         suppressed = diagnostic.outcome is Outcome.KEPT and diagnostic.message == SUPPRESSED.reason

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
 from migrator.report import View
 from migrator.report.findings import Text, relative, top
-from migrator.report.hunks import Hunk, hunks, parts
+from migrator.report.hunks import Hunk, parts
 from migrator.report.markup import Page, code, difference, fitting, prose
 from migrator.report.statistics import counted, of_file, of_project
+from migrator.rule import registry
 from migrator.run import FileReport, Report
 
 MARK = "<!-- tpu-migrate -->"  # by which a comment is found again
@@ -118,7 +119,7 @@ def _counts(file: FileReport) -> str:
 
 
 def _hunks(file: FileReport) -> int:
-    return len(hunks(file.path.suffix, file.result))
+    return len(Text(file).hunks)
 
 
 def _unsafe(file: FileReport) -> int:
@@ -135,9 +136,8 @@ def _edits(report: Report) -> list[_Edit]:
     folder = top(report)
     found = []
     for file in report.changed:
-        suffix = file.path.suffix
-        before = {part.cell: part.before for part in parts(suffix, file.result)}
-        for hunk in Text(suffix, file.result).hunks:
+        before = {p.cell: p.before for p in parts(file.path.suffix, file.result)}
+        for hunk in Text(file).hunks:
             above = before[hunk.cell][max(hunk.start - _CONTEXT, 0) : hunk.start]
             found.append(_Edit(relative(file.path, folder), hunk, hunk.start + 1, above))
     return found
@@ -146,7 +146,9 @@ def _edits(report: Report) -> list[_Edit]:
 def _shown(edit: _Edit) -> str:
     hunk = edit.hunk
     why = [d.why if d.safety is Safety.UNSAFE else d.message for d in hunk.diagnostics]
+    rule = registry().rules.get(hunk.codes[0]) if len(hunk.codes) == 1 else None
     said = "; ".join(prose(w) for w in dict.fromkeys(filter(None, why)))
+    said = said or (rule.summary if rule else "")
     unsafe = " **may change results**" * (hunk.safety is Safety.UNSAFE)
     name = ", ".join(hunk.codes) or hunk.label
     first = f"{place(edit.path, hunk.cell, edit.line)} {name}{unsafe}{f': {said}' if said else ''}"

@@ -19,7 +19,7 @@ from migrator.formats import notebook
 from migrator.report import View
 from migrator.report.explain import explain, markdown
 from migrator.report.findings import Finding, Place, Text, findings, relative, top
-from migrator.report.hunks import Hunk, together
+from migrator.report.hunks import Hunk
 from migrator.rule import registry
 from migrator.run import FileReport, Report
 
@@ -161,10 +161,10 @@ def _fixes(report: Report) -> dict[tuple[str, object], list[dict[str, Any]]]:
         ending = _ending(file)
         if ending is None:
             continue
-        text = Text(file.path.suffix, file.result)
+        text = Text(file)
         path = relative(file.path, folder)
         for diagnostic in file.result.diagnostics:
-            needed = together(text.hunks, diagnostic)
+            needed = text.needed(diagnostic)
             if needed:
                 replacements = [_replacement(h, text.lines, ending) for h in needed]
                 change = {"artifactLocation": _artifact(path), "replacements": replacements}
