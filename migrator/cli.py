@@ -368,9 +368,11 @@ def _console(stderr: bool = False) -> Console:
 
 def main() -> None:
     """The entry point: every foreseen failure is one line on standard error and exit code 2."""
+    from migrator.review.command import review_command
     from migrator.verify.command import verify_command
 
     cli.add_command(verify_command)
+    cli.add_command(review_command)
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as error:
