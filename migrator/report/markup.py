@@ -37,11 +37,14 @@ def fenced(lines: Iterable[str], language: str) -> str:
     return f"{mark}{language}\n{text}\n{mark}" if text else f"{mark}{language}\n{mark}"
 
 
-def difference(
-    before: Sequence[str], after: Sequence[str], above: Sequence[str] = (), limit: int = 60
-) -> str:
-    """Lines that go and lines that come, as a block that services colour."""
-    lines = [f" {a}" for a in above] + [f"-{b}" for b in before] + [f"+{a}" for a in after]
+def difference(before: Sequence[str], after: Sequence[str], above: Sequence[str] = ()) -> str:
+    """Lines that go and lines that come, below others."""
+    marked = [(" ", above), ("-", before), ("+", after)]
+    return changed([f"{mark}{line}" for mark, lines in marked for line in lines])
+
+
+def changed(lines: Sequence[str], limit: int = 60) -> str:
+    """Lines of a diff as a block that services colour."""
     if len(lines) > limit:
         lines = [*lines[:limit], f" … {len(lines) - limit} more lines"]
     return fenced((line[:400] for line in lines), "diff")

@@ -169,6 +169,10 @@ def _commit(root: Path, revision: str) -> str:
 def _entries(root: Path, old: str, new: str, paths: Sequence[Path]) -> Iterator[_Entry]:
     only = ["--", *(str(path.resolve()) for path in paths)]
     how = ("--raw", "-z", "-M", "--no-abbrev", "--no-ext-diff", "--no-textconv", "--no-color")
+    untracked: dict[str, None] = {}
+    if not new:
+        listed = git.names(root, "ls-files", "-z", "--others", "--exclude-standard", *only)
+        untracked = dict.fromkeys(listed)
     words = git.names(root, "diff", *how, *filter(None, (old, new)), *only)
     for word in words:  # `:mode mode blob blob status`, then one name, or two
         old_mode, new_mode, _, _, status = word[1:].split(" ")
@@ -176,10 +180,12 @@ def _entries(root: Path, old: str, new: str, paths: Sequence[Path]) -> Iterator[
         if status[0] in "RC":
             last = next(words)
         regular = {old_mode, new_mode} <= {*_REGULAR, _NONE}
+        if new_mode == _NONE and last in untracked:  # only the index has lost it
+            del untracked[last]
+            new_mode = old_mode
         yield _Entry("" if old_mode == _NONE else first, "" if new_mode == _NONE else last, regular)
-    if not new:
-        for name in git.names(root, "ls-files", "-z", "--others", "--exclude-standard", *only):
-            yield _Entry("", name, (root / name).is_file() and not (root / name).is_symlink())
+    for name in untracked:
+        yield _Entry("", name, (root / name).is_file() and not (root / name).is_symlink())
 
 
 class _Reviewer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from migrator import __version__
 from migrator.diagnostics import Safety
-from migrator.report.markup import Page, code, difference, prose
+from migrator.report.markup import Page, changed, code, prose
 from migrator.report.statistics import counted
 from migrator.review.changes import FileReview, Review
 from migrator.review.compare import Change, Kind
@@ -24,7 +25,8 @@ _TITLES = {
     Kind.MADE: "Made by the tool",
 }
 _LINES = 30  # of a change, on the terminal
-_WHOLE = ("added", "deleted")  # files that are not shown line by line
+_SMALL = 10  # lines that are shown beside others, not against them
+_WHOLE = ("added", "deleted")
 
 
 def _sorted(review: Review, kind: Kind) -> list[tuple[FileReview, Change]]:
@@ -54,6 +56,11 @@ def _said(file: FileReview, change: Change) -> str:
     if file.old_path:
         said.append(f"was {file.old_path}")
     return "; ".join(filter(None, said))
+
+
+def _is_whole(file: FileReview) -> bool:
+    """Whether it is not shown line by line."""
+    return file.status in _WHOLE or file.path.endswith("/")
 
 
 # ---- the terminal --------------------------------------------------------------------------------
@@ -101,17 +108,30 @@ def _change(file: FileReview, change: Change, out: Console) -> None:
     )  # fmt: skip
     line.rstrip()
     out.print(line, soft_wrap=True)
-    if file.status in _WHOLE:
+    if _is_whole(file):
         return
-    rows = [*(("-", t, "red") for t in change.before), *(("+", t, "green") for t in change.after)]
-    if change.kind is Kind.DIFFERENT:
-        rows += [("", "the tool makes:", "dim"), *(("+", t, "cyan") for t in change.tool)]
-    elif change.kind is Kind.MISSING:
-        rows = [*(("-", t, "red") for t in change.before), *(("+", t, "cyan") for t in change.tool)]
-    for mark, text, style in rows[:_LINES]:
-        out.print(Text(f"    {mark}{text}".expandtabs(), style), soft_wrap=True)
+    rows = [row for heading, diff in _diffs(change) for row in (heading, *diff) if row]
+    for row in rows[:_LINES]:
+        out.print(Text(f"    {row}".expandtabs(), _STYLES.get(row[0], "dim")), soft_wrap=True)
     if len(rows) > _LINES:
         out.print(Text(f"    … {len(rows) - _LINES} more lines", "dim"))
+
+
+_STYLES = {"-": "red", "+": "green"}
+
+
+def _diffs(change: Change) -> Iterator[tuple[str, list[str]]]:
+    """Lines of diffs, each with what it is where that needs words."""
+    if change.kind is Kind.DIFFERENT and len(change.tool) + len(change.after) > _SMALL:
+        lines = difflib.unified_diff(change.tool, change.after, n=2, lineterm="")
+        told = [line for line in list(lines)[2:] if not line.startswith("@@")]
+        yield "from what the tool makes to what is there:", told
+        return
+    after = change.tool if change.kind is Kind.MISSING else change.after
+    yield "", [*(f"-{line}" for line in change.before), *(f"+{line}" for line in after)]
+    if change.kind is Kind.DIFFERENT:
+        heading = "the tool makes:" if change.tool else "the tool takes it out"
+        yield heading, [f"+{line}" for line in change.tool]
 
 
 # ---- JSON ----------------------------------------------------------------------------------------
@@ -196,16 +216,10 @@ def _item(file: FileReview, change: Change) -> str:
     flags = f" with {code(' '.join(file.flags))}" if file.flags and change.tool else ""
     words = [change.name + flags, "**may change results**" * (change.safety is Safety.UNSAFE), said]
     first = f"{code(_place(file, change))} {': '.join(filter(None, words))}".rstrip()
-    return "\n".join([first, *_blocks(file, change)])
-
-
-def _blocks(file: FileReview, change: Change) -> Iterator[str]:
-    if file.status in _WHOLE or file.path.endswith("/"):
-        return
-    made = change.tool if change.kind is Kind.MISSING else change.after
-    yield difference(change.before, made)
-    if change.kind is Kind.DIFFERENT:
-        yield f"The tool makes:\n{difference(change.before, change.tool)}"
+    blocks = [first]
+    for heading, diff in () if _is_whole(file) else _diffs(change):
+        blocks += filter(None, [heading, changed(diff) if diff else ""])
+    return "\n".join(blocks)
 
 
 def shown(review: Review, form: str) -> str:
