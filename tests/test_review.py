@@ -103,10 +103,8 @@ def test_each_kind_of_change(tmp_path: Path) -> None:
     text = cli("review", "HEAD", cwd=root).stdout.decode()
     assert text.index("Different from") < text.index("Missing") < text.index("By hand")
     assert '    +    x = torch.ones(3).to("xla:0")\n' in text and "\n    the tool makes:\n" in text
-    assert (
-        "lib.py:1\n    +import os\n" in text
-        and "lib.py:11  MOV001\n    -    return x.cuda()" in text
-    )
+    assert "lib.py:1\n    +import os\n" in text
+    assert "lib.py:11  MOV001  x.cuda() becomes x.to(<device>)\n    -    return x.cuda()" in text
 
 
 def test_an_edit_beside_one_of_the_tools_is_told_apart(tmp_path: Path) -> None:
@@ -195,6 +193,18 @@ def test_cells_of_a_notebook(tmp_path: Path) -> None:
     write_tree(root, {"n.ipynb": text.replace(": 0,", ": 7,")})
     [file] = [f for f in reviewed(root)["files"] if f["path"] == "n.ipynb"]
     assert {c["kind"] for c in file["changes"]} == {"made"}
+
+
+def test_a_notebook_with_other_cells_is_compared_by_its_file(tmp_path: Path) -> None:
+    root = migrated(tmp_path, {"n.ipynb": notebook("x = y.cuda()\n", "z = x\n")})
+    book = json.loads((root / "n.ipynb").read_text())
+    book["cells"].insert(1, {**book["cells"][1], "id": "new", "source": ["print(x)\n"]})
+    (root / "n.ipynb").write_text(json.dumps(book, indent=1))
+    [file] = [f for f in reviewed(root, code=1)["files"] if f["path"] == "n.ipynb"]
+    by_hand = [line for c in file["changes"] if c["kind"] == "by hand" for line in c["after"]]
+    assert any("print(x)" in line for line in by_hand)
+    made = [line for c in file["changes"] if c["kind"] == "made" for line in c["after"]]
+    assert any("jax" in line for line in made)
 
 
 def test_a_review_as_markdown(tmp_path: Path) -> None:

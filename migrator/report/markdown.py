@@ -148,7 +148,7 @@ def _shown(edit: _Edit) -> str:
     why = [d.why if d.safety is Safety.UNSAFE else d.message for d in hunk.diagnostics]
     rule = registry().rules.get(hunk.codes[0]) if len(hunk.codes) == 1 else None
     said = "; ".join(prose(w) for w in dict.fromkeys(filter(None, why)))
-    said = said or (rule.summary if rule else "")
+    said = said or (prose(rule.summary) if rule else "")
     unsafe = " **may change results**" * (hunk.safety is Safety.UNSAFE)
     name = ", ".join(hunk.codes) or hunk.label
     first = f"{place(edit.path, hunk.cell, edit.line)} {name}{unsafe}{f': {said}' if said else ''}"

@@ -11,6 +11,7 @@ from migrator.diagnostics import Diagnostic, Safety
 from migrator.engine import Result
 from migrator.formats import notebook
 from migrator.report.hunks import Hunk, hunks, parts
+from migrator.rule import registry
 
 
 class Kind(StrEnum):
@@ -53,14 +54,20 @@ class Change:
 
     @property
     def why(self) -> str:
-        """What the tool's edits change or cost."""
-        said = (d.why if d.safety is Safety.UNSAFE else d.message for d in self.diagnostics)
-        return "; ".join(dict.fromkeys(filter(None, said)))
+        """What the tool's edits change or cost, or what they are."""
+        return "; ".join(dict.fromkeys(filter(None, map(_why, self.diagnostics))))
 
     @property
     def risk(self) -> int:
         """What to look at first: the least."""
         return 2 * list(Kind).index(self.kind) + (self.safety is not Safety.UNSAFE)
+
+
+def _why(diagnostic: Diagnostic) -> str:
+    if diagnostic.safety is Safety.UNSAFE:
+        return diagnostic.why
+    rule = registry().rules.get(diagnostic.code)
+    return diagnostic.message or (rule.summary if rule else "")
 
 
 def compare(suffix: str, result: Result, now: bytes) -> list[Change]:

@@ -219,7 +219,7 @@ def _item(file: FileReview, change: Change) -> str:
     blocks = [first]
     for heading, diff in () if _is_whole(file) else _diffs(change):
         blocks += filter(None, [heading, changed(diff) if diff else ""])
-    return "\n".join(blocks)
+    return "\n\n".join(blocks)
 
 
 def shown(review: Review, form: str) -> str:
