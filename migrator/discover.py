@@ -15,6 +15,7 @@ from migrator.targets import RUNTIME
 
 # How the docstring of each runtime begins.
 _OURS = re.compile(rb"migrated from CUDA to TPU by (\w+)[^\"]*?Written beside migrated code")
+_SHEBANG = re.compile(rb"#!.*\bpython")
 _SKIPPED = frozenset({
     ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "__pycache__", "node_modules",
     "site-packages", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".eggs", ".ipynb_checkpoints",
@@ -77,7 +78,9 @@ def _named(path: Path, exclude: Sequence[str], home: Path | None) -> Iterator[Pa
     if home is None:
         passed_over = any(map(is_bundled_runtime, path.absolute().parents))
     else:
-        passed_over = is_passed_over(path, home, exclude)
+        passed_over = is_passed_over(path, home, exclude) or not (
+            _has_code(path) or _is_script(path)
+        )
     if not passed_over:
         yield path
 
@@ -112,6 +115,14 @@ def _has_code(path: Path) -> bool:
     if path.suffix in (".py", notebook.SUFFIX):
         return True
     return lines.kind(path) is not None and not lines.is_data(path)
+
+
+def _is_script(path: Path) -> bool:
+    """Whether a file without a suffix is a program in Python."""
+    if path.suffix or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return _SHEBANG.match(file.readline(200)) is not None
 
 
 def _real(file: Path) -> Path:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from migrator import git
@@ -53,6 +53,7 @@ class Changes:
             raise UsageError("--diff-base: the revision is empty")
         self.revision = revision
         self._repositories: dict[Path, _Repository] = {}
+        self._top = cache(git.top)
 
     def touched(self, path: Path) -> bool:
         """Whether a file is new or differs.
@@ -95,11 +96,11 @@ class Changes:
         return sorted({r.base[:10] for r in self._repositories.values() if r.base})
 
     def _of(self, path: Path) -> tuple[_Repository, str]:
-        root = git.top(path)
+        real = path.resolve()
+        root = self._top(real.parent)
         if root is None:
             raise UsageError(f"--diff-base: {path} is not under version control (git)")
-        name = path.resolve().relative_to(root).as_posix()
-        return self._repository(root), name
+        return self._repository(root), real.relative_to(root).as_posix()
 
     def _repository(self, root: Path) -> _Repository:
         if root not in self._repositories:
