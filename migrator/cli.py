@@ -13,6 +13,8 @@ from click.shell_completion import CompletionItem
 from migrator import __version__
 from migrator.completion import codes, completion_command, folders, paths
 from migrator.config import Config, UsageError, check_codes, common, load
+from migrator.report import FORMATS, View
+from migrator.report import render as rendered
 from migrator.report.terminal import color_option, console, spell_out
 from migrator.targets import RUNTIME, targets
 
@@ -60,6 +62,30 @@ def _codes(
     codes = tuple(c.strip() for part in value for c in part.split(",") if c.strip())
     check_codes(codes, f"--{parameter.name}")
     return codes
+
+
+def _forms(
+    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, dict[Path, str]]:
+    """The format that is printed, and those that are written to files (`NAME=FILE`)."""
+    printed: list[str] = []
+    files: dict[Path, str] = {}
+    for form in value:
+        name, _, file = form.partition("=")
+        if name not in (FORMATS if file else ("console", *FORMATS)):
+            known = ", ".join(FORMATS)
+            raise UsageError(f"--format {form}: it takes console, or NAME or NAME=FILE of {known}")
+        if not file:
+            printed.append(name)
+        elif Path(file).suffix in (".py", ".ipynb"):
+            raise UsageError(f"--format {form}: that is the name of source; name another file")
+        elif Path(file).is_dir() or not Path(file).parent.is_dir():
+            raise UsageError(f"--format {form}: no file can be written there")
+        else:
+            files[Path(file)] = name
+    if len(printed) > 1:
+        raise UsageError(f"choose one --format to print; write others to files: {printed[1]}=FILE")
+    return printed[0] if printed else "console", files
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -149,8 +175,9 @@ def cli() -> None:
 )
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
-    "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True
-)
+    "--format", "forms", multiple=True, callback=_forms, metavar="NAME[=FILE]",
+    help=f"What to print: console (default), {', '.join(FORMATS)}. With =FILE: written there, too.",
+)  # fmt: skip
 @click.option("--report", "page", metavar="FILE.html", help="Write the run to one HTML file, too.")
 @click.option("--statistics", is_flag=True, help="Count constructs by rule.")
 @click.option("--strict", is_flag=True, help="With --check or --diff: advice counts, too.")
@@ -164,7 +191,7 @@ def migrate(
     output: str | None,
     diff: bool,
     check: bool,
-    form: str,
+    forms: tuple[str, dict[Path, str]],
     page: str | None,
     statistics: bool,
     strict: bool,
@@ -202,7 +229,7 @@ def migrate(
             raise UsageError(f"{given} needs a PATH, not standard input")
         how |= {"diff": diff, "check": check}
         path = Path(stdin_filename) if stdin_filename else None
-        sys.exit(_filter(config, path, strip_todo=strip_todo, strict=strict, form=form, **how))
+        sys.exit(_filter(config, path, strip_todo=strip_todo, strict=strict, forms=forms, **how))
     from migrator.run import migrate_paths, strip_todos
 
     if page:
@@ -217,26 +244,38 @@ def migrate(
         report = strip_todos(paths, config=config, **options)
     else:
         options |= {"diff_base": diff_base, "from_hook": hook}
-        with _Progress(quiet or form != "console") as progress:
+        with _Progress(quiet or forms[0] != "console") as progress:
             report = migrate_paths(
                 paths, str(config.target), config=config, progress=progress, **options
             )
-    if form == "json":
-        from migrator.report import json
-
-        click.echo(json.render(report, statistics))
-    else:
+    code = report.check_code(strict) if diff or check else report.exit_code
+    if hook and (report.changed or report.companions or report.untracked):
+        code = code or 1
+    if not _reports(report, forms, View(code, write, statistics)):
         # of a few lines, each edit is told
         how["verbose"] = verbose or (check and diff_base is not None)
         _show(report, diff=diff, written=write or bool(output), companions=not hook, **how)
     if page:
         html.write(report, Path(page), written=write or bool(output))
-        if form == "console" and not quiet:
+        if forms[0] == "console" and not quiet:
             console(stderr=diff).print(f"report: {page}", soft_wrap=True, markup=False)
-    code = report.check_code(strict) if diff or check else report.exit_code
-    if hook and (report.changed or report.companions or report.untracked):
-        code = code or 1
     sys.exit(code)
+
+
+def _reports(
+    report: Report, forms: tuple[str, dict[Path, str]], view: View, *, err: bool = False
+) -> bool:
+    """Write what is asked for to files, and print it; False where the console is meant."""
+    printed, files = forms
+    for file, name in files.items():
+        try:
+            file.write_bytes(rendered(name, report, view).encode("utf-8", "replace") + b"\n")
+        except OSError as error:
+            raise UsageError(f"{file}: can not be written: {error.strerror or error}") from None
+    if printed == "console":
+        return False
+    click.echo(rendered(printed, report, view).encode("utf-8", "replace"), err=err)
+    return True
 
 
 def _show(report: Report, *, diff: bool, written: bool, companions: bool, **how: bool) -> None:
@@ -266,7 +305,7 @@ def _filter(
     diff: bool,
     check: bool,
     strict: bool,
-    form: str,
+    forms: tuple[str, dict[Path, str]],
     **how: bool,
 ) -> int:
     """Standard input to standard output, what is to be said to standard error.
@@ -275,7 +314,6 @@ def _filter(
     """
     from migrator import todo
     from migrator.engine import Result
-    from migrator.report import json
     from migrator.report.console import render
     from migrator.report.diff import unified
     from migrator.run import FileReport, Report, find_target, migrate_content, migrated
@@ -294,15 +332,15 @@ def _filter(
     elif not check:
         sys.stdout.buffer.write(result.source)
     sys.stdout.flush()
-    if form == "json":
-        click.echo(json.render(report, how["statistics"]), err=not check)
-    else:
+    code = report.check_code(strict) if diff or check else report.exit_code
+    view = View(code, statistics=how["statistics"])
+    if not _reports(report, forms, view, err=not check):
         err = console(stderr=True)
         render(report, err, written=not (diff or check), **how)
         missing = result.companions if given is None else report.companions
         if missing and not how["quiet"]:
             err.print(f"The result imports {RUNTIME}, which is written beside files given as PATH.")
-    return report.check_code(strict) if diff or check else report.exit_code
+    return code
 
 
 @cli.command()
@@ -368,11 +406,13 @@ class _Progress:
 def main() -> None:
     """The entry point: every foreseen failure is one line on standard error and exit code 2."""
     from migrator.doctor.command import doctor_command
+    from migrator.review.command import review_command
     from migrator.verify.command import verify_command
     from migrator.verify.record_command import record_command
 
     cli.add_command(verify_command)
     cli.add_command(record_command)
+    cli.add_command(review_command)
     cli.add_command(doctor_command)
     cli.add_command(completion_command)
     spell_out()

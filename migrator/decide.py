@@ -21,6 +21,7 @@ from migrator.targets import RUNTIME
 NATIVE = "XLA001"  # code that was written for the target
 _NATIVE = Keep("of a program for the target itself")
 _OF_BUILD = Keep("asked while the project is built; a TPU machine has no GPU, and builds without")
+SUPPRESSED = Keep("suppressed by a comment")
 
 
 @dataclass
@@ -135,7 +136,7 @@ def _rule_on(
             for edit in (decision.edits if isinstance(decision, Rewrite) else ())
             if isinstance(edit.node, ast.expr)
         ):
-            decision = Keep("suppressed by a comment")
+            decision = SUPPRESSED
         elif context.is_build and isinstance(decision, Rewrite) and uses_device(construct):
             decision = _OF_BUILD
         elif isinstance(decision, Rewrite):

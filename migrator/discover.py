@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,6 +100,17 @@ def is_passed_over(path: Path, home: Path, exclude: Sequence[str]) -> bool:
     return False
 
 
+def is_source(path: Path, top: Path, exclude: Sequence[str] = ()) -> bool:
+    """Whether a search of the folder `top` takes a file, by its name alone."""
+    folders = path.relative_to(top).parts[:-1]
+    around = (top.joinpath(*folders[: n + 1]) for n in range(len(folders)))
+    return (
+        _has_code(path)
+        and _SKIPPED.isdisjoint(folders)
+        and not any(_excluded(at, top, exclude) for at in (path, *around))
+    )
+
+
 def _has_code(path: Path) -> bool:
     if path.suffix in (".py", notebook.SUFFIX):
         return True
@@ -126,13 +137,13 @@ def is_bundled_runtime(folder: Path) -> bool:
     return bundled_target(folder) is not None
 
 
-def bundled_target(folder: Path) -> str | None:
+def bundled_target(folder: Path, content: Callable[[Path], bytes] = Path.read_bytes) -> str | None:
     """The target of a runtime that a migration has written, None for any other folder."""
     if folder.name != RUNTIME:
         return None
     for inside, label in (("", ""), ("tpu", " --portable")):
         try:
-            found = _OURS.search((folder / inside / "__init__.py").read_bytes())
+            found = _OURS.search(content(folder / inside / "__init__.py"))
         except OSError:
             continue
         if found:
@@ -178,12 +189,19 @@ class Disk:
         self._files: dict[Path, bytes | None] = {}
         self._folders: dict[Path, frozenset[str]] = {}
 
+    def content(self, path: Path) -> bytes:
+        """The bytes of a file. Raises OSError."""
+        given = self._given.get(path)
+        return path.read_bytes() if given is None else given
+
+    def names(self, folder: Path) -> list[str]:
+        """What is in a folder. Raises OSError."""
+        return os.listdir(folder)
+
     def read(self, path: Path) -> bytes | None:
         if path not in self._files:
             try:
-                content = self._given.get(path)
-                if content is None:
-                    content = path.read_bytes()
+                content = self.content(path)
                 if path.suffix == notebook.SUFFIX:
                     content = notebook.read(content).module.encode()
                 self._files[path] = todo.silenced(content)
@@ -194,7 +212,7 @@ class Disk:
     def list(self, folder: Path) -> frozenset[str]:
         if folder not in self._folders:
             try:
-                found = os.listdir(folder)
+                found = self.names(folder)
             except OSError:
                 found = []
             given = [path.name for path in self._given if path.parent == folder]

@@ -48,6 +48,35 @@ def names(root: Path, *arguments: str) -> Iterator[str]:
             yield os.fsdecode(name)
 
 
+class Blobs:
+    """The contents of a repository's blobs, all of them by one process."""
+
+    def __init__(self, root: Path) -> None:
+        command = ["git", "-C", str(root), "cat-file", "--batch"]
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(root)
+            )
+        except OSError as error:
+            raise GitError(f"git can not be run: {error.strerror or error}") from error
+
+    def read(self, blob: str) -> bytes:
+        """Raises GitError for one that is not there (a partial clone)."""
+        into, out = self._process.stdin, self._process.stdout
+        assert into is not None and out is not None
+        into.write(f"{blob}\n".encode())
+        into.flush()
+        *_, size = out.readline().split() or [b"missing"]
+        if not size.isdigit():
+            raise GitError(f"{blob} is missing")
+        content = out.read(int(size))
+        out.read(1)  # the end of the line
+        return content
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
 def _environment(root: Path) -> dict[str, str]:
     """In a hook the index may be another file; that is of the repository of this folder alone."""
     left_out = {"GIT_DIFF_OPTS"}

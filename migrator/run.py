@@ -33,6 +33,7 @@ class FileReport:
     path: Path
     result: Result
     unsafe: Counter[str] = field(default_factory=Counter)  # what --unsafe would rewrite, by code
+    whole: Result | None = None  # with what is not about the change that the run tells of
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Report:
     companions: dict[Path, bytes] = field(default_factory=dict)  # files that are new or differ
     errors: list[str] = field(default_factory=list)  # about no single source file
     output: Path | None = None  # where a copy was written
+    changes: Changes | None = None  # what the run tells of alone; None: all
     since: str = ""  # the revision that it tells the changes from; "": it tells all
     untracked: list[Path] = field(default_factory=list)  # runtimes that git does not have
     seconds: float = 0.0
@@ -159,6 +161,7 @@ def migrate_paths(
     _keep_what_is_around(report, () if from_hook else roots, others, worker)
     if changes is not None:
         report.files = [_brought(file, changes) for file in report.files]
+        report.changes = changes
         report.since = ", ".join(changes.bases)
     folders = _runtimes(report, roots, worker, output is not None)
     report.companions = _companions(report, folders, worker)
@@ -411,7 +414,7 @@ def _brought(file: FileReport, changes: Changes) -> FileReport:
         return file
     result = brought(file.result, changes.lines(file.path, file.result.original))
     unsafe = Counter(d.code for d in result.diagnostics if d.outcome is Outcome.REPORTED)
-    return FileReport(file.path, result, file.unsafe & unsafe)
+    return FileReport(file.path, result, file.unsafe & unsafe, file.result)
 
 
 def _failed(path: Path, code: str, message: str) -> FileReport:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity
 from migrator.report.diff import unified
-from migrator.report.statistics import MANY, Work, by_code, by_effort, of_project
+from migrator.report.statistics import MANY, Work, by_code, by_effort, counted, of_project
 from migrator.report.terminal import print_code
 from migrator.rule import registry
 from migrator.run import Report
@@ -147,7 +147,7 @@ def _reason(
     if rest and brief:
         places = ", ".join(str(d.range) for d in rest[:_MANY])
         more = ", …" if len(rest) > _MANY else ""
-        text = f"    also {_counted(len(rest), 'place')}: {places}{more}"
+        text = f"    also {counted(len(rest), 'place')}: {places}{more}"
         console.print(Text(text, "dim"), soft_wrap=True)
     elif rest:
         places = ", ".join(f"{d.range} {d.construct}" for d in rest)
@@ -176,7 +176,7 @@ def _statistics(report: Report, console: Console) -> None:
     console.print()
     console.print(_by_file(found[:_SHOWN]))
     if len(found) > _SHOWN:
-        console.print(Text(f"and {_counted(len(found) - _SHOWN, 'more file')}", "dim"))
+        console.print(Text(f"and {counted(len(found) - _SHOWN, 'more file')}", "dim"))
     console.print(
         Text(f"as the construct that takes the most; more than {MANY} of minutes are hours", "dim")
     )
@@ -231,7 +231,7 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     verb = "changed" if written else "would change"
     edits = counts[Outcome.REWRITTEN]
     console.print()
-    parts = [f"{_counted(len(report.files), 'file')} scanned", f"{len(report.changed)} {verb}"]
+    parts = [f"{counted(len(report.files), 'file')} scanned", f"{len(report.changed)} {verb}"]
     if report.failures or report.errors:
         parts.append(f"{len(report.failures) + len(report.errors)} failed")
     console.print(Text(", ".join(parts) + f"  ({report.seconds:.2f} s)", "bold"))
@@ -248,7 +248,7 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     if total:
         kept, reported = counts[Outcome.KEPT], counts[Outcome.REPORTED]
         console.print(
-            f"{_counted(total, 'GPU construct')} = {edits} rewritten + {kept} kept + "
+            f"{counted(total, 'GPU construct')} = {edits} rewritten + {kept} kept + "
             f"{reported} reported: {work.automatic:.0f}% automatic"
         )
     if work.effort is not None:
@@ -264,7 +264,3 @@ def _summary(report: Report, console: Console, written: bool) -> None:
 
 def _worst(item: tuple[Effort, int]) -> int:
     return -list(Effort).index(item[0])
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

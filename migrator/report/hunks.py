@@ -12,6 +12,8 @@ from migrator.engine import Result
 from migrator.formats import notebook, python
 
 _IMPORT = re.compile(r"\s*(?:import|from)\s|\s*[\w., ]*\)?\s*(?:#.*)?$")
+_NAMES = re.compile(r"\s*(?:from\s+\S+\s+)?import\s+(.+)")
+_WORD = re.compile(r"[^\W\d]\w*")
 _TODO = re.compile(r"\s*# TPU-TODO\[")
 
 
@@ -106,17 +108,36 @@ def hunks(path_suffix: str, result: Result) -> list[Hunk]:
 def together(hunks: Sequence[Hunk], diagnostic: Diagnostic) -> list[Hunk]:
     """The hunks that have to be made at once, for what was found at `diagnostic`.
 
-    Its own, those that have a diagnostic with one of them in common, and what only adds imports.
+    Its own, those that have a diagnostic with one of them in common, the set-up of the program, and
+    the imports of names that these use; all of the file where such an import takes another's place.
     """
-    wanted = {diagnostic}
-    while True:
-        found = [h for h in hunks if not wanted.isdisjoint(h.diagnostics)]
-        more = wanted.union(d for h in found for d in h.diagnostics)
-        if more == wanted:
+    found = [h for h in hunks if diagnostic in h.diagnostics]
+    while found:
+        shared = {d for h in found for d in h.diagnostics}
+        words = {word for h in found for line in h.after for word in _WORD.findall(line)}
+        more = [
+            h
+            for h in hunks
+            if h in found
+            or not shared.isdisjoint(h.diagnostics)
+            or any(d.outcome is None for d in h.diagnostics)
+            or not words.isdisjoint(_imported(h.after) - _imported(h.before))
+        ]
+        if any(_imported(h.before) and h not in found for h in more):
+            more = list(hunks)  # what the import gave to the others would be missing
+        if len(more) == len(found):
             break
-        wanted = more
-    added = [h for h in hunks if h.label == "imports" and h.start == h.end] if found else []
-    return sorted([*found, *added], key=lambda h: (h.cell, h.start))
+        found = more
+    return found
+
+
+def _imported(lines: Sequence[str]) -> set[str]:
+    """The names that import statements of one line bind."""
+    named = (part for line in lines if (m := _NAMES.match(line)) for part in m[1].split(","))
+    words = (part.split("#")[0].split() for part in named)
+    return {
+        names[-1].partition(".")[0] if len(names) == 1 else names[-1] for names in words if names
+    }
 
 
 def _hunks(part: Part, made: Sequence[Diagnostic]) -> Iterator[Hunk]:

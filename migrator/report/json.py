@@ -7,11 +7,12 @@ from typing import Any
 
 from migrator import __version__
 from migrator.diagnostics import Diagnostic, Outcome
+from migrator.report import View
 from migrator.report.statistics import Work, by_code, of_file, of_project
 from migrator.run import FileReport, Report
 
 
-def render(report: Report, statistics: bool = False) -> str:
+def render(report: Report, view: View) -> str:
     """One JSON object: `files` with their diagnostics, `summary`, `errors`, `companions`."""
     document: dict[str, Any] = {
         "version": __version__,
@@ -30,7 +31,7 @@ def render(report: Report, statistics: bool = False) -> str:
             "seconds": round(report.seconds, 3),
         },
     }
-    if statistics:
+    if view.statistics:
         document["statistics"] = [
             {"code": code, **{str(o): n for o, n in counts.items()}}
             for code, counts in by_code(report).items()

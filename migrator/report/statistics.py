@@ -84,3 +84,7 @@ def by_code(report: Report) -> dict[str, Counter[Outcome]]:
         if diagnostic.outcome is not None:
             counts.setdefault(diagnostic.code, Counter())[diagnostic.outcome] += 1
     return dict(sorted(counts.items()))
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

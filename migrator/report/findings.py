@@ -1,0 +1,210 @@
+"""What a run has to say, place by place, for services that show it beside the code."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from migrator.decide import SUPPRESSED
+from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
+from migrator.discover import project_root
+from migrator.formats import notebook
+from migrator.report.hunks import Hunk, hunks, together
+from migrator.rule import registry
+from migrator.run import FileReport, Report
+
+_STDIN = Path("<stdin>")
+_NUMBER = re.compile(r"\bline \d+")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Lines of a file, from 1; a notebook's are those of its JSON, and have no columns."""
+
+    line: int
+    end_line: int
+    column: int = 0  # 0: not known
+    end_column: int = 0  # exclusive
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a person, or this tool, has to do or may want to do."""
+
+    path: str  # from the top of the project, with slashes
+    place: Place
+    diagnostic: Diagnostic
+    fingerprint: str  # the same where lines above were put in or taken out
+    suppressed: bool = False
+    hunks: tuple[Hunk, ...] = ()  # that it makes, perhaps with others
+
+    @property
+    def code(self) -> str:
+        return self.diagnostic.code
+
+    @property
+    def pending(self) -> bool:
+        """Whether it is an edit that this tool makes."""
+        return is_edit(self.diagnostic) and not self.suppressed
+
+    @property
+    def message(self) -> str:
+        """What was found, and what is to do or to know about it."""
+        d = self.diagnostic
+        rule = registry().rules.get(d.code)
+        said = d.message
+        if self.pending:
+            unsafe = d.why if d.safety is Safety.UNSAFE else ""
+            said = "; ".join(dict.fromkeys(filter(None, (d.message, unsafe))))
+            said = said or (rule.summary if rule else "")
+            verb = "to be rewritten" if d.outcome else "to be put in"
+            said = f"{verb}: {said}" if said else verb
+        return f"{d.construct}: {said}" if d.construct else said
+
+
+def is_edit(diagnostic: Diagnostic) -> bool:
+    """Whether the diagnostic stands for edits: a construct that is rewritten, or the set-up."""
+    added = diagnostic.outcome is None and diagnostic.severity is Severity.INFO
+    return added or diagnostic.outcome is Outcome.REWRITTEN
+
+
+def top(report: Report) -> Path:
+    """The top of the project that the files belong to: what their paths are relative to."""
+    for file in report.files:
+        if file.path != _STDIN:
+            return project_root(file.path.resolve(), [Path.cwd()])
+    return Path.cwd()
+
+
+def relative(path: Path, folder: Path) -> str:
+    """A path as services expect it; a link stays the link that it is."""
+    if path == _STDIN:
+        return str(path)
+    return Path(os.path.relpath(path.parent.resolve() / path.name, folder.resolve())).as_posix()
+
+
+@dataclass(frozen=True)
+class Text:
+    """A file as it is on the disk: where diagnostics stand in it, and the edits that it awaits."""
+
+    file: FileReport
+    written: bool = False  # the file holds the result
+
+    @cached_property
+    def content(self) -> bytes:
+        result = self.file.result
+        return result.source if self.written else result.original
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return [line.rstrip("\r") for line in self.content.decode("utf-8", "replace").split("\n")]
+
+    @cached_property
+    def every_hunk(self) -> list[Hunk]:
+        return hunks(self.file.path.suffix, self.file.whole or self.file.result)
+
+    @cached_property
+    def hunks(self) -> list[Hunk]:
+        """Those that the run tells of, each with what has to be made at once with it."""
+        if self.file.whole is None:
+            return self.every_hunk
+        told = [h for d in self.file.result.diagnostics for h in self.needed(d)]
+        return [h for h in self.every_hunk if h in told]
+
+    def needed(self, diagnostic: Diagnostic) -> list[Hunk]:
+        return together(self.every_hunk, diagnostic)
+
+    @property
+    def _is_notebook(self) -> bool:
+        return self.file.path.suffix == notebook.SUFFIX
+
+    @cached_property
+    def _notebook(self) -> notebook.Notebook | None:
+        try:
+            return notebook.read(self.content) if self._is_notebook else None
+        except notebook.NotANotebook:
+            return None
+
+    def place(self, where: Range) -> Place:
+        first, same = self._now(where.cell, where.line)
+        last, same_end = self._now(where.cell, where.end_line)
+        last = max(first, last)
+        if self._notebook is not None:
+            rows = [self._notebook.row(where.cell, n) if where.cell else 1 for n in (first, last)]
+            return Place(rows[0], rows[1])
+        if not (same and same_end):
+            return Place(first, last)
+        return Place(first, last, where.column, where.end_column)
+
+    def _now(self, cell: int, line: int) -> tuple[int, bool]:
+        """The line that a line of the original is, and whether it is the same."""
+        moved = 0
+        for hunk in self.hunks if self.written else ():
+            if hunk.cell != cell:
+                continue
+            if hunk.start < line <= hunk.end:
+                last = max(hunk.new_end, hunk.new_start + 1)
+                return min(hunk.new_start + line - hunk.start, last), False
+            if hunk.end < line:
+                moved = hunk.new_end - hunk.end
+        return line + moved, True
+
+
+def findings(report: Report, *, written: bool = False) -> list[Finding]:
+    """Everything that is left, pending (unless it is `written`), advised or suppressed."""
+    folder = top(report)
+    found: list[Finding] = []
+    for file in report.files:
+        found += _of_file(file, relative(file.path, folder), written)
+    return found
+
+
+def _of_file(file: FileReport, path: str, written: bool) -> Iterator[Finding]:
+    text = Text(file, written)
+    seen: Counter[tuple[str, ...]] = Counter()
+    for diagnostic in file.result.diagnostics:
+        suppressed = diagnostic.outcome is Outcome.KEPT and diagnostic.message == SUPPRESSED.reason
+        if diagnostic.outcome is Outcome.KEPT and not suppressed:
+            continue
+        if written and is_edit(diagnostic):
+            continue
+        place = text.place(diagnostic.range)
+        line = text.lines[place.line - 1] if place.line <= len(text.lines) else ""
+        message = _NUMBER.sub("line", diagnostic.message)
+        about = (path, diagnostic.code, diagnostic.construct, message, " ".join(line.split()))
+        seen[about] += 1
+        named = "\0".join((*about, str(seen[about])))
+        fingerprint = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+        made = tuple(h for h in text.hunks if diagnostic in h.diagnostics)
+        yield Finding(path, place, diagnostic, fingerprint, suppressed, made)
+
+
+_EFFORTS = list(Effort)
+
+
+def by_importance(found: Sequence[Finding]) -> list[Finding]:
+    """The most important first, and each thing once before the first is said again."""
+    seen: Counter[tuple[str, str]] = Counter()
+    ranks: dict[int, tuple[int, int, int]] = {}
+    for number, finding in enumerate(found):
+        same = finding.code, finding.diagnostic.message
+        ranks[id(finding)] = (-_weight(finding), seen[same], number)
+        seen[same] += 1
+    return sorted(found, key=lambda finding: ranks[id(finding)])
+
+
+def _weight(finding: Finding) -> int:
+    d = finding.diagnostic
+    if d.severity is Severity.ERROR:
+        return 20
+    if d.outcome is Outcome.REPORTED:
+        return 10 + (_EFFORTS.index(d.effort) if d.effort else 0)
+    if finding.pending:
+        return 5 if d.safety is Safety.UNSAFE else 4 if d.outcome and d.message else 3
+    return 1

@@ -1,0 +1,132 @@
+"""Annotations of a GitHub workflow: lines that its runner reads from the log."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from migrator.diagnostics import Outcome, Severity
+from migrator.report import View
+from migrator.report.findings import Finding, by_importance, findings, relative, top
+from migrator.report.statistics import counted
+from migrator.rule import registry
+from migrator.run import Report
+
+_SHOWN = 10  # of each kind, by step: GitHub drops what comes behind them
+_MESSAGE = 4000  # characters
+_LINES = 6
+
+
+def render(report: Report, view: View) -> str:
+    """The most important findings as annotations, the others as a group of the log."""
+    found = [f for f in findings(report, written=view.written) if not f.suppressed]
+    folder = _in_workspace(report)
+    shown: Counter[str] = Counter()
+    lines: list[str] = []
+    rest: list[str] = []
+    for error in report.errors:
+        _put(lines, rest, shown, "error", {"title": "tpu-migrate"}, error, error)
+    for group in _by_line(by_importance(found)):
+        first = group[0]
+        message = "\n".join(dict.fromkeys([*(f.message for f in group), *_becomes(group)]))
+        where = _where(first, folder)
+        plain = f"{first.code}  {where['file']}:{first.place.line}  {first.message}"
+        _put(lines, rest, shown, _kind(first), {**where, "title": _title(group)}, message, plain)
+    if rest:
+        lines += [f"::group::tpu-migrate: and {len(rest)} more", *rest, "::endgroup::"]
+    return "\n".join([*lines, _summary(report, view)])
+
+
+def _put(
+    lines: list[str],
+    rest: list[str],
+    shown: Counter[str],
+    kind: str,
+    properties: dict[str, object],
+    message: str,
+    plain: str,
+) -> None:
+    shown[kind] += 1
+    if shown[kind] <= _SHOWN:
+        lines.append(command(kind, properties, message[:_MESSAGE]))
+    else:
+        rest.append(log_line(plain))
+
+
+def command(kind: str, properties: dict[str, object], message: str) -> str:
+    """One workflow command; its values can not end it or begin another."""
+    values = ",".join(f"{name}={_property(str(value))}" for name, value in properties.items())
+    return f"::{kind} {values}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def log_line(text: str) -> str:
+    """A line of a log that the runner does not read as a command of either spelling."""
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return "  " + line.replace("##[", "## [").replace("::", ": :")
+
+
+def _by_line(found: Iterable[Finding]) -> list[list[Finding]]:
+    """All edits of a line are one annotation, at the place of the first; others are one each."""
+    groups: dict[object, list[Finding]] = {}
+    for f in found:
+        groups.setdefault((f.path, f.place.line) if f.pending else id(f), []).append(f)
+    return list(groups.values())
+
+
+def _becomes(group: Sequence[Finding]) -> list[str]:
+    """What the first lines of an edit come to be."""
+    hunks = group[0].hunks[:1] if group[0].pending else ()
+    lines = [f"+ {line}" for hunk in hunks for line in hunk.after]
+    return [*lines[:_LINES], *(["+ …"] if len(lines) > _LINES else [])]
+
+
+def _kind(finding: Finding) -> str:
+    if finding.diagnostic.severity is Severity.ERROR:
+        return "error"
+    return "warning" if finding.diagnostic.outcome is Outcome.REPORTED else "notice"
+
+
+def _title(group: Sequence[Finding]) -> str:
+    codes = list(dict.fromkeys(f.code for f in group))
+    rule = registry().rules.get(codes[0])
+    return codes[0] + (f" {rule.name}" if rule else "") if len(codes) == 1 else ", ".join(codes)
+
+
+def _where(finding: Finding, folder: str) -> dict[str, object]:
+    place = finding.place
+    where: dict[str, object] = {"file": folder + finding.path, "line": place.line}
+    if place.end_line > place.line:
+        return {**where, "endLine": place.end_line}  # columns only go with a single line
+    if place.column:
+        where |= {"col": place.column, "endColumn": max(place.end_column - 1, place.column)}
+    return where
+
+
+def _in_workspace(report: Report) -> str:
+    """The way from the workflow's workspace to the project, where it was checked out below it."""
+    workspace = os.environ.get("GITHUB_WORKSPACE")
+    if not workspace:
+        return ""
+    way = relative(top(report), Path(workspace))
+    return "" if way == "." or way.startswith("..") else f"{way}/"
+
+
+def _summary(report: Report, view: View) -> str:
+    left, errors = report.count(Outcome.REPORTED), len(report.failures) + len(report.errors)
+    parts = [
+        f"{counted(len(report.files), 'file')} scanned",
+        f"{len(report.changed)} {'changed' if view.written else 'would change'}",
+        f"{counted(left, 'construct')} left for a person",
+        *([counted(errors, "error")] if errors else []),
+    ]
+    return f"tpu-migrate: {', '.join(parts)}"

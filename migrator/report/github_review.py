@@ -1,0 +1,130 @@
+"""A review for a pull request of GitHub's: safe edits as changes that can be committed from it.
+
+The JSON is what GitHub's `POST /repos/{owner}/{repo}/pulls/{number}/reviews` takes; the caller adds
+`commit_id`. A change is suggested where the pull request has all lines that it needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from migrator.config import UsageError
+from migrator.diagnostics import Diagnostic, Range, Safety
+from migrator.formats import notebook
+from migrator.report import View
+from migrator.report.findings import Text, relative, top
+from migrator.report.hunks import Hunk
+from migrator.report.markup import fenced, prose
+from migrator.report.statistics import counted
+from migrator.revisions import Lines
+from migrator.rule import registry
+from migrator.run import FileReport, Report
+
+_COMMENTS = 30  # of one review: more than that are better made by the tool itself
+_GAP = 2  # lines between edits that are one suggestion
+
+
+def render(report: Report, view: View) -> str:
+    """The review as JSON; no `comments`: there is nothing to suggest.
+
+    Raises:
+        UsageError: the run does not know what the change is.
+    """
+    if report.changes is None:
+        raise UsageError("--format github-review: add --diff-base REV, what the change is for")
+    folder = top(report)
+    found = [c for file in report.changed for c in _of_file(file, folder, report)]
+    body = (
+        f"tpu-migrate suggests {counted(min(len(found), _COMMENTS), 'change')} that "
+        f"keep{'s' * (len(found) == 1)} the meaning."
+    )
+    if len(found) > _COMMENTS:
+        body += (
+            f" {len(found) - _COMMENTS} more are made by `tpu-migrate --target {report.target}`."
+        )
+    return json.dumps({"event": "COMMENT", "body": body, "comments": found[:_COMMENTS]}, indent=2)
+
+
+def _of_file(file: FileReport, folder: Path, report: Report) -> Iterator[dict[str, Any]]:
+    if file.path.suffix == notebook.SUFFIX or b"\r" in file.result.original:
+        return  # lines of JSON; ends of lines that a suggestion would change
+    assert report.changes is not None
+    new = report.changes.lines(file.path, file.result.original)
+    text = Text(file)
+    path = relative(file.path, folder)
+    for group in _groups(text, file.result.diagnostics):
+        spans = list(_spans(group, text.lines, new))
+        if spans and not any(h.safety is Safety.UNSAFE for h in group):
+            for span in spans:
+                others = [first for first, _, _ in spans if first != span[0]]
+                yield _comment(path, span, text.lines, others)
+
+
+def _groups(text: Text, diagnostics: Sequence[Diagnostic]) -> list[list[Hunk]]:
+    """Hunks that go together; those that share one are one."""
+    groups: list[list[Hunk]] = []
+    for diagnostic in diagnostics:
+        needed = text.needed(diagnostic)
+        if not needed:
+            continue
+        others = [g for g in groups if any(h in needed for h in g)]
+        merged = [h for h in text.every_hunk if any(h in g for g in [needed, *others])]
+        groups = [g for g in groups if g not in others] + [merged]
+    return groups
+
+
+_Span = tuple[int, int, list[Hunk]]  # lines from 1, both inclusive
+
+
+def _spans(group: Sequence[Hunk], lines: Sequence[str], new: Lines) -> Iterator[_Span]:
+    """The lines of each suggestion; none at all if the pull request lacks one of them."""
+    spans: list[_Span] = []
+    for hunk in group:
+        first, last = hunk.start + 1, hunk.end
+        if first > last:  # put in: with the line above or below it
+            at = next((n for n in (hunk.start, first) if _has(new, n, n, lines)), 0)
+            first = last = at
+        if not _has(new, first, last, lines):
+            return
+        above = spans[-1] if spans else None
+        if above and first - above[1] <= _GAP + 1 and _has(new, above[0], last, lines):
+            spans[-1] = (above[0], max(last, above[1]), [*above[2], hunk])
+        else:
+            spans.append((first, last, [hunk]))
+    yield from spans
+
+
+def _has(new: Lines, first: int, last: int, lines: Sequence[str]) -> bool:
+    inside = 0 < first <= last <= len(lines)
+    return inside and all(new.hold(Range(n, 1, n, 1)) for n in range(first, last + 1))
+
+
+def _comment(path: str, span: _Span, lines: Sequence[str], others: Sequence[int]) -> dict[str, Any]:
+    first, last, hunks = span
+    text = list(lines[first - 1 : last])
+    for hunk in reversed(hunks):
+        text[hunk.start - first + 1 : hunk.end - first + 1] = hunk.after
+    told = dict.fromkeys(d for h in hunks for d in h.diagnostics)
+    said = [_said(d) for d in told] or ["What the others import."]
+    if others:
+        where = ", ".join(map(str, others))
+        said.append(f"Goes together with line{'s' * (len(others) > 1)} {where}: commit all.")
+    change = fenced(text, "suggestion")
+    named = "\0".join([path, *lines[first - 1 : last], change])
+    mark = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+    comment: dict[str, Any] = {
+        "path": path,
+        "line": last,
+        "side": "RIGHT",
+        "body": "\n".join([*said, change, f"<!-- tpu-migrate {mark} -->"]),
+    }
+    return comment | ({"start_line": first, "start_side": "RIGHT"} if last > first else {})
+
+
+def _said(diagnostic: Diagnostic) -> str:
+    rule = registry().rules.get(diagnostic.code)
+    return f"{diagnostic.code}: {prose(diagnostic.message or (rule.summary if rule else ''))}"

@@ -1,0 +1,41 @@
+"""GitLab's Code Quality report: a list of issues, which a merge request shows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from migrator.diagnostics import Effort, Outcome, Safety, Severity
+from migrator.report import View
+from migrator.report.findings import Finding, findings
+from migrator.run import Report
+
+_LEFT = {Effort.MINUTES: "minor", Effort.HOURS: "major", Effort.REWRITE: "critical"}
+
+
+def render(report: Report, view: View) -> str:
+    """A JSON array. Errors that are about no file are not in it; the exit code tells."""
+    found = findings(report, written=view.written)
+    return json.dumps([_issue(f) for f in found if not f.suppressed], indent=2)
+
+
+def _issue(finding: Finding) -> dict[str, Any]:
+    return {
+        "description": f"{finding.code}: {finding.message}",
+        "check_name": finding.code,
+        "fingerprint": finding.fingerprint,
+        "severity": _severity(finding),
+        "location": {
+            "path": finding.path,
+            "lines": {"begin": finding.place.line, "end": finding.place.end_line},
+        },
+    }
+
+
+def _severity(finding: Finding) -> str:
+    diagnostic = finding.diagnostic
+    if diagnostic.severity is Severity.ERROR:
+        return "blocker"
+    if diagnostic.outcome is Outcome.REPORTED:
+        return _LEFT[diagnostic.effort or Effort.HOURS]
+    return "minor" if diagnostic.safety is Safety.UNSAFE else "info"

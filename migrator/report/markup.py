@@ -1,0 +1,105 @@
+"""Markdown that text of any origin can not break out of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$^-])")
+_REFERENCE = re.compile(r"([@#]|GH-)(?=\w)")
+_CODE = re.compile(r"`([^`\n]+)`")
+
+
+def code(text: str) -> str:
+    """A code span, which may stand in a cell of a table."""
+    text = _printable(text) or " "
+    mark = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    pad = " " if text[0] in "` " or text[-1] in "` " else ""
+    return f"{mark}{pad}{text}{pad}{mark}".replace("|", "\\|")
+
+
+def plain(text: str) -> str:
+    """Text without any markup; nobody is mentioned, and no issue is linked."""
+    escaped = _SPECIAL.sub(r"\\\1", _printable(text).replace("\u200b", ""))
+    return re.sub(r"(@|\\#|GH\\-)(?=[\w\\])", "\\1\u200b", escaped)
+
+
+def prose(text: str) -> str:
+    """A message of this tool, in which `code` is marked."""
+    parts = _CODE.split(text)
+    return "".join(code(p) if n % 2 else plain(p) for n, p in enumerate(parts))
+
+
+def fenced(lines: Iterable[str], language: str) -> str:
+    """A block of code; the fence is longer than any that is in it."""
+    text = "\n".join(map(_line, lines))
+    mark = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{mark}{language}\n{text}\n{mark}" if text else f"{mark}{language}\n{mark}"
+
+
+def difference(before: Sequence[str], after: Sequence[str], above: Sequence[str] = ()) -> str:
+    """Lines that go and lines that come, below others."""
+    marked = [(" ", above), ("-", before), ("+", after)]
+    return changed([f"{mark}{line}" for mark, lines in marked for line in lines])
+
+
+def changed(lines: Sequence[str], limit: int = 60) -> str:
+    """Lines of a diff as a block that services colour."""
+    if len(lines) > limit:
+        lines = [*lines[:limit], f" … {len(lines) - limit} more lines"]
+    return fenced((line[:400] for line in lines), "diff")
+
+
+LIMIT = 65_536  # characters of a comment on GitHub; counted as bytes, which is never less
+
+
+class Page:
+    """Sections that together keep to a limit."""
+
+    def __init__(self, head: Sequence[str], limit: int = LIMIT) -> None:
+        self.blocks = list(head)
+        self.room = limit - size(self.text) - 400
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(self.blocks)
+
+    def add(self, title: str, items: Sequence[str], share: float, *, fold: bool = False) -> None:
+        """A section of as many items as fit into a share of the room that is left.
+
+        `title` is our own words.
+        """
+        if not items:
+            return
+        room = int(self.room * share) - size(title) - 60
+        body = fitting(items, room, "… and {} more") if room > 0 else f"{len(items)} in all"
+        if fold:
+            body = f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+        self.blocks += [body] if fold else [f"#### {title}", body]
+        self.room -= size(body) + size(title) + 10
+
+
+def size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def fitting(items: Sequence[str], room: int, more: str) -> str:
+    """As many whole items as there is room for, and `more` with the number of the others."""
+    room -= size(more) + 12
+    taken = 0
+    for item in items:
+        room -= size(item) + 2
+        if room < 0:
+            break
+        taken += 1
+    rest = [more.format(len(items) - taken)] if taken < len(items) else []
+    return "\n\n".join([*items[:taken], *rest])
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() or c == " " else " " for c in text)
+
+
+def _line(text: str) -> str:
+    """A line as it is, but for characters that would end it or turn the ones around it."""
+    return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

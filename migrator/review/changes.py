@@ -1,0 +1,366 @@
+"""A change between two revisions, file by file."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path, PurePosixPath
+
+from migrator import git
+from migrator.config import Config, UsageError
+from migrator.discover import Disk, bundled_target, is_source
+from migrator.engine import AsGpuCode, Result, migrate_file
+from migrator.facts import ProjectCache, ProjectFacts
+from migrator.formats import lines
+from migrator.formats.embedded import REQUIREMENT, SETTING
+from migrator.review.compare import Change, Kind, compare
+from migrator.run import MAX_BYTES, find_target, runtime_files
+from migrator.targets import RUNTIME, Target, portable
+
+_SPEAKS = {
+    "torchax": re.compile(rb"\btorchax\b|[\"']jax[\"']"),
+    "torch_xla": re.compile(rb"\btorch_xla\b|[\"']xla[\"']"),
+}
+_REGULAR = ("100644", "100755")
+_NONE = "000000"
+
+
+@dataclass(frozen=True)
+class FileReview:
+    """One file of the change."""
+
+    path: str  # from the top of the repository
+    changes: list[Change] = field(default_factory=list)
+    status: str = "modified"  # or "added", "deleted", "renamed"
+    old_path: str = ""
+    flags: tuple[str, ...] = ()  # with which the tool makes what is there
+    note: str = ""  # of a file that is no source, or no text
+
+    def of(self, *kinds: Kind) -> list[Change]:
+        return [change for change in self.changes if change.kind in kinds]
+
+    @property
+    def explained(self) -> bool:
+        return len(self.of(Kind.MADE)) == len(self.changes)
+
+
+@dataclass(frozen=True)
+class Review:
+    """All files of a change, those that ask for the most attention first."""
+
+    old: str  # commits
+    new: str  # "": the working tree
+    target: str
+    files: list[FileReview] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)  # that the tool does not look at
+    errors: list[str] = field(default_factory=list)
+
+    def count(self, kind: Kind) -> int:
+        return sum(len(file.of(kind)) for file in self.files)
+
+    @property
+    def exit_code(self) -> int:
+        """0: everything is what the tool makes; 1: something is not; 2: an error."""
+        if self.errors:
+            return 2
+        return 0 if all(file.explained for file in self.files) else 1
+
+
+class Commit(Disk):
+    """The files of a commit, as a migration reads those of a disk. Links are not followed."""
+
+    def __init__(self, root: Path, commit: str, blobs: git.Blobs) -> None:
+        super().__init__()
+        self.root, self.blobs = root, blobs
+        self.files: dict[Path, str] = {}
+        self.folders: dict[Path, dict[str, None]] = {}
+        for entry in git.names(root, "ls-tree", "-r", "-z", "--full-tree", commit):
+            about, _, name = entry.partition("\t")
+            mode, _, blob = about.split(" ")
+            if mode not in _REGULAR:
+                continue
+            path = root / name
+            self.files[path] = blob
+            while path != root:
+                self.folders.setdefault(path.parent, {})[path.name] = None
+                path = path.parent
+
+    def content(self, path: Path) -> bytes:
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return self.blobs.read(self.files[path])
+
+    def names(self, folder: Path) -> list[str]:
+        return list(self.folders.get(folder, ()))
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A file that differs. A name is "" where it is not there."""
+
+    old: str
+    new: str
+    is_text: bool  # a regular file on both sides
+
+    @property
+    def status(self) -> str:
+        if not self.old or not self.new:
+            return "deleted" if self.old else "added"
+        return "renamed" if self.old != self.new else "modified"
+
+
+def review(
+    folder: Path, revisions: str, paths: Sequence[Path] = (), config: Config | None = None
+) -> Review:
+    """Hold a change against what this tool makes of the old text. Nothing is checked out.
+
+    Args:
+        folder: anywhere in the repository.
+        revisions: `REV` (to the working tree), `REV1..REV2`, or `REV1...REV2` (since they parted);
+            one that is left out is HEAD.
+        paths: only these files and folders.
+        config: options of the migration; without a target, that of the new text.
+
+    Raises:
+        UsageError: no repository, no such revision, no target.
+    """
+    config = config or Config()
+    root = git.top(folder)
+    if root is None:
+        raise UsageError(f"{folder.resolve()} is not under version control (git)")
+    try:
+        old, new = _commits(root, revisions)
+        entries = list(_entries(root, old, new, paths))
+        blobs = git.Blobs(root)
+        try:
+            before = Commit(root, old, blobs)
+            after = Commit(root, new, blobs) if new else Disk()
+            return _Reviewer(root, before, after, config, entries).review(old, new)
+        finally:
+            blobs.close()
+    except git.GitError as error:
+        raise UsageError(f"{revisions}: {error}") from None
+
+
+def _commits(root: Path, revisions: str) -> tuple[str, str]:
+    first, dots, second = revisions.partition("...")
+    if not dots:
+        first, dots, second = revisions.partition("..")
+    old = _commit(root, first or "HEAD")
+    new = _commit(root, second or "HEAD") if dots else ""
+    if dots == "...":
+        old = git.run(root, "merge-base", old, new).decode().split()[0]
+    return old, new
+
+
+def _commit(root: Path, revision: str) -> str:
+    try:
+        found = git.run(
+            root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
+        )
+    except git.GitError:
+        raise UsageError(f"{root} has no revision {revision!r}") from None
+    return found.decode().strip()
+
+
+def _entries(root: Path, old: str, new: str, paths: Sequence[Path]) -> Iterator[_Entry]:
+    only = ["--", *(str(path.resolve()) for path in paths)]
+    how = ("--raw", "-z", "-M", "--no-abbrev", "--no-ext-diff", "--no-textconv", "--no-color")
+    untracked: dict[str, None] = {}
+    if not new:
+        listed = git.names(root, "ls-files", "-z", "--others", "--exclude-standard", *only)
+        untracked = dict.fromkeys(listed)
+    words = git.names(root, "diff", *how, *filter(None, (old, new)), *only)
+    for word in words:  # `:mode mode blob blob status`, then one name, or two
+        old_mode, new_mode, _, _, status = word[1:].split(" ")
+        first = last = next(words)
+        if status[0] in "RC":
+            last = next(words)
+        regular = {old_mode, new_mode} <= {*_REGULAR, _NONE}
+        if new_mode == _NONE and last in untracked:  # only the index has lost it
+            del untracked[last]
+            new_mode = old_mode
+        yield _Entry("" if old_mode == _NONE else first, "" if new_mode == _NONE else last, regular)
+    for name in untracked:
+        yield _Entry("", name, (root / name).is_file() and not (root / name).is_symlink())
+
+
+class _Reviewer:
+    """What one change is reviewed with."""
+
+    def __init__(
+        self, root: Path, before: Commit, after: Disk, config: Config, entries: Sequence[_Entry]
+    ) -> None:
+        self.root, self.before, self.after, self.entries = root, before, after, entries
+        self.runtimes = {
+            folder: label
+            for folder in self._runtime_folders()
+            if (label := bundled_target(folder, after.content)) is not None
+        }
+        target = config.target or self._spoken()
+        if target.endswith(" --portable"):
+            target, config = target.removesuffix(" --portable"), replace(config, portable=True)
+        elif f"{target} --portable" in self.runtimes.values():
+            config = replace(config, portable=True)
+        self.config = replace(config, target=target)
+        self.target = find_target(target)
+        self.facts = AsGpuCode(before, self.target)
+        self.cache = ProjectCache(self.facts)
+        self.missing: dict[Path, None] = {}  # runtimes that the new text needs
+        self.migrated = bool(self.runtimes)  # whether the change migrates something
+
+    @property
+    def words(self) -> Target:
+        return portable(self.target) if self.config.portable else self.target
+
+    def review(self, old: str, new: str) -> Review:
+        result = Review(old, new, self.words.label)
+        for entry in sorted(self.entries, key=lambda e: _is_around(Path(e.old))):
+            path = self.root / (entry.new or entry.old)
+            if any(folder in self.runtimes for folder in path.parents):
+                continue
+            if not entry.is_text or not is_source(path, self.root, self.config.exclude):
+                result.others.append(entry.new or entry.old)
+                continue
+            try:
+                result.files.append(self._file(entry))
+            except OSError as error:
+                result.errors.append(f"{entry.new}: can not be read: {error.strerror or error}")
+            except _Failed as error:
+                result.errors.append(f"{entry.old}: {error}")
+        result.files.extend(self._of_runtimes())
+        result.files.sort(key=_attention)
+        return result
+
+    # ---- the target -----------------------------------------------------------------------
+
+    def _runtime_folders(self) -> Iterator[Path]:
+        """Folders of the new side that may be a runtime: of any file that it has."""
+        if isinstance(self.after, Commit):
+            names: Iterable[Path] = self.after.files
+        else:
+            listed = git.names(
+                self.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"
+            )
+            names = (self.root / name for name in listed)
+        return (p for p in dict.fromkeys(name.parent for name in names) if p.name == RUNTIME)
+
+    def _spoken(self) -> str:
+        """The target that the new text speaks of."""
+        labels = Counter(self.runtimes.values())
+        if labels:
+            return labels.most_common(1)[0][0]
+        spoken: Counter[str] = Counter()
+        for entry in self.entries:
+            if entry.new and entry.is_text and is_source(self.root / entry.new, self.root):
+                content = self.after.content(self.root / entry.new)
+                spoken.update({n: len(found.findall(content)) for n, found in _SPEAKS.items()})
+        if not +spoken:
+            raise UsageError(
+                "the new text does not tell its target: --target torchax or torch_xla, or target "
+                "in [tool.tpu-migrate]"
+            )
+        return spoken.most_common(1)[0][0]
+
+    # ---- one file -------------------------------------------------------------------------
+
+    def _file(self, entry: _Entry) -> FileReview:
+        name, status = entry.new or entry.old, entry.status
+        if status == "added":
+            text = tuple(self._text(self.after.content(self.root / entry.new)))
+            change = Change(Kind.BY_HAND, 0, 1, (), (), text)
+            return FileReview(name, [change], status)
+        before = self.before.content(self.root / entry.old)
+        if status == "deleted":
+            change = Change(Kind.BY_HAND, 0, 1, tuple(self._text(before)), (), ())
+            return FileReview(name, [change], status)
+        after = self.after.content(self.root / entry.new)
+        old_name = entry.old if status == "renamed" else ""
+        changes, flags = self._explained(self.root / entry.old, before, after)
+        note = "" if changes or before == after else "outputs, layout or ends of lines"
+        return FileReview(name, changes, status, old_name, flags, note)
+
+    def _text(self, content: bytes) -> list[str]:
+        return content.decode("utf-8", "replace").splitlines()
+
+    def _explained(
+        self, path: Path, before: bytes, after: bytes
+    ) -> tuple[list[Change], tuple[str, ...]]:
+        """The changes, by the options that explain the most of them."""
+        best: tuple[list[Change], tuple[str, ...]] | None = None
+        for unsafe, todo in product((False, True), repeat=2):
+            options = replace(
+                self.config.options,
+                unsafe=unsafe or self.config.unsafe,
+                todo_comments=todo or self.config.todo_comments,
+            )
+            project = ProjectFacts(path, self.root, self.facts, self.cache)
+            if len(before) > MAX_BYTES and path.suffix == ".py":
+                raise _Failed("too large for source")
+            result = migrate_file(path, before, self.target, options, project)
+            if result.failed:
+                raise _Failed(result.diagnostics[0].message)
+            changes = compare(path.suffix, result, after)
+            if best is None or _open(changes) < _open(best[0]):
+                given = (("--unsafe", unsafe), ("--todo-comments", todo))
+                best = changes, tuple(flag for flag, is_on in given if is_on)
+                if RUNTIME in result.companions and changes:
+                    self.missing[project.import_root() / RUNTIME] = None
+            if not _open(changes):
+                break
+        assert best is not None
+        if _is_around(path) and not self.migrated:  # these stay where nothing else is migrated
+            stays = compare(path.suffix, Result(before, before), after)
+            best = (stays, ()) if _open(stays) < _open(best[0]) else best
+        self.migrated = self.migrated or _open(best[0]) < len(best[0])
+        return best
+
+    # ---- runtimes -------------------------------------------------------------------------
+
+    def _of_runtimes(self) -> Iterator[FileReview]:
+        """Each runtime that is part of the change, and each that should be."""
+        expected = runtime_files(self.words)
+        named = {n for e in self.entries for n in (e.old, e.new) if n}
+        for folder in self.runtimes:
+            below = [n for n in named if folder in (self.root / n).parents]
+            if not below:
+                continue
+            changes = []
+            for inside, content in expected.items():
+                try:
+                    there = self.after.content(folder / inside)
+                except OSError:
+                    there = b""
+                if there != content:
+                    kind = Kind.DIFFERENT if there else Kind.MISSING
+                    changes.append(Change(kind, 0, 1, (), (), (), label=f"runtime: {inside}"))
+            if not changes:
+                changes = [Change(Kind.MADE, 0, 1, (), (), (), label="runtime")]
+            yield FileReview(self._name(folder), changes, note="the runtime of the migrated code")
+        for folder in self.missing:
+            if folder not in self.runtimes and self.config.runtime == "bundled":
+                change = Change(Kind.MISSING, 0, 1, (), (), (), label="runtime")
+                yield FileReview(self._name(folder), [change], note="the runtime is not there")
+
+    def _name(self, folder: Path) -> str:
+        return f"{PurePosixPath(folder.relative_to(self.root))}/"
+
+
+class _Failed(Exception):
+    """Why the old text of a file can not be migrated."""
+
+
+def _is_around(path: Path) -> bool:
+    return lines.kind(path) in (REQUIREMENT, SETTING)
+
+
+def _open(changes: Sequence[Change]) -> int:
+    return sum(change.kind is not Kind.MADE for change in changes)
+
+
+def _attention(file: FileReview) -> tuple[int, int, str]:
+    risks = [change.risk for change in file.changes]
+    return min(risks, default=99), -len(file.changes), file.path

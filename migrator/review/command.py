@@ -1,0 +1,54 @@
+"""``tpu-migrate review``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from migrator.config import load
+from migrator.report.terminal import color_option, console
+from migrator.targets import targets
+
+
+@click.command("review")
+@click.argument("revisions", metavar="REV|REV1..REV2")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH...]")
+@click.option(
+    "--target", type=click.Choice(list(targets())), help="Else that which the new text speaks of."
+)
+@click.option("--unsafe", is_flag=True, help="The tool was to make unsafe edits, too.")
+@click.option("--portable", is_flag=True, help="The migration was made with --portable.")
+@click.option(
+    "--format", "form", type=click.Choice(["console", "json", "markdown"]), default="console",
+    show_default=True,
+)  # fmt: skip
+@click.option("-v", "--verbose", is_flag=True, help="Every change that the tool makes, too.")
+@color_option
+def review_command(
+    revisions: str,
+    paths: tuple[Path, ...],
+    target: str | None,
+    unsafe: bool,
+    portable: bool,
+    form: str,
+    verbose: bool,
+) -> None:
+    """Explain a change that migrates code: what the tool makes, and what it does not.
+
+    The old text of each file of the change is migrated in memory, by the configuration of the
+    current folder, and what comes out is compared with the new text. REV: from there to the working
+    tree. Exit code 0: the tool makes all of it; 1: lines are by hand, differ or are missing; 2: an
+    error.
+    """
+    from migrator.review.changes import review
+    from migrator.review.show import show, shown
+
+    here = Path.cwd()
+    config = load(here).with_overrides(target=target, unsafe=unsafe, portable=portable)
+    found = review(here, revisions, paths, config)
+    if form == "console":
+        show(found, console(), verbose=verbose)
+    else:
+        click.echo(shown(found, form).encode("utf-8", "replace"))
+    raise SystemExit(found.exit_code)

@@ -1,0 +1,493 @@
+"""Reports for services: what GitHub, GitLab and SARIF's viewers read, held against their rules."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import jsonschema
+import pytest
+from helpers import REPOSITORY, cli, committed, git, one_line, write_tree
+from markdown_it import MarkdownIt
+
+from migrator import migrate_paths
+from migrator.config import Config
+from migrator.report import FORMATS
+from migrator.report.markup import LIMIT, code, fenced, plain, prose
+
+TO = ("--target", "torchax")
+SCHEMA = json.loads((Path(__file__).parent / "schemas" / "sarif-2.1.0.json").read_text())
+CODE = """import torch
+
+x = torch.ones(2).cuda()
+s = torch.cuda.Stream()
+torch.cuda.synchronize()
+y = x.cuda()  # tpu-migrate: ignore[MOV001]
+"""
+HOSTILE = """import torch
+
+# ``` </details> <script>alert(1)</script> @everyone | %0A::error::x
+a = torch.ones(2, device="cuda")  # ```
+s = torch.cuda.Stream(name="`x` | <b> @you")
+"""
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name in ("GITHUB_WORKSPACE", "GITHUB_BASE_REF"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def printed(root: Path, form: str, *options: str, code: int = 1) -> str:
+    run = cli(".", *TO, "--check", "--format", form, *options, cwd=root)
+    assert run.returncode == code, run.stderr
+    return run.stdout.decode()
+
+
+def notebook(*cells: str) -> str:
+    made = [{"cell_type": "code", "execution_count": None, "id": f"c{n}", "metadata": {},
+             "outputs": [], "source": cell.splitlines(keepends=True)}
+            for n, cell in enumerate(cells)]  # fmt: skip
+    return json.dumps({"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
+
+
+# ---- all of them ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [f for f in FORMATS if f not in ("json", "github-review")])
+@pytest.mark.parametrize("how", [["--check"], ["--diff"], [], ["-o", "../out"]])
+def test_every_format_goes_with_every_mode(tmp_path: Path, form: str, how: list[str]) -> None:
+    root = committed(tmp_path / "p", {"a.py": CODE})
+    run = cli(".", *TO, *how, "--format", form, cwd=root)
+    assert run.returncode == (1 if "--check" in how or "--diff" in how else 0)
+    assert not run.stderr and b"CUD003" in run.stdout
+    # what was written in place awaits nothing, and stands where it stands now
+    assert (b"MOV001" in run.stdout) is (how != [] or form in ("sarif", "markdown"))
+
+
+@pytest.mark.parametrize("form", [f for f in FORMATS if f not in ("json", "github-review")])
+def test_every_format_takes_standard_input(tmp_path: Path, form: str) -> None:
+    check = cli("-", *TO, "--check", "--format", form, cwd=tmp_path, stdin=CODE.encode())
+    assert check.returncode == 1 and b"CUD003" in check.stdout
+    run = cli("-", *TO, "--format", form, cwd=tmp_path, stdin=CODE.encode())
+    assert b'torch.ones(2).to("jax")' in run.stdout and b"CUD003" in run.stderr
+
+
+def test_one_run_writes_several_reports(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": CODE})
+    run = cli(".", *TO, "--check", "--format", "github", "--format", "sarif=x.sarif", "--format",
+              "gitlab=quality.json", cwd=root)  # fmt: skip
+    assert run.stdout.startswith(b"::warning ")
+    assert json.loads((root / "x.sarif").read_text())["version"] == "2.1.0"
+    assert json.loads((root / "quality.json").read_text())[0]["check_name"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["sarif", "github"], ["one --format", "github=FILE"]),
+        (["pdf"], ["pdf", "sarif"]),
+        (["console=x"], ["console=x"]),
+        (["sarif=nowhere/x"], ["sarif=nowhere/x"]),
+        (["sarif=a.py"], ["a.py", "source"]),
+        (["github-review"], ["--diff-base"]),
+    ],
+)
+def test_a_wrong_format_is_one_line(tmp_path: Path, options: list[str], words: list[str]) -> None:
+    root = committed(tmp_path, {"a.py": CODE})
+    given = [word for option in options for word in ("--format", option)]
+    run = cli(".", *TO, "--check", *given, cwd=root)
+    assert run.returncode == 2 and not run.stdout
+    one_line(run.stderr, *words)
+    assert (root / "a.py").read_text() == CODE
+
+
+def test_in_place_lines_are_those_of_the_written_file(tmp_path: Path) -> None:
+    source = 'import torch\n\nif __name__ == "__main__":\n    s = torch.cuda.Stream()\n'
+    root = committed(tmp_path, {"a.py": source})
+    issues = json.loads(cli(".", *TO, "--format", "gitlab", cwd=root).stdout)
+    lines = (root / "a.py").read_text().splitlines()
+    assert lines != source.splitlines()
+    places = [lines[i["location"]["lines"]["begin"] - 1] for i in issues]
+    assert places == ["    s = torch.cuda.Stream()"]
+
+
+# ---- GitHub --------------------------------------------------------------------------------------
+
+
+def commands(text: str) -> list[tuple[str, dict[str, str], str]]:
+    """The commands in a log, read as GitHub's runner reads them."""
+    found = []
+    for line in text.splitlines():
+        if match := re.fullmatch(r"::([\w-]+)(?: ([^:]*))?::(.*)", line.lstrip()):
+            pairs = (p.split("=", 1) for p in (match[2] or "").split(",") if p)
+            values = {name: _unescaped(value, ",:") for name, value in pairs}
+            found.append((match[1], values, _unescaped(match[3], "")))
+        else:
+            assert "##[" not in line
+    return found
+
+
+def _unescaped(text: str, more: str) -> str:
+    for character in "\r\n" + more:
+        text = text.replace(f"%{ord(character):02X}", character)
+    return text.replace("%25", "%")
+
+
+def test_annotations_say_the_most_important_first(tmp_path: Path) -> None:
+    streams = "".join(f"s{n} = torch.cuda.Stream()\n" for n in range(14))
+    last = "torch.utils.cpp_extension.load('x', ['x.cu'])\n"
+    root = committed(tmp_path, {"a.py": f"import torch\n{streams}{last}", "bad.py": "x.cuda(\n"})
+    text = printed(root, "github", code=2)
+    found = commands(text)
+    assert [kind for kind, _, _ in found].count("warning") == 10
+    assert found[0][0] == "error" and found[0][1]["file"] == "bad.py"
+    first = next(values for kind, values, _ in found if kind == "warning")
+    assert first["line"] == "16"  # a rewrite comes before hours
+    assert re.search(
+        r"::group::.*5 more\n(  CUD003 .*\n){5}::endgroup::\ntpu-migrate: 2 files", text
+    )
+
+
+def test_an_annotation_names_place_and_result(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a,b:c.py": "def f(x):\n    return 100 % x.cuda()\n"})
+    [(kind, values, message)] = commands(printed(root, "github"))
+    assert (kind, values["file"], values["line"]) == ("notice", "a,b:c.py", "2")
+    assert (values["col"], values["endColumn"]) == ("20", "23")
+    assert message.endswith('\n+     return 100 % x.to("jax")')
+
+
+def test_paths_are_from_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = committed(tmp_path / "checked out", {"sub/a.py": CODE})
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    found = commands(printed(root / "sub", "github"))
+    assert {values["file"] for _, values, _ in found} == {"checked out/sub/a.py"}
+
+
+def test_source_can_not_give_commands(tmp_path: Path) -> None:
+    name = "a\n::error::x ##[add-mask]b.py"
+    streams = "".join(f"s{n} = torch.cuda.Stream(x='\\n::error::##[group]')\n" for n in range(12))
+    root = committed(tmp_path, {name: f"import torch\n{streams}"})
+    found = commands(printed(root, "github"))
+    assert {kind for kind, _, _ in found} == {"warning", "group", "endgroup"}
+    assert {v["file"] for kind, v, _ in found if kind == "warning"} == {name}
+
+
+def suggestions(root: Path) -> list[dict[str, Any]]:
+    run = cli(".", *TO, "--check", "--diff-base", "main", "--format", "github-review", cwd=root)
+    document = json.loads(run.stdout)
+    assert document["event"] == "COMMENT"
+    found: list[dict[str, Any]] = document["comments"]
+    return found
+
+
+def changed(root: Path, before: dict[str, str], after: dict[str, str]) -> Path:
+    committed(root, before)
+    git(root, "branch", "-M", "main")
+    git(root, "checkout", "-qb", "change")
+    write_tree(root, after)
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "change")
+    return root
+
+
+def accepted(root: Path, comments: list[dict[str, Any]]) -> str:
+    """The file with all suggestions committed, as GitHub does it."""
+    lines = (root / "a.py").read_text().splitlines()
+    for comment in sorted(comments, key=lambda c: -int(c["line"])):
+        match = re.search(r"(`{3,})suggestion\n(.*?)\1", comment["body"], re.S)
+        assert match
+        lines[comment.get("start_line", comment["line"]) - 1 : comment["line"]] = match[
+            2
+        ].splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def test_suggestions_are_about_the_change(tmp_path: Path) -> None:
+    old = "import torch\n\n\ndef f(x):\n    return x.cuda()\n"
+    new = "\n\ndef g(x):\n    y = x.cuda()\n    torch.cuda.empty_cache()\n    return y\n"
+    root = changed(tmp_path, {"a.py": old}, {"a.py": old + new})
+    comments = suggestions(root)
+    assert accepted(root, comments) == old + '\n\ndef g(x):\n    y = x.to("jax")\n    return y\n'
+
+
+def test_what_needs_a_line_outside_of_the_change_is_not_suggested(tmp_path: Path) -> None:
+    old = "import torch\n\nx = 1\n"
+    root = changed(tmp_path, {"a.py": old}, {"a.py": old + "\ntorch.cuda.synchronize()\n"})
+    assert suggestions(root) == []  # it needs an import in the first line
+
+
+def test_a_new_file_becomes_what_a_run_makes_of_it(tmp_path: Path) -> None:
+    source = (REPOSITORY / "reference_apps" / "mshnet" / "main.py").read_text()
+    root = changed(tmp_path, {"b.py": ""}, {"a.py": source})
+    comments = suggestions(root)
+    assert any("Goes together with line" in c["body"] for c in comments)
+    cli("a.py", *TO, cwd=root)
+    expected = (root / "a.py").read_text()
+    git(root, "checkout", "-q", "a.py")
+    assert accepted(root, comments) == expected
+
+
+def test_edits_that_may_change_results_are_not_suggested(tmp_path: Path) -> None:
+    source = "import torch\n\n\ndef f(x):\n    x = x.cuda()\n    y = 1\n    z = 2\n    y = 3\n"
+    root = changed(tmp_path, {"b.py": ""}, {"a.py": source + "    return torch.ones(2).half()\n"})
+    run = cli(".", *TO, "--check", "--diff-base", "main", "--unsafe", "--format", "github-review",
+              "--format", "json=all.json", cwd=root)  # fmt: skip
+    assert '"unsafe"' in (root / "all.json").read_text()
+    [comment] = json.loads(run.stdout)["comments"]
+    assert comment["line"] == 5 and "half" not in comment["body"]
+
+
+# ---- GitLab --------------------------------------------------------------------------------------
+
+
+def test_issues_for_gitlab(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": CODE, "b c.py": CODE, "n.ipynb": notebook(CODE)})
+    issues = json.loads(printed(root, "gitlab"))
+    for issue in issues:
+        assert set(issue) == {"description", "check_name", "fingerprint", "severity", "location"}
+        assert issue["severity"] in ("info", "minor", "major", "critical", "blocker")
+        path, lines = issue["location"]["path"], issue["location"]["lines"]
+        assert (root / path).is_file()
+        shown = (root / path).read_text().splitlines()[lines["begin"] - 1]
+        assert issue["check_name"] != "CUD003" or "Stream" in shown  # in the notebook's JSON, too
+    assert len({issue["fingerprint"] for issue in issues}) == len(issues) > 6
+    assert {i["severity"] for i in issues if i["check_name"] == "CUD003"} == {"major"}
+
+
+def test_fingerprints_stay_where_lines_move(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": CODE})
+    before = {i["fingerprint"] for i in json.loads(printed(root, "gitlab"))}
+    (root / "a.py").write_text(CODE.replace("\n\n", "\n\nimport os\n\n# more\n", 1))
+    assert {i["fingerprint"] for i in json.loads(printed(root, "gitlab"))} == before
+
+
+# ---- SARIF ---------------------------------------------------------------------------------------
+
+
+URIS = jsonschema.FormatChecker(())
+_URI = r"(?:[\w.~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-F]{2})*"
+
+
+@URIS.checks("uri")
+def is_uri(text: object) -> bool:
+    return re.fullmatch(rf"[a-z][a-z0-9+.-]*:{_URI}", str(text), re.A) is not None
+
+
+@URIS.checks("uri-reference")
+def is_reference(text: object) -> bool:
+    return re.fullmatch(_URI, str(text), re.A) is not None
+
+
+def sarif(root: Path, *options: str, code: int = 1) -> dict[str, Any]:
+    document = json.loads(printed(root, "sarif", *options, code=code))
+    jsonschema.Draft4Validator(SCHEMA, format_checker=URIS).validate(document)
+    [found] = document["runs"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_sarif_of_everything(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"dir ä/a#.py": CODE, "bad.py": "x.cuda(\n"})
+    found = sarif(root, code=2)
+    rules = found["tool"]["driver"]["rules"]
+    for result in found["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        location = result["locations"][0]["physicalLocation"]
+        assert location["artifactLocation"]["uriBaseId"] in found["originalUriBaseIds"]
+        assert (root / unquote(location["artifactLocation"]["uri"])).is_file()
+    by_code = {result["ruleId"]: result for result in found["results"]}
+    assert by_code["CUD003"]["level"] == "warning" and by_code["ERR001"]["level"] == "error"
+    uri = by_code["CUD003"]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert uri == "dir%20%C3%A4/a%23.py"
+    [invocation] = found["invocations"]
+    assert (invocation["exitCode"], invocation["executionSuccessful"]) == (2, False)
+    assert "bad.py" in invocation["toolExecutionNotifications"][0]["message"]["text"]
+    stream = next(r for r in rules if r["id"] == "CUD003")
+    assert "```diff" in stream["help"]["markdown"] or "#" in stream["help"]["markdown"]
+    assert "```" not in stream["help"]["text"] and len(stream["help"]["text"]) > 100
+
+
+def test_every_rule_has_a_valid_descriptor() -> None:
+    from migrator.report.sarif import _rule
+    from migrator.rule import registry
+
+    schema = {**SCHEMA, "$ref": "#/definitions/reportingDescriptor"}
+    for known in registry().rules:
+        described = _rule(known)
+        jsonschema.Draft4Validator(schema, format_checker=URIS).validate(described)
+        assert "://" in described.get("helpUri", "https://")
+
+
+def test_suppressed_findings_are_marked_so(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": CODE})
+    results = sarif(root)["results"]
+    [marked] = [r for r in results if "suppressions" in r]
+    assert marked["suppressions"] == [{"kind": "inSource", "status": "accepted"}]
+    assert marked["locations"][0]["physicalLocation"]["region"]["startLine"] == 6
+
+
+def test_columns_are_characters(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": 'x = "𝔘ñ", y.cuda()\n'})
+    found = sarif(root)
+    region = found["results"][-1]["locations"][0]["physicalLocation"]["region"]
+    assert found["columnKind"] == "unicodeCodePoints"
+    assert (region["startColumn"], region["endColumn"]) == (13, 17)
+
+
+def test_braces_and_brackets_are_no_placeholders_and_no_links(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": "x = {0: y}[0](1).cuda()\nz = f'{0}'.cuda\n"})
+    for result in sarif(root)["results"]:
+        text = result["message"]["text"]
+        assert "](" not in text and not re.search(r"(?<!\{)\{\d", text)
+
+
+def with_fix(content: str, fix: dict[str, Any]) -> str:
+    """A file after one fix: regions are replaced as the standard says."""
+    starts = [0]
+    for line in content.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    [change] = fix["artifactChanges"]
+    for replacement in reversed(change["replacements"]):
+        region = replacement["deletedRegion"]
+        start = starts[region["startLine"] - 1] + region["startColumn"] - 1
+        end = starts[region["endLine"] - 1] + region["endColumn"] - 1
+        assert start <= end <= len(content)
+        new = replacement.get("insertedContent", {}).get("text", "")
+        content = content[:start] + new + content[end:]
+    return content
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x):\n    return x.cuda()\n",
+        "def f(x):\r\n    return x.cuda()\r\n",
+        "def f(x):\n    return x.cuda()",
+        "x.cuda()",
+        "import torch\nx = torch.ones(2)\ntorch.cuda.empty_cache()",
+        "import torch\ntorch.cuda.empty_cache()\nx = torch.ones(2)\n",
+        "import torch\n\nif __name__ == '__main__':\n    torch.cuda.synchronize()\n",
+    ],
+)
+def test_a_fix_makes_what_the_tool_makes(tmp_path: Path, source: str) -> None:
+    root = committed(tmp_path, {"a.py": source.encode()})
+    fixes = [r["fixes"][0] for r in sarif(root)["results"] if "fixes" in r]
+    cli("a.py", *TO, cwd=root)
+    expected = (root / "a.py").read_bytes().decode()
+    assert with_fix(source, fixes[-1]) == expected
+
+
+def test_fixes_bring_the_imports_that_they_need(tmp_path: Path) -> None:
+    """Each of them applied alone: it parses, and knows its names."""
+    for target in ("torchax", "torch_xla"):
+        report = migrate_paths([REPOSITORY / "reference_apps"], target, config=Config(unsafe=True))
+        from migrator.report import View
+        from migrator.report.sarif import render
+
+        document = json.loads(render(report, View()))
+        count = 0
+        for result in document["runs"][0]["results"]:
+            uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+            for fix in result.get("fixes", ()) if uri.endswith(".py") else ():
+                text = with_fix((REPOSITORY / uri).read_text(), fix)
+                compile(text, uri, "exec")
+                for module in ("tpu_runtime", "torch_xla"):
+                    if re.search(rf"^[^#\"]*\b{module}\.", text, re.M):
+                        assert re.search(rf"^\s*import {module}\b", text, re.M), (uri, result)
+                count += 1
+        assert count > 30
+
+
+# ---- Markdown ------------------------------------------------------------------------------------
+
+
+def html(text: str) -> str:
+    """As GitHub renders it, but that HTML stays HTML: what breaks out shows."""
+    return MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+
+
+def test_a_comment_shows_the_riskiest_edits_first(tmp_path: Path) -> None:
+    source = CODE + "m = x.half()\n" + "with torch.cuda.amp.autocast():\n    z = x + 1\n"
+    root = committed(tmp_path, {"a.py": source, "b.py": CODE})
+    page = printed(root, "markdown")
+    first, others = page.split("<details>", 1)
+    assert "autocast" in first and "float16 becomes bfloat16" in first
+    assert '+x = torch.ones(2).to("jax")' in others
+    assert re.search(r"\* `a.py:4` CUD003 \*\*hours\*\* `torch.cuda.Stream`: streams", page)
+    assert "| **all 2** |" in page
+    assert "x.cuda() becomes x.to(device)" in html(
+        printed(root, "markdown", "--select=MOV")
+    )
+
+
+def test_nothing_breaks_out_of_a_comment(tmp_path: Path) -> None:
+    name = "a`|<img src=x onerror=y>@you #1\n.py"
+    root = committed(tmp_path, {name: HOSTILE, "b.py": CODE})
+    page = printed(root, "markdown")
+    rendered = html(page)
+    assert "<script" not in rendered and "<img" not in rendered and "<b>" not in rendered
+    assert rendered.count("<details>") == rendered.count("</details>") == 1
+    outside_of_code = re.sub(r"<(code|pre)\b.*?</\1>", "", rendered, flags=re.S)
+    assert "@you" not in outside_of_code and "@everyone" not in outside_of_code
+    rows = re.findall(r"<tr>(.*?)</tr>", rendered, re.S)
+    assert {row.count("<td") + row.count("<th") for row in rows} == {5}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        "`",
+        "``",
+        "a`b``c",
+        "|",
+        "a|b`|",
+        " x ",
+        "<b>",
+        "@you",
+        "a\nb",
+        "[x](y)",
+        "\\",
+        "\\|",
+    ],
+)
+def test_spans_of_code_hold_any_text(text: str) -> None:
+    expected = text.replace("\n", " ").replace("&", "&amp;").replace("<", "&lt;")
+    shown = html(f"| a | b |\n|---|---|\n| {code(text)} | x |\n")
+    cells = re.findall(r"<td>(.*?)</td>", shown, re.S)
+    assert len(cells) == 2
+    assert cells[0] == f"<code>{expected.replace('>', '&gt;')}</code>"
+
+
+@pytest.mark.parametrize(
+    "text", ["*a*", "<b>", "@you", "#1", "[x](y)", "a_b_c", "GH-1", "&amp;", "~x~"]
+)
+def test_text_has_no_markup(text: str) -> None:
+    shown = html(plain(text)).removeprefix("<p>").removesuffix("</p>\n").replace("\u200b", "")
+    assert shown == text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    assert not re.search(r"[@#]\w|GH-\d", plain(text))
+
+
+def test_messages_keep_their_code() -> None:
+    assert html(prose("becomes `x<y`, @you")) == "<p>becomes <code>x&lt;y</code>, @\u200byou</p>\n"
+
+
+def test_a_fence_is_longer_than_what_it_holds() -> None:
+    block = fenced(["```", "</details>", "`````"], "diff")
+    assert html(f"{block}\n").count("<pre>") == 1
+    assert html(f"{block}\n\n*after*").endswith("<p><em>after</em></p>\n")
+
+
+def test_a_comment_is_never_too_long(tmp_path: Path) -> None:
+    lines = "".join(f"x{n} = torch.ones({n}, device='cuda:0')\ny{n} = {n}\n" for n in range(300))
+    lines += "".join(f"s{n} = torch.cuda.Stream({n})\n" for n in range(300))
+    root = committed(tmp_path, {f"f{n:02}.py": f"import torch\n{lines}" for n in range(12)})
+    page = printed(root, "markdown", "--unsafe")
+    assert LIMIT // 2 < len(page.encode()) <= LIMIT
+    assert re.search(r"… and \d+ more", page)
+    assert html(page).rstrip().endswith("</details>")
