@@ -41,6 +41,8 @@ _CANONICAL = {
     "apex.normalization.fused_layer_norm": "apex.normalization",
 }
 
+_EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
+
 
 @dataclass(frozen=True, eq=False)
 class Binding:
@@ -365,9 +367,24 @@ class Names:
     def is_guarded_import(self, node: ast.AST) -> bool:
         """True where a failing import is caught, so that the file runs without the library."""
         return any(
-            isinstance(a, ast.ExceptHandler) or (isinstance(a, ast.Try) and _goes_on(a))
+            isinstance(a, ast.ExceptHandler) or (isinstance(a, ast.Try) and self._goes_on(a))
             for a in self.ancestors(node)
         )
+
+    def _goes_on(self, block: ast.Try) -> bool:
+        """Whether code behind a `try` is reached when it fails."""
+        return bool(block.handlers) and not all(self.ends(h.body) for h in block.handlers)
+
+    def ends(self, body: list[ast.stmt]) -> bool:
+        """Whether statements raise an exception, or end the program, in any case."""
+        match body[-1] if body else None:
+            case ast.Raise():
+                return True
+            case ast.Expr(value=ast.Call(func=func)):
+                return self.qualified(func) in _EXITS
+            case ast.If(body=then, orelse=orelse):
+                return self.ends(then) and self.ends(orelse)
+        return False
 
     def is_plain_import(self, node: ast.AST) -> bool:
         """True for an import that runs in any case, in the file or when its function is called."""
@@ -375,19 +392,31 @@ class Names:
 
     def is_plainly_imported(self, node: ast.expr) -> bool:
         """True where plain imports, and nothing else, say what a dotted name begins with."""
-        while isinstance(node, ast.Attribute):
-            node = node.value
-        bindings = self.lookup(node) if isinstance(node, ast.Name) else []
+        bindings = self._first(node)
         return bool(bindings) and all(
             b.kind == "import" and self.is_plain_import(b.node) for b in bindings
         )
 
     def is_question(self, node: ast.AST) -> bool:
         """True for a name of what is imported below `try`, `if` or in a function only."""
+        return any(
+            b.kind == "import" and b.node not in self.tree.body for b in self._first(node)
+        )
+
+    def ends_without(self, node: ast.AST) -> bool:
+        """True for a name of what is imported below a `try` that ends the program if it fails."""
+        return any(
+            b.kind == "import"
+            and isinstance(self.parents.get(b.node), ast.Try)
+            and not self.is_guarded_import(b.node)
+            for b in self._first(node)
+        )
+
+    def _first(self, node: ast.AST) -> list[Binding]:
+        """What the first name of a dotted one is bound to."""
         while isinstance(node, ast.Attribute):
             node = node.value
-        bindings = self.lookup(node) if isinstance(node, ast.Name) else []
-        return any(b.kind == "import" and b.node not in self.tree.body for b in bindings)
+        return self.lookup(node) if isinstance(node, ast.Name) else []
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         at = self.parents.get(node)
@@ -496,13 +525,6 @@ def said_name(node: ast.AST) -> str:
         ):
             return "" if (dotted(owner) or "").endswith("environ") else name
     return ""
-
-
-def _goes_on(block: ast.Try) -> bool:
-    """Whether code behind a `try` is reached when it fails."""
-    return bool(block.handlers) and not all(
-        isinstance(h.body[-1], ast.Raise) for h in block.handlers
-    )
 
 
 def argument(call: ast.Call, position: int | None, *keywords: str) -> ast.expr | None:

@@ -279,6 +279,8 @@ def elsewhere(ctx: Context, found: Construct) -> Decision | None:
     if ctx.target.library == "torch_xla":
         return None
     assert isinstance(found.node, ast.expr)
+    if ctx.names.ends_without(found.node):
+        return Report("the program ends where torch_xla can not be imported; import it plainly")
     if ctx.names.is_question(found.node):
         return Keep("torch_xla is imported where it is there; without it the other branch runs")
     call = ctx.names.call_of(found.node)

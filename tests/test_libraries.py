@@ -273,3 +273,25 @@ def test_uses_of_numba_are_reported_and_numba_itself_is_not() -> None:
     source = "from numba import cuda, njit\n\n\n@cuda.jit\ndef f(x):\n    i = cuda.grid(1)\n"
     assert len(reported(source)) == 3
     assert not constructs(run("from numba import njit\n\n\n@njit\ndef f(x):\n    pass  # cuda\n"))
+
+
+EXITS = ["sys.exit('no')", "sys.exit()", "exit()", "quit(1)", "os._exit(3)", "leave(1)",
+         "raise SystemExit('no')", "raise",
+         "if strict:\n        raise\n    else:\n        sys.exit(1)"]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", EXITS)
+def test_a_program_that_ends_without_a_library_has_no_fallback(end: str) -> None:
+    head = "import os\nimport sys\nfrom sys import exit as leave\n"
+    source = f"{head}try:\n    import cupy\nexcept ImportError:\n    print('no')\n    {end}\n"
+    (reason,) = reported(source)
+    assert reason.startswith("cupy is for CUDA only")
+    source = source.replace("import cupy", "import torch_xla.core.xla_model as xm")
+    (reason,) = reported(f"{source}device = xm.xla_device()\n")
+    assert reason.startswith("the program ends where torch_xla can not be imported")
+
+
+@pytest.mark.parametrize("end", ["cupy = None", "if strict:\n        sys.exit()", "log.exit()"])
+def test_a_program_that_goes_on_without_a_library_has_one(end: str) -> None:
+    source = f"import sys\ntry:\n    import cupy\nexcept ImportError:\n    {end}\n"
+    assert not reported(source)
