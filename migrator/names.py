@@ -461,6 +461,44 @@ class Names:
         parent = self.parents.get(node)
         return parent if isinstance(parent, ast.Call) and parent.func is node else None
 
+    def partial_of(self, node: ast.AST) -> ast.Call | None:
+        """`functools.partial(f, …)` for the function `f` in it."""
+        call = self.parents.get(node)
+        if isinstance(call, ast.Call) and call.args[:1] == [node]:
+            return call if self.qualified(call.func) == "functools.partial" else None
+        return None
+
+    def calls(self, node: ast.expr, depth: int = 0) -> Iterator[tuple[ast.Call, list[ast.expr]]]:
+        """The calls that this file is seen to make of a function, with what is given by position.
+
+        Also as a `partial`, and by a name or an attribute that it is bound to.
+        """
+        call = self.call_of(node)
+        if call is not None:
+            yield call, call.args
+        bound = self.partial_of(node)
+        if bound is not None:
+            yield bound, bound.args[1:]
+            for call, given in self.calls(bound, depth):
+                yield call, [*bound.args[1:], *given]
+        whole: ast.AST = node
+        while isinstance(above := self.parents.get(whole), ast.IfExp | ast.BoolOp):
+            whole = above
+        if depth < 4 and isinstance(above, ast.Assign | ast.AnnAssign) and above.value is whole:
+            for target in above.targets if isinstance(above, ast.Assign) else [above.target]:
+                for use in self._loads(target):
+                    yield from self.calls(use, depth + 1)
+
+    def _loads(self, target: ast.expr) -> Iterator[ast.expr]:
+        """Where a name or an attribute that is assigned to is read."""
+        if isinstance(target, ast.Name):
+            yield from self.uses(target.id, self.scope_of(target))
+        elif isinstance(target, ast.Attribute) and (name := dotted(target)):
+            for node in self.order:
+                if isinstance(node, ast.Attribute) and node.attr == target.attr:
+                    if isinstance(node.ctx, ast.Load) and dotted(node) == name:
+                        yield node
+
     def uses(self, name: str, scope: Scope) -> Iterator[ast.Name]:
         """Loads of a name that is bound in `scope`."""
         for node in self.by_id.get(name, ()):

@@ -295,3 +295,77 @@ def test_a_program_that_ends_without_a_library_has_no_fallback(end: str) -> None
 def test_a_program_that_goes_on_without_a_library_has_one(end: str) -> None:
     source = f"import sys\ntry:\n    import cupy\nexcept ImportError:\n    {end}\n"
     assert not reported(source)
+
+
+BOUND = """from functools import partial
+import torch
+from flash_attn import flash_attn_func
+import xformers.ops as xops
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, fast):
+        super().__init__()
+        self.attend = {value}
+
+    def forward(self, q, k, v):
+        return self.attend({arguments})
+"""
+FLASH, XFORMERS = "flash_attn_func", "xops.memory_efficient_attention"
+
+
+@pytest.mark.parametrize(
+    ("value", "arguments"),
+    [
+        (FLASH, "q, k, v, causal=True"),
+        (f"partial({FLASH}, softmax_scale=0.5, causal=True)", "q, k, v"),
+        (f"partial({FLASH}, softcap=0.0)", "q, k, v, 0.0, None, True"),
+        (f"{FLASH} if fast else plain", "q, k, v"),
+        (XFORMERS, "q, k, v, attn_bias=xops.LowerTriangularMask()"),
+        (f"partial({XFORMERS}, p=0.1)", "q, k, v"),
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_attention_under_a_name_of_the_programs_own(
+    value: str, arguments: str, target: str
+) -> None:
+    text = after(BOUND.format(value=value, arguments=arguments), target)
+    for name in (FLASH, XFORMERS, "xops.LowerTriangularMask"):
+        value, arguments = (
+            part.replace(name, f"tpu_runtime.{name.rpartition('.')[2]}")
+            for part in (value, arguments)
+        )
+    head, body = BOUND.format(value=value, arguments=arguments).split("\n\n\n", 1)
+    assert text == f"from functools import partial\nimport torch\nimport tpu_runtime\n\n\n{body}"
+
+
+@pytest.mark.parametrize(
+    ("value", "arguments"),
+    [
+        (f"partial({XFORMERS}, op=xops.MemoryEfficientAttentionFlashAttentionOp)", "q, k, v"),
+        (XFORMERS, "q, k, v, op=xops.MemoryEfficientAttentionFlashAttentionOp"),
+    ],
+)
+def test_a_choice_of_kernel_goes_wherever_it_is_made(value: str, arguments: str) -> None:
+    source = BOUND.format(value=value, arguments=arguments)
+    assert "xops" not in after(source) and not reported(source)
+
+
+@pytest.mark.parametrize(
+    ("value", "arguments", "reason"),
+    [
+        (f"partial({FLASH}, softcap=30.0)", "q, k, v", "no softcap"),
+        (f"partial({FLASH}, causal=True)", "q, k, v, softcap=30.0", "line 13: torch's attention"),
+        (f"partial({FLASH}, *given)", "q, k, v", "unpacked"),
+        (FLASH, "q, k, v, alibi_slopes=None, return_attn_probs=True", "line 13: torch's"),
+        (FLASH, "q, k, v, 0.0, None, True, (-1, -1), 30.0", "line 13: what its last arguments"),
+        (f"partial({XFORMERS}, output_dtype=torch.float32)", "q, k, v", "no output_dtype"),
+        (XFORMERS, "q, k, v, attn_bias=xops.fmha.BlockDiagonalMask(n)", "line 13: xformers.ops"),
+    ],
+)
+def test_what_torchs_attention_has_not_is_reported_by_any_name(
+    value: str, arguments: str, reason: str
+) -> None:
+    source = BOUND.format(value=value, arguments=arguments)
+    assert f"self.attend = {value}" in after(source)
+    assert any(reason in message for message in reported(source))
