@@ -299,8 +299,7 @@ def test_a_program_that_goes_on_without_a_library_has_one(end: str) -> None:
 
 BOUND = """from functools import partial
 import torch
-from flash_attn import flash_attn_func
-import xformers.ops as xops
+{imported}
 
 
 class Attention(torch.nn.Module):
@@ -312,6 +311,12 @@ class Attention(torch.nn.Module):
         return self.attend({arguments})
 """
 FLASH, XFORMERS = "flash_attn_func", "xops.memory_efficient_attention"
+
+
+def bound(value: str, arguments: str) -> str:
+    xformers = "xops" in value
+    imported = "import xformers.ops as xops" if xformers else f"from flash_attn import {FLASH}"
+    return BOUND.format(imported=imported, value=value, arguments=arguments)
 
 
 @pytest.mark.parametrize(
@@ -329,14 +334,10 @@ FLASH, XFORMERS = "flash_attn_func", "xops.memory_efficient_attention"
 def test_attention_under_a_name_of_the_programs_own(
     value: str, arguments: str, target: str
 ) -> None:
-    text = after(BOUND.format(value=value, arguments=arguments), target)
-    for name in (FLASH, XFORMERS, "xops.LowerTriangularMask"):
-        value, arguments = (
-            part.replace(name, f"tpu_runtime.{name.rpartition('.')[2]}")
-            for part in (value, arguments)
-        )
-    head, body = BOUND.format(value=value, arguments=arguments).split("\n\n\n", 1)
-    assert text == f"from functools import partial\nimport torch\nimport tpu_runtime\n\n\n{body}"
+    source = bound(value, arguments)
+    body = source.partition("\n\n\n")[2].replace("xops.", "tpu_runtime.")
+    body = body.replace(FLASH, f"tpu_runtime.{FLASH}")
+    assert after(source, target) == f"from functools import partial\nimport torch\nimport tpu_runtime\n\n\n{body}"
 
 
 @pytest.mark.parametrize(
@@ -347,7 +348,7 @@ def test_attention_under_a_name_of_the_programs_own(
     ],
 )
 def test_a_choice_of_kernel_goes_wherever_it_is_made(value: str, arguments: str) -> None:
-    source = BOUND.format(value=value, arguments=arguments)
+    source = bound(value, arguments)
     assert "xops" not in after(source) and not reported(source)
 
 
@@ -355,17 +356,17 @@ def test_a_choice_of_kernel_goes_wherever_it_is_made(value: str, arguments: str)
     ("value", "arguments", "reason"),
     [
         (f"partial({FLASH}, softcap=30.0)", "q, k, v", "no softcap"),
-        (f"partial({FLASH}, causal=True)", "q, k, v, softcap=30.0", "line 13: torch's attention"),
+        (f"partial({FLASH}, causal=True)", "q, k, v, softcap=30.0", "line 12: torch's attention"),
         (f"partial({FLASH}, *given)", "q, k, v", "unpacked"),
-        (FLASH, "q, k, v, alibi_slopes=None, return_attn_probs=True", "line 13: torch's"),
-        (FLASH, "q, k, v, 0.0, None, True, (-1, -1), 30.0", "line 13: what its last arguments"),
+        (FLASH, "q, k, v, alibi_slopes=None, return_attn_probs=True", "line 12: torch's"),
+        (FLASH, "q, k, v, 0.0, None, True, (-1, -1), 30.0", "line 12: what its last arguments"),
         (f"partial({XFORMERS}, output_dtype=torch.float32)", "q, k, v", "no output_dtype"),
-        (XFORMERS, "q, k, v, attn_bias=xops.fmha.BlockDiagonalMask(n)", "line 13: xformers.ops"),
+        (XFORMERS, "q, k, v, attn_bias=xops.fmha.BlockDiagonalMask(n)", "line 12: xformers.ops"),
     ],
 )
 def test_what_torchs_attention_has_not_is_reported_by_any_name(
     value: str, arguments: str, reason: str
 ) -> None:
-    source = BOUND.format(value=value, arguments=arguments)
+    source = bound(value, arguments)
     assert f"self.attend = {value}" in after(source)
     assert any(reason in message for message in reported(source))
