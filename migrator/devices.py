@@ -224,9 +224,9 @@ def _on_cuda_alone(names: Names, asked: ast.expr) -> Sequence[ast.AST]:
                 return above.body
             if not fails:
                 return []
-            left = isinstance(above.body[-1], ast.Return | ast.Continue | ast.Break)
+            leaves = isinstance(above.body[-1], ast.Return | ast.Continue | ast.Break)
             block = names.block(above)
-            return [*above.orelse, *(block[block.index(above) + 1 :] if left else ())]
+            return [*above.orelse, *(block[block.index(above) + 1 :] if leaves else ())]
     return ()
 
 
@@ -392,7 +392,7 @@ def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
 
 
 def _pattern_role(names: Names, flow: Flow, pattern: ast.pattern) -> str | None:
-    """`match device.type: case "cuda":`, `case torch.device(type="cuda"):`, `case {"device": …}:`"""
+    """`match device.type: case "cuda":`, `case torch.device(type="cuda")`, `case {"device": …}`"""
     at: ast.AST = pattern
     places: list[int] = []  # in patterns of sequences, from the innermost
     for above in names.ancestors(pattern):

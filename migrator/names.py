@@ -399,9 +399,7 @@ class Names:
 
     def is_question(self, node: ast.AST) -> bool:
         """True for a name of what is imported below `try`, `if` or in a function only."""
-        return any(
-            b.kind == "import" and b.node not in self.tree.body for b in self._first(node)
-        )
+        return any(b.kind == "import" and b.node not in self.tree.body for b in self._first(node))
 
     def ends_without(self, node: ast.AST) -> bool:
         """True for a name of what is imported below a `try` that ends the program if it fails."""

@@ -169,9 +169,9 @@ _FLAGS = ("torch.backends.cudnn", "torch.backends.cuda", "torch.backends.miopen"
 def _stored(ctx: Context, node: ast.expr) -> Decision | None:
     """What becomes of the statement that sets a flag; all flags that it sets go together."""
     match ctx.parent(node):
-        case ast.Call(func=ast.Name(id="setattr"), args=[module, ast.Constant(value=name), _]) if (
-            module is node
-        ):
+        case ast.Call(
+            func=ast.Name(id="setattr"), args=[module, ast.Constant(value=str(name)), _]
+        ) if module is node:
             if f"{ctx.names.qualified(node)}.{name}" in _TF32_FLAGS:
                 return Report(f"sets {name}; call {RUNTIME}.set_matmul_precision")
             return Keep("steers a GPU, and changes nothing elsewhere")

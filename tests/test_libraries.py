@@ -337,7 +337,8 @@ def test_attention_under_a_name_of_the_programs_own(
     source = bound(value, arguments)
     body = source.partition("\n\n\n")[2].replace("xops.", "tpu_runtime.")
     body = body.replace(FLASH, f"tpu_runtime.{FLASH}")
-    assert after(source, target) == f"from functools import partial\nimport torch\nimport tpu_runtime\n\n\n{body}"
+    head = "from functools import partial\nimport torch\nimport tpu_runtime\n"
+    assert after(source, target) == f"{head}\n\n{body}"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ SAME = [
 def matched(subject: str, pattern: str) -> str:
     return (
         f"import torch\n\n\ndef rate(device, config, fast):\n    match {subject}:\n"
-        f'        case "cpu":\n            return 1\n        case {pattern}:\n            return 2\n'
+        f'        case "cpu":\n            return 1\n        case {pattern}:\n'
+        "            return 2\n"
     )
 
 
@@ -140,7 +141,7 @@ KERNELS = [
     "    if x.device.type != 'cuda':\n        return plain(x)\n    return cupy.sum(x)\n",
     "    if not (x.is_cuda and w.is_cuda):\n        return plain(x)\n    return cupy.sum(x)\n",
     "    if slow or not x.is_cuda:\n        return plain(x)\n    return cupy.sum(x)\n",
-    "    if not x.is_cuda:\n        y = plain(x)\n    else:\n        y = cupy.sum(x)\n    return y\n",
+    "    if not x.is_cuda:\n        plain(x)\n    else:\n        cupy.sum(x)\n",
     "    return plain(x) if not x.is_cuda else cupy.sum(x)\n",
     "    for y in x:\n        if not y.is_cuda:\n            continue\n        cupy.sum(y)\n",
     "    if x.is_cuda:\n        return torch.ops.mylib.sum(x)\n    return plain(x)\n",
