@@ -76,6 +76,12 @@ class Diagnostic:
     effort: Effort | None = field(default=None, compare=False)  # of what is left
 
 
+def shortened(text: str) -> str:
+    """Source text as a diagnostic shows it: on one line, and not all of it."""
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
 class SourceMap:
     """Positions of `ast` nodes in characters: `ast` itself counts UTF-8 bytes."""
 
