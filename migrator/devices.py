@@ -298,6 +298,14 @@ def device_call(names: Names, node: ast.expr) -> ast.Call | None:
     return None
 
 
+def method_caller(names: Names, node: ast.expr) -> ast.Call | None:
+    """The call `methodcaller("cuda")` for the string in it."""
+    call = names.parents.get(node)
+    if isinstance(call, ast.Call) and call.args[:1] == [node]:
+        return call if names.qualified(call.func) == "operator.methodcaller" else None
+    return None
+
+
 def whole_string(names: Names, node: ast.expr) -> ast.expr:
     """All of `"cuda:" + str(i)`, `"cuda:%d" % i`, `"cuda:{}".format(i)` for the string in it."""
     parent = names.parents.get(node)
@@ -362,6 +370,8 @@ def _is_place(node: ast.expr) -> bool:
 
 def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
     """Why it can not be shown that the string `node` names a device; None where it does."""
+    if device_call(names, node) is not None:
+        return None
     at, parent = node, names.parents.get(node)
     while True:
         match parent:
@@ -482,12 +492,18 @@ def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None) -> str
     return "its use can not be seen"
 
 
+# Arguments by position that are devices.
+_PLACES = {("torch.device", 0), ("torch.load", 1), ("torch.jit.load", 1)}
+
+
 def _argument_role(names: Names, flow: Flow, at: ast.expr, call: ast.Call) -> str | None:
     if at not in call.args:
         return "its use can not be seen"
     called = names.qualified(call.func) or ""
     position = call.args.index(at)
-    if called == "torch.device" and position == 0:
+    if (called, position) in _PLACES:
+        return None
+    if called == "operator.methodcaller" and position == 1 and _text(call.args[0]) == "to":
         return None
     if called == "getattr" and position == 2 and _named_device(_text(call.args[1])):
         return None

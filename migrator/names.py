@@ -304,11 +304,27 @@ class Names:
         elif isinstance(node, ast.Attribute):
             base = self.qualified(node.value)
             result = f"{base}.{node.attr}" if base else None
+        elif isinstance(node, ast.Call | ast.Subscript):
+            result = self._named_by_text(node)
         if result and "." in result:
             head, _, last = result.rpartition(".")
             result = _CANONICAL.get(result) or f"{_CANONICAL.get(head, head)}.{last}"
         self._qualified[node] = result
         return result
+
+    def _named_by_text(self, node: ast.Call | ast.Subscript) -> str | None:
+        """`getattr(torch, "cuda")`, `importlib.import_module("torch.cuda")`"""
+        match node:
+            case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name))]):
+                base = self.qualified(owner) or ""
+                return f"{base}.{name}" if f"{base}.".startswith("torch.") else None
+            case ast.Call(func=function, args=[ast.Constant(value=str(name))]):
+                imports = self.qualified(function) == "importlib.import_module"
+                return name if imports and name.startswith("torch.") else None
+            case ast.Subscript(value=owner, slice=ast.Constant(value=str(name))):
+                holds = name.startswith("torch.") and self.qualified(owner) == "sys.modules"
+                return name if holds else None
+        return None
 
     def spelled(self, module: str) -> str | None:
         """The local name of a module that is imported at the top, None without one."""

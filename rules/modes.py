@@ -118,6 +118,11 @@ def compile_(ctx: Context, found: Construct) -> Decision:
     return Rewrite([Replace(whole, "{model}", {"model": model})])
 
 
+@COMPILE.on("name", "torch._dynamo.optimize")
+def optimize(ctx: Context, found: Construct) -> Decision:
+    return Report("torch.compile under its first name; call the function without it")
+
+
 @ACCELERATOR.on("name", "torch.accelerator*")
 def accelerator(ctx: Context, found: Construct) -> Decision:
     node = found.node
