@@ -1,4 +1,4 @@
-"""Child processes: which of those that a program starts use the device, or memory of it.
+"""Child processes and threads: which of those that a program starts use the device.
 
 Only this file is looked into. Children that stay on the CPU (loaders of data, games, metrics) are
 nobody's business, so nothing is said of them.
@@ -23,6 +23,11 @@ _POOLS = {
     "concurrent.futures.ProcessPoolExecutor",
 }  # fmt: skip
 _CONTEXTS = {f"{module}.get_context" for module in _MODULES}
+_THREADS = {"threading.Thread"}
+_THREAD_POOLS = {
+    "concurrent.futures.ThreadPoolExecutor", "multiprocessing.pool.ThreadPool",
+    "multiprocessing.dummy.Pool",
+}  # fmt: skip
 _ON_A_POOL = frozenset({
     "map", "map_async", "imap", "imap_unordered", "starmap", "starmap_async", "apply",
     "apply_async", "submit",
@@ -55,12 +60,14 @@ class Children:
         self._device |= {node for node in names.order if self._is_migrated(node)}
 
     def constructs(self) -> Iterator[Construct]:
-        """Children that use the device, and memory of it that is shared."""
+        """Children and threads that use the device, and memory of it that is shared."""
         for node in self._names.order:
             if isinstance(node, ast.Call):
                 given = self._started(node)
                 if any(self._runs_on_device(part) for part in given):
                     yield Construct("child", "start", node)
+                elif any(self._runs_on_device(part) for part in self._threaded(node)):
+                    yield Construct("child", "thread", node)
                 elif given and self._is_unknown(node, given[0]):
                     yield Construct("child", "unknown", node)
                 elif isinstance(node.func, ast.Attribute) and node.func.attr in _SHARING:
@@ -68,18 +75,32 @@ class Children:
                         yield Construct("child", "memory", node)
             elif isinstance(node, ast.ClassDef):
                 for base in node.bases:
-                    if self._names.qualified(base) in _PROCESSES and self._uses_device(node):
-                        yield Construct("child", "start", base)
+                    name = self._names.qualified(base)
+                    if name in _PROCESSES | _THREADS and self._uses_device(node):
+                        yield Construct("child", "thread" if name in _THREADS else "start", base)
 
     def _started(self, call: ast.Call) -> list[ast.expr]:
         """What a new process, or one of a pool, is given: its function first."""
         if self._makes(call, "Process", _PROCESSES):
-            parts = [argument(call, 1, "target"), argument(call, 3, "args")]
-            parts.append(argument(call, 4, "kwargs"))
-            return [part for part in parts if part is not None]
+            return _target(call)
         if isinstance(call.func, ast.Attribute) and call.func.attr in _ON_A_POOL:
             if self._is(call.func.value, "Pool", _POOLS):
                 return [*call.args, *(k.value for k in call.keywords)]
+        return []
+
+    def _threaded(self, call: ast.Call) -> list[ast.expr]:
+        """What a new thread, or one of a pool, is given: its function first."""
+        name = self._names.qualified(call.func)
+        if name in _THREADS:
+            return _target(call)
+        given = [*call.args, *(k.value for k in call.keywords)]
+        if name == "asyncio.to_thread":
+            return given
+        if isinstance(call.func, ast.Attribute):
+            if call.func.attr == "run_in_executor":
+                return given[1:]
+            if call.func.attr in _ON_A_POOL and self._is(call.func.value, "", _THREAD_POOLS):
+                return given
         return []
 
     def _is_migrated(self, node: ast.AST) -> bool:
@@ -229,6 +250,12 @@ class Children:
             self._moved[node] = False  # a value that is defined by itself adds nothing
             known = self._moved[node] = any(map(self._names_device, _unread(node)))
         return known
+
+
+def _target(call: ast.Call) -> list[ast.expr]:
+    """What `Process(…)` or `Thread(…)` is given to run."""
+    parts = [argument(call, 1, "target"), argument(call, 3, "args"), argument(call, 4, "kwargs")]
+    return [part for part in parts if part is not None]
 
 
 def _unread(node: ast.AST) -> Iterator[ast.AST]:

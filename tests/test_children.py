@@ -136,8 +136,8 @@ PEACEFUL = [
     "multiprocessing.Process(target=unknown, args=(queue,))",
     "pool.map(on_cpu, range(4))",
     "with mp.Pool(4) as p:\n    p.map(on_cpu, range(3))",
-    "threads.map(on_gpu, range(4))",
-    "with ThreadPoolExecutor() as p:\n    p.submit(on_gpu, 1)",
+    "threads.map(on_cpu, range(4))",
+    "with ThreadPoolExecutor() as p:\n    p.submit(on_cpu, 1)",
     "list(map(on_gpu, range(4)))",
     "shared.share_memory()",
     "class Worker(mp.Process):\n    def run(self):\n        self.x = torch.ones(2)",
@@ -192,3 +192,35 @@ def test_what_is_held_by_an_object_is_followed(statement: str) -> None:
 @pytest.mark.parametrize("statement", PEACEFUL_IN_A_METHOD)
 def test_an_object_that_holds_a_device_may_start_children_on_the_cpu(statement: str) -> None:
     assert found_in_a_method(statement) == []
+
+
+THREADS = [
+    "threads.map(on_gpu, range(4))",
+    "with ThreadPoolExecutor() as p:\n    p.submit(on_gpu, 1)",
+    "threading.Thread(target=by_name, args=(1,), daemon=True).start()",
+    "threading.Thread(target=on_cpu, args=(model,))",
+    "class Loader(threading.Thread):\n    def run(self):\n        self.x = self.x.cuda()",
+    "async def main(x):\n    return await asyncio.to_thread(lambda: x.cuda())",
+    "async def main(loop, x):\n    return await loop.run_in_executor(None, on_gpu, 1)",
+]
+
+
+@pytest.mark.parametrize("code", THREADS)
+@pytest.mark.parametrize(("target", "outcome"), [("torchax", "reported"), ("torch_xla", "kept")])
+def test_threads_share_the_device_on_torch_xla_alone(code: str, target: str, outcome: str) -> None:
+    source = f"import asyncio\nimport threading\n{program()}{code}\n"
+    result = run(source, target, entry=False)
+    assert [d.outcome for d in constructs(result) if d.code == "DST005"] == [outcome]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "threading.Thread(target=on_cpu, args=(1,)).start()",
+        "threading.Thread(target=show, args=(model(x).cpu(),)).start()",
+        "async def main():\n    return await asyncio.to_thread(read, 'a.txt')",
+    ],
+)
+def test_threads_on_the_cpu_are_left_in_peace(code: str) -> None:
+    result = run(f"import asyncio\nimport threading\n{program()}{code}\n", entry=False)
+    assert not [d for d in constructs(result) if d.code.startswith("DST")]
