@@ -171,3 +171,106 @@ def test_where_kernels_of_cuda_run_the_answer_stays_no(body: str) -> None:
 def test_elsewhere_the_target_answers_yes(body: str, target: str) -> None:
     text = migrated(f"import cupy\nimport torch\n\n\ndef total(x, slow):\n{body}", target)
     assert "x.device.type ==" in text
+
+
+# ---- CUDA by text, and by position ---------------------------------------------------------------
+
+IMPORTED = (
+    "import importlib\nimport sys\nfrom operator import attrgetter, methodcaller\nimport torch\n"
+)
+CALLS = [
+    ('getattr(torch, "cuda").synchronize()', "tpu_runtime.synchronize()"),
+    ('mod = getattr(torch, "cuda")\nmod.synchronize()', None),
+    ('mod = importlib.import_module("torch.cuda")\nmod.synchronize()', None),
+    ('sys.modules["torch.cuda"].synchronize()', "tpu_runtime.synchronize()"),
+    ('xs = map(methodcaller("cuda"), xs)', 'xs = map(methodcaller("to", "jax"), xs)'),
+    ('f = methodcaller("cuda", 0)', 'f = methodcaller("to", "jax")'),
+    (
+        'f = methodcaller("cuda", non_blocking=fast)',
+        'f = methodcaller("to", "jax", non_blocking=fast)',
+    ),
+    ('f = methodcaller("to", "cuda:1")', 'f = methodcaller("to", "jax")'),
+    ("x = torch.Tensor.cuda(a + b)", 'x = (a + b).to("jax")'),
+    ("net = torch.nn.Module.cuda(net)", 'net = net.to("jax")'),
+    ('d = torch.device(type="cuda")', 'd = torch.device("jax")'),
+    ('d = torch.device(type="cuda", index=rank)', 'd = torch.device("jax")'),
+    ('x = torch.load(path, "cuda:0")', 'x = tpu_runtime.load(path, "jax")'),
+    ("with torch.autograd.profiler.emit_nvtx():\n    f()", "f()"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), CALLS)
+def test_other_words_for_the_same(before: str, after: str | None) -> None:
+    result = run(f"{IMPORTED}{before}\n")
+    assert not reported(result)
+    text = migrated(f"{IMPORTED}{before}\n")
+    head, line = before.rpartition("\n")[::2]
+    expected = after or f"{head}\n{line.replace('mod', 'tpu_runtime')}"
+    assert text.endswith(f"\n{expected}\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('on = getattr(x, "is_cuda", False)', '"is_cuda"'),
+        ('xs = filter(attrgetter("is_cuda"), xs)', '"is_cuda"'),
+        ('use(getattr(torch, "cuda"))', '"cuda"'),
+        ('__import__("torch.cuda")', '"torch.cuda"'),
+        ('patch("torch.cuda.is_available", lambda: True)', '"torch.cuda.is_available"'),
+        ('mod = torch.get_device_module("cuda")', "torch.get_device_module"),
+        ('net = torch._dynamo.optimize("inductor")(net)', "torch._dynamo.optimize"),
+        ("try:\n    f()\nexcept torch.OutOfMemoryError:\n    g()", "torch.OutOfMemoryError"),
+        (
+            "try:\n    f()\nexcept RuntimeError as e:\n"
+            '    if "CUDA out of memory" not in str(e):\n        raise',
+            '"CUDA out of memory"',
+        ),
+        (
+            "with torch.autograd.profiler.profile(use_cuda=True) as p:\n    f()",
+            "torch.autograd.profiler.profile",
+        ),
+        ("class A(B):\n    def to(self):\n        return torch.nn.Module.cuda(self)",
+         "torch.nn.Module.cuda"),
+        ("net = torch.jit.script(net)", "torch.jit.script"),
+        ("net = torch.jit.load(path)", "torch.jit.load"),
+        ("net = torch.jit.trace(net, x)", "torch.jit.trace"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_said_in_other_words_is_named(line: str, found: str) -> None:
+    result = run(f"{IMPORTED}x = x.cuda()\n{line}\n")
+    assert found in reported(result)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "with torch.autograd.profiler.profile() as p:\n    f()",
+        "@torch.jit.script\ndef f(y):\n    return y",
+        "def f(y):\n    return y\n\n\ng = torch.jit.script(f)",
+        'try:\n    f()\nexcept ValueError as e:\n    if "out of memory" in e.args:\n        pass',
+        'words = ["out of memory", "is_cuda"]',
+        'has = hasattr(x, "is_cuda")',
+    ],
+)
+def test_what_only_looks_like_it_stays(line: str) -> None:
+    assert not reported(run(f"{IMPORTED}x = x.cuda()\n{line}\n"))
+
+
+@pytest.mark.parametrize(
+    ("line", "is_reported"),
+    [
+        ('os.environ["CUDA_VISIBLE_DEVICES"] = "0"', False),
+        ('os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu', False),
+        ('os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0,1")', False),
+        ('del os.environ["CUDA_VISIBLE_DEVICES"]', False),
+        ('os.environ.pop("CUDA_VISIBLE_DEVICES", None)', False),
+        ('os.environ["CUDA_VISIBLE_DEVICES"] = ""', True),  # the program was one for the CPU
+        ('os.environ["CUDA_VISIBLE_DEVICES"] = "-1"', True),
+        ('n = len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))', True),
+        ('n = os.getenv("CUDA_VISIBLE_DEVICES", "").count(",") + 1', True),
+    ],
+)
+def test_the_choice_of_gpus(line: str, is_reported: bool) -> None:
+    source = f"import os\nimport torch\n\n{line}\nx = 1\nx = torch.ones(2).cuda()\n"
+    assert migrated(source) == source.replace(".cuda()", '.to("jax")')
+    assert (reported(run(source)) == ['"CUDA_VISIBLE_DEVICES"']) is is_reported
