@@ -7,8 +7,7 @@ nobody's business, so nothing is said of them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Set
 
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow, Kind
@@ -54,6 +53,7 @@ class Children:
         self._flow = flow
         self._uses: dict[ast.AST, bool] = {}
         self._moved: dict[ast.AST, bool] = {}
+        self._in_place: Set[str | None] | None = None
         self._device = {
             c.node for c in constructs if uses_device(c) and not c.key.startswith(_QUESTIONS)
         }
@@ -129,7 +129,7 @@ class Children:
             return True
         match call.func:
             case ast.Attribute(attr=attribute, value=owner) if attribute == name:
-                return self._is(owner, "get_context", _CONTEXTS)
+                return name != "get_context" and self._is(owner, "get_context", _CONTEXTS)
         return False
 
     def _is(self, node: ast.expr, name: str, known: set[str]) -> bool:
@@ -211,7 +211,7 @@ class Children:
             return True
         if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
             return False
-        return dotted(node) in self._moved_in_place or any(
+        return dotted(node) in self._moved_in_place() or any(
             self._moves(value)
             or (
                 self._flow.kind(value) & (Kind.DEVICE | Kind.DEVICE_STRING)
@@ -220,10 +220,12 @@ class Children:
             for value in self._values(node)
         )
 
-    @cached_property
-    def _moved_in_place(self) -> set[str | None]:
+    def _moved_in_place(self) -> Set[str | None]:
         """What statements like `model.cuda()` are about."""
-        return {
+        if self._in_place is not None:
+            return self._in_place
+        self._in_place = frozenset()  # while it is looked for
+        self._in_place = {
             dotted(move.func.value)
             for move in self._names.order
             if isinstance(move, ast.Call)
@@ -232,6 +234,8 @@ class Children:
             and isinstance(self._names.parents.get(move), ast.Expr)
             and self._device_in(move)
         } - {None}
+        self._moved.clear()
+        return self._in_place
 
     def _device_in(self, call: ast.Call) -> bool:
         """Whether a call names the device itself, or by what a name is bound to."""

@@ -19,6 +19,9 @@ model = Net().to(device)
 shared = Net()
 copied = Net()
 copied.cuda()
+placed = Net()
+placed.to(device)
+ctx = ctx.get_context("spawn")
 
 
 def on_gpu(i):
@@ -82,6 +85,7 @@ USING = [
     "mp.get_context('spawn').Process(target=on_gpu)",
     "mp.Process(target=on_cpu, args=(model,))",
     "mp.Process(target=on_cpu, args=(1, copied))",
+    "mp.Process(target=on_cpu, args=(1, placed))",
     "mp.Process(target=on_cpu, kwargs={'x': model})",
     "mp.Process(target=passed, args=(device,))",
     "mp.Process(None, on_gpu, 'name', (0,))",
