@@ -2,6 +2,7 @@
 
 import ast
 
+from migrator.accelerators import MIGRATED
 from migrator.edits import Delete, Replace
 from migrator.inventory import Construct
 from migrator.names import argument
@@ -144,8 +145,8 @@ def optimize(ctx: Context, found: Construct) -> Decision:
            "torch.jit.load")  # fmt: skip
 def script(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.expr)
-    if not ctx.uses_device:
-        return Keep("of a program that may run elsewhere")
+    if not ctx.uses_device and not MIGRATED.search(ctx.source.text.encode(errors="replace")):
+        return Keep("of a program that uses no device")
     name = found.key.rpartition(".")[2]
     if name == "load":
         return Report("its module can not be moved to the target; load a state_dict into the class")
