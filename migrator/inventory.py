@@ -69,6 +69,7 @@ _TORCH_TOKENS = re.compile(
     rb"backends|inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|profile|set_default|set_float32_matmul_precision|distributed"
     rb"|Generator|decode_image|read_image|get_device|half|record_stream|Stream|Event|parallel"
     rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|torch\.a(?:ll|ny)\(|version\.hip|spawn|\.step\(|no_grad"
+    rb"|\bjit\b|_dynamo|CUDA_VISIBLE|[Oo]ut ?[Oo]f ?[Mm]emory|multiproc|futures|[Tt]hread|executor"
     rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"
 )
 

@@ -274,3 +274,19 @@ def test_the_choice_of_gpus(line: str, is_reported: bool) -> None:
     source = f"import os\nimport torch\n\n{line}\nx = 1\nx = torch.ones(2).cuda()\n"
     assert migrated(source) == source.replace(".cuda()", '.to("jax")')
     assert (reported(run(source)) == ['"CUDA_VISIBLE_DEVICES"']) is is_reported
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "net = torch.jit.script(net)",
+        'net = torch._dynamo.optimize("inductor")(net)',
+        'n = os.environ["CUDA_VISIBLE_DEVICES"]',
+        "try:\n    f()\nexcept torch.OutOfMemoryError:\n    g()",
+        "threading.Thread(target=lambda: x.cuda()).start()",
+    ],
+)
+def test_what_is_left_is_left_in_a_second_run_too(line: str) -> None:
+    first = run(f"import os\nimport threading\nimport torch\nx = x.cuda()\n{line}\n")
+    left = [text.replace(".cuda()", '.to("jax")') for text in reported(first)]
+    assert left == reported(run(first.source)) != []
