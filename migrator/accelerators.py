@@ -91,6 +91,8 @@ def is_guarded(names: Names, node: ast.AST) -> bool:
                 return True
             case ast.BoolOp(values=[first, *_]) if below is not first and _speaks(first):
                 return True
+            case ast.match_case(pattern=pattern) if below is not pattern and _speaks(pattern):
+                return True
             case ast.Try(body=body, handlers=handlers) if below in body and any(
                 handler.type is None or _CAUGHT.search(ast.unparse(handler.type))
                 for handler in handlers
@@ -118,7 +120,12 @@ def _is_negative(test: ast.expr) -> bool:
 
 
 def _speaks(test: ast.AST) -> bool:
-    return _WORD.search(ast.unparse(test)) is not None
+    """Whether a condition asks for another accelerator, and is not met by CUDA as well."""
+    text = ast.unparse(test)
+    match test:
+        case ast.BoolOp(op=ast.Or()) | ast.Compare(ops=[ast.In()]) | ast.MatchOr():
+            return _WORD.search(text) is not None and "cuda" not in text
+    return _WORD.search(text) is not None
 
 
 # ---- reading another accelerator as CUDA ---------------------------------------------------------

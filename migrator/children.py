@@ -1,4 +1,4 @@
-"""Child processes: which of those that a program starts use the device, or memory of it.
+"""Child processes and threads: which of those that a program starts use the device.
 
 Only this file is looked into. Children that stay on the CPU (loaders of data, games, metrics) are
 nobody's business, so nothing is said of them.
@@ -7,7 +7,7 @@ nobody's business, so nothing is said of them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 from migrator.facts import ProjectFacts
 from migrator.flow import Flow, Kind
@@ -22,11 +22,18 @@ _POOLS = {
     "concurrent.futures.ProcessPoolExecutor",
 }  # fmt: skip
 _CONTEXTS = {f"{module}.get_context" for module in _MODULES}
+_THREADS = {"threading.Thread"}
+_THREAD_POOLS = {
+    "concurrent.futures.ThreadPoolExecutor", "multiprocessing.pool.ThreadPool",
+    "multiprocessing.dummy.Pool",
+}  # fmt: skip
 _ON_A_POOL = frozenset({
     "map", "map_async", "imap", "imap_unordered", "starmap", "starmap_async", "apply",
     "apply_async", "submit",
 })  # fmt: skip
 _SHARING = ("share_memory", "share_memory_")
+_BOUND = ("assign", "with")
+_READS = ("cpu", "item", "numpy", "tolist")
 _TARGETS = (f"{RUNTIME}.", "torch_xla.")
 _QUESTIONS = ("torch.cuda.is_available", "torch.cuda.device_count")
 
@@ -44,37 +51,56 @@ class Children:
         self._project = project
         self._names = names
         self._flow = flow
+        self._uses: dict[ast.AST, bool] = {}
+        self._moved: dict[ast.AST, bool] = {}
+        self._in_place: Set[str | None] | None = None
         self._device = {
             c.node for c in constructs if uses_device(c) and not c.key.startswith(_QUESTIONS)
         }
         self._device |= {node for node in names.order if self._is_migrated(node)}
 
     def constructs(self) -> Iterator[Construct]:
-        """Children that use the device, and memory of it that is shared."""
+        """Children and threads that use the device, and memory of it that is shared."""
         for node in self._names.order:
             if isinstance(node, ast.Call):
                 given = self._started(node)
                 if any(self._runs_on_device(part) for part in given):
                     yield Construct("child", "start", node)
+                elif any(self._runs_on_device(part) for part in self._threaded(node)):
+                    yield Construct("child", "thread", node)
                 elif given and self._is_unknown(node, given[0]):
                     yield Construct("child", "unknown", node)
                 elif isinstance(node.func, ast.Attribute) and node.func.attr in _SHARING:
-                    if self._may_be_on_device(node.func.value):
+                    if self._uses_device(node.func.value):
                         yield Construct("child", "memory", node)
             elif isinstance(node, ast.ClassDef):
                 for base in node.bases:
-                    if self._names.qualified(base) in _PROCESSES and self._computes_in(node):
-                        yield Construct("child", "start", base)
+                    name = self._names.qualified(base)
+                    if name in _PROCESSES | _THREADS and self._uses_device(node):
+                        yield Construct("child", "thread" if name in _THREADS else "start", base)
 
     def _started(self, call: ast.Call) -> list[ast.expr]:
         """What a new process, or one of a pool, is given: its function first."""
         if self._makes(call, "Process", _PROCESSES):
-            parts = [argument(call, 1, "target"), argument(call, 3, "args")]
-            parts.append(argument(call, 4, "kwargs"))
-            return [part for part in parts if part is not None]
+            return _target(call)
         if isinstance(call.func, ast.Attribute) and call.func.attr in _ON_A_POOL:
             if self._is(call.func.value, "Pool", _POOLS):
                 return [*call.args, *(k.value for k in call.keywords)]
+        return []
+
+    def _threaded(self, call: ast.Call) -> list[ast.expr]:
+        """What a new thread, or one of a pool, is given: its function first."""
+        name = self._names.qualified(call.func)
+        if name in _THREADS:
+            return _target(call)
+        given = [*call.args, *(k.value for k in call.keywords)]
+        if name == "asyncio.to_thread":
+            return given
+        if isinstance(call.func, ast.Attribute):
+            if call.func.attr == "run_in_executor":
+                return given[1:]
+            if call.func.attr in _ON_A_POOL and self._is(call.func.value, "", _THREAD_POOLS):
+                return given
         return []
 
     def _is_migrated(self, node: ast.AST) -> bool:
@@ -91,7 +117,7 @@ class Children:
         """Whether tensors may go to a function of another file, where the program uses a device."""
         if not (self._names.qualified(call.func) or "").startswith("torch.multiprocessing."):
             return False
-        if not isinstance(function, ast.Name | ast.Attribute) or self._flow.definition(function):
+        if not isinstance(function, ast.Name | ast.Attribute) or self._functions(function):
             return False
         return bool(self._device) or (
             self._project is not None and self._project.imports_gpu_code()
@@ -103,74 +129,144 @@ class Children:
             return True
         match call.func:
             case ast.Attribute(attr=attribute, value=owner) if attribute == name:
-                return self._is(owner, "get_context", _CONTEXTS)
+                return name != "get_context" and self._is(owner, "get_context", _CONTEXTS)
         return False
 
     def _is(self, node: ast.expr, name: str, known: set[str]) -> bool:
         """Whether an expression is, or a name is bound to, what such a call gives."""
-        if isinstance(node, ast.Name):
-            values = [binding.value for binding in self._names.lookup(node)]
-        else:
-            values = [node]
+        values = self._values(node) or [node]
         return any(isinstance(v, ast.Call) and self._makes(v, name, known) for v in values)
 
-    def _runs_on_device(self, node: ast.expr) -> bool:
-        function = self._flow.definition(node)
-        if function is not None:
-            return self._computes_in(function)
-        return any(
-            self._may_be_on_device(part)
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name | ast.Attribute | ast.Call)
-        )
+    def _values(self, node: ast.expr) -> list[ast.expr]:
+        """What a name, or an attribute, is seen to be bound to."""
+        values: list[ast.expr | None] = []
+        match node:
+            case ast.Name():
+                values += [b.value for b in self._names.lookup(node) if b.kind in _BOUND]
+            case ast.Attribute(value=owner, attr=name):
+                values += self._names.dotted_assignments.get(dotted(node) or "", [])
+                classes = [c for c in self._classes(owner) if isinstance(c, ast.ClassDef)]
+                for each in classes:
+                    values += self._names.class_attributes[each].get(name, [])
+                    values += [b.value for b in self._names.scopes[each].bindings.get(name, ())]
+        return [value for value in values if value is not None]
 
-    def _computes_in(self, definition: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
-        """Whether a function, or one of this file that it calls, uses the device."""
-        if definition in seen:
-            return False
-        for node in ast.walk(definition):
-            if self._names_device(node):
-                return True
-            if isinstance(node, ast.Call):
-                called = self._flow.called_definition(node)
-                if called is not None and self._computes_in(called, seen | {definition}):
-                    return True
-        return False
+    def _classes(self, node: ast.expr) -> Iterator[ast.AST]:
+        """The classes of this file that an object may be of: `self`, `Trainer()`, a name of it."""
+        if isinstance(node, ast.Name):
+            owner = self._names.owner_class(node)
+            if owner is not None:
+                yield owner
+                return
+        for value in [node, *self._values(node)] if not isinstance(node, ast.Call) else [node]:
+            if isinstance(value, ast.Call):
+                made = self._flow.called_definition(value)
+                if isinstance(made, ast.ClassDef):
+                    yield made
+
+    def _functions(self, node: ast.expr, depth: int = 0) -> list[ast.AST]:
+        """The functions of this file that an expression may be, and what is bound to them."""
+        if isinstance(node, ast.Lambda):
+            return [node]
+        definition = self._flow.definition(node)
+        if definition is not None:
+            return [definition]
+        if isinstance(node, ast.Call):
+            if self._names.qualified(node.func) != "functools.partial":
+                return []
+            given = [*node.args, *(k.value for k in node.keywords)]
+            return [part for value in given for part in self._functions(value, depth) or [value]]
+        found: list[ast.AST] = []
+        if isinstance(node, ast.Attribute):
+            for each in self._classes(node.value):
+                methods = self._names.scopes[each].bindings.get(node.attr, ())
+                found += [b.node for b in methods if b.kind == "def"]
+        if depth < 4:
+            for value in self._values(node):
+                found += self._functions(value, depth + 1)
+        return found
+
+    def _runs_on_device(self, node: ast.expr) -> bool:
+        """Whether what a child is given is on the device, or a function that uses it."""
+        return any(map(self._uses_device, self._functions(node) or [node]))
+
+    def _uses_device(self, code: ast.AST) -> bool:
+        """Whether a value is on the device, or code, with what it calls in this file, uses it."""
+        known = self._uses.get(code)
+        if known is None:
+            self._uses[code] = False  # code that calls itself adds nothing
+            is_value = isinstance(code, ast.expr) and not isinstance(code, ast.Lambda)
+            parts = list(_unread(code) if is_value else ast.walk(code))
+            known = self._uses[code] = any(map(self._names_device, parts)) or any(
+                self._uses_device(called)
+                for node in parts
+                if isinstance(node, ast.Call)
+                for called in self._functions(node.func)
+            )
+        return known
 
     def _names_device(self, node: ast.AST) -> bool:
-        """A construct, or the name of a variable that is a device."""
+        """A construct, or the name of what is a device or was moved to one."""
         if node in self._device:
             return True
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
             return False
-        values = [b.value for b in self._names.lookup(node) if b.kind == "assign"]
-        return any(
-            value is not None
-            and self._flow.kind(value) & (Kind.DEVICE | Kind.DEVICE_STRING)
-            and any(part in self._device for part in ast.walk(value))
-            for value in values
+        return dotted(node) in self._moved_in_place() or any(
+            self._moves(value)
+            or (
+                self._flow.kind(value) & (Kind.DEVICE | Kind.DEVICE_STRING)
+                and any(part in self._device for part in ast.walk(value))
+            )
+            for value in self._values(node)
         )
 
-    def _may_be_on_device(self, node: ast.expr) -> bool:
-        """Whether a value is moved: where it is made, or in a statement of its own."""
-        if any(map(self._names_device, ast.walk(node))):
-            return True
-        name = dotted(node)
-        if name is None:
-            return False
-        bound = self._names.lookup(node) if isinstance(node, ast.Name) else []
-        values = [b.value for b in bound if b.kind == "assign"]
-        values += self._names.dotted_assignments.get(name, [])
-        if any(self._moves(value) for value in values if value is not None):
-            return True
-        return any(
-            dotted(move.func.value) == name and self._moves(move)
+    def _moved_in_place(self) -> Set[str | None]:
+        """What statements like `model.cuda()` are about."""
+        if self._in_place is not None:
+            return self._in_place
+        self._in_place = frozenset()  # while it is looked for
+        self._in_place = {
+            dotted(move.func.value)
             for move in self._names.order
             if isinstance(move, ast.Call)
             and isinstance(move.func, ast.Attribute)
             and move.func.attr in ("cuda", "to")
             and isinstance(self._names.parents.get(move), ast.Expr)
+            and self._device_in(move)
+        } - {None}
+        self._moved.clear()
+        return self._in_place
+
+    def _device_in(self, call: ast.Call) -> bool:
+        """Whether a call names the device itself, or by what a name is bound to."""
+        return call.func in self._device or any(
+            self._names_device(part)
+            for given in [*call.args, *(k.value for k in call.keywords)]
+            for part in ast.walk(given)
         )
 
     def _moves(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Call) and any(map(self._names_device, ast.walk(node)))
+        """Whether the value of a call is on the device, as far as the call itself tells."""
+        if not isinstance(node, ast.Call):
+            return False
+        known = self._moved.get(node)
+        if known is None:
+            self._moved[node] = False  # a value that is defined by itself adds nothing
+            known = self._moved[node] = any(map(self._names_device, _unread(node)))
+        return known
+
+
+def _target(call: ast.Call) -> list[ast.expr]:
+    """What `Process(…)` or `Thread(…)` is given to run."""
+    parts = [argument(call, 1, "target"), argument(call, 3, "args"), argument(call, 4, "kwargs")]
+    return [part for part in parts if part is not None]
+
+
+def _unread(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a value, without those that are read to the host: `model(x).cpu()`."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name)) if name in _READS:
+            return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _unread(child)

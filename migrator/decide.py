@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from migrator import imports
 from migrator.codes import UNKNOWN
-from migrator.diagnostics import Range, Safety
+from migrator.diagnostics import Range, Safety, shortened
 from migrator.edits import Edit, code, covered
 from migrator.formats import embedded
 from migrator.inventory import Construct, is_around, uses_device
@@ -219,8 +219,7 @@ def excerpt(context: Context, node: ast.AST) -> str:
     """The source text that a diagnostic shows, on one line and shortened."""
     held = embedded.text_of(node, context.names.parents.get(node))
     text = context.source.code(_shown(node)) if held is None else held
-    text = " ".join(text.split())
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    return shortened(text)
 
 
 def withdraw(plan: Plan, edits: Sequence[Edit]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -179,26 +180,68 @@ def runs_kernels(names: Names, project: ProjectFacts | None, asked: ast.expr) ->
 
     The answer has to stay no on other devices: what stands behind, or in the `else`, is for them.
     """
-    test: ast.AST = asked
-    above = names.parents.get(asked)
-    if isinstance(above, ast.Compare):
-        if not any(map(_of_tensor, [above.left, *above.comparators])):
-            return False
-    while isinstance(above, ast.Compare) or (
-        isinstance(above, ast.BoolOp) and isinstance(above.op, ast.And)
-    ):
-        test, above = above, names.parents.get(above)
-    if not isinstance(above, ast.If | ast.IfExp) or above.test is not test:
-        return False
-    body = above.body if isinstance(above, ast.If) else [above.body]
-    inside = [node for part in body for node in ast.walk(part)]
+    inside = [node for part in _on_cuda_alone(names, asked) for node in ast.walk(part)]
     if any(isinstance(node, ast.Attribute) and node.attr in ("to", "cuda") for node in inside):
         return False  # it also brings something to the device
+    if any(isinstance(node, ast.Attribute) and _is_own_operator(names, node) for node in inside):
+        return True
     used = [b for n in inside if isinstance(n, ast.Name) for b in names.lookup(n)]
     if any(_is_kernel(names, binding) for binding in used):
         return True
     imports = [b.node for b in used if b.kind == "import"]
     return any(_needs_cuda(project, node) for node in [*inside, *imports])
+
+
+def _on_cuda_alone(names: Names, asked: ast.expr) -> Sequence[ast.AST]:
+    """What runs only where a question (`x.is_cuda`, `x.device.type == "cuda"`) has the answer yes,
+    if something else runs in its place where the answer is no.
+    """
+    test: ast.AST = asked
+    above = names.parents.get(asked)
+    # what tells that the answer is yes: that the test holds, that it does not
+    holds, fails = True, False
+    while True:
+        match above:
+            case ast.Compare(left=left, comparators=others, ops=[op]):
+                if not any(map(_of_tensor, [left, *others])):
+                    return ()
+                if isinstance(op, ast.NotEq | ast.NotIn | ast.IsNot):
+                    holds, fails = fails, holds
+            case ast.UnaryOp(op=ast.Not()):
+                holds, fails = fails, holds
+            case ast.BoolOp(op=ast.And()):
+                fails = False
+            case ast.BoolOp(op=ast.Or()):
+                holds = False
+            case _:
+                break
+        test, above = above, names.parents.get(above)
+    match above:
+        case ast.IfExp() if above.test is test:
+            return [above.body] if holds else [above.orelse] if fails else []
+        case ast.If() if above.test is test:
+            if holds:
+                return above.body
+            if not fails:
+                return []
+            leaves = isinstance(above.body[-1], ast.Return | ast.Continue | ast.Break)
+            block = names.block(above)
+            return [*above.orelse, *(block[block.index(above) + 1 :] if leaves else ())]
+    return ()
+
+
+def _is_own_operator(names: Names, node: ast.Attribute) -> bool:
+    """`torch.ops.mylib.scan`: an operator that a library brings."""
+    name = names.qualified(node) or ""
+    return name.startswith("torch.ops.") and name.split(".")[2] not in _OPERATORS
+
+
+# Libraries of operators that are PyTorch's own, or have them for each device.
+_OPERATORS = frozenset({
+    "aten", "prims", "prim", "torchvision", "torchaudio", "quantized", "c10d", "_c10d_functional",
+    "c10d_functional", "higher_order", "profiler", "mkldnn", "xla", "load_library",
+    "loaded_libraries", "import_module",
+})  # fmt: skip
 
 
 def _is_kernel(names: Names, binding: Binding) -> bool:
@@ -252,6 +295,14 @@ def device_call(names: Names, node: ast.expr) -> ast.Call | None:
     if isinstance(parent, ast.Call) and names.qualified(parent.func) == "torch.device":
         if argument(parent, 0, "type", "device") is node:
             return parent
+    return None
+
+
+def method_caller(names: Names, node: ast.expr) -> ast.Call | None:
+    """The call `methodcaller("cuda")` for the string in it."""
+    call = names.parents.get(node)
+    if isinstance(call, ast.Call) and call.args[:1] == [node]:
+        return call if names.qualified(call.func) == "operator.methodcaller" else None
     return None
 
 
@@ -319,6 +370,8 @@ def _is_place(node: ast.expr) -> bool:
 
 def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
     """Why it can not be shown that the string `node` names a device; None where it does."""
+    if device_call(names, node) is not None:
+        return None
     at, parent = node, names.parents.get(node)
     while True:
         match parent:
@@ -339,11 +392,48 @@ def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
                 pass
             case ast.NamedExpr(target=target):
                 return None if _is_device_target(names, flow, target) else _unknown(target)
+            case ast.MatchValue():
+                return _pattern_role(names, flow, parent)
             case _:
                 break
         assert isinstance(parent, ast.expr)
         at, parent = parent, names.parents.get(parent)
     return _role(names, flow, at, parent)
+
+
+def _pattern_role(names: Names, flow: Flow, pattern: ast.pattern) -> str | None:
+    """`match device.type: case "cuda":`, `case torch.device(type="cuda")`, `case {"device": …}`"""
+    at: ast.AST = pattern
+    places: list[int] = []  # in patterns of sequences, from the innermost
+    for above in names.ancestors(pattern):
+        match above:
+            case ast.MatchOr() | ast.MatchAs():
+                pass
+            case ast.MatchSequence(patterns=patterns) if not any(
+                isinstance(p, ast.MatchStar) for p in patterns
+            ):
+                places.append(patterns.index(at))  # type: ignore[arg-type]
+            case ast.MatchClass(cls=cls):
+                of_device = names.qualified(cls) == "torch.device"
+                if of_device and above.kwd_attrs == ["type"] and not above.patterns:
+                    return None
+                return "is part of a pattern"
+            case ast.MatchMapping(keys=keys, patterns=patterns):
+                key = keys[patterns.index(at)]  # type: ignore[arg-type]
+                return None if _named_device(_text(key)) else "is part of a pattern"
+            case ast.match_case():
+                subject = names.parents[above].subject  # type: ignore[attr-defined]
+                for place in reversed(places):
+                    if not isinstance(subject, ast.Tuple) or place >= len(subject.elts):
+                        return "is part of a pattern"
+                    subject = subject.elts[place]
+                if flow.is_device(subject):
+                    return None
+                return "is compared with something that is not known to be a device"
+            case _:
+                break
+        at = above
+    return "is part of a pattern"
 
 
 def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None) -> str | None:
@@ -402,12 +492,18 @@ def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None) -> str
     return "its use can not be seen"
 
 
+# Arguments by position that are devices.
+_PLACES = {("torch.device", 0), ("torch.load", 1), ("torch.jit.load", 1)}
+
+
 def _argument_role(names: Names, flow: Flow, at: ast.expr, call: ast.Call) -> str | None:
     if at not in call.args:
         return "its use can not be seen"
     called = names.qualified(call.func) or ""
     position = call.args.index(at)
-    if called == "torch.device" and position == 0:
+    if (called, position) in _PLACES:
+        return None
+    if called == "operator.methodcaller" and position == 1 and _text(call.args[0]) == "to":
         return None
     if called == "getattr" and position == 2 and _named_device(_text(call.args[1])):
         return None

@@ -78,6 +78,12 @@ class Diagnostic:
     touched: tuple[Range, ...] = field(default=(), compare=False)
 
 
+def shortened(text: str) -> str:
+    """Source text as a diagnostic shows it: on one line, and not all of it."""
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
 class SourceMap:
     """Positions of `ast` nodes in characters: `ast` itself counts UTF-8 bytes."""
 

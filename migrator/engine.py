@@ -7,7 +7,6 @@ one LibCST parse and one pruned pass for files that change -> the result has to 
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +36,7 @@ from migrator.formats.embedded import COMMAND, SETTING, Document, Located, spoke
 from migrator.inventory import Construct, Further
 from migrator.names import Names
 from migrator.options import Options
+from migrator.origins import Origins, of_original
 from migrator.rule import Context, Keep, Registry, Report, Rewrite, registry
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME, Target, portable, with_ranks
@@ -178,7 +178,6 @@ def _document(
 
 
 _LINE = re.compile(r"\bline (\d+)\b")
-_OWN_LINE = re.compile(r"(?<!\.py, )\bline (\d+)\b")
 
 
 def _of_file(document: Located, diagnostic: Diagnostic) -> Diagnostic:
@@ -202,41 +201,10 @@ def _migrate_foreign(
     result = _migrate(read.source, target, options, project, was_foreign=True)
     if result.failed or not read.changed:
         return replace(result, original=source, source=source if result.failed else result.source)
-    found = _located(read, result)
-    whole = [d for d in found if d.outcome is Outcome.REPORTED and result.stays][:1]
-    for diagnostic in read.diagnostics:
-        if diagnostic.outcome is Outcome.REWRITTEN:
-            for why in whole:
-                diagnostic = replace(why, range=diagnostic.range, construct=diagnostic.construct)
-            found.append(diagnostic)
+    origins = Origins(*(python.decode(text).text for text in (source, read.source)))
+    found = of_original(origins, read.diagnostics, result.diagnostics, stays=result.stays)
     text = source if result.stays else result.source
     return Result(source, text, tuple(sorted(found)), result.companions, result.stays)
-
-
-def _located(read: Result, result: Result) -> list[Diagnostic]:
-    """The diagnostics of what was made of a file, with the lines of the file itself."""
-    before, after = read.original.splitlines(), read.source.splitlines()
-    lines = [1] * (len(after) + 1)
-    blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-    for _, start, end, first, last in blocks:
-        for number in range(first, last):
-            lines[number] = min(start + number - first, max(end - 1, start)) + 1
-
-    def line(number: int) -> int:
-        return lines[min(number, len(lines)) - 1]
-
-    def located(where: Range) -> Range:
-        return replace(where, line=line(where.line), end_line=line(where.end_line))
-
-    return [
-        replace(
-            d,
-            range=located(d.range),
-            touched=tuple(map(located, d.touched)),
-            message=_OWN_LINE.sub(lambda m: f"line {line(int(m[1]))}", d.message),
-        )
-        for d in result.diagnostics
-    ]
 
 
 @dataclass(frozen=True)

@@ -327,7 +327,9 @@ class ProjectFacts:
     def taken_names(self) -> frozenset[str]:
         """Names of this file that other files of the project take from it."""
         taken: set[str] = set()
-        for importer in self._importers():
+        is_package = self.path.stem == "__init__"
+        stem = self.path.parent.name if is_package else self.path.stem
+        for importer in (*self._importers(), *self._importers_below()):
             facts = self.cache.facts(importer)
             there = self.of(importer)
             for statement in facts.names.imports if facts is not None else ():
@@ -335,7 +337,7 @@ class ProjectFacts:
                     module = "." * statement.level + (statement.module or "")
                     if there.resolve(module if module.strip(".") else module + ".") == self.path:
                         taken.update(alias.name for alias in statement.names)
-            if facts is not None and self.path.stem in facts.names.by_id:  # utils.autocast
+            if facts is not None and stem in facts.names.by_id:  # utils.autocast
                 taken.update(n.attr for n in facts.names.order if isinstance(n, ast.Attribute))
         return frozenset(taken)
 
@@ -367,6 +369,20 @@ class ProjectFacts:
             if folder == self.root or self.root not in folder.parents:
                 return
             folder = folder.parent
+
+    def _importers_below(self) -> Iterator[Path]:
+        """Files in folders below this one that import it: `from ..utils import torch`."""
+        top = self.path.parent
+        folders = [top]
+        while folders:
+            folder = folders.pop()
+            names = sorted(self.reader.list(folder))
+            files = [folder / name for name in names if name.endswith(".py")]
+            if folder != top:
+                yield from (file for file in files if self.path in self.imports(file))
+            depth = len(folder.relative_to(top).parts)
+            if depth < _DEEPEST and (files or folder == top):  # others hold data
+                folders += [folder / name for name in names if _may_hold_code(name)]
 
     def may_start_gpu_code(self, source: bytes) -> bool:
         """A cheap answer for files without any token: a script that imports GPU modules."""
@@ -416,6 +432,14 @@ class ProjectFacts:
         while "__init__.py" in self.reader.list(folder) and self.root in folder.parents:
             folder = folder.parent
         return folder
+
+
+_DEEPEST = 8  # folders below a file that are looked into: a link may lead back up
+
+
+def _may_hold_code(name: str) -> bool:
+    """Whether something in a folder may be a package."""
+    return name.isidentifier() and name not in (RUNTIME, "__pycache__")
 
 
 @dataclass(frozen=True)

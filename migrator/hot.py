@@ -46,6 +46,7 @@ _FACTORIES = frozenset({
 })  # fmt: skip
 _MODEL_METHODS = frozenset({"forward", "generate", "sample", "encode", "decode", "log_prob",
                             "encode_image", "encode_text"})  # fmt: skip
+_TYPED = ("input", "getpass.getpass", "sys.stdin", "sys.stdin.readline", "click.prompt")
 _LOSS = re.compile(r"(?:^|_)(?:criterion|loss(?:_?f(?:n|unc(?:tion)?))?)$|^criterion", re.I)
 # `train_model()`, `data`, `draw()`: what looks like a model's name, and is none.
 _NO_MODEL = re.compile(
@@ -137,6 +138,15 @@ class Hot:
                 return True
             below = above
         return False
+
+    def waits_for_a_person(self, loop: Loop) -> bool:
+        """Whether each round reads what somebody types, beside which the device is quick."""
+        header = loop.iter if isinstance(loop, ast.For) else loop.test
+        return any(
+            self.names.qualified(node) in _TYPED
+            for node in [*ast.walk(header), *own_nodes(loop.body)]
+            if isinstance(node, ast.Name | ast.Attribute)
+        )
 
     def _is_work(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):

@@ -46,7 +46,10 @@ NAMES = frozenset({
     "torch.profiler.profile",
     "torch.version.cuda", "torch.version.hip", "torch.backends.cuda", "torch.backends.cudnn",
     "torch.backends.miopen", "torch.backends.cusparselt", "torch.backends.fp32_precision",
-    "torch.backends.flags", "torch.backends.set_flags",
+    "torch.backends.flags", "torch.backends.set_flags", "torch.OutOfMemoryError",
+    "torch.get_device_module", "torch._dynamo.optimize", "torch.autograd.profiler.profile",
+    "torch.autograd.profiler.emit_nvtx", "torch.jit.script", "torch.jit.trace",
+    "torch.jit.trace_module", "torch.jit.load",
 })  # fmt: skip
 # Libraries whose uses are constructs, too, where their import is not one that may fail.
 USED_LIBRARIES = (
@@ -63,6 +66,8 @@ XLA_VARIABLES = frozenset({
     "XRT_TPU_CONFIG", "XRT_WORKERS", "XRT_DEVICE_MAP", "XLA_USE_BF16", "XLA_DOWNCAST_BF16",
 })  # fmt: skip
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
@@ -74,6 +79,7 @@ _TORCH_TOKENS = re.compile(
     rb"backends|inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|profile|set_default|set_float32_matmul_precision|distributed"
     rb"|Generator|decode_image|read_image|get_device|half|record_stream|Stream|Event|parallel"
     rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|torch\.a(?:ll|ny)\(|version\.hip|spawn|\.step\(|no_grad"
+    rb"|\bjit\b|_dynamo|CUDA_VISIBLE|[Oo]ut ?[Oo]f ?[Mm]emory|multiproc|futures|[Tt]hread|executor"
     rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"
 )
 
@@ -133,6 +139,8 @@ def is_around(construct: Construct) -> bool:
 _CALLED_METHODS = frozenset({
     "pin_memory", "half", "record_stream", "enable_xformers_memory_efficient_attention",
 })  # fmt: skip
+_MODULE_TEXT = re.compile(r"torch\.cuda(?:\.\w+)*\Z")
+_OF_MEMORY = re.compile(r"(?:CUDA(?: error)?:? )?out of memory\.?\Z")
 _STARRED = ("torch.cuda", "torch.amp", "torch.accelerator", "torch.distributed", "torch_xla")
 _PINNED = ("pin_memory", "pin_memory_device")
 _DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")
@@ -432,8 +440,10 @@ def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
     parent = names.parents.get(node)
     if (accelerator := accelerators.named(text)) and takes_device(names, node, parent):
         yield Construct("accelerator", accelerator, node)
-    if text in XLA_VARIABLES:
+    if text in XLA_VARIABLES or (text == VISIBLE and _is_of_environment(names, parent)):
         yield Construct("variable", text, node)
+    if _OF_MEMORY.match(text) and _is_sought_in_error(names, parent):
+        yield Construct("string", "out of memory", node)
     if "cuda" not in text:
         return
     if isinstance(parent, ast.JoinedStr | ast.FormattedValue) or is_embedded(parent):
@@ -442,6 +452,32 @@ def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
         yield Construct("string", "cuda", node)
     elif TENSOR_TYPE.match(text):
         yield Construct("tensor_type", text, node)
+    elif _MODULE_TEXT.match(text):
+        yield Construct("string", "torch.cuda", node)
+    elif text == "is_cuda" and isinstance(parent, ast.Call):
+        if (names.qualified(parent.func) or "") in ("getattr", "operator.attrgetter"):
+            yield Construct("string", "is_cuda", node)
+
+
+def _is_of_environment(names: Names, parent: ast.AST | None) -> bool:
+    """`os.environ["…"]`, `os.environ.setdefault("…", …)`, `os.getenv("…")`"""
+    match parent:
+        case ast.Subscript(value=owner):
+            return names.qualified(owner) == "os.environ"
+        case ast.Call(func=function):
+            return (names.qualified(function) or "").startswith(("os.environ.", "os.getenv"))
+    return False
+
+
+def _is_sought_in_error(names: Names, parent: ast.AST | None) -> bool:
+    """`"out of memory" in str(error)`"""
+    match parent:
+        case ast.Compare(
+            ops=[ast.In() | ast.NotIn()],
+            comparators=[ast.Call(func=ast.Name(id="str" | "repr"), args=[ast.Name() as error])],
+        ):
+            return any(binding.kind == "except" for binding in names.lookup(error))
+    return False
 
 
 def takes_device(names: Names, node: ast.expr, parent: ast.AST | None) -> bool:

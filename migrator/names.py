@@ -41,6 +41,8 @@ _CANONICAL = {
     "apex.normalization.fused_layer_norm": "apex.normalization",
 }
 
+_EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
+
 
 @dataclass(frozen=True, eq=False)
 class Binding:
@@ -302,11 +304,27 @@ class Names:
         elif isinstance(node, ast.Attribute):
             base = self.qualified(node.value)
             result = f"{base}.{node.attr}" if base else None
+        elif isinstance(node, ast.Call | ast.Subscript):
+            result = self._named_by_text(node)
         if result and "." in result:
             head, _, last = result.rpartition(".")
             result = _CANONICAL.get(result) or f"{_CANONICAL.get(head, head)}.{last}"
         self._qualified[node] = result
         return result
+
+    def _named_by_text(self, node: ast.Call | ast.Subscript) -> str | None:
+        """`getattr(torch, "cuda")`, `importlib.import_module("torch.cuda")`"""
+        match node:
+            case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name))]):
+                base = self.qualified(owner) or ""
+                return f"{base}.{name}" if f"{base}.".startswith("torch.") else None
+            case ast.Call(func=function, args=[ast.Constant(value=str(name))]):
+                imports = self.qualified(function) == "importlib.import_module"
+                return name if imports and name.startswith("torch.") else None
+            case ast.Subscript(value=owner, slice=ast.Constant(value=str(name))):
+                holds = name.startswith("torch.") and self.qualified(owner) == "sys.modules"
+                return name if holds else None
+        return None
 
     def spelled(self, module: str) -> str | None:
         """The local name of a module that is imported at the top, None without one."""
@@ -365,9 +383,24 @@ class Names:
     def is_guarded_import(self, node: ast.AST) -> bool:
         """True where a failing import is caught, so that the file runs without the library."""
         return any(
-            isinstance(a, ast.ExceptHandler) or (isinstance(a, ast.Try) and _goes_on(a))
+            isinstance(a, ast.ExceptHandler) or (isinstance(a, ast.Try) and self._goes_on(a))
             for a in self.ancestors(node)
         )
+
+    def _goes_on(self, block: ast.Try) -> bool:
+        """Whether code behind a `try` is reached when it fails."""
+        return bool(block.handlers) and not all(self.ends(h.body) for h in block.handlers)
+
+    def ends(self, body: list[ast.stmt]) -> bool:
+        """Whether statements raise an exception, or end the program, in any case."""
+        match body[-1] if body else None:
+            case ast.Raise():
+                return True
+            case ast.Expr(value=ast.Call(func=func)):
+                return self.qualified(func) in _EXITS
+            case ast.If(body=then, orelse=orelse):
+                return self.ends(then) and self.ends(orelse)
+        return False
 
     def is_plain_import(self, node: ast.AST) -> bool:
         """True for an import that runs in any case, in the file or when its function is called."""
@@ -375,19 +408,29 @@ class Names:
 
     def is_plainly_imported(self, node: ast.expr) -> bool:
         """True where plain imports, and nothing else, say what a dotted name begins with."""
-        while isinstance(node, ast.Attribute):
-            node = node.value
-        bindings = self.lookup(node) if isinstance(node, ast.Name) else []
+        bindings = self._first(node)
         return bool(bindings) and all(
             b.kind == "import" and self.is_plain_import(b.node) for b in bindings
         )
 
     def is_question(self, node: ast.AST) -> bool:
         """True for a name of what is imported below `try`, `if` or in a function only."""
+        return any(b.kind == "import" and b.node not in self.tree.body for b in self._first(node))
+
+    def ends_without(self, node: ast.AST) -> bool:
+        """True for a name of what is imported below a `try` that ends the program if it fails."""
+        return any(
+            b.kind == "import"
+            and isinstance(self.parents.get(b.node), ast.Try)
+            and not self.is_guarded_import(b.node)
+            for b in self._first(node)
+        )
+
+    def _first(self, node: ast.AST) -> list[Binding]:
+        """What the first name of a dotted one is bound to."""
         while isinstance(node, ast.Attribute):
             node = node.value
-        bindings = self.lookup(node) if isinstance(node, ast.Name) else []
-        return any(b.kind == "import" and b.node not in self.tree.body for b in bindings)
+        return self.lookup(node) if isinstance(node, ast.Name) else []
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         at = self.parents.get(node)
@@ -431,6 +474,44 @@ class Names:
         """The call whose function is `node`."""
         parent = self.parents.get(node)
         return parent if isinstance(parent, ast.Call) and parent.func is node else None
+
+    def partial_of(self, node: ast.AST) -> ast.Call | None:
+        """`functools.partial(f, …)` for the function `f` in it."""
+        call = self.parents.get(node)
+        if isinstance(call, ast.Call) and call.args[:1] == [node]:
+            return call if self.qualified(call.func) == "functools.partial" else None
+        return None
+
+    def calls(self, node: ast.expr, depth: int = 0) -> Iterator[tuple[ast.Call, list[ast.expr]]]:
+        """The calls that this file is seen to make of a function, with what is given by position.
+
+        Also as a `partial`, and by a name or an attribute that it is bound to.
+        """
+        call = self.call_of(node)
+        if call is not None:
+            yield call, call.args
+        bound = self.partial_of(node)
+        if bound is not None:
+            yield bound, bound.args[1:]
+            for call, given in self.calls(bound, depth):
+                yield call, [*bound.args[1:], *given]
+        whole: ast.AST = node
+        while isinstance(above := self.parents.get(whole), ast.IfExp | ast.BoolOp):
+            whole = above
+        if depth < 4 and isinstance(above, ast.Assign | ast.AnnAssign) and above.value is whole:
+            for target in above.targets if isinstance(above, ast.Assign) else [above.target]:
+                for use in self._loads(target):
+                    yield from self.calls(use, depth + 1)
+
+    def _loads(self, target: ast.expr) -> Iterator[ast.expr]:
+        """Where a name or an attribute that is assigned to is read."""
+        if isinstance(target, ast.Name):
+            yield from self.uses(target.id, self.scope_of(target))
+        elif isinstance(target, ast.Attribute) and (name := dotted(target)):
+            for node in self.order:
+                if isinstance(node, ast.Attribute) and node.attr == target.attr:
+                    if isinstance(node.ctx, ast.Load) and dotted(node) == name:
+                        yield node
 
     def uses(self, name: str, scope: Scope) -> Iterator[ast.Name]:
         """Loads of a name that is bound in `scope`."""
@@ -496,13 +577,6 @@ def said_name(node: ast.AST) -> str:
         ):
             return "" if (dotted(owner) or "").endswith("environ") else name
     return ""
-
-
-def _goes_on(block: ast.Try) -> bool:
-    """Whether code behind a `try` is reached when it fails."""
-    return bool(block.handlers) and not all(
-        isinstance(h.body[-1], ast.Raise) for h in block.handlers
-    )
 
 
 def argument(call: ast.Call, position: int | None, *keywords: str) -> ast.expr | None:

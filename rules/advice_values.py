@@ -20,7 +20,7 @@ FROM_HOST = Rule(
 is then copied to the device, in each call. Under torch_xla every copy is a transfer of its own;
 a buffer that `__init__` registers moves once, with the model (`persistent=False` keeps it out of
 checkpoints). Under torchax the numbers become constants of the compiled program, so there
-nothing is said.""",
+nothing is said; nor of a tensor that stays on the host.""",
     examples=(
         Example.moved(
             _CLASS + "    def forward(self, x):\n"
@@ -99,7 +99,29 @@ def from_host(ctx: Context, found: Construct) -> Decision | None:
     value = call.args[0]
     if name != "torch.from_numpy" and not isinstance(value, ast.List | ast.Tuple | ast.ListComp):
         return None
-    return _TRANSFER if ctx.hot.in_pass(call) and not _is_of_call(ctx, value) else None
+    if not ctx.hot.in_pass(call) or _is_of_call(ctx, value):
+        return None
+    return _TRANSFER if _is_sent(ctx, call) else None
+
+
+def _is_sent(ctx: Context, made: ast.expr) -> bool:
+    """Whether a tensor is seen to go to the device: made there, or moved, also by its name."""
+    device = argument(made, None, "device") if isinstance(made, ast.Call) else None
+    if device is not None:
+        return ctx.flow.kind(device) != Kind.CPU
+    method = ctx.parent(made)
+    if isinstance(method, ast.Attribute) and (call := ctx.names.call_of(method)) is not None:
+        if method.attr in ("cuda", "to", "type_as"):
+            to = call.args[0] if call.args else argument(call, None, "device")
+            if to is None:
+                return method.attr == "cuda"
+            return not ctx.flow.kind(to) & (Kind.DTYPE | Kind.CPU)
+        return _is_sent(ctx, call)
+    match method:
+        case ast.Assign(targets=[ast.Name() as target]):
+            uses = ctx.names.uses(target.id, ctx.names.scope_of(target))
+            return any(_is_sent(ctx, use) for use in uses)
+    return False
 
 
 def _is_of_call(ctx: Context, value: ast.expr) -> bool:

@@ -120,18 +120,26 @@ def converted(ctx: Context, found: Construct) -> Decision | None:
 def printed(ctx: Context, found: Construct) -> Decision | None:
     call = found.node
     assert isinstance(call, ast.Call)
-    loop = ctx.hot.loop(call)
-    if loop is None or ctx.hot.in_some_rounds(call, loop):
+    if not _in_each_round(ctx, call):
         return None
     texts = [a for a in call.args if isinstance(a, ast.JoinedStr)]
     values = [v.value for t in texts for v in t.values if isinstance(v, ast.FormattedValue)]
     return _PRINTED if any(map(ctx.hot.is_tensor, [*call.args, *values])) else None
 
 
+def _in_each_round(ctx: Context, node: ast.AST) -> bool:
+    """Whether the device works in a loop around a node, each round of which comes to it."""
+    loop = ctx.hot.loop(node)
+    return (
+        loop is not None
+        and not ctx.hot.in_some_rounds(node, loop)
+        and not ctx.hot.waits_for_a_person(loop)
+    )
+
+
 def _use(ctx: Context, call: ast.Call) -> Keep | None:
     """What is done with a value that is read: sums and lists can be read later."""
-    loop = ctx.hot.loop(call)
-    if loop is None or ctx.hot.in_some_rounds(call, loop):
+    if not _in_each_round(ctx, call):
         return None
     copied = isinstance(call.func, ast.Attribute) and call.func.attr in ("cpu", "tolist")
     at: ast.AST = call
@@ -180,8 +188,7 @@ def branch(ctx: Context, found: Construct) -> Decision | None:
         return None
     if ctx.hot.in_pass(node):
         return _IN_MODEL
-    loop = ctx.hot.loop(node)
-    if loop is not None and not ctx.hot.in_some_rounds(node, loop):
+    if _in_each_round(ctx, node):
         return _IN_LOOP
     if isinstance(node, ast.While) and ctx.hot.works(node):
         return _IN_LOOP

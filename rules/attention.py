@@ -1,8 +1,9 @@
 """Attention by CUDA-only libraries: flash_attn and xformers."""
 
 import ast
+from collections.abc import Sequence
 
-from migrator.edits import Delete, EditCall, Replace
+from migrator.edits import Delete, Edit, EditCall, Replace
 from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
@@ -89,19 +90,12 @@ _ADVICE = {
 
 @ATTENTION.on("name", *(f"flash_attn.{name}" for name in _FLASH))
 def flash(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.expr)
     name = found.key.rpartition(".")[2]
-    call = ctx.names.call_of(found.node)
-    if call is not None:
-        more = call.args[_FLASH[name] :]
-        if any(isinstance(a, ast.Starred) for a in call.args):
-            return Report("its arguments are unpacked; write them out")
-        if more and not (len(more) == 1 and isinstance(more[0], ast.Tuple)):
-            return Report("what its last arguments mean differs by version; name them")
-        for keyword in call.keywords:
-            allowed = _UNKNOWN.get(keyword.arg or "")
-            value = keyword.value
-            if allowed and isinstance(value, ast.Constant) and value.value not in allowed:
-                return Report(f"torch's attention has no {keyword.arg}; write it out")
+    for call, given in ctx.names.calls(found.node):
+        reason = _unknown(call, given[_FLASH[name] :])
+        if reason is not None:
+            return _not_here(ctx, found, call, reason)
     note = ""
     if "varlen" in name:
         note = (
@@ -113,19 +107,52 @@ def flash(ctx: Context, found: Construct) -> Decision:
 
 @ATTENTION.on("name", "xformers.ops.memory_efficient_attention")
 def memory_efficient(ctx: Context, found: Construct) -> Decision:
-    name = "memory_efficient_attention"
-    call = ctx.names.call_of(found.node)
-    if call is None:
-        return _by_runtime(found, name)
+    assert isinstance(found.node, ast.expr)
+    direct = ctx.names.call_of(found.node)
+    edits: list[Edit] = []
+    for call, _ in ctx.names.calls(found.node):
+        reason = _unknown_to_xformers(ctx, call)
+        if reason is not None:
+            return _not_here(ctx, found, call, reason)
+        chooses: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "op"]
+        if chooses and call is not direct:
+            edits.append(EditCall(call, drop=chooses))
+    name = f"{RUNTIME}.memory_efficient_attention"
+    if direct is None:
+        return Rewrite([Replace(found.node, name), *edits], (RUNTIME,))
+    chooses = [k for k in direct.keywords if k.arg == "op"]
+    return Rewrite([EditCall(direct, function=name, drop=chooses)], (RUNTIME,))
+
+
+def _unknown(call: ast.Call, more: Sequence[ast.expr]) -> str | None:
+    """What a call of flash_attn's asks for that torch's attention has not."""
+    if any(isinstance(a, ast.Starred) for a in call.args):
+        return "its arguments are unpacked; write them out"
+    if more and not (len(more) == 1 and isinstance(more[0], ast.Tuple)):
+        return "what its last arguments mean differs by version; name them"
+    for keyword in call.keywords:
+        allowed = _UNKNOWN.get(keyword.arg or "")
+        value = keyword.value
+        if allowed and isinstance(value, ast.Constant) and value.value not in allowed:
+            return f"torch's attention has no {keyword.arg}; write it out"
+    return None
+
+
+def _unknown_to_xformers(ctx: Context, call: ast.Call) -> str | None:
     if any(k.arg == "output_dtype" for k in call.keywords):
-        return Report("torch's attention has no output_dtype; convert its result")
+        return "torch's attention has no output_dtype; convert its result"
     bias = next((k.value for k in call.keywords if k.arg == "attn_bias"), None)
     for node in ast.walk(bias or ast.Pass()):
         kind = ctx.names.qualified(node) or ""
         if kind.startswith("xformers.ops.") and not kind.endswith(".LowerTriangularMask"):
-            return Report(f"{kind} has no counterpart; make a tensor of bool for torch's attention")
-    chooses: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "op"]
-    return Rewrite([EditCall(call, function=f"{RUNTIME}.{name}", drop=chooses)])
+            return f"{kind} has no counterpart; make a tensor of bool for torch's attention"
+    return None
+
+
+def _not_here(ctx: Context, found: Construct, call: ast.Call, reason: str) -> Report:
+    """A reason that is one of a call, which may be elsewhere."""
+    own = call.func is found.node or call is ctx.names.partial_of(found.node)
+    return Report(reason if own else f"line {call.lineno}: {reason}")
 
 
 @ATTENTION.on("name", "xformers.ops.LowerTriangularMask")

@@ -4,7 +4,7 @@ import ast
 
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
-from migrator.inventory import Construct
+from migrator.inventory import VISIBLE, Construct
 from migrator.names import dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
@@ -115,6 +115,22 @@ or by `torch_xla.debug.profiler`, which TensorBoard's profile plugin and XProf o
         Example(
             "from torch.profiler import ProfilerActivity\n"
             "activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]\n"
+        ),
+    ),
+)
+
+VARIABLE = Rule(
+    code="CUD007",
+    name="cuda-visible-devices",
+    summary="CUDA_VISIBLE_DEVICES chooses GPUs, and nothing of a TPU",
+    why="""A statement that sets it stays, and changes nothing. What is read of it is not there on a
+TPU machine. Where it hides all GPUs (`""`, `"-1"`) the program ran on the CPU, and runs on the TPU
+now: if that is not meant, name the CPU.""",
+    examples=(
+        Example(
+            'import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\nx = x.cuda()\n',
+            torchax='import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\nx = x.to("jax")\n',
+            torch_xla='import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\nx = x.to("xla")\n',
         ),
     ),
 )
@@ -276,6 +292,58 @@ def star_import(ctx: Context, found: Construct) -> Decision:
     return Report("what a star import brings can not be told apart; import the names one by one")
 
 
+@VARIABLE.on("variable", VISIBLE)
+def variable(ctx: Context, found: Construct) -> Decision:
+    above = ctx.parent(found.node)
+    value: ast.expr | None = None
+    match above, ctx.parent(above) if above is not None else None:
+        case ast.Subscript(ctx=ast.Store()), ast.Assign(value=value):
+            pass
+        case ast.Call(func=ast.Attribute(attr="setdefault"), args=[_, value]), _:
+            pass
+        case (ast.Subscript(ctx=ast.Store() | ast.Del()), _) | (
+            ast.Call(func=ast.Attribute(attr="pop")), ast.Expr()
+        ):  # fmt: skip
+            return Keep("chooses GPUs, and changes nothing on a TPU")
+        case _:
+            return Report("is not set on a TPU machine")
+    if isinstance(value, ast.Constant) and value.value in ("", "-1"):
+        return Report("hides all GPUs, and no TPU: what is meant for the CPU has to name it")
+    return Keep("chooses GPUs, and changes nothing on a TPU")
+
+
+@OTHER.on("string", "out of memory")
+def out_of_memory(ctx: Context, found: Construct) -> Decision:
+    return Report("of CUDA's errors; XLA says RESOURCE_EXHAUSTED")
+
+
+@OTHER.on("string", "torch.cuda")
+def by_text(ctx: Context, found: Construct) -> Decision:
+    whole = ctx.parent(found.node)
+    if whole is not None and (ctx.names.qualified(whole) or "").startswith("torch.cuda"):
+        return _module(ctx, Construct(found.kind, found.key, whole))
+    return Report("names a part of CUDA's by text; nothing on a TPU answers to it")
+
+
+@OTHER.on("string", "cuda")
+def module_by_name(ctx: Context, found: Construct) -> Decision | None:
+    """`getattr(torch, "cuda")`"""
+    whole = ctx.parent(found.node)
+    if isinstance(whole, ast.Call) and ctx.names.qualified(whole) == "torch.cuda":
+        return _module(ctx, Construct(found.kind, found.key, whole))
+    return None
+
+
+@OTHER.on("name", "torch.get_device_module")
+def device_module(ctx: Context, found: Construct) -> Decision:
+    return Report(f"the target has no module of this kind; {RUNTIME} has torch.cuda's functions")
+
+
+@OTHER.on("name", "torch.OutOfMemoryError")
+def out_of_memory_error(ctx: Context, found: Construct) -> Decision:
+    return Report(_REASONS["OutOfMemoryError"])
+
+
 def _module(ctx: Context, found: Construct) -> Decision:
     """`torch.cuda` itself: an alias of it is harmless, its uses are constructs of their own."""
     if isinstance(ctx.parent(found.node), ast.Assign):
@@ -292,6 +360,21 @@ def activity(ctx: Context, found: Construct) -> Decision:
 
 
 _PROFILE = "torch.profiler.profile"
+
+
+@PROFILER.on("name", "torch.autograd.profiler.profile")
+def older_profiler(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    given = {k.arg: k.value for k in call.keywords} if call is not None else {}
+    if given.keys() & {"use_cuda", "use_device"} and not ctx.target.portable:
+        return Report(f"collects the kernels of a GPU; a trace is made by {ctx.target.profiler}")
+    return Keep("times what the host does")
+
+
+@PROFILER.on("name", "torch.autograd.profiler.emit_nvtx")
+def nvtx(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    return unwrapped(ctx, call, "marks ranges for NVIDIA's profiler, and raises without CUDA")
 
 
 @PROFILER.on("name", _PROFILE)

@@ -5,6 +5,7 @@ import ast
 from migrator.devices import (
     availability_choice,
     device_call,
+    method_caller,
     not_a_device,
     question,
     runs_kernels,
@@ -187,6 +188,8 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(node, ast.expr)
     if table_of_places(ctx.names, node) is not None:
         return None  # what torch.load does with it counts
+    if method_caller(ctx.names, node) is not None:
+        return None  # a method by its name
     above = ctx.parent(node)
     if isinstance(above, ast.Call) and dotted(above.func) == "hasattr":
         return Keep("asks whether there is such an attribute")

@@ -2,6 +2,7 @@
 
 import ast
 
+from migrator.accelerators import MIGRATED
 from migrator.edits import Delete, Replace
 from migrator.inventory import Construct
 from migrator.names import argument
@@ -68,6 +69,23 @@ torchax and torch_xla, so the script would silently run on the CPU.""",
     ),
 )
 
+SCRIPT = Rule(
+    code="RUN004",
+    name="torchscript",
+    summary="TorchScript's modules can not be moved to the target, and XLA compiles without it",
+    why="""A scripted function runs on both targets as it is, and so does a module that was on the
+device before. A module that is scripted, or loaded, first can not be moved there. torchax can not
+follow torch.jit.trace. Programs that use no device (exports) stay.""",
+    examples=(
+        Example(
+            "import torch\nnet = torch.jit.script(net).cuda()\n",
+            torchax='import torch\nnet = torch.jit.script(net).to("jax")\n',
+            torch_xla='import torch\nnet = torch.jit.script(net).to("xla")\n',
+        ),
+        Example("import torch\n\n\n@torch.jit.script\ndef f(x):\n    return x\n"),
+    ),
+)
+
 _DELETED = ("set_device_index", "set_device_idx", "empty_cache", "set_stream",
             "reset_accumulated_memory_stats")  # fmt: skip
 _RENAMED = {"current_device_index": "current_device", "current_device_idx": "current_device"}
@@ -116,6 +134,33 @@ def compile_(ctx: Context, found: Construct) -> Decision:
         if same and len(statement.targets) == 1:
             return Rewrite([Delete(statement)])
     return Rewrite([Replace(whole, "{model}", {"model": model})])
+
+
+@COMPILE.on("name", "torch._dynamo.optimize")
+def optimize(ctx: Context, found: Construct) -> Decision:
+    return Report("torch.compile under its first name; call the function without it")
+
+
+@SCRIPT.on("name", "torch.jit.script", "torch.jit.trace", "torch.jit.trace_module",
+           "torch.jit.load")  # fmt: skip
+def script(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.expr)
+    if not ctx.uses_device and not MIGRATED.search(ctx.source.text.encode(errors="replace")):
+        return Keep("of a program that uses no device")
+    name = found.key.rpartition(".")[2]
+    if name == "load":
+        return Report("its module can not be moved to the target; load a state_dict into the class")
+    if name.startswith("trace"):
+        if ctx.target.library == "torch_xla":
+            return Keep("traces on the target")
+        return Report("torchax can not follow it; call the module itself, which XLA compiles")
+    call = ctx.names.call_of(found.node)
+    if call is None or (call.args and isinstance(ctx.flow.definition(call.args[0]), _FUNCTION)):
+        return Keep("a scripted function runs on the target as it is")
+    return Report("can not be moved once it is scripted; leave it out, XLA compiles by itself")
+
+
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @ACCELERATOR.on("name", "torch.accelerator*")

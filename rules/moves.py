@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.devices import runs_kernels
+from migrator.devices import method_caller, runs_kernels
 from migrator.edits import Delete, Edit, EditCall, Replace
 from migrator.flow import TENSOR_TYPE_DTYPES as DTYPES
 from migrator.inventory import Construct
@@ -26,6 +26,13 @@ the target shows one device; `non_blocking` and `memory_format` stay.""",
             "import torch\nxs = list(map(torch.Tensor.cuda, xs))\n",
             torchax='import torch\nxs = list(map(lambda x: x.to("jax"), xs))\n',
             torch_xla='import torch\nxs = list(map(lambda x: x.to("xla"), xs))\n',
+        ),
+        Example(
+            "from operator import methodcaller\nxs = list(map(methodcaller('cuda'), xs))\n",
+            torchax="from operator import methodcaller\n"
+            "xs = list(map(methodcaller('to', 'jax'), xs))\n",
+            torch_xla="from operator import methodcaller\n"
+            "xs = list(map(methodcaller('to', 'xla'), xs))\n",
         ),
         Example("if args.cuda:\n    run()\n"),
     ),
@@ -175,11 +182,39 @@ def _defines_cuda(ctx: Context, receiver: ast.expr) -> str | None:
 def unbound_cuda(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
-    if ctx.names.call_of(node) is not None:
-        return Report("an unbound call; write it as a method of its first argument")
+    call = ctx.names.call_of(node)
+    if call is not None:
+        function = ctx.names.function(call)
+        moves = function is not None and function.name in ("to", "cuda", "_apply")
+        if moves or len(call.args) != 1 or isinstance(call.args[0], ast.Starred) or call.keywords:
+            return Report("an unbound call; write it as a method of its first argument")
+        moved = f"{{x}}.to({ctx.device(node)})"
+        return Rewrite([Replace(call, moved, {"x": call.args[0]})])
     if isinstance(ctx.parent(node), ast.Attribute):
         return Report("only looked at")
     return Rewrite([Replace(node, f"lambda x: x.to({ctx.device(node)})")])
+
+
+@CUDA.on("string", "cuda")
+def by_name(ctx: Context, found: Construct) -> Decision | None:
+    """`methodcaller("cuda")`"""
+    assert isinstance(found.node, ast.expr)
+    call = method_caller(ctx.names, found.node)
+    if call is None:
+        return None
+    named = [k for k in call.keywords if k.arg == "non_blocking"]
+    if len(call.args) > 2 or any(k.arg not in ("device", "non_blocking") for k in call.keywords):
+        return Report("calls the method cuda(); write it out, or name the method `to`")
+    more = "".join(f", non_blocking={ctx.source.code(k.value)}" for k in named)
+    to = ctx.quoted("to", call)
+    text = f"{{function}}({to}, {ctx.device(call)}{more})"
+    return Rewrite([Replace(call, text, {"function": call.func})])
+
+
+@IS_CUDA.on("string", "is_cuda")
+def is_cuda_by_name(ctx: Context, found: Construct) -> Decision:
+    device = ctx.device_string(found.node, compared=True)
+    return Report(f"is no on the target; ask for `.device.type == {device}`")
 
 
 @IS_CUDA.on("method", "is_cuda")

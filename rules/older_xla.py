@@ -108,14 +108,17 @@ def today(ctx: Context, found: Construct) -> Decision | None:
     if ctx.target.library != "torch_xla":
         return None
     call = ctx.names.call_of(found.node)
+    bound = ctx.names.partial_of(found.node)
     if found.key == f"{MP}spawn":
-        return _launch(ctx, call)
+        return _launch(ctx, call, bound)
     if found.key in (f"{XR}using_pjrt", "torch_xla.experimental.pjrt.using_pjrt") and call:
         return Rewrite([Replace(call, "True")], note="PJRT is the only runtime")
     for gone, reason in _GONE.items():
         if found.key == gone or found.key.startswith(f"{gone}."):
             return Report(reason)
-    given, dropped = _arguments(ctx, call), _UNKNOWN.get(found.key, ())
+    given, dropped = _arguments(found.key, call or bound), _UNKNOWN.get(found.key, ())
+    if _is_given_what_went(ctx, found, dropped):
+        return Report("is called with what it does not take today; write the calls out")
     drop = [value for name, value in given.items() if name in dropped]
     new = ctx.target.today.get(found.key)
     if new is None:
@@ -126,7 +129,7 @@ def today(ctx: Context, found: Construct) -> Decision | None:
         return Keep("torch_xla 2.9 has it")
     assert isinstance(found.node, ast.expr)
     word, requires = _spelled(ctx, new) if new else (None, ())
-    if call is None:
+    if call is None and bound is None:
         if word is None:
             return Keep("torch_xla 2.9 has it")
         return Rewrite([Replace(found.node, word)], requires)
@@ -134,7 +137,28 @@ def today(ctx: Context, found: Construct) -> Decision | None:
     put = {new: ctx.source.code(_value(given[old])) for old, new in renamed.items()
            if isinstance(given.get(old), ast.keyword)}  # fmt: skip
     drop += [given[old] for old in renamed if isinstance(given.get(old), ast.keyword)]
-    return Rewrite([EditCall(call, function=word, drop=drop, put=put)], requires)
+    if call is not None:
+        return Rewrite([EditCall(call, function=word, drop=drop, put=put)], requires)
+    assert bound is not None
+    edits: list[Edit] = [EditCall(bound, drop=drop, put=put)] if drop or put else []
+    return Rewrite([*edits, *([Replace(found.node, word)] if word else ())], requires)
+
+
+def _is_given_what_went(ctx: Context, found: Construct, dropped: tuple[str, ...]) -> bool:
+    """`map(xm.get_ordinal, defaults)`, `rank = xm.get_ordinal` and `rank(0)`"""
+    assert isinstance(found.node, ast.expr)
+    if not dropped or ctx.names.call_of(found.node) is not None:
+        return False
+    bound = ctx.names.partial_of(found.node)
+    for call, _ in ctx.names.calls(found.node):
+        if call is not bound and not set(dropped).isdisjoint(_arguments(found.key, call)):
+            return True
+    above = ctx.parent(found.node)
+    if not isinstance(above, ast.Call) or found.node not in above.args:
+        return False
+    names = _POSITIONS.get(found.key, ("defval",))
+    taken = [name for name in names if name not in dropped]
+    return ctx.names.qualified(above.func) == "map" and len(above.args) - 1 > len(taken)
 
 
 # Modules and functions that torch_xla 2.9 no longer has, and what to do.
@@ -165,17 +189,17 @@ _POSITIONS = {
 }
 
 
-def _arguments(ctx: Context, call: ast.Call | None) -> dict[str, ast.expr | ast.keyword]:
-    """What a call is given, by the names of its older parameters."""
+def _arguments(key: str, call: ast.Call | None) -> dict[str, ast.expr | ast.keyword]:
+    """What a call, or a `partial`, gives a function by the names of its older parameters."""
     if call is None:
         return {}
-    key = ctx.names.qualified(call.func) or ""
     names = _POSITIONS.get(key, ("defval",))
-    first = call.args[0] if call.args else None
+    args = call.args[1:] if (dotted(call.func) or "").endswith("partial") else call.args
+    first = args[0] if args else None
     if key.endswith("get_xla_supported_devices") and isinstance(first, ast.Constant):
         if not isinstance(first.value, str):
             names = ("max_devices",)  # as it is today
-    given: dict[str, ast.expr | ast.keyword] = dict(zip(names, call.args, strict=False))
+    given: dict[str, ast.expr | ast.keyword] = dict(zip(names, args, strict=False))
     return given | {k.arg: k for k in call.keywords if k.arg is not None}
 
 
@@ -193,9 +217,11 @@ def _spelled(ctx: Context, name: str) -> tuple[str, tuple[str, ...]]:
     return f"{alias}.{last}", () if known else (f"{module} as {alias}",)
 
 
-def _launch(ctx: Context, call: ast.Call | None) -> Decision:
+def _launch(ctx: Context, call: ast.Call | None, bound: ast.Call | None) -> Decision:
     """`xmp.spawn` with a number of processes, which torch_xla decides by itself today."""
     if call is None:
+        if bound is not None and not _is(argument(bound, 3, "nprocs"), None, 1):
+            return Report("nprocs may only be 1 or None today; use torch_xla.launch")
         return Keep("torch_xla 2.9 has it")
     count = argument(call, 2, "nprocs")
     join, daemon = argument(call, 3, "join"), argument(call, 4, "daemon")
@@ -280,6 +306,8 @@ def elsewhere(ctx: Context, found: Construct) -> Decision | None:
     if ctx.target.library == "torch_xla":
         return None
     assert isinstance(found.node, ast.expr)
+    if ctx.names.ends_without(found.node):
+        return Report("the program ends where torch_xla can not be imported; import it plainly")
     if ctx.names.is_question(found.node):
         return Keep("torch_xla is imported where it is there; without it the other branch runs")
     call = ctx.names.call_of(found.node)

@@ -144,10 +144,9 @@ def flag(ctx: Context, found: Construct) -> Decision:
         return Keep("steers a GPU, and changes nothing elsewhere")
     call = ctx.names.call_of(node)
     statement = ctx.names.statement(node)
-    if isinstance(statement, ast.Assign) and any(_is_part(node, t) for t in statement.targets):
-        if len(statement.targets) == 1:
-            return Rewrite([Delete(statement)])
-        return Report("one of several targets of an assignment")
+    stored = _stored(ctx, node)
+    if stored is not None:
+        return stored
     if call is not None and ctx.is_statement(call):
         assert statement is not None
         return Rewrite([Delete(statement)])
@@ -161,6 +160,75 @@ def flag(ctx: Context, found: Construct) -> Decision:
     if found.key.startswith(_RAISING):
         return Report("asks CUDA, and raises without it")
     return Keep("only read; it answers without CUDA too")
+
+
+_FLAGS = ("torch.backends.cudnn", "torch.backends.cuda", "torch.backends.miopen",
+          "torch.backends.cusparselt", "torch.backends.fp32_precision")  # fmt: skip
+
+
+def _stored(ctx: Context, node: ast.expr) -> Decision | None:
+    """What becomes of the statement that sets a flag; all flags that it sets go together."""
+    match ctx.parent(node):
+        case ast.Call(
+            func=ast.Name(id="setattr"), args=[module, ast.Constant(value=str(name)), _]
+        ) if module is node:
+            if f"{ctx.names.qualified(node)}.{name}" in _TF32_FLAGS:
+                return Report(f"sets {name}; call {RUNTIME}.set_matmul_precision")
+            return Keep("steers a GPU, and changes nothing elsewhere")
+    statement = ctx.names.statement(node)
+    stores = _stores(statement)
+    keys = [_flag_key(ctx, target) for target, _ in stores]
+    if not any(_is_part(node, target) for target, _ in stores):
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            return Report("is set here in a way that is not looked into")
+        return None
+    assert statement is not None
+    precise = [key for key in keys if key in _TF32_FLAGS]
+    if None in keys:
+        if precise:
+            return Report("one of several targets of an assignment; set it in one of its own")
+        return Keep("steers a GPU, without effect here; the other targets need the statement")
+    if not precise:
+        return Rewrite([Delete(statement)])
+    if ctx.options.precision:
+        return Rewrite([Delete(statement)], note=f"--precision {ctx.options.precision} decides")
+    first = next((key for key in precise if "cudnn" not in key), precise[0])
+    value = stores[keys.index(first)][1]
+    if value is None:
+        return Report(f"is computed; call {RUNTIME}.set_matmul_precision with what is meant")
+    return _set_precision(ctx, statement, first, value)
+
+
+def _stores(statement: ast.stmt | None) -> list[tuple[ast.expr, ast.expr | None]]:
+    """What a statement assigns to, each with its value where that can be told."""
+    match statement:
+        case ast.Assign(
+            targets=[ast.Tuple(elts=targets) | ast.List(elts=targets)],
+            value=ast.Tuple(elts=values) | ast.List(elts=values),
+        ) if len(targets) == len(values) and not any(
+            isinstance(e, ast.Starred) for e in [*targets, *values]
+        ):
+            return list(zip(targets, values, strict=True))
+        case ast.Assign(targets=targets, value=value):
+            whole = [(t, value) for t in targets if not isinstance(t, ast.Tuple | ast.List)]
+            parts = [e for t in targets if isinstance(t, ast.Tuple | ast.List) for e in t.elts]
+            return [*whole, *((part, None) for part in parts)]
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            return [(target, value)]
+        case ast.AugAssign(target=target):
+            return [(target, None)]
+    return []
+
+
+def _flag_key(ctx: Context, target: ast.expr) -> str | None:
+    """The flag that an assignment to `target` sets, or the part of CUDA's that it is set in."""
+    at = target
+    while isinstance(at, ast.Attribute | ast.Subscript):
+        key = ctx.names.qualified(at) or ""
+        if key.startswith(_FLAGS):
+            return key
+        at = at.value
+    return None
 
 
 def _is_part(node: ast.expr, target: ast.expr) -> bool:
@@ -179,28 +247,30 @@ def all_precisions(ctx: Context, found: Construct) -> Decision:
 
 @TF32.on("name", *_TF32_FLAGS)
 def tf32(ctx: Context, found: Construct) -> Decision:
-    statement = ctx.names.statement(found.node)
-    if not isinstance(statement, ast.Assign) or statement.targets != [found.node]:
+    assert isinstance(found.node, ast.expr)
+    if isinstance(found.node, ast.Attribute) and isinstance(found.node.ctx, ast.Load):
         return Keep("only read; it answers without CUDA too")
     if ctx.target.portable:
         return Keep("steers a GPU; the set-up decides on a TPU")
-    value = statement.value
-    if found.key.endswith("fp32_precision"):
+    stored = _stored(ctx, found.node)
+    return stored or Keep("only read; it answers without CUDA too")
+
+
+def _set_precision(ctx: Context, statement: ast.stmt, key: str, value: ast.expr) -> Decision:
+    if key.endswith("fp32_precision"):
         if not isinstance(value, ast.Constant):
             return Report(f"is computed; call {RUNTIME}.set_matmul_precision with what is meant")
         tf32 = value.value == "tf32"
         return _precision(ctx, statement, "True" if tf32 else "False", {})
-    if ctx.options.precision:
-        return Rewrite([Delete(statement)], note=f"--precision {ctx.options.precision} decides")
     if isinstance(value, ast.Constant):
-        cudnn = found.key.startswith("torch.backends.cudnn")
+        cudnn = key.startswith("torch.backends.cudnn")
         if cudnn and not value.value:
             return Rewrite([Delete(statement)], note="full float32 is what the set-up asks for")
         if cudnn and any(c.key == _MATMUL and _is_set(ctx, c) for c in ctx.constructs):
             return Rewrite([Delete(statement)], note="one setting covers products and convolutions")
         return _precision(ctx, statement, repr(bool(value.value)), {})
     reads = [b.value for b in ctx.names.lookup(value)] if isinstance(value, ast.Name) else []
-    if any(read is not None and ctx.names.qualified(read) == found.key for read in reads):
+    if any(read is not None and ctx.names.qualified(read) == key for read in reads):
         return Report(
             f"sets back what was read before; {RUNTIME}.set_matmul_precision does not tell"
         )
@@ -211,8 +281,8 @@ _MATMUL = "torch.backends.cuda.matmul.allow_tf32"
 
 
 def _is_set(ctx: Context, found: Construct) -> bool:
-    statement = ctx.names.statement(found.node)
-    return isinstance(statement, ast.Assign) and statement.targets == [found.node]
+    stores = _stores(ctx.names.statement(found.node))
+    return any(target is found.node for target, _ in stores)
 
 
 def _is_cpu(ctx: Context, device: ast.expr) -> bool:
@@ -223,7 +293,7 @@ def _is_cpu(ctx: Context, device: ast.expr) -> bool:
 
 
 def _precision(
-    ctx: Context, statement: ast.Assign, text: str, holes: dict[str, ast.expr]
+    ctx: Context, statement: ast.stmt, text: str, holes: dict[str, ast.expr]
 ) -> Decision:
     code = f"{RUNTIME}.set_matmul_precision({text})"
     return Rewrite([ReplaceStatement(statement, code, holes)], (RUNTIME,))

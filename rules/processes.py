@@ -1,7 +1,7 @@
-"""Processes that a program starts by itself."""
+"""Processes and threads that a program starts by itself."""
 
 from migrator.inventory import Construct
-from migrator.rule import Context, Decision, Example, Report, Rule
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 CHILD = Rule(
     code="DST004",
@@ -28,6 +28,37 @@ torch's processes whose function is elsewhere are reported.""",
         ),
     ),
 )
+
+
+THREAD = Rule(
+    code="DST005",
+    name="thread",
+    summary="a thread that uses the device",
+    why="""torchax is switched on for the thread that calls setup(): what another thread moves, or
+computes with tensors of the device, raises there, unless torchax.enable_globally() is the first
+thing that it runs. On torch_xla threads share the device, as they do on a GPU. Threads that stay on
+the CPU are nobody's business.""",
+    examples=(
+        Example(
+            "import asyncio\nimport torch\n\n\nasync def load(x):\n"
+            "    return await asyncio.to_thread(lambda: x.cuda())\n",
+            torchax="import asyncio\nimport torch\n\n\nasync def load(x):\n"
+            '    return await asyncio.to_thread(lambda: x.to("jax"))\n',
+            torch_xla="import asyncio\nimport torch\n\n\nasync def load(x):\n"
+            '    return await asyncio.to_thread(lambda: x.to("xla"))\n',
+        ),
+    ),
+)
+
+
+@THREAD.on("child", "thread")
+def thread(ctx: Context, found: Construct) -> Decision:
+    if ctx.target.library == "torch_xla":
+        return Keep("threads share the device")
+    return Report(
+        "torchax is on in the thread that set it up alone: leave the device to that thread, or let "
+        "what runs here begin with torchax.enable_globally()"
+    )
 
 
 @CHILD.on("child", "start")

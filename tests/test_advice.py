@@ -85,6 +85,7 @@ FOUND = {
         "for x, y in loader:\n    loss = compute(x, y)\n    loss.backward()\n"
         "    total += loss.item()\n",
         in_forward("for a, b in x.sum(1).tolist():", "    x = x + a"),
+        "while input():\n    for x in rows:\n        out = model(x)\n        print(out.item())\n",
     ],
     "ADV004": [
         "train_loader = DataLoader(data, batch_size=8, num_workers=2)\n",
@@ -114,6 +115,8 @@ FOUND = {
     "ADV008": [
         in_forward("x = x * torch.tensor([1.0, 2.0], device=x.device)"),
         in_forward("x = x + torch.from_numpy(self.table).to(x.device)"),
+        in_forward("t = torch.tensor([1.0, 2.0])", "t = t.to(torch.half)", "x = t.view(2).cuda()"),
+        in_forward("x = x * torch.as_tensor([1, 2]).float().type_as(x)"),
     ],
     "ADV009": [
         in_forward("x = x.double()"),
@@ -165,6 +168,8 @@ LOOK_ALIKES = {
         "for path in paths:\n    total += read(path).item()\n",
         in_forward("for a in n.tolist():", "    x = x + a"),  # sizes, which may be on the CPU
         in_loop("print(loss.item())", "break"),  # a look at the first batch
+        "while True:\n    out = model(read(input('> ')))\n    print(out.item())\n",
+        "import sys\nfor line in sys.stdin:\n    print(model(read(line)).argmax(-1).tolist())\n",
     ],
     "ADV004": [
         "train_loader = DataLoader(data, batch_size=8, drop_last=True)\n",
@@ -204,11 +209,16 @@ LOOK_ALIKES = {
         in_forward("rows = x.cpu().numpy()", "if rows.max() > 1:", "    x = -x"),
         in_loop("if step % 9 == 0:", "    if torch.isnan(loss):", "        break"),
         "if model(x).sum() > 0:\n    go()\n",  # once
+        "while True:\n    if model(read(input())).sum() > 0:\n        break\n",
     ],
     "ADV008": [
         in_forward("x = x * torch.tensor([n, 2 * n], device=x.device)"),  # no buffer could hold it
         in_forward("x = x + torch.arange(4, device=x.device)"),
         "mean = torch.tensor([0.5, 0.5])\n",
+        in_forward("sizes = torch.tensor([3, 4])", "x = x[:, : int(sizes.max())]"),
+        in_forward("rows = torch.from_numpy(self.table).to(torch.float32)", "save(rows)"),
+        in_forward("rows = torch.tensor([1, 2], device='cpu').long()"),
+        in_forward("rows = torch.tensor([1, 2])", "rows = rows.to('cpu')"),
     ],
     "ADV009": [
         "steps = torch.linspace(0, 1, 9, dtype=torch.float64)\n",

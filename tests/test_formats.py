@@ -420,9 +420,7 @@ def test_a_comment_shows_the_riskiest_edits_first(tmp_path: Path) -> None:
     assert '+x = torch.ones(2).to("jax")' in others
     assert re.search(r"\* `a.py:4` CUD003 \*\*hours\*\* `torch.cuda.Stream`: streams", page)
     assert "| **all 2** |" in page
-    assert "x.cuda() becomes x.to(device)" in html(
-        printed(root, "markdown", "--select=MOV")
-    )
+    assert "x.cuda() becomes x.to(device)" in html(printed(root, "markdown", "--select=MOV"))
 
 
 def test_nothing_breaks_out_of_a_comment(tmp_path: Path) -> None:

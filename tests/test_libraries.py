@@ -273,3 +273,101 @@ def test_uses_of_numba_are_reported_and_numba_itself_is_not() -> None:
     source = "from numba import cuda, njit\n\n\n@cuda.jit\ndef f(x):\n    i = cuda.grid(1)\n"
     assert len(reported(source)) == 3
     assert not constructs(run("from numba import njit\n\n\n@njit\ndef f(x):\n    pass  # cuda\n"))
+
+
+EXITS = ["sys.exit('no')", "sys.exit()", "exit()", "quit(1)", "os._exit(3)", "leave(1)",
+         "raise SystemExit('no')", "raise",
+         "if strict:\n        raise\n    else:\n        sys.exit(1)"]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", EXITS)
+def test_a_program_that_ends_without_a_library_has_no_fallback(end: str) -> None:
+    head = "import os\nimport sys\nfrom sys import exit as leave\n"
+    source = f"{head}try:\n    import cupy\nexcept ImportError:\n    print('no')\n    {end}\n"
+    (reason,) = reported(source)
+    assert reason.startswith("cupy is for CUDA only")
+    source = source.replace("import cupy", "import torch_xla.core.xla_model as xm")
+    (reason,) = reported(f"{source}device = xm.xla_device()\n")
+    assert reason.startswith("the program ends where torch_xla can not be imported")
+
+
+@pytest.mark.parametrize("end", ["cupy = None", "if strict:\n        sys.exit()", "log.exit()"])
+def test_a_program_that_goes_on_without_a_library_has_one(end: str) -> None:
+    source = f"import sys\ntry:\n    import cupy\nexcept ImportError:\n    {end}\n"
+    assert not reported(source)
+
+
+BOUND = """from functools import partial
+import torch
+{imported}
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, fast):
+        super().__init__()
+        self.attend = {value}
+
+    def forward(self, q, k, v):
+        return self.attend({arguments})
+"""
+FLASH, XFORMERS = "flash_attn_func", "xops.memory_efficient_attention"
+
+
+def bound(value: str, arguments: str) -> str:
+    xformers = "xops" in value
+    imported = "import xformers.ops as xops" if xformers else f"from flash_attn import {FLASH}"
+    return BOUND.format(imported=imported, value=value, arguments=arguments)
+
+
+@pytest.mark.parametrize(
+    ("value", "arguments"),
+    [
+        (FLASH, "q, k, v, causal=True"),
+        (f"partial({FLASH}, softmax_scale=0.5, causal=True)", "q, k, v"),
+        (f"partial({FLASH}, softcap=0.0)", "q, k, v, 0.0, None, True"),
+        (f"{FLASH} if fast else plain", "q, k, v"),
+        (XFORMERS, "q, k, v, attn_bias=xops.LowerTriangularMask()"),
+        (f"partial({XFORMERS}, p=0.1)", "q, k, v"),
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_attention_under_a_name_of_the_programs_own(
+    value: str, arguments: str, target: str
+) -> None:
+    source = bound(value, arguments)
+    body = source.partition("\n\n\n")[2].replace("xops.", "tpu_runtime.")
+    body = body.replace(FLASH, f"tpu_runtime.{FLASH}")
+    head = "from functools import partial\nimport torch\nimport tpu_runtime\n"
+    assert after(source, target) == f"{head}\n\n{body}"
+
+
+@pytest.mark.parametrize(
+    ("value", "arguments"),
+    [
+        (f"partial({XFORMERS}, op=xops.MemoryEfficientAttentionFlashAttentionOp)", "q, k, v"),
+        (XFORMERS, "q, k, v, op=xops.MemoryEfficientAttentionFlashAttentionOp"),
+    ],
+)
+def test_a_choice_of_kernel_goes_wherever_it_is_made(value: str, arguments: str) -> None:
+    source = bound(value, arguments)
+    assert "xops" not in after(source) and not reported(source)
+
+
+@pytest.mark.parametrize(
+    ("value", "arguments", "reason"),
+    [
+        (f"partial({FLASH}, softcap=30.0)", "q, k, v", "no softcap"),
+        (f"partial({FLASH}, causal=True)", "q, k, v, softcap=30.0", "line 12: torch's attention"),
+        (f"partial({FLASH}, *given)", "q, k, v", "unpacked"),
+        (FLASH, "q, k, v, alibi_slopes=None, return_attn_probs=True", "line 12: torch's"),
+        (FLASH, "q, k, v, 0.0, None, True, (-1, -1), 30.0", "line 12: what its last arguments"),
+        (f"partial({XFORMERS}, output_dtype=torch.float32)", "q, k, v", "no output_dtype"),
+        (XFORMERS, "q, k, v, attn_bias=xops.fmha.BlockDiagonalMask(n)", "line 12: xformers.ops"),
+    ],
+)
+def test_what_torchs_attention_has_not_is_reported_by_any_name(
+    value: str, arguments: str, reason: str
+) -> None:
+    source = bound(value, arguments)
+    assert f"self.attend = {value}" in after(source)
+    assert any(reason in message for message in reported(source))

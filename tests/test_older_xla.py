@@ -105,6 +105,82 @@ def test_code_of_today_stays_as_it_is() -> None:
     assert migrated(MODERN, "torch_xla", entry=True) == MODERN
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("f = partial(xm.get_ordinal, defval=0)", "f = partial(xr.global_ordinal)"),
+        ("f = partial(xm.get_ordinal, 0)", "f = partial(xr.global_ordinal)"),
+        ("f = partial(xm.xla_device, n=1)", "f = partial(torch_xla.device, index=1)"),
+        ('f = partial(xm.xla_device, 1, "TPU")', "f = partial(torch_xla.device, 1)"),
+        ("f = list(map(xm.xla_device, range(4)))", "f = list(map(torch_xla.device, range(4)))"),
+        ("rank = xm.get_ordinal\nf = rank()", "rank = xr.global_ordinal\nf = rank()"),
+    ],
+)
+def test_functions_that_are_passed_on_get_the_name_of_today(before: str, after: str) -> None:
+    head = "from functools import partial\nimport torch_xla.core.xla_model as xm\n"
+    text = migrated(f"{head}{before}\n", "torch_xla", entry=True)
+    assert text.endswith(f"{after}\n") and "xm." not in text
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ranks = map(xm.get_ordinal, [0, 0])",
+        'devices = map(xm.xla_device, [0, 1], ["TPU", "TPU"])',
+        "rank = xm.get_ordinal\nr = rank(0)",
+        "self.rank = xm.get_ordinal\nr = self.rank(defval=0)",
+        "run = partial(xmp.spawn, nprocs=8)",
+    ],
+)
+def test_what_is_given_to_them_elsewhere_is_reported(statement: str) -> None:
+    head = (
+        "from functools import partial\nimport torch_xla.core.xla_model as xm\n"
+        "import torch_xla.distributed.xla_multiprocessing as xmp\n"
+    )
+    (found,) = reported(run(f"{head}{statement}\n", "torch_xla", entry=True))
+    assert found in statement
+
+
+TRAINS = """import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.debug.metrics as met
+
+device = xm.xla_device()
+model = Net().to(  # of the program's own
+    xm.xla_device(),
+)
+for x, y in pl.ParallelLoader(loader, [device]).per_device_loader(device):
+    loss = model(x).sum()
+    loss.backward()
+    xm.optimizer_step(opt, barrier=True); xm.mark_step()
+    if xm.is_master_ordinal():
+        xm.master_print("step")
+xm.rendezvous("end")
+print(xm.xrt_world_size(), xm.get_memory_info(device), met.metrics_report())
+xm.save(model.state_dict(), path, **options)
+x = torch.load(path, map_location=xm.xla_device())
+torch.cuda.Stream(xm.xla_device())
+s = torch.cuda.Stream()
+"""
+
+
+@pytest.mark.parametrize("source", [TRAINS, MODERN])
+@pytest.mark.parametrize("unsafe", [False, True])
+def test_what_is_said_is_said_of_what_is_written(source: str, unsafe: bool) -> None:
+    result = run(source, "torchax", entry=True, unsafe=unsafe)
+    lines, places = source.splitlines(), set()
+    for found in constructs(result):
+        where = found.range
+        if where.line == where.end_line:
+            written = lines[where.line - 1][where.column - 1 : where.end_column - 1]
+            assert written and written in found.construct
+        assert found.construct.removesuffix("…") in " ".join(source.split())
+        places.add((where, found.outcome))
+    assert len({where for where, _ in places}) == len(places)  # no construct ends as two things
+    assert result.changed or reported(result)
+
+
 def test_an_import_below_a_try_stays_a_question() -> None:
     source = (
         "import torch\ntry:\n    import torch_xla.core.xla_model as xm\nexcept ImportError:\n"

@@ -375,3 +375,29 @@ def test_what_other_files_take_from_a_file_stays_there(tmp_path: Path) -> None:
     texts = {f.path.name: f.result.source.decode() for f in report.files}
     assert "from torch.cuda.amp import autocast\n" in texts["amp.py"]  # and no GradScaler
     assert "with tpu_runtime.autocast():" in texts["main.py"]
+
+
+@pytest.mark.parametrize(
+    "taking",
+    [
+        "from ..amp import autocast",
+        "from ... import pkg\nfrom .. import amp as mixed, amp\n\nautocast = amp.autocast",
+        "from pkg.amp import (\n    autocast,\n)",
+    ],
+)
+def test_what_files_in_folders_below_take_stays_there(tmp_path: Path, taking: str) -> None:
+    write_tree(
+        tmp_path,
+        {
+            "pkg/__init__.py": "",
+            "pkg/amp.py": "import torch\nfrom torch.cuda.amp import GradScaler, autocast\n\n\n"
+            "def run(m, x):\n    s = GradScaler()\n    with autocast():\n"
+            "        return m(x.cuda())\n",
+            "pkg/data/picture": "",
+            "pkg/nets/__init__.py": "",
+            "pkg/nets/net.py": f"{taking}\n\nwith autocast():\n    pass\n",
+        },
+    )
+    report = migrate_paths([tmp_path / "pkg" / "amp.py"], "torchax")
+    (text,) = [f.result.source.decode() for f in report.files if f.path.name == "amp.py"]
+    assert "from torch.cuda.amp import autocast\n" in text
