@@ -130,6 +130,16 @@ def project_root(path: Path, given: Sequence[Path] = ()) -> Path:
     return folder
 
 
+def as_module(path: Path, content: bytes) -> bytes | None:
+    """A file's content as other files know it; None for a notebook that can not be read."""
+    try:
+        if path.suffix == notebook.SUFFIX:
+            content = notebook.read(content).module.encode()
+    except notebook.NotANotebook:
+        return None
+    return todo.silenced(content)
+
+
 class Disk:
     """Reads files and lists folders, each at most once (a `facts.Reader`).
 
@@ -143,11 +153,8 @@ class Disk:
     def read(self, path: Path) -> bytes | None:
         if path not in self._files:
             try:
-                content = path.read_bytes()
-                if path.suffix == notebook.SUFFIX:
-                    content = notebook.read(content).module.encode()
-                self._files[path] = todo.silenced(content)
-            except (OSError, notebook.NotANotebook):
+                self._files[path] = as_module(path, path.read_bytes())
+            except OSError:
                 self._files[path] = None
         return self._files[path]
 

@@ -19,7 +19,7 @@ import libcst as cst
 from migrator import accelerators, imports, inventory, mentions, todo
 from migrator.advice import advise
 from migrator.children import Children
-from migrator.decide import Plan, decide, withdraw
+from migrator.decide import Plan, decide, restrict, withdraw
 from migrator.diagnostics import (
     START,
     Diagnostic,
@@ -145,12 +145,13 @@ def _migrate_file(
     if project is not None and files:
         folder = project.path.parent
         project = project.with_files({folder / f.name: f.text.encode() for f in files})
-    result = migrate(document.module.encode(), target, options, project)
+    result = migrate(document.module.encode(), target, _within(document, options), project)
     found = [_of_file(document, diagnostic) for diagnostic in result.diagnostics]
     module, companions = result.source.decode(), result.companions
     for file in files:
         there = project.of(project.path.parent / file.name) if project is not None else None
-        inner = _migrate_file(path.parent / file.name, file.text.encode(), target, options, there)
+        own = _within(file, options)
+        inner = _migrate_file(path.parent / file.name, file.text.encode(), target, own, there)
         found += [_of_file(file, diagnostic) for diagnostic in inner.diagnostics]
         module = file.replaced(module, inner.source.decode())
         companions |= inner.companions
@@ -180,6 +181,14 @@ def _document(
     return lines.read(content, function)
 
 
+def _within(document: Located, options: Options) -> Options:
+    """The options for what is in a document: there, places are its own."""
+    only = options.only
+    if only is None:
+        return options
+    return replace(options, only=lambda where, code: only(document.located(where), code))
+
+
 _LINE = re.compile(r"\bline (\d+)\b")
 _OWN_LINE = re.compile(r"(?<!\.py, )\bline (\d+)\b")
 
@@ -201,6 +210,7 @@ def _migrate_foreign(
     source: bytes, target: Target, options: Options, project: ProjectFacts | None
 ) -> Result:
     """Code for another target: first it becomes the GPU code that it stands for."""
+    options = replace(options, only=None)  # places would be those of the text in between
     read = _migrate(source, target, options, project, foreign=True)
     result = _migrate(read.source, target, options, project, was_foreign=True)
     if result.failed or not read.changed:
@@ -371,6 +381,8 @@ def _apply_rules(
 ) -> Result:
     suppressions = Suppressions(decoded.text)
     plan = decide(context, rules, constructs, suppressions)
+    if context.options.only is not None:
+        restrict(plan, context.names, context.options.only)
     advice = list(advise(context, rules, plan, suppressions))
     while True:
         additions = _additions(context, rules, plan, suppressions)
