@@ -283,8 +283,10 @@ def _console(stderr: bool = False) -> Console:
 
 def main() -> None:
     """The entry point: every foreseen failure is one line on standard error and exit code 2."""
+    from migrator.editor.command import lsp_command
     from migrator.verify.command import verify_command
 
+    cli.add_command(lsp_command)
     cli.add_command(verify_command)
     try:
         cli.main(standalone_mode=False)

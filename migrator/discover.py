@@ -58,17 +58,25 @@ def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
 
     for folder, folders, files in os.walk(top, onerror=failed):
         at = Path(folder)
-        folders[:] = [
-            name
-            for name in folders
-            if name not in _SKIPPED
-            and not is_bundled_runtime(at / name)
-            and not (at / name / "pyvenv.cfg").exists()
-            and not _excluded(at / name, top, exclude)
-        ]
+        folders[:] = [name for name in folders if not _skipped(at / name, top, exclude)]
         for name in files:
             if _has_code(at / name) and not _excluded(at / name, top, exclude):
                 yield at / name
+
+
+def _skipped(folder: Path, top: Path, exclude: Sequence[str]) -> bool:
+    return (
+        folder.name in _SKIPPED
+        or is_bundled_runtime(folder)
+        or (folder / "pyvenv.cfg").exists()
+        or _excluded(folder, top, exclude)
+    )
+
+
+def passed_over(file: Path, top: Path, exclude: Sequence[str] = ()) -> bool:
+    """Whether `discover` would not come by this file on its way down from `top`."""
+    folders = [folder for folder in file.parents if top in folder.parents]
+    return any(_skipped(f, top, exclude) for f in folders) or _excluded(file, top, exclude)
 
 
 def _has_code(path: Path) -> bool:

@@ -16,7 +16,7 @@ from migrator.config import Config, UsageError
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.discover import Disk, bundled_target, discover, project_root
 from migrator.engine import AsGpuCode, Result, migrate_file
-from migrator.facts import ProjectCache, ProjectFacts
+from migrator.facts import ProjectCache, ProjectFacts, Reader
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.options import Options
@@ -127,12 +127,7 @@ def migrate_paths(
     config = config or Config()
     roots = _roots(paths, output)
     words = find_target(target)
-    registry()  # a rule package with a fault is said here, and once
-    if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
-        raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
-    if config.options.tensor_parallel and (config.portable or words.devices is None):
-        how = " --portable" if config.portable else ""
-        raise UsageError(f"--shard {config.shard}: {words.name}{how} has no divided models")
+    check(config, words)
     report = Report(target=words.name)
     files = _discovered(report, roots, config)
     report.files = _migrate_all(files, roots, words, config, progress)
@@ -143,6 +138,16 @@ def migrate_paths(
     _save(report, roots, write, output, allow_dirty)
     report.seconds = time.perf_counter() - started
     return report
+
+
+def check(config: Config, words: Target) -> None:
+    """Raise UsageError for what the target does not have, and for a rule package with a fault."""
+    registry()
+    if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
+        raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
+    if config.options.tensor_parallel and (config.portable or words.devices is None):
+        how = " --portable" if config.portable else ""
+        raise UsageError(f"--shard {config.shard}: {words.name}{how} has no divided models")
 
 
 def strip_todos(
@@ -211,7 +216,7 @@ def _migrate_all(
     config: Config,
     progress: Callable[[int, int], None] | None,
 ) -> list[FileReport]:
-    worker = _Worker(roots, target, config)
+    worker = Worker(roots, target, config)
     jobs = config.jobs or os.cpu_count() or 1
     pooled = jobs > 1 and hasattr(os, "fork") and _work(files) > _POOL_BYTES
     results: list[FileReport] = []
@@ -264,14 +269,29 @@ def _work(files: Iterable[Path]) -> int:
     return total
 
 
-class _Worker:
-    """Migrates one file; in a pool, each process grows a project cache of its own."""
+class Worker:
+    """Migrates one file; in a pool, each process grows a project cache of its own.
 
-    def __init__(self, roots: Sequence[Path], target: Target, config: Config) -> None:
+    `reader` knows the other files, in place of the disk; `earlier` is what an earlier run knew.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[Path],
+        target: Target,
+        config: Config,
+        reader: Reader | None = None,
+        earlier: ProjectCache | None = None,
+    ) -> None:
         self.roots = [root.resolve() for root in roots if root.exists()]
         self.target, self.config = target, config
-        self.disk = AsGpuCode(Disk(), target)
-        self.cache = ProjectCache(self.disk)
+        self.disk = AsGpuCode(reader or Disk(), target)
+        self.cache = ProjectCache(self.disk, earlier)
+
+    def project(self, path: Path) -> ProjectFacts:
+        """The facts of a file."""
+        real = path.resolve()
+        return ProjectFacts(real, project_root(real, self.roots), self.disk, self.cache)
 
     def __call__(self, path: Path) -> FileReport:
         try:
@@ -282,11 +302,7 @@ class _Worker:
                 message = f"{size / 2**20:.0f} MiB is too large for source; not processed"
                 return _failed(path, "ERR004", message)
             source = path.read_bytes()
-            real = path.resolve()
-            root = project_root(real, self.roots)
-            project = ProjectFacts(real, root, self.disk, self.cache)
-            options = self.config.options
-            return migrated(path, source, self.target, options, project)
+            return migrated(path, source, self.target, self.config.options, self.project(path))
         except OSError as error:
             return _failed(path, "ERR005", f"can not be read: {error.strerror or error}")
         except Exception as error:  # one file's fault must not stop the others
@@ -338,6 +354,20 @@ def _package(*folders: str) -> dict[str, bytes]:
         for file in sorted(folder.rglob("*.py"))
         if "__pycache__" not in file.parts
     }
+
+
+def runtime_beside(path: Path, roots: Sequence[Path], target: Target) -> dict[Path, bytes]:
+    """The files of the runtime that are missing, or of another version, for one migrated file.
+
+    Raises:
+        UsageError: another folder of that name is in the way, or the runtime of another target.
+    """
+    result = Result(b"", b"", companions=frozenset({RUNTIME}))
+    report = Report(target.name, [FileReport(path, result)])
+    files = _companions(report, [*roots, path.parent], target, False)
+    if report.errors:
+        raise UsageError(report.errors[0])
+    return files
 
 
 def _companions(

@@ -49,7 +49,7 @@ def single(
     for _ in range(_ATTEMPTS):
         only = _only(frozenset(chosen))
         part = migrate_file(path, whole.original, target, replace(options, only=only), project)
-        if part.failed:
+        if part.failed or not part.changed:
             break
         there = project
         if project is not None:
