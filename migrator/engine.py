@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import libcst as cst
@@ -40,7 +40,7 @@ from migrator.names import Names
 from migrator.options import Options
 from migrator.rule import Context, Keep, Registry, Report, Rewrite, registry
 from migrator.suppress import Suppressions
-from migrator.targets import RUNTIME, Target, portable, with_ranks
+from migrator.targets import RUNTIME, Target, portable, targets, with_ranks
 from migrator.tree import Tree, UnplacedEdit, apply
 
 _IMPORTS_RUNTIME = re.compile(rb"^[ \t]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b", re.M)
@@ -252,6 +252,12 @@ def _located(read: Result, result: Result) -> list[Diagnostic]:
     ]
 
 
+@lru_cache(maxsize=512)
+def _gpu_code(content: bytes, target: str) -> bytes:
+    words = targets()[target]
+    return _migrate(content, words, Options(), None, foreign=True, for_others=True).source
+
+
 @dataclass(frozen=True)
 class AsGpuCode:
     """Reads the files of a project; what is written for another target, as the GPU code it is."""
@@ -263,7 +269,7 @@ class AsGpuCode:
         content = self.reader.read(path)
         if content is None or not inventory.is_foreign(content, self.target):
             return content
-        return _migrate(content, self.target, Options(), None, foreign=True, for_others=True).source
+        return _gpu_code(content, self.target.name)
 
     def list(self, folder: Path) -> frozenset[str]:
         return self.reader.list(folder)

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -424,13 +424,16 @@ class Overlay:
 
     below: Reader
     files: Mapping[Path, bytes | None]
+    _listed: dict[Path, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
 
     def read(self, path: Path) -> bytes | None:
         return self.files[path] if path in self.files else self.below.read(path)
 
     def list(self, folder: Path) -> frozenset[str]:
-        ways = (path.relative_to(folder).parts for path in self.files if folder in path.parents)
-        return self.below.list(folder).union(way[0] for way in ways)
+        if folder not in self._listed:
+            ways = (path.relative_to(folder).parts for path in self.files if folder in path.parents)
+            self._listed[folder] = self.below.list(folder).union(way[0] for way in ways)
+        return self._listed[folder]
 
 
 def _imported_modules(source: bytes) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -16,13 +17,21 @@ TIMEOUT = 30
 RESOLVES = types.ClientCodeActionResolveOptions(["edit", "command"])
 
 
+class _Text(TextDocument):
+    """A text whose lines are those of the protocol: a form feed is a character."""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", self.source)
+
+
 class Editor(LanguageClient):
     """A client that keeps the diagnostics it gets, the messages, and the texts of its documents."""
 
     def __init__(self, encoding: str = "utf-16") -> None:
         super().__init__("test", "1")
         self.encoding = encoding
-        self.texts: dict[str, TextDocument] = {}
+        self.texts: dict[str, _Text] = {}
         self.diagnostics: dict[str, types.PublishDiagnosticsParams] = {}
         self.publications = 0
         self.messages: list[types.ShowMessageParams] = []
@@ -116,7 +125,7 @@ class Editor(LanguageClient):
 
     def keep(self, uri: str, source: str, version: int) -> None:
         codec = PositionCodec(types.PositionEncodingKind(self.encoding))
-        self.texts[uri] = TextDocument(uri, source, version, position_codec=codec)
+        self.texts[uri] = _Text(uri, source, version, position_codec=codec)
 
     def change(self, uri: str, source: str) -> None:
         """Put another text in the place of all."""
