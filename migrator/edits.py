@@ -199,7 +199,7 @@ def touched(edit: Edit, source: SourceMap) -> Iterator[Range]:
             if edit.first or len(old) < len(edit.put):
                 yield _end(source.range(edit.node))
         case Unwrap() if edit.items and len(edit.items) < len(getattr(edit.node, "items", ())):
-            yield from map(source.range, edit.items)
+            yield from (source.range(item.context_expr) for item in edit.items)
         case Insert(anchor=None):
             yield START
         case Insert(anchor=ast.stmt() as anchor):
