@@ -406,10 +406,12 @@ class _Progress:
 def main() -> None:
     """The entry point: every foreseen failure is one line on standard error and exit code 2."""
     from migrator.doctor.command import doctor_command
+    from migrator.editor.command import lsp_command
     from migrator.review.command import review_command
     from migrator.verify.command import verify_command
     from migrator.verify.record_command import record_command
 
+    cli.add_command(lsp_command)
     cli.add_command(verify_command)
     cli.add_command(record_command)
     cli.add_command(review_command)

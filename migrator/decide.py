@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from migrator import imports
@@ -13,7 +13,7 @@ from migrator.diagnostics import Range, Safety, shortened
 from migrator.edits import Edit, code, covered
 from migrator.formats import embedded
 from migrator.inventory import Construct, is_around, uses_device
-from migrator.names import dotted
+from migrator.names import Names, dotted
 from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME
@@ -236,6 +236,46 @@ def withdraw(plan: Plan, edits: Sequence[Edit]) -> None:
             ruling.decision = _UNPLACED
     for node in codes:
         plan.claimed.pop(node, None)
+
+
+def restrict(plan: Plan, names: Names, only: Callable[[Range, str], bool]) -> None:
+    """Leave all constructs but some as they are; an edit that they share with others takes those
+    along, an import its uses."""
+    rewritten = [r for r in plan.rulings if isinstance(r.decision, Rewrite)]
+    chosen = [r for r in rewritten if only(r.range, r.code)]
+    uses = {
+        use
+        for ruling in plan.rulings
+        if ruling.construct.kind == "library" and only(ruling.range, ruling.code)
+        for use in _uses(names, ruling.construct.node)
+    }
+    before = -1
+    while len(chosen) > before:
+        before = len(chosen)
+        edits = {id(edit) for ruling in chosen for edit in _edits(ruling)}
+        nodes = uses | {ruling.construct.node for ruling in chosen}
+        chosen = [
+            ruling
+            for ruling in rewritten
+            if ruling.construct.node in nodes
+            or any(id(e) in edits or not nodes.isdisjoint(covered(e)) for e in _edits(ruling))
+        ]
+    plan.claimed = {node: r.code for r in chosen for e in _edits(r) for node in covered(e)}
+    kept = {ruling.construct.node for ruling in chosen} | plan.claimed.keys()
+    for ruling in rewritten:
+        if ruling.construct.node not in kept:
+            ruling.decision = Keep("left for now")
+
+
+def _uses(names: Names, imported: ast.AST) -> Iterator[ast.AST]:
+    """Where names are used that an import, or an alias of one, binds."""
+    scope = names.scope_of(imported)
+    for alias in getattr(imported, "names", [imported]):
+        yield from names.uses(alias.asname or alias.name.partition(".")[0], scope)
+
+
+def _edits(ruling: Ruling) -> Sequence[Edit]:
+    return ruling.decision.edits if isinstance(ruling.decision, Rewrite) else ()
 
 
 _UNPLACED = Report("inside a string expression that can not be edited safely; edit it by hand")

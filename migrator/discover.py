@@ -178,6 +178,16 @@ def project_root(path: Path, given: Sequence[Path] = ()) -> Path:
     return folder
 
 
+def as_module(path: Path, content: bytes) -> bytes | None:
+    """A file's content as other files know it; None for a notebook that can not be read."""
+    try:
+        if path.suffix == notebook.SUFFIX:
+            content = notebook.read(content).module.encode()
+    except notebook.NotANotebook:
+        return None
+    return todo.silenced(content)
+
+
 class Disk:
     """Reads files and lists folders, each at most once (a `facts.Reader`).
 
@@ -201,11 +211,8 @@ class Disk:
     def read(self, path: Path) -> bytes | None:
         if path not in self._files:
             try:
-                content = self.content(path)
-                if path.suffix == notebook.SUFFIX:
-                    content = notebook.read(content).module.encode()
-                self._files[path] = todo.silenced(content)
-            except (OSError, notebook.NotANotebook):
+                self._files[path] = as_module(path, self.content(path))
+            except OSError:
                 self._files[path] = None
         return self._files[path]
 

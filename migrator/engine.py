@@ -10,14 +10,14 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from migrator import accelerators, imports, inventory, mentions, todo
 from migrator.advice import advise
 from migrator.children import Children
 from migrator.codes import ENCODING, INTERNAL, SYNTAX
-from migrator.decide import Plan, decide, withdraw
+from migrator.decide import Plan, decide, restrict, withdraw
 from migrator.diagnostics import (
     START,
     Diagnostic,
@@ -39,7 +39,7 @@ from migrator.options import Options
 from migrator.origins import Origins, of_original
 from migrator.rule import Context, Keep, Registry, Report, Rewrite, registry
 from migrator.suppress import Suppressions
-from migrator.targets import RUNTIME, Target, portable, with_ranks
+from migrator.targets import RUNTIME, Target, portable, targets, with_ranks
 
 _IMPORTS_RUNTIME = re.compile(rb"^[ \t]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b", re.M)
 
@@ -142,12 +142,13 @@ def _migrate_file(
     if project is not None and files:
         folder = project.path.parent
         project = project.with_files({folder / f.name: f.text.encode() for f in files})
-    result = migrate(document.module.encode(), target, options, project)
+    result = migrate(document.module.encode(), target, _within(document, options), project)
     found = [_of_file(document, diagnostic) for diagnostic in result.diagnostics]
     module, companions = result.source.decode(), result.companions
     for file in files:
         there = project.of(project.path.parent / file.name) if project is not None else None
-        inner = _migrate_file(path.parent / file.name, file.text.encode(), target, options, there)
+        own = _within(file, options)
+        inner = _migrate_file(path.parent / file.name, file.text.encode(), target, own, there)
         found += [_of_file(file, diagnostic) for diagnostic in inner.diagnostics]
         module = file.replaced(module, inner.source.decode())
         companions |= inner.companions
@@ -177,6 +178,14 @@ def _document(
     return lines.read(content, function)
 
 
+def _within(document: Located, options: Options) -> Options:
+    """The options for what is in a document: there, places are its own."""
+    only = options.only
+    if only is None:
+        return options
+    return replace(options, only=lambda where, code: only(document.located(where), code))
+
+
 _LINE = re.compile(r"\bline (\d+)\b")
 
 
@@ -197,6 +206,7 @@ def _migrate_foreign(
     source: bytes, target: Target, options: Options, project: ProjectFacts | None
 ) -> Result:
     """Code for another target: first it becomes the GPU code that it stands for."""
+    options = replace(options, only=None)  # places would be those of the text in between
     read = _migrate(source, target, options, project, foreign=True)
     result = _migrate(read.source, target, options, project, was_foreign=True)
     if result.failed or not read.changed:
@@ -205,6 +215,12 @@ def _migrate_foreign(
     found = of_original(origins, read.diagnostics, result.diagnostics, stays=result.stays)
     text = source if result.stays else result.source
     return Result(source, text, tuple(sorted(found)), result.companions, result.stays)
+
+
+@lru_cache(maxsize=512)
+def _gpu_code(content: bytes, target: str) -> bytes:
+    words = targets()[target]
+    return _migrate(content, words, Options(), None, foreign=True, for_others=True).source
 
 
 @dataclass(frozen=True)
@@ -218,7 +234,7 @@ class AsGpuCode:
         content = self.reader.read(path)
         if content is None or not inventory.is_foreign(content, self.target):
             return content
-        return _migrate(content, self.target, Options(), None, foreign=True, for_others=True).source
+        return _gpu_code(content, self.target.name)
 
     def list(self, folder: Path) -> frozenset[str]:
         return self.reader.list(folder)
@@ -334,6 +350,8 @@ def _apply_rules(
 ) -> Result:
     suppressions = Suppressions(decoded.text)
     plan = decide(context, rules, constructs, suppressions)
+    if context.options.only is not None:
+        restrict(plan, context.names, context.options.only)
     advice = list(advise(context, rules, plan, suppressions))
     while True:
         additions = _additions(context, rules, plan, suppressions)

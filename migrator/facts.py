@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -139,10 +139,10 @@ class ProjectFacts:
         """The facts of another file of the project."""
         return ProjectFacts(path, self.root, self.reader, self.cache)
 
-    def with_files(self, files: Mapping[Path, bytes]) -> ProjectFacts:
+    def with_files(self, files: Mapping[Path, bytes | None]) -> ProjectFacts:
         """The same where some more files are there, or hold something else."""
-        reader = _Overlay(self.reader, files)
-        return ProjectFacts(self.path, self.root, reader, ProjectCache(reader))
+        reader = Overlay(self.reader, files)
+        return ProjectFacts(self.path, self.root, reader, ProjectCache(reader, self.cache))
 
     # ---- imported values ------------------------------------------------------------------
 
@@ -443,18 +443,21 @@ def _may_hold_code(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Overlay:
+class Overlay:
     """A reader that knows some files better."""
 
     below: Reader
-    files: Mapping[Path, bytes]
+    files: Mapping[Path, bytes | None]
+    _listed: dict[Path, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
 
     def read(self, path: Path) -> bytes | None:
         return self.files[path] if path in self.files else self.below.read(path)
 
     def list(self, folder: Path) -> frozenset[str]:
-        ways = (path.relative_to(folder).parts for path in self.files if folder in path.parents)
-        return self.below.list(folder).union(way[0] for way in ways)
+        if folder not in self._listed:
+            ways = (path.relative_to(folder).parts for path in self.files if folder in path.parents)
+            self._listed[folder] = self.below.list(folder).union(way[0] for way in ways)
+        return self._listed[folder]
 
 
 def _imported_modules(source: bytes) -> Iterator[str]:
@@ -473,11 +476,25 @@ def _imported_modules(source: bytes) -> Iterator[str]:
                 yield part.split()[0]
 
 
-class ProjectCache:
-    """What is known of the project's files, shared by all files of one run."""
+def _parsed(source: bytes) -> FileFacts | None:
+    with suppress(SyntaxError, ValueError, RecursionError):
+        tree = ast.parse(decode(source).text)
+        accelerators.as_cuda(tree, source)
+        return collect(tree)
+    return None
 
-    def __init__(self, reader: Reader) -> None:
+
+class ProjectCache:
+    """What is known of the project's files, shared by all files of one run.
+
+    What an `earlier` run found in files that are the same now is not looked for again.
+    """
+
+    def __init__(self, reader: Reader, earlier: ProjectCache | None = None) -> None:
         self.reader = reader
+        self._parsed: dict[Path, tuple[bytes, FileFacts | None]] = (
+            dict(earlier._parsed) if earlier is not None else {}
+        )
         self.imports: dict[Path, list[Path]] = {}
         self.reached: dict[Path, Set[Path]] = {}
         self._facts: dict[Path, FileFacts | None] = {}
@@ -489,10 +506,9 @@ class ProjectCache:
             self._facts[path] = None
             source = self.reader.read(path)
             if source is not None:
-                with suppress(SyntaxError, ValueError, RecursionError):
-                    tree = ast.parse(decode(source).text)
-                    accelerators.as_cuda(tree, source)
-                    self._facts[path] = collect(tree)
+                if path not in self._parsed or self._parsed[path][0] != source:
+                    self._parsed[path] = source, _parsed(source)
+                self._facts[path] = self._parsed[path][1]
         return self._facts[path]
 
     def distributes(self, path: Path) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from migrator.diagnostics import Range
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,8 @@ class Options:
     num_cores: str = "all"  # or "1": how many devices a data-parallel program uses
     replace: tuple[tuple[str, str], ...] = ()  # names of the project, and what becomes of them
     todo_comments: bool = False  # `# TPU-TODO[CODE]: reason` above what is left for a person
+    # Whether a construct, by its place and the code of its rule, is rewritten now; None: all are.
+    only: Callable[[Range, str], bool] | None = None
     entry: bool | None = None  # force the set-up statements on or off; None: look at the file
 
     @property

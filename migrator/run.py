@@ -15,7 +15,7 @@ from migrator.config import Config, UsageError, common, home
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.discover import Disk, bundled_target, discover, is_passed_over, project_root
 from migrator.engine import AsGpuCode, Result, migrate_file
-from migrator.facts import ProjectCache, ProjectFacts
+from migrator.facts import ProjectCache, ProjectFacts, Reader
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.options import Options
@@ -142,18 +142,13 @@ def migrate_paths(
         )
     roots = _roots(paths, output)
     words = find_target(target)
-    registry()  # a rule package with a fault is said here, and once
-    if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
-        raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
-    if config.options.tensor_parallel and (config.portable or words.devices is None):
-        how = " --portable" if config.portable else ""
-        raise UsageError(f"--shard {config.shard}: {words.name}{how} has no divided models")
+    check(config, words)
     report = Report(target=words.name)
     files = every = _discovered(report, roots, config, from_hook)
     changes = Changes(diff_base) if diff_base is not None else None
     if changes is not None:
         files = [path for path in every if changes.touched(path)]
-    worker = _Worker(roots, words, config)
+    worker = Worker(roots, words, config)
     report.files = _migrate_all(files, worker, progress)
     others: Iterable[Path] = _of_project(roots, config) if from_hook else ()
     if changes is not None:
@@ -195,7 +190,7 @@ def migrate_content(
     if is_passed_over(path, home(path), config.exclude):
         report.files = [FileReport(path, Result(content, content))]
     else:
-        worker = _Worker([], words, config, {path.resolve(): content})
+        worker = Worker([], words, config, {path.resolve(): content})
         file = worker(path)
         if file.result.original != content:  # could not be processed
             file = replace(file, result=replace(file.result, original=content, source=content))
@@ -203,6 +198,16 @@ def migrate_content(
         report.companions = _companions(report, _runtimes(report, [path], worker, False), worker)
     report.seconds = time.perf_counter() - started
     return report
+
+
+def check(config: Config, words: Target) -> None:
+    """Raise UsageError for what the target does not have, and for a rule package with a fault."""
+    registry()
+    if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
+        raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
+    if config.options.tensor_parallel and (config.portable or words.devices is None):
+        how = " --portable" if config.portable else ""
+        raise UsageError(f"--shard {config.shard}: {words.name}{how} has no divided models")
 
 
 def strip_todos(
@@ -267,7 +272,7 @@ def find_target(name: str) -> Target:
 
 
 def _migrate_all(
-    files: Sequence[Path], worker: _Worker, progress: Callable[[int, int], None] | None
+    files: Sequence[Path], worker: Worker, progress: Callable[[int, int], None] | None
 ) -> list[FileReport]:
     jobs = worker.config.jobs or os.cpu_count() or 1
     pooled = jobs > 1 and hasattr(os, "fork") and _work(files) > _POOL_BYTES
@@ -293,7 +298,7 @@ def _migrate_all(
 
 
 def _keep_what_is_around(
-    report: Report, named: Sequence[Path], others: Iterable[Path], worker: _Worker
+    report: Report, named: Sequence[Path], others: Iterable[Path], worker: Worker
 ) -> None:
     """Requirements and settings of what has no GPU code stay, unless they are named themselves.
 
@@ -351,8 +356,12 @@ def _work(files: Iterable[Path]) -> int:
     return total
 
 
-class _Worker:
-    """Migrates one file; in a pool, each process grows a project cache of its own."""
+class Worker:
+    """Migrates one file; in a pool, each process grows a project cache of its own.
+
+    `given` is what files hold, whatever is on the disk; `reader` knows the other files in place of
+    the disk; `earlier` is what an earlier run knew.
+    """
 
     def __init__(
         self,
@@ -360,12 +369,19 @@ class _Worker:
         target: Target,
         config: Config,
         given: Mapping[Path, bytes] | None = None,
+        reader: Reader | None = None,
+        earlier: ProjectCache | None = None,
     ) -> None:
         self.roots = [root.resolve() for root in roots if root.exists()]
         self.target, self.config = target, config
-        self.given = given or {}  # what files hold, whatever is on the disk
-        self.disk = AsGpuCode(Disk(self.given), target)
-        self.cache = ProjectCache(self.disk)
+        self.given = given or {}
+        self.disk = AsGpuCode(reader or Disk(self.given), target)
+        self.cache = ProjectCache(self.disk, earlier)
+
+    def project(self, path: Path) -> ProjectFacts:
+        """The facts of a file."""
+        real = path.resolve()
+        return ProjectFacts(real, project_root(real, self.roots), self.disk, self.cache)
 
     def __call__(self, path: Path) -> FileReport:
         try:
@@ -378,11 +394,7 @@ class _Worker:
                 return _failed(path, TOO_LARGE, message)
             if source is None:
                 source = path.read_bytes()
-            real = path.resolve()
-            root = project_root(real, self.roots)
-            project = ProjectFacts(real, root, self.disk, self.cache)
-            options = self.config.options
-            return migrated(path, source, self.target, options, project)
+            return migrated(path, source, self.target, self.config.options, self.project(path))
         except OSError as error:
             return _failed(path, UNREADABLE, f"can not be read: {error.strerror or error}")
         except Exception as error:  # one file's fault must not stop the others
@@ -445,7 +457,22 @@ def _package(*folders: str) -> dict[str, bytes]:
     }
 
 
-def _runtimes(report: Report, roots: Sequence[Path], worker: _Worker, copied: bool) -> list[Path]:
+def runtime_beside(path: Path, worker: Worker) -> dict[Path, bytes]:
+    """The files of the runtime that are missing, or of another version, for one migrated file.
+
+    Raises:
+        UsageError: another folder of that name is in the way, or the runtime of another target.
+    """
+    result = Result(b"", b"", companions=frozenset({RUNTIME}))
+    report = Report(worker.target.name, [FileReport(path, result)])
+    folders = _runtimes(report, [*worker.roots, path.parent], worker, False)
+    files = _companions(report, folders, worker)
+    if report.errors:
+        raise UsageError(report.errors[0])
+    return files
+
+
+def _runtimes(report: Report, roots: Sequence[Path], worker: Worker, copied: bool) -> list[Path]:
     """Where a copy of the runtime has to be: one an import root."""
     disk = Disk(worker.given)
     cache = ProjectCache(disk)
@@ -462,7 +489,7 @@ def _runtimes(report: Report, roots: Sequence[Path], worker: _Worker, copied: bo
     return list(folders)
 
 
-def _companions(report: Report, folders: Iterable[Path], worker: _Worker) -> dict[Path, bytes]:
+def _companions(report: Report, folders: Iterable[Path], worker: Worker) -> dict[Path, bytes]:
     """The runtime's files where they are missing or of another version."""
     target = portable(worker.target) if worker.config.portable else worker.target
     bundle = runtime_files(target) if folders else {}

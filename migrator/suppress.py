@@ -59,5 +59,36 @@ class Suppressions:
         return any(_matches(codes, code) for codes in lines)
 
 
+def comment_for(text: str, first: int, last: int, code: str) -> tuple[int, int, str] | None:
+    """Where a comment that switches a rule off on lines `first` to `last` goes, and its text.
+
+    The line is counted from 1, the column from 0. None where no comment can stand, or one does that
+    says so.
+    """
+    lines = io.StringIO(text).readlines()
+    comments: dict[int, tokenize.TokenInfo] = {}
+    ends: list[int] = []
+    try:
+        for token in tokenize.generate_tokens(iter([*lines, ""]).__next__):
+            if token.type == tokenize.COMMENT:
+                comments[token.start[0]] = token
+            elif token.type in (tokenize.NEWLINE, tokenize.NL):
+                ends.append(token.start[0])
+    except (tokenize.TokenError, SyntaxError):
+        return None
+    for number in sorted(n for n in ends if first <= n <= last):
+        comment = comments.get(number)
+        mark = _MARK.search(comment.string) if comment is not None else None
+        if comment is not None and mark is not None:
+            if mark[1] != "ignore":
+                continue
+            if not (mark[2] or "").strip():
+                return None
+            return number, comment.start[1] + mark.end() - 1, f", {code}"
+        said = lines[number - 1].rstrip() if number <= len(lines) else ""
+        return number, len(said), f"{'  ' if said else ''}# tpu-migrate: ignore[{code}]"
+    return None
+
+
 def _matches(codes: tuple[str, ...], code: str) -> bool:
     return not codes or any(code.startswith(c) for c in codes)

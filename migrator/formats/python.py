@@ -20,6 +20,16 @@ class Source:
         return (codecs.BOM_UTF8 if self.bom else b"") + text.encode(self.encoding)
 
 
+def encode(text: str) -> bytes:
+    """The bytes of a file with this text: in the encoding that it names, else in UTF-8."""
+    content = text.encode("utf-8", "replace")
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        return content if encoding == "utf-8-sig" else text.encode(encoding)
+    except (SyntaxError, UnicodeEncodeError):
+        return content
+
+
 def decode(source: bytes) -> Source:
     """Decode as Python would.
 

@@ -1,0 +1,22 @@
+"""``tpu-migrate lsp``. The server is imported when it runs."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+import click
+
+from migrator.config import UsageError
+
+
+@click.command("lsp")
+def lsp_command() -> None:
+    """Serve an editor on standard input and output (docs/editors.md)."""
+    if find_spec("pygls") is None:
+        raise UsageError("the language server needs pygls: pip install 'tpu-migrate[editor]'")
+    from migrator.editor.server import Server
+
+    server = Server()
+    server.start_io()
+    sys.exit(0 if server.was_shut_down else 1)

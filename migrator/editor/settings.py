@@ -1,0 +1,82 @@
+"""What an editor may set: the target, and how severe findings are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lsprotocol.types import DiagnosticSeverity
+
+from migrator.config import UsageError
+from migrator.diagnostics import Diagnostic, Outcome, Severity
+from migrator.targets import targets
+
+SECTION = "tpuMigrate"
+_LEVELS = {
+    "off": None,
+    "hint": DiagnosticSeverity.Hint,
+    "information": DiagnosticSeverity.Information,
+    "warning": DiagnosticSeverity.Warning,
+    "error": DiagnosticSeverity.Error,
+}
+_REWRITTEN = "rewrite"
+_SEVERITY = {
+    str(Severity.ERROR): "error",
+    str(Severity.WARNING): "warning",
+    str(Severity.ADVICE): "information",
+    _REWRITTEN: "hint",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is set in the editor, above the configuration of each project."""
+
+    target: str | None = None
+    severity: Mapping[str, str] = field(default_factory=dict)
+
+    def level(self, diagnostic: Diagnostic) -> DiagnosticSeverity | None:
+        """How severe a finding is to the editor; None: it is not shown."""
+        if diagnostic.outcome is Outcome.KEPT:
+            return None
+        kind = str(diagnostic.severity)
+        if diagnostic.severity is Severity.INFO:
+            kind = _REWRITTEN
+        return _LEVELS[self.severity.get(kind) or _SEVERITY[kind]]
+
+
+def read(value: Any) -> Settings:
+    """Settings as an editor sends them, with or without the name of their section.
+
+    Raises:
+        UsageError: an unknown name or value.
+    """
+    if isinstance(value, Mapping) and SECTION in value:
+        value = value[SECTION]
+    if value is None:
+        return Settings()
+    if not isinstance(value, Mapping):
+        raise UsageError(f"settings: {SECTION} is not an object")
+    unknown = sorted(set(value) - {"target", "severity"})
+    if unknown:
+        raise UsageError(f"settings: unknown: {SECTION}.{unknown[0]} (known: target, severity)")
+    target = value.get("target") or None
+    if target is not None and target not in targets():
+        known = ", ".join(targets())
+        raise UsageError(f"settings: {SECTION}.target is {target!r} (known: {known})")
+    return Settings(target, _severity(value.get("severity")))
+
+
+def _severity(table: Any) -> dict[str, str]:
+    if table is None:
+        return {}
+    if not isinstance(table, Mapping):
+        raise UsageError(f"settings: {SECTION}.severity is not an object")
+    for kind, level in table.items():
+        if kind not in _SEVERITY or level not in _LEVELS:
+            raise UsageError(
+                f"settings: {SECTION}.severity: {kind} is {level!r} "
+                f"({', '.join(_SEVERITY)}: {', '.join(_LEVELS)})"
+            )
+    return dict(table)
