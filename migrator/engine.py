@@ -515,7 +515,9 @@ def _diagnostics(
         if ruling.construct.kind == "library" and ruling.construct.node in gone:
             decision = Rewrite(())  # an import whose uses all went
         match decision:
-            case Rewrite(note=note):
+            case Rewrite(note=note, advice=advice):
+                if advice:
+                    found.append(Diagnostic(where, code, Severity.ADVICE, advice))
                 severity, outcome, message = Severity.INFO, Outcome.REWRITTEN, note
                 safety = decision.safety or (rule.safety if rule else Safety.SAFE)
                 why = note or rule.summary if rule and safety is not Safety.SAFE else _SAME

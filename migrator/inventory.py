@@ -72,7 +72,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
     rb"cuda|cudnn|nccl|nvidia-smi|torchrun|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__setting__|__requirement__|"
-    rb"__conda__|__build__|__python__|__table__|__source__|__pixi__|_requires?\b|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
+    rb"__constraint__|__conda__|__build__|__python__|__table__|__source__|__pixi__|_requires?\b|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|" + "|".join(sorted(MODULES)).encode()
 )
 _TORCH_TOKENS = re.compile(

@@ -16,6 +16,7 @@ from migrator.libraries import Library, of_package
 DISTRIBUTION = "tpu-migrate"
 TARGETS = ("torchax", "torch_xla")
 OLDEST, NEWEST = (3, 11), (3, 13)  # Pythons that torch_xla 2.9 has wheels for
+_NEWEST_WITH_TPU = {"torch_xla": (3, 12)}  # those that its libtpu has wheels for
 
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 # An index of them, or of those for other accelerators.
@@ -98,9 +99,79 @@ def bounds(target: str) -> dict[str, str]:
     return {**numpy, **_ASKED.get(target, {})}
 
 
-def pythons() -> str:
-    """The Pythons that the targets' packages have wheels for."""
-    return f">={_dotted(OLDEST)},<{NEWEST[0]}.{NEWEST[1] + 1}"
+def in_place_of(asked: str, wanted: str) -> str:
+    """``wanted``, with the extras of ``asked`` beside its own.
+
+    >>> in_place_of("torch_xla[pallas]~=2.1", "torch_xla[tpu]==2.9.0")
+    'torch_xla[pallas,tpu]==2.9.0'
+    """
+    name, own, version = _parts(wanted)
+    extras = [each for each in _parts(asked)[1] if each not in (*own, "tpuvm")]  # tpu, once
+    return f"{name}[{','.join([*extras, *own])}]{version}" if own else wanted
+
+
+def constraint(wanted: str) -> str:
+    """``wanted`` for a file of constraints: pip refuses extras there, and uv passes them over."""
+    name, _, version = _parts(wanted)
+    return f"{name}{version}"
+
+
+def entry(wanted: str) -> str:
+    """``wanted`` in a table of Poetry, pipenv or pixi.
+
+    >>> entry("torch==2.9.0"), entry("torch_xla[tpu]==2.9.0")
+    ('torch = "==2.9.0"', 'torch_xla = {version = "==2.9.0", extras = ["tpu"]}')
+    """
+    name, extras, version = _parts(wanted)
+    listed = ", ".join(f'"{each}"' for each in extras)
+    said = f'{{version = "{version}", extras = [{listed}]}}' if extras else f'"{version}"'
+    return f"{name} = {said}"
+
+
+def extras_of(text: str) -> list[str]:
+    """The extras that a requirement asks for."""
+    return _parts(text)[1]
+
+
+def _parts(text: str) -> tuple[str, list[str], str]:
+    """Name, extras, and all that stands behind them."""
+    match = re.match(r"\s*([\w.-]*)\s*(?:\[([^\]]*)\])?\s*(.*)", text, re.DOTALL)
+    name, extras, rest = match.groups() if match else ("", "", text)
+    return name, [each.strip() for each in (extras or "").split(",") if each.strip()], rest
+
+
+def alike(text: str, other: str) -> bool:
+    """Whether two requirements say the same, however they are written."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return Requirement(text.strip()) == Requirement(other.strip())
+    except InvalidRequirement:
+        return text.strip() == other.strip()
+
+
+def clash(target: str, name: str, others: Iterable[str | None]) -> str | None:
+    """Why a package can not be beside what the target takes, where ``others`` are that."""
+    versions = tested(target)
+    if versions.keys().isdisjoint(others) or name in versions:
+        return None
+    if name in ("libtpu", "libtpu-nightly"):
+        own = versions.get("libtpu") or f"the one that {versions['torch-xla']} brings"
+        return f"the target takes {own}: leave it out"
+    if name == "torch-xla":
+        return "its wheel overwrites torchax in the same environment: leave it out"
+    return None
+
+
+def newest(target: str) -> tuple[int, int]:
+    """The newest Python that all packages of ``target`` have wheels for, those for a TPU, too."""
+    return _NEWEST_WITH_TPU.get(target, NEWEST)
+
+
+def pythons(target: str) -> str:
+    """The Pythons that all packages of ``target`` have wheels for."""
+    last = newest(target)
+    return f">={_dotted(OLDEST)},<{last[0]}.{last[1] + 1}"
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -47,6 +47,7 @@ class Rewrite:
     edits: Sequence[Edit]
     requires: Sequence[str] = ()
     note: str = ""
+    advice: str = ""  # what an expert would add, as of `Keep`
     safety: Safety | None = None
     leaves: Sequence[ast.AST] = ()  # left as they are, with everything in them
 
@@ -206,7 +207,7 @@ class Context:
         assert isinstance(found.node, ast.Constant)
         return str(found.node.value)
 
-    def with_text(self, found: Construct, text: str, note: str = "") -> Decision:
+    def with_text(self, found: Construct, text: str, note: str = "", advice: str = "") -> Decision:
         """A construct that is a string says something else; what its quotes can not hold is told.
 
         Lines in a list of the program's own are elements of it.
@@ -214,14 +215,19 @@ class Context:
         assert isinstance(found.node, ast.Constant)
         literal = self.source.code(found.node)
         if is_embedded(self.names.parents.get(found.node)):
-            return Rewrite([SetString(found.node, json.dumps(text)[1:-1])], note=note)
+            return Rewrite(
+                [SetString(found.node, json.dumps(text)[1:-1])], note=note, advice=advice
+            )
         if (
             isinstance(self.parent(found.node), ast.List | ast.Tuple | ast.Set)
             and literal[0] in "\"'"
         ):
             elements = [f"{literal[0]}{line}{literal[0]}" for line in text.split("\n")]
             return Rewrite([Spread(found.node, elements)], note=note)
-        if any(mark in text for mark in "\"'\\\n{}") or literal[-3:] in ('"""', "'''"):
+        other = {'"': "'", "'": '"'}.get(literal[0], "")  # which these quotes can hold
+        if literal[-3:] in ('"""', "'''") or any(
+            mark in text for mark in "\"'\\\n{}" if mark != other
+        ):
             return Report(f"becomes `{text}`")
         return Rewrite([SetString(found.node, text)], note=note)
 

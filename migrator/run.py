@@ -17,7 +17,7 @@ from migrator.discover import Disk, bundled_target, discover, is_passed_over, pr
 from migrator.engine import AsGpuCode, Result, migrate_file
 from migrator.facts import ProjectCache, ProjectFacts, Reader
 from migrator.formats import lines, notebook
-from migrator.formats.embedded import REQUIREMENT, SETTING
+from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
 from migrator.options import Options
 from migrator.revisions import Changes, brought
 from migrator.rule import registry
@@ -336,7 +336,7 @@ def _of_project(roots: Sequence[Path], config: Config) -> Iterator[Path]:
 def _is_around(file: FileReport) -> bool:
     """Whether it is no code, or only speaks of requirements (setup.py)."""
     codes = {d.code for d in file.result.diagnostics if d.outcome}
-    return lines.kind(file.path) in (REQUIREMENT, SETTING) or codes == {"REQ001"}
+    return lines.kind(file.path) in (REQUIREMENT, CONSTRAINT, SETTING) or codes == {"REQ001"}
 
 
 def _work(files: Iterable[Path]) -> int:

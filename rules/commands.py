@@ -1,8 +1,11 @@
 """Commands for a shell: NVIDIA's tools, what gets installed, options that name a device."""
 
+import ast
 import re
+from collections.abc import Iterable
 
-from migrator.formats.shell import Word, words
+from migrator.formats.embedded import is_embedded
+from migrator.formats.shell import Word, quoted, words
 from migrator.inventory import Construct
 from migrator.libraries import MENTIONED, of_package
 from migrator.mentions import DEVICE_OPTION
@@ -10,8 +13,11 @@ from migrator.requirements import (
     CPU_WHEELS,
     CUDA_WHEELS,
     ONLY_TORCH,
+    alike,
     asked_of,
+    clash,
     companions,
+    in_place_of,
     is_of_older_xla,
     name_of,
     repository_of,
@@ -130,37 +136,56 @@ def pip(ctx: Context, found: Construct) -> Decision:
     older = [place for place in packages if is_of_older_xla(place.text)]
     packages = [place for place in packages if place not in older]
     names = {name_of(word) or wheel_of(word) for *_, word in packages}
-    wanted = dict(versions)
-    wanted["torch"] = " ".join([versions["torch"], *companions(ctx.target.name, names)])
+    needed = [versions["torch"], *companions(ctx.target.name, names)]
+    wanted = _words(needed, _mark(ctx, found))
+    for name in filter(None, names):
+        if why := clash(ctx.target.name, name, names):
+            return Report(f"{name}: {why}")
     if {"torch", "torchax"}.isdisjoint(names) and {"jax", "jaxlib"} & names & versions.keys():
         return Report(f"of a program for JAX, it seems; the target takes {versions['jax']}")
     if re.search(r"pytorch\.org/whl/(?:nightly|test)\b", text):
-        return Report(f"asks for what is not released; the target takes {wanted['torch']}")
+        return Report(f"asks for what is not released; the target takes {wanted}")
     if older and "torch" not in {name_of(place.text) for place in packages}:
         first = older.pop(0)
-        changes.append(Word(first.start, first.end, wanted["torch"]))
+        changes.append(Word(first.start, first.end, wanted))
     changes += [Word(w.start - (text[w.start - 1] == " "), w.end, "") for w in older]
     for start, end, word in packages:
         known = name_of(word) or wheel_of(word)
         if known is None and re.search(r"torch|cu\d\d", word):
             return Report(f"{word} can not be read; it takes {versions['torch']}")
-        if known in versions and word != wanted[known]:
-            changes.append(Word(start, end, wanted[known]))
+        if known in versions:
+            said = needed if known == "torch" else [in_place_of(word, versions[known])]
+            if len(said) > 1 or not alike(word, said[0]):
+                changes.append(Word(start, end, _words(said, _mark(ctx, found, text[start]))))
     if "torch" in names or older:
         changes += indexes  # which have nothing of what stands behind torch
     if not changes:
         if not names.isdisjoint(versions):
             return Keep("versions that were tested together")
         if not packages and not re.search(r"\b(?:echo|print)|\s(?:-r|--requirement|-e)\b", text):
-            return Report(f"can not be read; the target takes {versions['torch']}")
+            return Report(f"can not be read; the target takes {wanted}")
         if re.search(r"cu\d\d|cuda", text, re.I):
             return Report("was built for CUDA, it seems; take the build for the CPU, or none")
         return Keep("installs nothing that depends on the device")
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
     if _FROM_CUDA.search(text):
-        return Report(f"takes wheels for CUDA; here it is {wanted['torch']}, without that source")
+        return Report(f"takes wheels for CUDA; here it is {wanted}, without that source")
     return ctx.with_text(found, text, "versions that were tested together")
+
+
+def _words(packages: Iterable[str], mark: str) -> str:
+    """Packages as a shell's words."""
+    return " ".join(quoted(each, mark) for each in packages)
+
+
+def _mark(ctx: Context, found: Construct, used: str = "") -> str:
+    """The quotes for a word: those that are used already, else what a string around it can hold."""
+    if used in ("'", '"'):
+        return used
+    assert isinstance(found.node, ast.expr)
+    held = not is_embedded(ctx.parent(found.node)) and ctx.source.code(found.node)[0] == "'"
+    return '"' if held else "'"
 
 
 def _installed(text: str) -> tuple[list[Word], list[Word], list[Word]]:
@@ -219,7 +244,8 @@ def older_xla(ctx: Context, found: Construct) -> Decision:
 def conda(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Report("installs PyTorch; a portable program needs what its machine has")
-    wanted = " ".join([tested(ctx.target.name)["torch"], *companions(ctx.target.name, ())])
+    needed = [tested(ctx.target.name)["torch"], *companions(ctx.target.name, ())]
+    wanted = _words(needed, "'")
     return Report(f"conda has no build for TPUs: `pip install {wanted}`")
 
 

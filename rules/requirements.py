@@ -5,20 +5,27 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
+from migrator.formats.lines import lists_packages
 from migrator.inventory import Construct
 from migrator.libraries import of_package
 from migrator.mentions import without_comment
 from migrator.requirements import (
     CPU_WHEELS,
     CUDA_WHEELS,
-    NEWEST,
     OLDEST,
     ONLY_TORCH,
+    alike,
     asked_of,
+    clash,
     companions,
+    constraint,
+    entry,
     excludes,
+    extras_of,
+    in_place_of,
     is_of_older_xla,
     name_of,
+    newest,
     normal,
     pythons,
     repository_of,
@@ -33,21 +40,22 @@ REQUIREMENT = Rule(
     name="requirement",
     summary="a package that was built for CUDA, or whose version has to fit the target",
     why="""torch and torchvision get the versions that were tested together for the target, and what
-it needs stands behind them. An index of CUDA wheels becomes PyTorch's index of CPU wheels. Packages
-that only exist for CUDA or another accelerator, and those that come with torch's CUDA wheels, are
-named, also by their wheels and repositories. So it is in requirements.txt and constraints,
-pyproject.toml (lists of PEP 621, uv, Hatch and PDM, tables of Poetry and pixi), Pipfile, pixi.toml,
-setup.py, setup.cfg, tox.ini and environment.yml; a lock file has to be made again. Conda has no
-torch that fits a TPU: in environment.yml its `pytorch` moves to the list of what pip installs, if
-no package of conda's needs it there. What needs the build of a project gets torch's version alone.
-Bounds on Python, numpy and scipy that leave no version that was tested are named. Requirements of
-projects without GPU code stay.""",
+it needs stands behind them: torch_xla with its extra `tpu`, since nothing else installs libtpu, but
+in constraints, which can have no extras. An index of CUDA wheels becomes PyTorch's index of CPU
+wheels. Packages that only exist for CUDA or another accelerator, and those that come with torch's
+CUDA wheels, are named, also by their wheels and repositories. So it is in requirements.txt and
+constraints, pyproject.toml (lists of PEP 621, uv, Hatch and PDM, tables of Poetry and pixi),
+Pipfile, pixi.toml, setup.py, setup.cfg, tox.ini and environment.yml; a lock file has to be made
+again. Conda has no torch that fits a TPU: in environment.yml its `pytorch` moves to the list of
+what pip installs, if no package of conda's needs it there. What needs the build of a project gets
+torch's version alone. Bounds on Python, numpy and scipy that leave no version that was tested are
+named. Requirements of projects without GPU code stay.""",
     examples=(
         Example(
             "numpy\ntorch>=1.13\ntorchvision\nxformers  # fast\n",
             torchax="numpy\ntorch==2.9.0\ntorchax==0.0.13\njax==0.10.2\njaxlib==0.10.2\n"
             "libtpu==0.0.52\ntorchvision==0.24.0\nxformers  # fast\n",
-            torch_xla="numpy\ntorch==2.9.0\ntorch_xla==2.9.0\ntorchvision==0.24.0\n"
+            torch_xla="numpy\ntorch==2.9.0\ntorch_xla[tpu]==2.9.0\ntorchvision==0.24.0\n"
             "xformers  # fast\n",
             path="requirements.txt",
         ),
@@ -58,22 +66,23 @@ projects without GPU code stay.""",
             "    - torch==2.9.0\n    - torchax==0.0.13\n    - jax==0.10.2\n    - jaxlib==0.10.2\n"
             "    - libtpu==0.0.52\n    - tqdm\n",
             torch_xla="name: a\nchannels:\n  - pytorch\ndependencies:\n  - python>=3.10\n  - pip:\n"
-            "    - torch==2.9.0\n    - torch_xla==2.9.0\n    - tqdm\n",
+            "    - torch==2.9.0\n    - torch_xla[tpu]==2.9.0\n    - tqdm\n",
             path="environment.yml",
         ),
         Example(
             '[project]\nname = "a"\ndependencies = ["torch>=2", "numpy"]\n',
             torchax='[project]\nname = "a"\ndependencies = ["torch==2.9.0", "torchax==0.0.13", '
             '"jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.52", "numpy"]\n',
-            torch_xla='[project]\nname = "a"\ndependencies = ["torch==2.9.0", "torch_xla==2.9.0", '
-            '"numpy"]\n',
+            torch_xla='[project]\nname = "a"\ndependencies = ["torch==2.9.0", '
+            '"torch_xla[tpu]==2.9.0", "numpy"]\n',
             path="pyproject.toml",
         ),
         Example(
             '[tool.poetry.dependencies]\ntorch = "^2.0"\nnumpy = "<2"\n',
             torchax='[tool.poetry.dependencies]\ntorch = "==2.9.0"\ntorchax = "==0.0.13"\n'
             'jax = "==0.10.2"\njaxlib = "==0.10.2"\nlibtpu = "==0.0.52"\nnumpy = "<2"\n',
-            torch_xla='[tool.poetry.dependencies]\ntorch = "==2.9.0"\ntorch_xla = "==2.9.0"\n'
+            torch_xla='[tool.poetry.dependencies]\ntorch = "==2.9.0"\n'
+            'torch_xla = {version = "==2.9.0", extras = ["tpu"]}\n'
             'numpy = "<2"\n',
             path="pyproject.toml",
         ),
@@ -85,7 +94,7 @@ projects without GPU code stay.""",
             "        'jax==0.10.2',\n        'jaxlib==0.10.2',\n"
             "        'libtpu==0.0.52',  # any\n    ],\n)\n",
             torch_xla="from setuptools import setup\n\nsetup(\n    install_requires=[\n"
-            "        'numpy',\n        'torch==2.9.0',\n        'torch_xla==2.9.0',  # any\n"
+            "        'numpy',\n        'torch==2.9.0',\n        'torch_xla[tpu]==2.9.0',  # any\n"
             "    ],\n)\n",
             path="setup.py",
         ),
@@ -93,7 +102,7 @@ projects without GPU code stay.""",
 )
 
 
-@REQUIREMENT.on("requirement", "package", "build")
+@REQUIREMENT.on("requirement", "package", "constraint", "build")
 def requirement(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     said = without_comment(text)
@@ -121,22 +130,28 @@ def requirement(ctx: Context, found: Construct) -> Decision:
         return Report(library.reason(str(name)))
     if missing := shut_out(ctx.target.name, name or "", asked_of(body)):
         return Report(_SHUT_OUT.format(missing))
+    others = _beside(ctx, found)
     if name not in versions:
         if name is None:
             return Report(f"not changed by itself; the target takes {_all(ctx)}")
+        if why := clash(ctx.target.name, name, others):
+            return Report(why)
         if re.search(r"cu\d{2,3}\b", line):
             return Report(f"was built for CUDA, it seems; torch is {versions['torch']} there")
         if extra := re.search(r"\[[^\]]*?\b((?:[\w-]*[-_])?(?:gpu|cuda\w*))\b[^\]]*\]", body):
             return Report(f"its extra `{extra[1]}` is for CUDA: leave that out")
         return Keep("does not depend on the device")
-    others = _beside(ctx, found)
     if _is_of_jax(ctx, name, others):
         return Report(_OF_JAX.format(versions[name]))
-    new = [versions[name]]
-    if name == "torch" and found.key == "package":
+    new = [in_place_of(body, versions[name])]
+    if name == "torch" and found.key != "build":
         new += companions(ctx.target.name, others)
-    if new == [wanted.strip()] and not options:
-        return Keep("the version that was tested")
+    advice = ""
+    if found.key == "constraint":
+        advice = _bare(ctx, new)
+        new = list(map(constraint, new))
+    if len(new) == 1 and alike(new[0], wanted) and not options:
+        return Keep("the version that was tested", advice)
     if repository and not wheel:
         return Report(f"builds {name} from its repository; the target takes {', '.join(new)}")
     if options or marker or others.count(name) > 1:
@@ -144,8 +159,9 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     end = "\r\n" if text.endswith("\r") else "\n"
     indent = said[: len(said) - len(said.lstrip())]
     return ctx.with_text(
-        found, indent + end.join(new) + text[len(said) :], "versions that were tested together"
-    )
+        found, indent + end.join(new) + text[len(said) :], "versions that were tested together",
+        advice,
+    )  # fmt: skip
 
 
 _OF_JAX = "of a program for JAX, it seems; in one environment with it, the target takes {}"
@@ -198,6 +214,36 @@ def requirements_in_text(ctx: Context, found: Construct) -> Decision:
     return Report(f"not changed by itself, since it is not listed plainly: {'; '.join(said)}")
 
 
+# ---- constraints ---------------------------------------------------------------------------------
+
+_TORCH = re.compile(rb"(?<![\w-])(?:torch|pytorch|torch[-_]xla)(?![\w./-])")
+
+
+def _bare(ctx: Context, wanted: Iterable[str]) -> str:
+    """What a constraint can not say, and no list of the project is there to say it."""
+    told = [each for each in wanted if extras_of(each)]
+    if not told or _is_listed(ctx):
+        return ""
+    return f"a constraint has no extras: what installs it has to ask for {', '.join(told)}"
+
+
+def _is_listed(ctx: Context) -> bool:
+    """Whether something that the project installs from names torch: it gets the extra there."""
+    if any(each.kind == "requirement" and each.key in ("package", "table")
+           and re.match(r"torch\b(?!-)", ctx.text(each)) for each in ctx.constructs):  # fmt: skip
+        return True
+    if ctx.project is None:
+        return False
+    here, reader = ctx.project.path.parent, ctx.project.reader
+    folders = [here, *(each for each in here.parents if ctx.project.root in (each, *each.parents))]
+    return any(
+        _TORCH.search(reader.read(folder / name) or b"")
+        for folder in folders
+        for name in reader.list(folder)
+        if lists_packages(folder / name) and folder / name != ctx.project.path
+    )
+
+
 # ---- Pythons -------------------------------------------------------------------------------------
 
 
@@ -206,13 +252,14 @@ def python(ctx: Context, found: Construct) -> Decision:
     asked = re.sub(r"^python(?=\d)", "", ctx.text(found).strip())
     if ctx.target.portable or not _names_torch(ctx, found):
         return Keep("does not depend on the device")
-    if excludes(asked, pythons()):
-        return Report(f"the target's packages have no wheels for these Pythons: take {pythons()}")
-    if excludes(asked, f"<{pythons()[2:6]}"):
+    wanted = pythons(ctx.target.name)
+    if excludes(asked, wanted):
+        return Report(f"the target's packages have no wheels for these Pythons: take {wanted}")
+    if excludes(asked, f"<{wanted[2:6]}"):
         return Keep("has Pythons that the target has wheels for")
     if _is_of(ctx, "table"):
-        return Report(f"the target's packages have to fit all of these Pythons: take {pythons()}")
-    advice = f"uv locks for all of these Pythons, and the target's packages need {pythons()}"
+        return Report(f"the target's packages have to fit all of these Pythons: take {wanted}")
+    advice = f"uv locks for all of these Pythons, and the target's packages need {wanted}"
     return Keep(
         "has Pythons that the target has wheels for", advice if _is_of(ctx, "source") else ""
     )
@@ -234,17 +281,20 @@ def in_table(ctx: Context, found: Construct) -> Decision:
     if missing := shut_out(ctx.target.name, name, str(asked)):
         return Report(_SHUT_OUT.format(missing))
     version = tested(ctx.target.name).get(name)
+    beside = _beside(ctx, found)
     if version is None:
         if re.search(r"cu\d{2,3}\b", text):
             return Report(f"was built for CUDA, it seems; the target takes {_all(ctx)}")
+        if why := clash(ctx.target.name, name, beside):
+            return Report(why)
         return Keep("does not depend on the device")
     lines = [version]
     if name == "torch":
-        lines += companions(ctx.target.name, _beside(ctx, found))
-    first, *more = (f'{n} = "=={v}"' for n, v in (line.split("==") for line in lines))
-    if asked == first.split('"')[1] and not more:
+        lines += companions(ctx.target.name, beside)
+    first, *more = map(entry, lines)
+    new = first if isinstance(value, str) else _with_version(text, value, version)
+    if not more and (new == text or (asked == first.split('"')[1] and not extras_of(version))):
         return Keep("the version that was tested")
-    new = first if isinstance(value, str) else _with_version(text, value, first.split('"')[1])
     if new is None or not text.startswith(name.split("-")[0]):
         listed = ", ".join(f"`{line}`" for line in (first, *more))
         return Report(f"not changed by itself; the target takes {listed}")
@@ -253,13 +303,22 @@ def in_table(ctx: Context, found: Construct) -> Decision:
 
 
 def _with_version(text: str, value: object, version: str) -> str | None:
-    """An inline table with another version, from PyTorch's index for the CPU if it named CUDA's."""
+    """An inline table with another version, from PyTorch's index for the CPU if it named CUDA's.
+
+    Extras stay, and the wanted ones are with them.
+    """
     if not isinstance(value, dict) or not value.keys() <= {"version", "source", "index", "extras"}:
         return None
     if not re.match(r"[\w-]+\s*=\s*\{", text) or "version" not in value:
         return None
     said = r"""(version\s*=\s*)(["'])[^"']*\2"""
-    text = re.sub(said, rf"\g<1>\g<2>{version}\g<2>", text, count=1)
+    missing = [f'"{each}"' for each in extras_of(version) if each not in value.get("extras", ())]
+    extras = f", extras = [{', '.join(missing)}]" if missing and "extras" not in value else ""
+    asked = asked_of(version)
+    text = re.sub(said, rf"\g<1>\g<2>{asked}\g<2>{extras}", text, count=1)
+    if missing and not extras:
+        more = ", ".join(missing) + ", " * bool(value["extras"])
+        text = re.sub(r"(extras\s*=\s*\[\s*)", rf"\g<1>{more}", text, count=1)
     index = value.get("index", "")
     return text.replace(index, CPU_WHEELS) if index and CUDA_WHEELS.search(index) else text
 
@@ -295,7 +354,7 @@ def pixi(ctx: Context, found: Construct) -> Decision:
         lines = [tested(ctx.target.name)[package]]
         if package == "torch":
             lines += companions(ctx.target.name, _beside(ctx, found))
-        listed = ", ".join(f'`{n} = "=={v}"`' for n, v in (line.split("==") for line in lines))
+        listed = ", ".join(f"`{entry(line)}`" for line in lines)
         return Report(f"conda has no build for TPUs: in `pypi-dependencies`, write {listed}")
     if name in (*_CHOOSES_BUILD, "cuda"):
         return Report("chooses a build for CUDA, and there is none for TPUs: leave it out")
@@ -370,11 +429,12 @@ def conda(ctx: Context, found: Construct) -> Decision:
 
 
 def _python(ctx: Context, version: str, needs_torch: bool) -> Decision:
-    low, high = (".".join(map(str, each)) for each in (OLDEST, NEWEST))
+    last = newest(ctx.target.name)
+    low, high = (".".join(map(str, each)) for each in (OLDEST, last))
     match = re.match(r"\s*=*\s*3(?:\.(\d+))?", version) or re.search(r"<\s*3\.(\d+)", version)
     if not needs_torch or match is None or match[1] is None:
         return Keep("does not depend on the device")
-    if "<" not in version and OLDEST[1] <= int(match[1]) <= NEWEST[1]:
+    if "<" not in version and OLDEST[1] <= int(match[1]) <= last[1]:
         return Keep("a version that the target has wheels for")
     if "<" in version and int(match[1]) > OLDEST[1]:
         return Keep("allows a version that the target has wheels for")
@@ -397,7 +457,7 @@ def _beside(ctx: Context, found: Construct) -> list[str | None]:
         _pair(ctx.text(each))[0] if each.key == "table"
         else name_of(re.split(r"[;\\]| -", without_comment(ctx.text(each)))[0])
         for each in ctx.constructs
-        if each.kind == "requirement" and each.key in ("package", "table")
+        if each.kind == "requirement" and each.key in ("package", "constraint", "table")
         and _list_of(ctx, each) is inside
     ]  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Set up what the tests need and run all of them: `python3 tests/run.py [pytest options]`.
 
 Makes one environment for each target with uv (the targets can not share one), from uv.lock; about
-7.5 GB of disk for both, since uv links equal files. Then runs ruff, mypy and all tests, those of a
+8.5 GB of disk for both, since uv links equal files. Then runs ruff, mypy and all tests, those of a
 target inside its environment: both targets at the same time, the second one prints when the first
 one is done. Needs Python 3.11 or later and the package index, and for the tests of the HTML report
 a Chromium, which is installed where that can be done (apt-get, as root).
@@ -18,7 +18,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTHONS = ">=3.11,<3.14"  # torch_xla has no wheels for later ones
+PYTHONS = ">=3.11,<3.13"  # torch_xla's libtpu has no wheels for later ones
 # torchax's tests take longest, so the other environment runs those that need no target, too.
 BACK_ENDS = {"torch_xla": {"PJRT_DEVICE": "CPU"}, "torchax": {"JAX_PLATFORMS": "cpu"}}
 TARGET_TESTS = ["tests/runtime", "tests/apps", "tests/verify"]

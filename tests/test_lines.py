@@ -9,9 +9,9 @@ import pytest
 from helpers import constructs, run
 
 from migrator import migrate_paths
-from migrator.diagnostics import Outcome
+from migrator.diagnostics import Outcome, Severity
 from migrator.discover import discover
-from migrator.formats.embedded import REQUIREMENT
+from migrator.formats.embedded import CONSTRAINT, REQUIREMENT
 from migrator.formats.lines import kind
 
 LAUNCH = """#!/bin/bash
@@ -68,7 +68,7 @@ def test_a_dockerfile() -> None:
     result = run(text, "torch_xla", path="Dockerfile")
     assert result.source.decode().splitlines() == [
         "FROM nvidia/cuda:12.1.0-runtime",
-        "RUN pip install torch==2.9.0 torch_xla==2.9.0 && rm -r /tmp/x",
+        "RUN pip install torch==2.9.0 'torch_xla[tpu]==2.9.0' && rm -r /tmp/x",
     ]
     assert [d.outcome for d in constructs(result)] == [Outcome.REPORTED, Outcome.REWRITTEN]
 
@@ -76,22 +76,25 @@ def test_a_dockerfile() -> None:
 @pytest.mark.parametrize(
     ("line", "after"),
     [
-        ("torch", "torch==2.9.0\ntorch_xla==2.9.0"),
-        ("torch >= 1.7, < 2  # why", "torch==2.9.0\ntorch_xla==2.9.0  # why"),
+        ("torch", "torch==2.9.0\ntorch_xla[tpu]==2.9.0"),
+        ("torch >= 1.7, < 2  # why", "torch==2.9.0\ntorch_xla[tpu]==2.9.0  # why"),
         ("torchvision==0.8.2+cu110", "torchvision==0.24.0"),
         ("torchaudio", "torchaudio==2.9.0"),
         ("--extra-index-url https://download.pytorch.org/whl/cu117", None),
         ("-f https://download.pytorch.org/whl/torch_stable.html", None),
         ("--index-url https://download.pytorch.org/whl/rocm5.6", None),
         ("torchmetrics>=0.7", "torchmetrics>=0.7"),
-        ("torch @ https://example.org/torch-1.whl#sha256=abc", "torch==2.9.0\ntorch_xla==2.9.0"),
+        (
+            "torch @ https://example.org/torch-1.whl#sha256=abc",
+            "torch==2.9.0\ntorch_xla[tpu]==2.9.0",
+        ),
         ("nvidia-cublas-cu11==11.10.3.66", "nvidia-cublas-cu11==11.10.3.66"),
         ("# torch==1.7", "# torch==1.7"),
         ("-r requirements/torch.txt", "-r requirements/torch.txt"),
         ("git+https://github.com/pytorch/vision", "git+https://github.com/pytorch/vision"),
         (
             "https://download.pytorch.org/whl/cu118/torch-2.1.0%2Bcu118-cp310-cp310-linux_x86_64.whl",
-            "torch==2.9.0\ntorch_xla==2.9.0",
+            "torch==2.9.0\ntorch_xla[tpu]==2.9.0",
         ),
         ("./wheels/torchvision-0.15+cu118-cp310-cp310-linux_x86_64.whl", "torchvision==0.24.0"),
     ],
@@ -210,7 +213,7 @@ jobs:
 def test_a_workflow(end: str) -> None:
     result = run(WORKFLOW.replace("\n", end), "torch_xla", path=".github/workflows/ci.yml")
     assert result.source.decode().replace(end, "\n") == (
-        WORKFLOW.replace("torch --index-url", "torch==2.9.0 torch_xla==2.9.0 --index-url")
+        WORKFLOW.replace("torch --index-url", "torch==2.9.0 'torch_xla[tpu]==2.9.0' --index-url")
         .replace(f"--index-url {CPU[:-3]}cu121", f"--extra-index-url {CPU}")
         .replace("torchvision", "torchvision==0.24.0")
         .replace("torchaudio", "torchaudio==2.9.0")
@@ -257,7 +260,7 @@ def test_commands_in_yaml_and_json() -> None:
      ("prereqs.txt", False), ("requests.txt", False), ("torch.txt", False)],
 )  # fmt: skip
 def test_which_files_list_requirements(name: str, is_one: bool) -> None:
-    assert (kind(Path(name)) == REQUIREMENT) is is_one
+    assert (kind(Path(name)) in (REQUIREMENT, CONSTRAINT)) is is_one
 
 
 @pytest.mark.parametrize(
@@ -378,10 +381,10 @@ def test_requirements_that_a_person_has_to_look_at_are_named(text: str) -> None:
 
 def test_an_index_of_torch_alone_does_not_stay_the_only_one() -> None:
     text = f"pip install torch --index-url {CPU}\n"
-    after = f"pip install torch==2.9.0 torch_xla==2.9.0 --extra-index-url {CPU}\n"
+    after = f"pip install torch==2.9.0 'torch_xla[tpu]==2.9.0' --extra-index-url {CPU}\n"
     assert run(text, "torch_xla", path="a.sh").source.decode() == after
     text, after = (t.replace("pip install ", "").replace(" --", "\n--") for t in (text, after))
-    after = after.replace(" ", "\n", 1)
+    after = after.replace(" ", "\n", 1).replace("'", "")
     assert run(text, "torch_xla", path="requirements.txt").source.decode() == after
 
 
@@ -404,7 +407,7 @@ def test_what_is_not_text_is_one_line() -> None:
 )
 def test_torch_by_pip_however_it_is_written(line: str, changes: bool) -> None:
     text = run(f"FROM python:3.11\n{line}\n", "torch_xla", "Dockerfile").source.decode()
-    wanted = "torch==2.9.0 torch_xla==2.9.0"
+    wanted = "torch==2.9.0 'torch_xla[tpu]==2.9.0'"
     changed = line.replace("torch==1.9", "torch").replace("install torch", f"install {wanted}")
     assert text == f"FROM python:3.11\n{changed if changes else line}\n"
 
@@ -421,3 +424,119 @@ def test_commands_that_a_program_starts_are_named() -> None:
     assert result.source.decode() == source
     assert [d.range.line for d in constructs(result)] == [3, 4, 5]
     assert {d.outcome for d in constructs(result)} == {Outcome.REPORTED}
+
+
+# ---- torch_xla brings libtpu by an extra ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("torch-xla[tpu]~=2.1", "torch_xla[tpu]==2.9.0"),
+        ("torch_xla", "torch_xla[tpu]==2.9.0"),
+        ("torch_xla[pallas]==2.6  # kernels", "torch_xla[pallas,tpu]==2.9.0  # kernels"),
+        ("torch-xla[tpu]==2.9.0", "torch-xla[tpu]==2.9.0"),
+    ],
+)
+def test_an_entry_of_torch_xla_gets_the_extra(before: str, after: str) -> None:
+    text = run(f"torch\n{before}\n", "torch_xla", path="requirements.txt").source.decode()
+    assert text == f"torch==2.9.0\n{after}\n"
+    assert not run(text, "torch_xla", path="requirements.txt").changed
+
+
+def test_a_constraint_has_no_extras() -> None:
+    text = "torch==2.1\ntorch_xla[tpu]==2.1\nnumpy\n"
+    result = run(text, "torch_xla", path="constraints.txt")
+    assert result.source.decode() == "torch==2.9.0\ntorch_xla==2.9.0\nnumpy\n"
+    for each in (result, run(result.source, "torch_xla", path="constraints.txt")):
+        (advice,) = [d.message for d in each.diagnostics if d.severity is Severity.ADVICE]
+        assert "has to ask for torch_xla[tpu]==2.9.0" in advice
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "named"),
+    [
+        ("requirements.txt", "torch\n", False),
+        ("pyproject.toml", '[project]\ndependencies = ["torch"]\n', False),
+        ("requirements.txt", "torchmetrics\n-f https://download.pytorch.org/whl/cpu\n", True),
+        ("constraints-dev.txt", "torch\n", True),
+    ],
+)
+def test_a_constraint_is_named_where_nothing_installs_what_it_means(
+    tmp_path: Path, file: str, text: str, named: bool
+) -> None:
+    (tmp_path / "a.py").write_text("import torch\nx = torch.ones(2).cuda()\n")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/constraints.txt").write_text("torch==2.1\n")
+    (tmp_path / file).write_text(text)
+    report = migrate_paths([tmp_path], target="torch_xla")
+    advised = {path.name for path, d in report.advice if "extras" in d.message}
+    assert ("constraints.txt" in advised) is named
+    assert (tmp_path / "sub/constraints.txt") in {each.path for each in report.changed}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('pip install "torch_xla[tpu]~=2.1"', 'pip install "torch_xla[tpu]==2.9.0"'),
+        ("pip install torch_xla[tpu]~=2.1", "pip install 'torch_xla[tpu]==2.9.0'"),
+        ("pip install torch_xla[tpu]==2.9.0", "pip install torch_xla[tpu]==2.9.0"),
+        ("pip install 'torch_xla[pallas]'", "pip install 'torch_xla[pallas,tpu]==2.9.0'"),
+        ("uv add torch", "uv add torch==2.9.0 'torch_xla[tpu]==2.9.0'"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("path", "line"), [("a.sh", "{}"), ("Dockerfile", "RUN {}"), ("a.yml", "- run: {}")]
+)
+def test_brackets_are_quoted_for_shells(path: str, line: str, before: str, after: str) -> None:
+    result = run(f"{line.format(before)}\n", "torch_xla", path=path)
+    assert result.source.decode() == f"{line.format(after)}\n"
+    assert not run(result.source, "torch_xla", path=path).changed
+
+
+@pytest.mark.parametrize(("outer", "inner"), ["\"'", "'\""])
+def test_quotes_fit_into_those_around_a_command(outer: str, inner: str) -> None:
+    after = f"{outer}pip install torch==2.9.0 {inner}torch_xla[tpu]==2.9.0{inner}{outer}"
+    before = f"{outer}pip install torch{outer}"
+    for path, start in (("a.py", "import os\nos.system({})  # cuda\n"),
+                        ("pyproject.toml", "[tool.pdm.scripts]\na = {}\n")):  # fmt: skip
+        result = run(start.format(before), "torch_xla", path=path)
+        assert result.source.decode() == start.format(after)
+        assert not run(result.source, "torch_xla", path=path).changed
+
+
+def test_a_command_that_its_quotes_can_not_hold_is_told() -> None:
+    source = (
+        'import os  # cuda\nos.system("""pip install torch""")\n'
+        'os.system("pip install \\"torch_xla\\"")\n'
+    )
+    result = run(source, "torch_xla")
+    assert not result.changed
+    assert [d.range.line for d in constructs(result)] == [2, 3]
+    assert all("torch_xla[tpu]==2.9.0" in d.message for d in constructs(result))
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "line", "message"),
+    [
+        ("torch_xla", "torch\nlibtpu==0.0.19\n", "libtpu==0.0.19", "torch_xla[tpu]==2.9.0 brings"),
+        ("torch_xla", "torch_xla\nlibtpu-nightly\n", "libtpu-nightly", "leave it out"),
+        ("torchax", "torch\nlibtpu-nightly\n", "libtpu-nightly", "takes libtpu==0.0.52"),
+        ("torchax", "torch\ntorch_xla[tpu]~=2.1\n", "torch_xla[tpu]~=2.1", "overwrites torchax"),
+    ],
+)
+def test_packages_that_clash_with_the_targets_are_named(
+    target: str, text: str, line: str, message: str
+) -> None:
+    for path, said in (
+        ("requirements.txt", text),
+        ("a.sh", f"pip install {' '.join(text.split())}\n"),
+    ):
+        result = run(said, target, path=path)
+        (left,) = [d for d in constructs(result) if d.outcome is Outcome.REPORTED]
+        assert message in left.message and line in left.construct
+
+
+def test_a_libtpu_that_no_torch_stands_beside_is_of_another_program() -> None:
+    (found,) = constructs(run("libtpu==0.0.19\n", "torch_xla", path="requirements.txt"))
+    assert found.outcome is Outcome.KEPT

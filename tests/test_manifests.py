@@ -13,7 +13,7 @@ from migrator import migrate_paths
 from migrator.diagnostics import Outcome
 from migrator.libraries import LIBRARIES, MENTIONED, of_package
 
-TORCH = "torch==2.9.0", "torch_xla==2.9.0"
+TORCH = "torch==2.9.0", "torch_xla[tpu]==2.9.0"
 TORCHAX = "torch==2.9.0", "torchax==0.0.13", "jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.52"
 
 
@@ -78,14 +78,14 @@ def test_a_list_of_pip_is_made_where_there_is_none(dash: str, last: bool) -> Non
     indent = dash.partition("-")[0]
     assert migrated(before, "env.yaml") == (
         f"name: a\ndependencies:\n{dash}python\n{indent}- pip\n{indent}- pip:\n"
-        f"{indent}  - torch==2.9.0\n{indent}  - torch_xla==2.9.0\n"
+        f"{indent}  - torch==2.9.0\n{indent}  - torch_xla[tpu]==2.9.0\n"
     )
 
 
 def test_requirements_of_pip_in_an_environment() -> None:
     text = 'dependencies:\n- python\n- pip:\n  - "torch>=2"\n  - torchvision # v\n  - tqdm\n'
     assert migrated(text, "conda/gpu.yaml") == (
-        'dependencies:\n- python\n- pip:\n  - "torch==2.9.0"\n  - "torch_xla==2.9.0"\n'
+        'dependencies:\n- python\n- pip:\n  - "torch==2.9.0"\n  - "torch_xla[tpu]==2.9.0"\n'
         "  - torchvision==0.24.0 # v\n  - tqdm\n"
     )
 
@@ -125,7 +125,7 @@ def test_torch_stays_where_a_package_of_conda_brings_it_back() -> None:
     assert migrated(text, "environment.yml") == text
     found = reported(text, "environment.yml")
     assert "pytorch-lightning of conda's needs conda's pytorch" in found["pytorch=2.0"]
-    assert "`- torch==2.9.0`, `- torch_xla==2.9.0`" in found["pytorch=2.0"]
+    assert "`- torch==2.9.0`, `- torch_xla[tpu]==2.9.0`" in found["pytorch=2.0"]
 
 
 def test_torch_that_pip_installs_too_is_not_required_twice() -> None:
@@ -184,9 +184,9 @@ url = 'https://download.pytorch.org/whl/cu121'
 def test_a_project_keeps_its_layout(end: str) -> None:
     after = migrated(PROJECT.replace("\n", end), "pyproject.toml").replace(end, "\n")
     assert after == (
-        PROJECT.replace("'torch>=2.0'", "'torch==2.9.0',\n    'torch_xla==2.9.0'")
+        PROJECT.replace("'torch>=2.0'", "'torch==2.9.0',\n    'torch_xla[tpu]==2.9.0'")
         .replace('"torchvision[extra]>=0.1"', '"torchvision==0.24.0"')
-        .replace('["tqdm", "torch"]', '["tqdm", "torch==2.9.0", "torch_xla==2.9.0"]')
+        .replace('["tqdm", "torch"]', '["tqdm", "torch==2.9.0", "torch_xla[tpu]==2.9.0"]')
         .replace('"torchaudio"', '"torchaudio==2.9.0"')
         .replace("whl/cu121", "whl/cpu")
         .replace('["setuptools", "torch"]', '["setuptools", "torch==2.9.0"]')
@@ -216,7 +216,7 @@ url = "https://download.pytorch.org/whl/cu118"
 def test_a_table_of_poetry(end: str) -> None:
     after = migrated(POETRY.replace("\n", end), "pyproject.toml").replace(end, "\n")
     assert after == (
-        POETRY.replace('"^2.0"', '"==2.9.0"\ntorch_xla = "==2.9.0"')
+        POETRY.replace('"^2.0"', '"==2.9.0"\ntorch_xla = {version = "==2.9.0", extras = ["tpu"]}')
         .replace("^0.15", "==0.24.0")
         .replace("cu118", "cpu")
     )
@@ -226,7 +226,10 @@ def test_a_table_of_poetry(end: str) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('torch = {version = "^2.0", optional = true}', '`torch_xla = "==2.9.0"`'),
+        (
+            'torch = {version = "^2.0", optional = true}',
+            '`torch_xla = {version = "==2.9.0", extras = ["tpu"]}`',
+        ),
         ('torch = [{version = "^2", markers = "a"}]', '`torch = "==2.9.0"`'),
         ('torch = {git = "https://github.com/pytorch/pytorch"}', '`torch = "==2.9.0"`'),
         ('[tool.poetry.dependencies.torch]\nversion = "^2.0"\nsource = "x"', "torch_xla"),
@@ -240,6 +243,43 @@ def test_entries_of_poetry_that_a_person_has_to_look_at_are_named(line: str, mes
     assert migrated(text, "pyproject.toml") == text
     (found,) = reported(text, "pyproject.toml").values()
     assert message in found
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('torch_xla = "^2.1"', 'torch_xla = {version = "==2.9.0", extras = ["tpu"]}'),
+        (
+            'torch-xla = { version = "^2.1" }',
+            'torch-xla = { version = "==2.9.0", extras = ["tpu"] }',
+        ),
+        ('torch_xla = {extras=[], version="2"}', 'torch_xla = {extras=["tpu"], version="==2.9.0"}'),
+        (
+            'torch_xla = {version = "2.1", extras = ["pallas"], source = "a"}',
+            'torch_xla = {version = "==2.9.0", extras = ["tpu", "pallas"], source = "a"}',
+        ),
+        (
+            'torch_xla = {version = "2.1", extras = ["tpu"]}',
+            'torch_xla = {version = "==2.9.0", extras = ["tpu"]}',
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    ("path", "table"),
+    [("pyproject.toml", "[tool.poetry.dependencies]"), ("Pipfile", "[packages]"),
+     ("pixi.toml", "[pypi-dependencies]")],
+)  # fmt: skip
+def test_a_table_says_extras_beside_the_version(
+    path: str, table: str, before: str, after: str
+) -> None:
+    assert migrated(f"{table}\n{before}\n", path) == f"{table}\n{after}\n"
+
+
+def test_constraints_of_uv_have_no_extras() -> None:
+    text = '[tool.uv]\nconstraint-dependencies = ["torch_xla[tpu]~=2.1", "torch"]\n'
+    assert migrated(text, "pyproject.toml") == text.replace("[tpu]~=2.1", "==2.9.0").replace(
+        '"torch"', '"torch==2.9.0"'
+    )
 
 
 PIPFILE = """[[source]]
@@ -297,12 +337,15 @@ def test_pixi_in_a_file_of_its_own_and_in_that_of_the_project() -> None:
     after = PIXI.replace(
         '{ version = ">=2", index = "https://download.pytorch.org/whl/cu124" }',
         '{ version = "==2.9.0", index = "https://download.pytorch.org/whl/cpu" }, '
-        'torch_xla = "==2.9.0"',
+        'torch_xla = {version = "==2.9.0", extras = ["tpu"]}',
     ).replace("--device cuda", "--device xla")
     assert migrated(PIXI, "pixi.toml") == after
     found = reported(PIXI, "pixi.toml")
     assert set(found) == {'pytorch-gpu = ">=2.1"', 'cuda-version = "12.*"', 'cuda = "12"'}
-    assert '`torch = "==2.9.0"`, `torch_xla = "==2.9.0"`' in found['pytorch-gpu = ">=2.1"']
+    assert (
+        '`torch = "==2.9.0"`, `torch_xla = {version = "==2.9.0", extras = ["tpu"]}`'
+        in found['pytorch-gpu = ">=2.1"']
+    )
     inside = re.sub(r"(?m)^\[", "[tool.pixi.", PIXI)
     assert migrated(inside, "pyproject.toml") == re.sub(r"(?m)^\[", "[tool.pixi.", after)
 
@@ -321,7 +364,7 @@ torch-scatter = { url = "https://example.org/torch_scatter-2.1+pt20cu118-cp311-n
 flash-attn = { index = "cpu" }
 """
     assert migrated(text, "pyproject.toml") == text.replace(
-        '["torch"]', '["torch==2.9.0", "torch_xla==2.9.0"]'
+        '["torch"]', '["torch==2.9.0", "torch_xla[tpu]==2.9.0"]'
     )
     found = reported(text, "pyproject.toml")
     assert "one of several" in found.pop("https://download.pytorch.org/whl/cu128")
@@ -345,7 +388,7 @@ def test_lists_of_other_tools(key: str) -> None:
 def test_inline_tables_hold_lists() -> None:
     text = '[project]\noptional-dependencies = { a = ["torch"], "b.c" = ["xformers"] }\n'
     assert migrated(text, "pyproject.toml") == text.replace(
-        '"torch"', '"torch==2.9.0", "torch_xla==2.9.0"'
+        '"torch"', '"torch==2.9.0", "torch_xla[tpu]==2.9.0"'
     )
     assert list(reported(text, "pyproject.toml")) == ["xformers"]
 
@@ -383,7 +426,7 @@ all =
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_setup_cfg(end: str) -> None:
     assert migrated(SETUP_CFG.replace("\n", end), "setup.cfg").replace(end, "\n") == (
-        SETUP_CFG.replace("torch>=1.7", "torch==2.9.0\n    torch_xla==2.9.0")
+        SETUP_CFG.replace("torch>=1.7", "torch==2.9.0\n    torch_xla[tpu]==2.9.0")
         .replace("\ttorchvision", "\ttorchvision==0.24.0")
         .replace("one = torchaudio", "one = torchaudio==2.9.0")
     )
@@ -416,7 +459,7 @@ deps = torch
 def test_tox() -> None:
     index = "--extra-index-url https://download.pytorch.org/whl/cpu"
     assert migrated(TOX, "tox.ini") == (
-        TOX.replace("torch>=1.7", "torch==2.9.0\n    py311: torch_xla==2.9.0")
+        TOX.replace("torch>=1.7", "torch==2.9.0\n    py311: torch_xla[tpu]==2.9.0")
         .replace("-f https://download.pytorch.org/whl/cu117/torch_stable.html", index)
         .replace("install torchvision", "install torchvision==0.24.0")
         .replace("--device cuda", "--device xla")
@@ -428,23 +471,25 @@ def test_tox() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("install_requires=['torch']", "install_requires=['torch==2.9.0', 'torch_xla==2.9.0']"),
+        ("install_requires=['torch']",
+         "install_requires=['torch==2.9.0', 'torch_xla[tpu]==2.9.0']"),
         ('install_requires=["a", "torch>1",]',
-         'install_requires=["a", "torch==2.9.0", "torch_xla==2.9.0",]'),
+         'install_requires=["a", "torch==2.9.0", "torch_xla[tpu]==2.9.0",]'),
         ("install_requires=[\n    'torch',  # t\n    # n\n    'numpy'\n]",
-         "install_requires=[\n    'torch==2.9.0',\n    'torch_xla==2.9.0',  # t\n    # n\n"
+         "install_requires=[\n    'torch==2.9.0',\n    'torch_xla[tpu]==2.9.0',  # t\n    # n\n"
          "    'numpy'\n]"),
         ("install_requires=[\n    'numpy',\n    'torch']",
-         "install_requires=[\n    'numpy',\n    'torch==2.9.0',\n    'torch_xla==2.9.0']"),
+         "install_requires=[\n    'numpy',\n    'torch==2.9.0',\n    'torch_xla[tpu]==2.9.0']"),
         ("extras_require={'a': ['torchvision']}", "extras_require={'a': ['torchvision==0.24.0']}"),
         ("install_requires=A + ['torchvision']", "install_requires=A + ['torchvision==0.24.0']"),
-        ("install_requires=('torch',)", "install_requires=('torch==2.9.0', 'torch_xla==2.9.0',)"),
+        ("install_requires=('torch',)",
+         "install_requires=('torch==2.9.0', 'torch_xla[tpu]==2.9.0',)"),
         ("install_requires=(\n  'torch',  # t\n)",
-         "install_requires=(\n  'torch==2.9.0',\n  'torch_xla==2.9.0',  # t\n)"),
+         "install_requires=(\n  'torch==2.9.0',\n  'torch_xla[tpu]==2.9.0',  # t\n)"),
         ("extras_require={'a': {'torch'}}",
-         "extras_require={'a': {'torch==2.9.0', 'torch_xla==2.9.0'}}"),
+         "extras_require={'a': {'torch==2.9.0', 'torch_xla[tpu]==2.9.0'}}"),
         ("install_requires=['torch'] if old else list(['torchvision'])",
-         "install_requires=['torch==2.9.0', 'torch_xla==2.9.0'] if old "
+         "install_requires=['torch==2.9.0', 'torch_xla[tpu]==2.9.0'] if old "
          "else list(['torchvision==0.24.0'])"),
         ("extras_require=dict(a=['torchaudio'])", "extras_require=dict(a=['torchaudio==2.9.0'])"),
         ("setup_requires=['torch']", "setup_requires=['torch==2.9.0']"),
@@ -473,7 +518,7 @@ def found():
 setup(install_requires=BASE + found(), extras_require=EXTRAS)
 """
     assert migrated(text, "setup.py") == text.replace(
-        "['torch']", "['torch==2.9.0', 'torch_xla==2.9.0']"
+        "['torch']", "['torch==2.9.0', 'torch_xla[tpu]==2.9.0']"
     ).replace("['torchvision']", "['torchvision==0.24.0']")
     assert "torchaudio==2.9.0" in reported(text, "setup.py")["'torchaudio'"]
 
@@ -487,7 +532,7 @@ def test_what_setup_py_does_not_list_plainly_is_named(argument: str) -> None:
     text = f"from setuptools import setup\nsetup(install_requires={argument})\n"
     assert migrated(text, "setup.py") == text
     (message,) = reported(text, "setup.py").values()
-    assert "`torch==2.9.0`, `torch_xla==2.9.0`" in message
+    assert "`torch==2.9.0`, `torch_xla[tpu]==2.9.0`" in message
 
 
 def test_a_build_does_not_ask_for_the_tpu() -> None:
@@ -505,7 +550,7 @@ def test_a_build_does_not_ask_for_the_tpu() -> None:
 
 def test_setup_py_with_a_list_of_its_own() -> None:
     text = "import setuptools\nneeds = ['torch']\nsetuptools.setup(install_requires=needs)\n"
-    assert "needs = ['torch==2.9.0', 'torch_xla==2.9.0']\n" in migrated(text, "setup.py")
+    assert "needs = ['torch==2.9.0', 'torch_xla[tpu]==2.9.0']\n" in migrated(text, "setup.py")
     other = "def setup(**k):\n    pass\nsetup(install_requires=['torch'])\n"
     assert migrated(other, "setup.py") == other
 
@@ -550,7 +595,7 @@ def test_scipy_has_to_be_one_that_jax_takes() -> None:
 )  # fmt: skip
 def test_pythons_have_to_be_ones_with_wheels(path: str, text: str) -> None:
     for asked in (">=3.8,<3.10", "<3.11", "==3.10.*", ">=3.14"):
-        assert ">=3.11,<3.14" in reported(text.format(asked), path)[
+        assert ">=3.11,<3.13" in reported(text.format(asked), path)[
             f"'{asked}'" if path == "setup.py" else asked
         ].replace('"', "'")  # fmt: skip
     for asked in (">=3.8", ">=3.8,<3.12", "!=3.9.*"):

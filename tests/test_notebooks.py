@@ -249,7 +249,7 @@ def test_commands(command: str, torchax: str | None) -> None:
 
 def test_torch_xla_gets_its_own_packages() -> None:
     result = run("!pip install torch\nimport torch\ntorch.ones(2).cuda()", target="torch_xla")
-    assert "!pip install torch==2.9.0 torch_xla==2.9.0\n" in sources(result)[0]
+    assert "!pip install torch==2.9.0 'torch_xla[tpu]==2.9.0'\n" in sources(result)[0]
 
 
 def test_a_cell_that_loses_all_its_code_stays_empty() -> None:

@@ -307,6 +307,6 @@ def test_commands_of_older_guides(target: str) -> None:
     result = migrate_file(Path("setup.sh"), source, targets()[target], Options())
     pip, export, setup = result.source.decode().splitlines()
     assert "cloud-tpu-client" not in pip and "googleapis" not in pip and "torch==2.9.0" in pip
-    assert ("torch_xla==2.9.0" in pip) is (target == "torch_xla")
+    assert ("'torch_xla[tpu]==2.9.0'" in pip) is (target == "torch_xla")
     assert export == ("export PJRT_DEVICE=TPU" if target == "torch_xla" else export)
     assert setup in source.decode() and any("curl" in text for text in reported(result))

@@ -82,3 +82,44 @@ def test_the_package_of_a_repository(url: str, package: str | None) -> None:
 def test_an_unknown_target_is_named() -> None:
     with pytest.raises(UsageError, match="unknown target 'mps': one of torchax, torch_xla"):
         pinned("mps")
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ("torch_xla", "torch_xla[tpu]==2.9.0"),
+        ("torch_xla[tpu]~=2.1", "torch_xla[tpu]==2.9.0"),
+        ("torch-xla [ pallas ] >= 2", "torch_xla[pallas,tpu]==2.9.0"),
+        ("torch_xla[tpu,pallas]==2.9.0", "torch_xla[pallas,tpu]==2.9.0"),
+        (
+            "torch_xla[tpuvm] @ https://example.org/a.whl",
+            "torch_xla[tpu]==2.9.0",
+        ),  # of torch_xla 2.0
+    ],
+)
+def test_extras_of_a_user_stay_beside_that_for_the_tpu(asked: str, text: str) -> None:
+    assert requirements.in_place_of(asked, requirements.tested("torch_xla")["torch-xla"]) == text
+    assert requirements.constraint(text) == "torch_xla==2.9.0"
+
+
+def test_other_packages_take_no_extras_over() -> None:
+    assert requirements.in_place_of("jax[tpu]==0.4", "jax==0.10.2") == "jax==0.10.2"
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ("torch-xla[tpu] == 2.9", True),
+        ("torch_xla==2.9.0", False),
+        ("torch_xla[tpu]>=2.9.0", False),
+        ("torch_xla[tpu]==2.9.0; python_version > '3'", False),
+        ("torch_xla[tpu", False),
+    ],
+)
+def test_requirements_that_say_the_same(other: str, same: bool) -> None:
+    assert requirements.alike("torch_xla[tpu]==2.9.0", other) is same
+
+
+def test_pythons_are_those_with_wheels_for_a_tpu() -> None:
+    assert requirements.pythons("torchax") == ">=3.11,<3.14"
+    assert requirements.pythons("torch_xla") == ">=3.11,<3.13"

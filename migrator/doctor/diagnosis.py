@@ -6,15 +6,13 @@ import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from migrator import __version__
-from migrator.requirements import pinned
 from migrator.verify import environments, interpreters
-from migrator.verify.inside import command_line
-from migrator.verify.interpreters import RUNS_WITH, Interpreter, Problem
+from migrator.verify.interpreters import RUNS_WITH, Interpreter, Problem, without_libtpu
 
 from . import variables
 from .machine import Machine, look
@@ -142,7 +140,7 @@ def _state(
     last = found[-1]
     set_here = variables.judge(target, environment, machine.tpu, last.versions)
     problems = [*_of_platform(target), *_of_interpreter(target, found, asked), *set_here.problems]
-    libtpu = _without_libtpu(last, environment) if machine.tpu and last.works else []
+    libtpu = _no_libtpu(last, environment) if machine.tpu and last.works else []
     shared = _shared(last) if last.works else []
     usable = last if asked or last.works or last.damaged or len(found) > 1 else None
     on_tpu = machine.tpu and variables.allows_tpu(target, environment) and not libtpu
@@ -186,18 +184,15 @@ def _install(target: str) -> str:
     return install if environments.uv_command() else f"pip install uv && {install}"
 
 
-def _without_libtpu(found: Interpreter, environment: Mapping[str, str]) -> list[Problem]:
+def _no_libtpu(found: Interpreter, environment: Mapping[str, str]) -> list[Problem]:
     library = environment.get("TPU_LIBRARY_PATH")
     if library and not Path(library).is_file():
         text = f"TPU_LIBRARY_PATH={library}: no such file, so programs do not see the TPU"
         return [Problem(text, variables.unset("TPU_LIBRARY_PATH"))]
-    if "libtpu" in found.versions or library:
-        return []
-    # torch_xla names the libtpu that belongs to it by an extra
-    pins = {requirement.name: requirement.text for requirement in pinned(found.target)}
-    add = pins.get("libtpu") or f"torch_xla[tpu]=={found.versions['torch_xla']}"
-    fix = command_line([*found.installer, add])
-    return [Problem("libtpu is not installed: programs do not see the TPU that is here", fix)]
+    problem = without_libtpu(found, environment)
+    if problem is not None and not problem.fix:
+        problem = replace(problem, fix=_install(found.target))
+    return [problem] if problem is not None else []
 
 
 def _shared(found: Interpreter) -> list[Problem]:

@@ -19,6 +19,11 @@ class Entry:
     joint: str = "\n"  # what stands between two in its place
     line: tuple[int, int] | None = None  # of one of conda's: its whole line, which goes if it moves
     tail: str = ""  # what stands behind it there
+    inside: str = ""  # of which quotes, for a command that may have quotes, too
+
+    def held(self, text: str) -> str:
+        """Text in its place: quotes around it are not those in it."""
+        return text.replace("'", '"') if self.inside == "'" else text
 
 
 @dataclass(frozen=True)

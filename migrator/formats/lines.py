@@ -9,7 +9,14 @@ from pathlib import Path
 
 from migrator.diagnostics import Range
 from migrator.formats import ini, toml
-from migrator.formats.embedded import COMMAND, REQUIREMENT, SETTING, call, restored
+from migrator.formats.embedded import (
+    COMMAND,
+    CONSTRAINT,
+    REQUIREMENT,
+    SETTING,
+    call,
+    restored,
+)
 
 _SHELL = re.compile(
     r".*\.(?:sh|bash|slurm|sbatch|mk)|Dockerfile.*|.*\.[Dd]ockerfile|(?:GNUm|[Mm])akefile"
@@ -28,13 +35,20 @@ def kind(path: Path) -> str | None:
     """What a line of such a file is; None for other files."""
     if _SHELL.fullmatch(path.name):
         return COMMAND
-    if _REQUIREMENTS.fullmatch(path.name) or path.name in (*toml.FILES, *ini.FILES):
+    if path.name in (*toml.FILES, *ini.FILES):
         return REQUIREMENT
     if path.suffix in (".yaml", ".yml", ".json"):
         return SETTING
-    if path.parent.name == "requirements" and path.suffix in (".txt", ".in"):
-        return REQUIREMENT
+    beside = path.parent.name == "requirements" and path.suffix in (".txt", ".in")
+    if beside or _REQUIREMENTS.fullmatch(path.name):
+        return CONSTRAINT if "constraints" in path.name.lower() else REQUIREMENT
     return None
+
+
+def lists_packages(path: Path) -> bool:
+    """Whether packages are installed from such a file."""
+    environment = path.suffix in (".yml", ".yaml") and path.stem.startswith("env")
+    return path.name == "setup.py" or environment or kind(path) == REQUIREMENT
 
 
 def is_data(path: Path) -> bool:

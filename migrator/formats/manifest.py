@@ -56,7 +56,7 @@ class Manifest:
         changes: list[tuple[int, int, str]] = []
         moved: list[tuple[list[str], str]] = []
         for entry, line in zip(self._entries, found, strict=True):
-            text = restored(line.removesuffix(","))
+            text = entry.held(restored(line.removesuffix(",")))
             if text == entry.text:
                 continue
             if entry.line is None:

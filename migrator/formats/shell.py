@@ -26,6 +26,11 @@ def words(text: str) -> Iterator[Word]:
         yield Word(*match.span(), "" if match["end"] is not None else _unquoted(match[0]))
 
 
+def quoted(word: str, mark: str = "'") -> str:
+    """A word as it stands for any shell: zsh takes `a[b]` for a pattern."""
+    return word if re.fullmatch(r"[\w@%+=:,./-]*", word) else f"{mark}{word}{mark}"
+
+
 def _unquoted(word: str) -> str:
     try:
         return "".join(shlex.split(word))

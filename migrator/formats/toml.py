@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from migrator.formats.embedded import BUILD, COMMAND, PIXI, PYTHON, REQUIREMENT, SOURCE, TABLE
+from migrator.formats.embedded import (
+    BUILD,
+    COMMAND,
+    CONSTRAINT,
+    PIXI,
+    PYTHON,
+    REQUIREMENT,
+    SOURCE,
+    TABLE,
+)
 from migrator.formats.entries import Entry
 
 _TOKEN = re.compile(
@@ -26,10 +35,11 @@ _BELOW = r"(?P<below>\.(?:version|git|url|path|file|source|index))?"
 _OF_PROJECT = {
     "list": (
         (r"project\.(?:optional-dependencies\..+|dependencies)|dependency-groups\..+"
-         r"|tool\.uv\.(?:dev|override|constraint)-dependencies|tool\.pdm\.dev-dependencies\..+"
+         r"|tool\.uv\.(?:dev|override)-dependencies|tool\.pdm\.dev-dependencies\..+"
          r"|tool\.hatch\.envs\.[^.]+\.(?:extra-)?dependencies|tool\.rye\.dev-dependencies"
          r"|tool\.tox\.env(?:\.[^.]+|_run_base)\.deps"
          r"|tool\.flit\.metadata\.requires(?:-extra\..+)?", REQUIREMENT),
+        (r"tool\.uv\.constraint-dependencies", CONSTRAINT),
         (r"build-system\.requires", BUILD),
     ),
     "texts": (
@@ -147,7 +157,8 @@ def _entry(text: str, token: re.Match[str], function: str) -> Entry:
     marks = 3 if token.group()[:3] in ('"""', "'''") else 1
     start, end = token.start() + marks, token.end() - marks
     if function == COMMAND:
-        return Entry(start, end, text[start:end], function)
+        inside = text[token.start() : start]
+        return Entry(start, end, text[start:end], function, inside=inside)
     quote = text[token.start() : start]
     before = text[text.rfind("\n", 0, token.start()) + 1 : token.start()]
     line_end = "\r\n" if "\r\n" in text else "\n"

@@ -6,22 +6,27 @@ import sys
 from pathlib import Path
 from shutil import rmtree, which
 
-from migrator.requirements import NEWEST, OLDEST, TARGETS, pinned
+from migrator.requirements import OLDEST, TARGETS, newest, pinned
 from migrator.workspace import cache_folder
 
 from .errors import VerifyError
 from .inside import child_environment, command_line
 
-# Of a new environment: this one's version, which is there for certain, where it does.
-_OWN = sys.version_info[:2] <= NEWEST
-PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}" if _OWN else f"{OLDEST[0]}.{OLDEST[1]}"
-_FIRST, _FURTHER = "about 7.3 GB", "about 0.3 GB (uv links what it has already)"
+_FIRST, _FURTHER = "about 8 GB", "about 1 GB (uv links what it has already)"
 _READY = ".tpu-migrate-ready"  # written last, so that an interrupted installation is never used
+
+
+def python_version(target: str) -> str:
+    """Of a new environment: this one's version, which is there for certain, where it does."""
+    here = sys.version_info[:2]
+    return ".".join(map(str, here if here <= newest(target) else OLDEST))
 
 
 def environment_folder(target: str) -> Path:
     """Where the environment of ``target`` belongs; another pinned set has another folder."""
-    pins = "\n".join([PYTHON, *(requirement.text for requirement in pinned(target))])
+    pins = "\n".join(
+        [python_version(target), *(requirement.text for requirement in pinned(target))]
+    )
     digest = hashlib.sha256(pins.encode()).hexdigest()[:12]
     return cache_folder() / "envs" / f"{target}-{digest}"
 
@@ -57,8 +62,10 @@ def commands(target: str, uv: list[str]) -> list[list[str]]:
     """The commands that make the environment, in order. Index settings are simply inherited."""
     folder = environment_folder(target)
     pins = [requirement.text for requirement in pinned(target)]
+    own = sys.version_info[:2] <= newest(target)
+    python = sys.executable if own else python_version(target)
     return [
-        [*uv, "venv", "--quiet", "--python", sys.executable if _OWN else PYTHON, str(folder)],
+        [*uv, "venv", "--quiet", "--python", python, str(folder)],
         [*uv, "pip", "install", "--python", str(python_of(folder)), *pins],
     ]
 
@@ -69,7 +76,7 @@ def announcement(target: str) -> str:
     size = _FURTHER if others else _FIRST
     pins = [requirement.text.partition(";")[0] for requirement in pinned(target)]
     exact = ", ".join(pin for pin in pins if "==" in pin)
-    return f"{exact} with Python {PYTHON} into {environment_folder(target)}, {size}"
+    return f"{exact} with Python {python_version(target)} into {environment_folder(target)}, {size}"
 
 
 def how_to(target: str, app: str) -> str:
@@ -84,7 +91,7 @@ def how_to(target: str, app: str) -> str:
     lines.append("or make an environment of your own and name it by --python:")
     pins = [requirement.text for requirement in pinned(target)]
     by_hand = [
-        ["uv", "venv", "--python", PYTHON, f".venv-{target}"],
+        ["uv", "venv", "--python", python_version(target), f".venv-{target}"],
         ["uv", "pip", "install", "--python", f".venv-{target}", *pins],
     ]
     lines += [f"    {command_line(command)}" for command in by_hand]

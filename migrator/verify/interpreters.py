@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from migrator.requirements import NEWEST, OLDEST, Requirement, pinned
+from migrator.requirements import NEWEST, OLDEST, Requirement, newest, pinned
 
 from .errors import VerifyError
 from .inside import ask, command_line
@@ -105,7 +105,8 @@ def _judge(python: Path, target: str, found: dict[str, Any]) -> Interpreter:
         *_unmet(python, needed, found, versions),
     ]
     fix = "" if _belongs_to_other(target, installed) else _mend(python, needed, found, bool(damage))
-    problems = [*_wrong_python(python, found["python"]), *(Problem(text, fix) for text in unfit)]
+    wrong = _wrong_python(python, target, found["python"], there=bool(installed.get(target)))
+    problems = [*wrong, *(Problem(text, fix) for text in unfit)]
     if not problems:  # an import error is mostly one of those; alone it speaks for itself
         problems = [
             Problem(f"import {module} fails in {python}: {error}")
@@ -135,13 +136,14 @@ def _belongs_to_other(target: str, installed: dict[str, str | None]) -> bool:
     return bool(there) and target not in there
 
 
-def _wrong_python(python: Path, version: list[int]) -> list[Problem]:
-    if OLDEST <= tuple(version[:2]) <= NEWEST:
+def _wrong_python(python: Path, target: str, version: list[int], there: bool) -> list[Problem]:
+    last = NEWEST if there else newest(target)  # the CPU needs nothing of what is for a TPU
+    if OLDEST <= tuple(version[:2]) <= last:
         return []
     return [
         Problem(
-            f"{python} is Python {version[0]}.{version[1]}; the targets need "
-            f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+            f"{python} is Python {version[0]}.{version[1]}; {target} needs "
+            f"{OLDEST[0]}.{OLDEST[1]} to {last[0]}.{last[1]}"
         )
     ]
 
@@ -240,6 +242,19 @@ def _fits(version: str, wanted: SpecifierSet) -> bool:
         return wanted.contains(version, prereleases=True)
     except InvalidVersion:  # of a build of somebody's
         return True
+
+
+def without_libtpu(found: Interpreter, environment: Mapping[str, str]) -> Problem | None:
+    """What keeps programs from a TPU that is there; on the CPU nothing needs it."""
+    if "libtpu" in found.versions or environment.get("TPU_LIBRARY_PATH"):
+        return None
+    text = "libtpu is not installed: programs do not see the TPU that is here"
+    pins = {requirement.name: requirement for requirement in pinned(found.target)}
+    brings = pins.get("libtpu") or pins[found.target]  # itself, or an extra of torch_xla
+    if found.release[:2] > newest(found.target):
+        last = ".".join(map(str, newest(found.target)))
+        return Problem(f"{text}; {brings.text.partition(';')[0]} needs Python {last} or older")
+    return Problem(text, command_line([*found.installer, brings.text]))
 
 
 def require(python: Path, target: str) -> Interpreter:

@@ -4,6 +4,7 @@ A script without a golden is migrated and run, and its programs are compiled for
 """
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from .apps import App, Golden, find_app, load_golden, read_times, source_digest
 from .device import Device, device_for
 from .errors import VerifyError
 from .inside import ask
-from .interpreters import Interpreter
+from .interpreters import Interpreter, without_libtpu
 from .measures import measure
 from .result import Figure, Measure, OutputResult, StepTime, VerifyResult
 from .run import Run, run
@@ -238,7 +239,7 @@ class _Work:
             device=device.label,
             python=self.interpreter.python,
             versions=self.interpreter.versions,
-            notes=[*self.interpreter.notes, *self._stale()],
+            notes=[*self.interpreter.notes, *self._no_libtpu(device), *self._stale()],
             golden_device=self.golden.device if self.golden else None,
             seconds=done.seconds,
         )
@@ -249,6 +250,10 @@ class _Work:
                 result, problems=[f"the migrated script {failure}"], log_tail=done.tail()
             )
         return self._judge(result, device, done, self.golden)
+
+    def _no_libtpu(self, device: Device) -> list[str]:
+        found = without_libtpu(self.interpreter, os.environ) if device.is_tpu else None
+        return [str(found)] if found is not None else []
 
     def _migrate(self) -> None:
         how = self.options

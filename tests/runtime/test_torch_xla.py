@@ -51,6 +51,22 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 # Device, timing, memory, precision.
 
 
+def test_a_tpu_that_is_not_used_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch_xla, "_found_libtpu", False)
+    monkeypatch.setattr("torch_xla._internal.tpu.num_available_chips", lambda: 0)
+    tpu.device.look_for_libtpu()
+    assert capsys.readouterr().err == ""  # there is none
+    monkeypatch.setattr("torch_xla._internal.tpu.num_available_chips", lambda: 4)
+    tpu.device.look_for_libtpu()
+    assert "pip install 'torch==2.9.0' 'torch_xla[tpu]==2.9.0'" in capsys.readouterr().err
+    monkeypatch.setattr(torch_xla, "_found_libtpu", True)
+    tpu.device._told.clear()
+    tpu.device.look_for_libtpu()
+    assert capsys.readouterr().err == ""
+
+
 def test_device() -> None:
     assert tpu.is_available() and tpu.device_count() == torch_xla.device_count()
     assert tpu.current_device() == 0

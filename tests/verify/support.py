@@ -118,6 +118,10 @@ TORCHAX = {
     "opencv-python-headless": "4.14.0",
     "safetensors": "0.8.0",
 }
+TORCH_XLA = {
+    **{name: TORCHAX[name] for name in TORCHAX if name not in ("torchax", "jax", "jaxlib")},
+    "torch_xla": "2.9.0",
+}
 
 
 def fake_interpreter(

@@ -16,14 +16,9 @@ from migrator.doctor.diagnosis import Diagnosis, State, diagnose
 from migrator.verify import environments
 from migrator.verify.interpreters import RUNS_WITH, forget
 
-from .support import TORCHAX, fake_interpreter
+from .support import TORCH_XLA, TORCHAX, fake_interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fake interpreters are sh scripts")
-
-TORCH_XLA = {
-    **{name: TORCHAX[name] for name in TORCHAX if name not in ("torchax", "jax", "jaxlib")},
-    "torch_xla": "2.9.0",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -164,6 +159,18 @@ def test_a_tpu_without_libtpu(tmp_path: Path, python: Path) -> None:
     assert "libtpu==0.0.52" in fix
     python = fake_interpreter(tmp_path / "xla", TORCH_XLA)
     assert "'torch_xla[tpu]==2.9.0'" in one(at(tmp_path, "torch_xla", python)[1].warnings)[1]
+    cpu = at(tmp_path / "xla", "torch_xla", python)[1]
+    assert cpu.ready and cpu.warnings == []  # there nothing needs it
+
+
+def test_a_tpu_with_a_python_that_libtpu_is_not_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("migrator.requirements._NEWEST_WITH_TPU", {"torch_xla": (3, 10)})
+    python = fake_interpreter(tmp_path / "xla", TORCH_XLA)
+    text, fix = one(at(with_tpu(tmp_path), "torch_xla", python)[1].warnings)
+    assert "needs Python 3.10 or older" in text
+    assert fix.endswith("tpu-migrate doctor --target torch_xla --install")
 
 
 def test_a_libtpu_that_is_not_where_it_is_said_to_be(tmp_path: Path, python: Path) -> None:

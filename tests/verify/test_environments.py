@@ -48,14 +48,25 @@ def test_the_cache_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) 
 def test_targets_and_pins_have_folders_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     before = environment_folder("torchax")
     assert environment_folder("torch_xla") != before
-    monkeypatch.setattr(environments, "PYTHON", "3.99")
+    monkeypatch.setattr(environments, "python_version", lambda target: "3.99")
     assert environment_folder("torchax") != before
+
+
+def test_a_python_that_libtpu_has_no_wheel_for_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 13, 0))
+    assert environments.python_version("torchax") == "3.13"
+    assert commands("torchax", ["uv"])[0][4] == sys.executable
+    assert environments.python_version("torch_xla") == "3.11"
+    assert commands("torch_xla", ["uv"])[0][4] == "3.11"
 
 
 def test_the_commands_install_the_extra_and_nothing_of_the_migrator() -> None:
     venv, pip = commands("torchax", ["uv"])
     assert venv[:2] == ["uv", "venv"] and venv[-1] == str(environment_folder("torchax"))
     assert "torchax==0.0.13" in pip
+    assert "torch_xla[tpu]==2.9.0" in commands("torch_xla", ["uv"])[1]
     assert not any("tpu-migrate" in word or "torch_xla" in word for word in pip[5:])
 
 
@@ -63,8 +74,8 @@ def test_how_to_is_exact_and_says_what_where_and_how_much() -> None:
     text = how_to("torchax", "image_ops")
     assert "tpu-migrate verify image_ops --target torchax --install" in text
     assert str(environment_folder("torchax")) in text
-    assert "about 7.3 GB" in text
-    assert f"uv venv --python {environments.PYTHON} .venv-torchax" in text
+    assert "about 8 GB" in text
+    assert f"uv venv --python {environments.python_version('torchax')} .venv-torchax" in text
     assert "torchax==0.0.13" in text
 
 
@@ -80,7 +91,7 @@ class TestInstall:
         assert cached_python("torchax") == python and python.exists()
         calls = (tmp_path / "calls").read_text()
         assert calls.count("[https://index.example]") == 2
-        assert "about 0.3 GB" in announcement("torch_xla")
+        assert "about 1 GB" in announcement("torch_xla")
 
     def test_a_failure_leaves_nothing_and_names_the_command(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,11 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from migrator import requirements
+from migrator.requirements import pinned
 from migrator.verify import environments, interpreters
 from migrator.verify.errors import VerifyError
-from migrator.verify.interpreters import Interpreter, Problem, examine, find, require
+from migrator.verify.interpreters import (
+    Interpreter,
+    Problem,
+    examine,
+    find,
+    require,
+    without_libtpu,
+)
 
-from .support import TORCHAX, executable, fake_interpreter
+from .support import TORCH_XLA, TORCHAX, executable, fake_interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fake interpreters are sh scripts")
 
@@ -87,6 +96,8 @@ def test_what_a_runtime_starts_with_is_known_here(target: str) -> None:
         wanted = {"torch": ">=2.9,<2.13", "torchax": "==0.0.13"}
     else:
         assert 'SUPPORTED = "2.9"' in text
+        assert "'torch==2.9.0' 'torch_xla[tpu]==2.9.0'" in text
+        assert {"torch==2.9.0", "torch_xla[tpu]==2.9.0"} <= {r.text for r in pinned(target)}
         wanted = {"torch": "==2.9.*", "torch_xla": "==2.9.*"}
     assert interpreters.RUNS_WITH[target] == wanted
 
@@ -117,7 +128,33 @@ def test_a_wrong_python_is_said(monkeypatch: pytest.MonkeyPatch, python: Path) -
     monkeypatch.setattr(interpreters, "OLDEST", (3, 98))
     monkeypatch.setattr(interpreters, "NEWEST", (3, 99))
     (problem,) = examine(python, "torchax").problems
-    assert problem.text.endswith("the targets need 3.98 to 3.99")
+    assert problem.text.endswith("torchax needs 3.98 to 3.99")
+
+
+def test_torch_xla_without_what_a_tpu_needs_runs_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requirements, "_NEWEST_WITH_TPU", {"torch_xla": (3, 10)})
+    found = examine(fake_interpreter(tmp_path / "whole", TORCH_XLA), "torch_xla")
+    assert found.works and not found.notes
+    problem = without_libtpu(found, {})
+    assert problem is not None and "needs Python 3.10 or older" in problem.text
+    assert problem.fix == ""  # no command installs it here
+    found = examine(fake_interpreter(tmp_path / "bare", {}), "torch_xla")
+    assert "torch_xla needs 3.11 to 3.10" in found.problems[0].text
+
+
+def test_libtpu_is_asked_for_by_what_brings_it(tmp_path: Path) -> None:
+    for target, packages, brings in (
+        ("torchax", TORCHAX, "'libtpu==0.0.52; sys_platform"),
+        ("torch_xla", TORCH_XLA, "'torch_xla[tpu]==2.9.0'"),
+    ):
+        python = fake_interpreter(tmp_path / target, packages)
+        problem = without_libtpu(examine(python, target), {})
+        assert problem is not None and brings in problem.fix
+        assert without_libtpu(examine(python, target), {"TPU_LIBRARY_PATH": "/x.so"}) is None
+    python = fake_interpreter(tmp_path / "whole", {**TORCH_XLA, "libtpu": "0.0.21"})
+    assert without_libtpu(examine(python, "torch_xla"), {}) is None
 
 
 def test_something_that_is_no_python_is_said(tmp_path: Path) -> None:

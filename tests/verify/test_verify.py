@@ -84,6 +84,19 @@ class TestRuns:
         tail = verify(python).log_tail
         assert tail is not None and tail.startswith("cpu ") and "jax_cache" in tail
 
+    def test_a_tpu_without_libtpu_is_said_beside_the_failure(
+        self, checkout: Checkout, python: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        checkout.script("raise SystemExit('no TPU')")
+        assert not any("libtpu" in note for note in verify(python).notes)  # the CPU needs none
+        monkeypatch.setenv("JAX_PLATFORMS", "tpu")
+        monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
+        result = verify(python)
+        assert result.device == "TPU" and result.exit_code == 1
+        assert any(
+            "libtpu is not installed" in note and "libtpu==" in note for note in result.notes
+        )
+
     def test_what_was_made_is_kept_and_never_overwritten(
         self, checkout: Checkout, python: Path, tmp_path: Path
     ) -> None:
@@ -126,7 +139,7 @@ class TestRuns:
         done = command("tiny", "--target", "torch_xla")
         assert done.exit_code == 2
         assert "tpu-migrate verify tiny --target torch_xla --install" in done.output
-        assert "about 7.3 GB" in done.output
+        assert "about 8 GB" in done.output
 
     def test_install_announces_then_makes_the_environment(
         self, checkout: Checkout, tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch

@@ -167,6 +167,7 @@ def setup(
     if _is_set_up:
         return
     _is_set_up = True
+    device.look_for_libtpu()
     report.install()
     if ranks:
         device.rest()

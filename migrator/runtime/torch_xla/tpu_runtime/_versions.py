@@ -3,11 +3,11 @@
 from importlib import metadata
 
 SUPPORTED = "2.9"
+INSTALL = "pip install 'torch==2.9.0' 'torch_xla[tpu]==2.9.0'"
 
 
 def check() -> None:
     """Raise RuntimeError or ImportError, with what to install, unless the versions fit together."""
-    install = "pip install 'torch==2.9.0' 'torch_xla==2.9.0'"
     import torch
 
     try:
@@ -15,7 +15,7 @@ def check() -> None:
     except Exception as error:  # a torch_xla of another torch fails with undefined symbols
         raise ImportError(
             f"tpu_runtime (torch_xla) cannot import torch_xla beside torch {torch.__version__} "
-            f"({type(error).__name__}: {error}): {install}"
+            f"({type(error).__name__}: {error}): {INSTALL}"
         ) from error
     for name, version in (
         ("torch", torch.__version__),
@@ -23,5 +23,5 @@ def check() -> None:
     ):
         if not str(version).startswith(SUPPORTED + "."):
             raise RuntimeError(
-                f"tpu_runtime (torch_xla) needs {name} {SUPPORTED}, found {version}: {install}"
+                f"tpu_runtime (torch_xla) needs {name} {SUPPORTED}, found {version}: {INSTALL}"
             )

@@ -15,6 +15,8 @@ import torch_xla.runtime as xr
 from torch_xla import _XLAC  # type: ignore[attr-defined]
 from torch_xla._internal import tpu
 
+from ._versions import INSTALL
+
 DeviceLike = torch.device | str | int | None
 
 # `torch.device(DEVICE_TYPE)` is the device that migrated code uses.
@@ -31,6 +33,12 @@ def say(what: str) -> None:
     if what not in _told:
         _told.add(what)
         print(f"tpu_runtime: {what}", file=sys.stderr, flush=True)
+
+
+def look_for_libtpu() -> None:
+    """Tell the user why a TPU is not used: torch_xla 2.9 takes the CPU then, and goes on."""
+    if not torch_xla._found_libtpu and tpu.num_available_chips():
+        say(f"there is a TPU, but no libtpu, so that the program runs on the CPU: {INSTALL}")
 
 
 def rest() -> None:
