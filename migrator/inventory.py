@@ -58,7 +58,8 @@ USED_LIBRARIES = (
 PREFIXES = (
     "torch.cuda", "torch.accelerator", "torch.amp", "torch.distributed", "torch.backends.cuda.",
     "torch.backends.cudnn.", "torch.backends.miopen.", "torch.backends.cusparselt.",
-    "torch.nn.parallel.", "torch.utils.cpp_extension", "torch_xla.", *USED_LIBRARIES,
+    "torch.nn.parallel.", "torch.nn.attention.flex_attention.", "torch.utils.cpp_extension",
+    "torch_xla.", *USED_LIBRARIES,
 )  # fmt: skip
 
 # What older guides told torch_xla by the environment, before PJRT or before bfloat16 models.
@@ -79,7 +80,8 @@ _TORCH_TOKENS = re.compile(
     rb"backends|inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|profile|set_default|set_float32_matmul_precision|distributed"
     rb"|Generator|decode_image|read_image|get_device|half|record_stream|Stream|Event|parallel"
     rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|torch\.a(?:ll|ny)\(|version\.hip|spawn|\.step\(|no_grad"
-    rb"|\bjit\b|_dynamo|CUDA_VISIBLE|[Oo]ut ?[Oo]f ?[Mm]emory|multiproc|futures|[Tt]hread|executor"
+    rb"|\bjit\b|_dynamo|flex_attention|CUDA_VISIBLE|[Oo]ut ?[Oo]f ?[Mm]emory"
+    rb"|multiproc|futures|[Tt]hread|executor"
     rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"
 )
 

@@ -163,7 +163,8 @@ def copy(source: Path, output: Path, changed: Mapping[Path, bytes]) -> list[str]
     """Write a copy of `source` to `output`, without .git, with the `changed` files (paths relative
     to the source's folder). It appears in one step, when it is whole.
 
-    Returns what could not be copied, as "path: reason"; the rest is there all the same.
+    Returns what could not be copied, as "path: reason"; the rest is there all the same. Raises
+    UsageError where nothing can be written.
     """
     problems: list[str] = []
 
@@ -174,8 +175,11 @@ def copy(source: Path, output: Path, changed: Mapping[Path, bytes]) -> list[str]
             problems.append(f"{file}: not copied: {error.strerror or error}")
             return to
 
-    output.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
+    except OSError as error:
+        raise UsageError(f"-o {output}: can not be made: {error.strerror or error}") from None
     try:
         if source.is_dir():
             ignore = shutil.ignore_patterns(".git", "__pycache__")

@@ -368,6 +368,8 @@ def scaler(ctx: Context, found: Construct) -> Decision:
         if isinstance(ctx.parent(node), ast.arg | ast.AnnAssign | ast.BinOp | ast.Subscript):
             return Keep("a type annotation")
         return Report("the class itself is passed on; make a scaler with enabled=False")
+    if ast.unparse(call).endswith("GradScaler('cpu', enabled=False)"):
+        return Keep("it is switched off")
     if ctx.target.portable:
         named = found.key == "torch.amp.GradScaler" and call.args[:1]
         return Rewrite([EditCall(call, function=f"{RUNTIME}.GradScaler", drop=named or ())])

@@ -371,3 +371,16 @@ def test_what_torchs_attention_has_not_is_reported_by_any_name(
     source = bound(value, arguments)
     assert f"self.attend = {value}" in after(source)
     assert any(reason in message for message in reported(source))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_flex_attention_is_left_for_a_person(target: str) -> None:
+    source = """import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+mask = create_block_mask(causal, None, None, 128, 128)
+attend = torch.compile(flex_attention)
+out = flex_attention(q, k, v, block_mask=mask)
+"""
+    codes = [d.code for d in constructs(run(source, target)) if d.outcome == "reported"]
+    assert codes.count("LIB006") == 3

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from helpers import committed, git, read_tree, write_tree
+from helpers import cli, committed, git, read_tree, write_tree
 
 from migrator import migrate_paths, workspace
 from migrator.config import Config, UsageError
@@ -314,3 +314,11 @@ def test_files_that_can_not_be_copied_are_named(tmp_path: Path) -> None:
     assert any("pipe" in error for error in report.errors)
     assert (tmp_path / "out" / "a.py").read_text() == TPU
     assert (tmp_path / "out" / "dangling").is_symlink()
+
+
+def test_a_copy_that_can_not_be_written_is_one_line(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path, {"a.py": "import torch\nx = torch.ones(1).cuda()\n"})
+    result = cli("a.py", "--target", "torchax", "-o", "a.py/x", cwd=tree)
+    assert result.returncode == 2
+    assert result.stderr.decode().startswith("tpu-migrate: -o a.py/x: can not be made: ")
+    assert (tree / "a.py").is_file()

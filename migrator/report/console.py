@@ -82,8 +82,10 @@ def _changes(report: Report, console: Console, verbose: bool) -> None:
                 line.append(f"  ({said})", "dim")
             console.print(line, soft_wrap=True)
     folders = {path.parent for path in report.companions}
+    copy = "" if report.output is None else ", in the copy"
     for folder in sorted(f for f in folders if f.parent not in folders):
-        console.print(Text.assemble((f"{folder}/", "bold"), "  runtime of the migrated code"))
+        text = f"  runtime of the migrated code{copy}"
+        console.print(Text.assemble((f"{folder}/", "bold"), text), soft_wrap=True)
 
 
 def _left(report: Report, console: Console) -> None:

@@ -1,0 +1,31 @@
+"""Attention whose kernel is compiled from a function of the program's own."""
+
+from migrator.diagnostics import Effort
+from migrator.inventory import Construct
+from migrator.rule import Context, Decision, Example, Report, Rule
+
+FLEX = Rule(
+    code="LIB006",
+    name="flex-attention",
+    summary="FlexAttention, which has kernels for CUDA and the CPU only",
+    why="""`flex_attention` takes a function that changes scores, or says which of them count, and
+makes a kernel of it. On a TPU's tensors it raises ValueError. The same is said with
+`torch.nn.functional.scaled_dot_product_attention`: its `attn_mask` is what the function of a block
+mask gives for all positions, or, in floating point, what is added to the scores.""",
+    effort=Effort.HOURS,
+    references=("https://pytorch.org/blog/flexattention/",),
+    examples=(
+        Example(
+            "from torch.nn.attention.flex_attention import flex_attention\n\n\n"
+            "def attend(q, k, v, score_mod):\n    return flex_attention(q, k, v, score_mod)\n"
+        ),
+    ),
+)
+
+
+@FLEX.on("name", "torch.nn.attention.flex_attention.*")
+def flex(ctx: Context, found: Construct) -> Decision:
+    return Report(
+        "FlexAttention has no kernel for a TPU; use scaled_dot_product_attention, with the mask as "
+        "a tensor"
+    )
