@@ -370,6 +370,17 @@ def test_address_and_reload_keep_place_and_filters(project: Path, opened: Any) -
     page.wait_for_function("scrollY === 0")
 
 
+def test_a_link_to_a_file_shows_its_beginning(opened: Any, tmp_path: Path) -> None:
+    many = {f"f{n}.py": "import torch\n" + "x = torch.ones(1).cuda()\n\n" * 40 for n in range(12)}
+    root = write_tree(tmp_path, many)
+    cli(".", *TO, "--check", "--report", "out.html", "-q", cwd=root)
+    page = opened(root / "out.html", "#file=f9.py")
+    page.wait_for_timeout(800)  # while files above it are drawn
+    top = page.evaluate("document.querySelector('.top').getBoundingClientRect().bottom")
+    head = page.evaluate("document.querySelector('.current').getBoundingClientRect().top")
+    assert top <= head < top + 40
+
+
 # ---- windows, colours, paper ---------------------------------------------------------------------
 
 

@@ -33,6 +33,7 @@
   const CONTEXT = 3; // lines shown around what matters
   const FOLDED = 3; // so few lines are not folded
   const STEP = 20; // lines that one press shows more
+  const SETTLED = 2000; // ms in which files above a place are drawn
   const WRAPS = 60; // characters of a line that may go on in the next row
   const ROW = 21; // pixels, as in report.css
   const KINDS = {
@@ -888,10 +889,27 @@
     document.querySelector(".current")?.classList.remove("current");
     box.classList.add("current");
     if (focus) element.focus({ preventScroll: true });
-    show();
-    requestAnimationFrame(() => { show(); requestAnimationFrame(show); }); // files above get shown
+    hold(show);
     markFile(file);
     remember();
+  }
+
+  let release = () => {};
+
+  /** Stay at a place while files above it are drawn, until the reader does something. */
+  function hold(show) {
+    release();
+    show();
+    const drawn = new ResizeObserver(show);
+    drawn.observe(changes);
+    const acts = ["wheel", "pointerdown", "touchstart", "keydown"];
+    const timer = setTimeout(() => release(), SETTLED);
+    release = () => {
+      clearTimeout(timer);
+      drawn.disconnect();
+      for (const act of acts) removeEventListener(act, release);
+    };
+    for (const act of acts) addEventListener(act, release, { passive: true });
   }
 
   function markFile(file) {
