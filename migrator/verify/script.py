@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 COPIED_BYTES = 2 * 2**30  # the largest folder of a script that is copied
-_STEPWISE = ("start", "input", "output", "loss", "gradients")
+_STEPWISE = ("start", "input", "output", "loss", "gradients", "buffers")
 _AT_THE_END = ("end", "file", "printed")
 
 

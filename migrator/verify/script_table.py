@@ -20,6 +20,7 @@ _WORDS = {
     "output": "outputs",
     "loss": "losses",
     "gradients": "gradient norms",
+    "buffers": "buffers",
     "end": "weights at the end",
     "file": "files",
     "printed": "printed numbers",
