@@ -47,7 +47,8 @@ class Trace(TorchFunctionMode):
     * `op`: `name`, the `module` and its `call` in which it ran, `number`; samples of its tensors:
       `tensors` (what it gives), `reads` (what it takes that no operation of this step has made) and
       `writes` (buffers, after it); `inputs` (operation and place that each tensor comes from),
-      `arguments` (numbers), `wants` (whether what it gives has a gradient).
+      `arguments` (numbers), `wanted` (what it takes that has a gradient), `wants` (whether what it
+      gives has one).
     * `module`: `tensors`, and `writes` (its own buffers).
     * `grad`: the gradient of `place` in operation `of`.
     """
@@ -104,7 +105,7 @@ class Trace(TorchFunctionMode):
             with self.watch.at_rest():
                 found = [(p, t.detach()) for p, t in self.watch.parameters(optimizer)]
                 self.watch.step -= 1  # it belongs to the step that it ends
-                self._operation(f"{type(optimizer).__name__}.step", found, [], {}, {}, False)
+                self._operation(f"{type(optimizer).__name__}.step", found, [], {}, {}, [])
             raise Finished
         self.active = self.entered and self.watch.step == self.focus
 
@@ -194,6 +195,7 @@ class Trace(TorchFunctionMode):
             return func(*args, **kwargs)
         given = {**dict(enumerate(args)), **kwargs}
         inputs = list(leaves(given))
+        wanted = [path for path, t in inputs if t.requires_grad]
         reads = {}
         if last not in _SETTING and not name.startswith("torch.nn.init."):
             with self.watch.at_rest():
@@ -212,25 +214,26 @@ class Trace(TorchFunctionMode):
                 self.known[id(outputs[0][1])] = (weakref.ref(outputs[0][1]), *source)
             return result
         with self.watch.at_rest():
-            wants = any(t.requires_grad for _, t in outputs)
-            self._operation(name, outputs, inputs, reads, dict(_numbers(given)), wants)
+            self._operation(name, outputs, inputs, reads, dict(_numbers(given)), wanted)
         return result
 
     def _operation(self, name: str, outputs: Inputs, inputs: Inputs,
-                   reads: dict[str, torch.Tensor], numbers: dict[str, Any], wants: bool) -> None:  # fmt: skip
+                   reads: dict[str, torch.Tensor], numbers: dict[str, Any],
+                   wanted: list[str]) -> None:  # fmt: skip
         self.number += 1
         number = self.number
         given = {id(t) for _, t in outputs}
-        writes = [(self.paths[id(t)], t) for _, t in inputs
-                  if id(t) in self.buffers and id(t) not in given and t.numel() <= WHOLE]  # fmt: skip
+        states = [t for _, t in inputs if id(t) in self.buffers and id(t) not in given]
+        writes = [(self.paths[id(t)], t) for t in states if t.numel() <= WHOLE]
         names = {p: self.paths[id(t)] for p, t in inputs if id(t) in self.paths}
         for path, tensor in inputs:
             if path in reads and self._source(tensor) is None:
                 self._remember(tensor, number, f"reads.{path}")
         module, call = self.stack[-1] if self.stack else ("", 1)
         sources = {path: self._source(tensor) for path, tensor in inputs}
-        self._keep("op", name, number=number, module=module, call=call, wants=wants, names=names,
-                   inputs=sources, arguments=numbers,
+        wants = any(t.requires_grad for _, t in outputs)
+        self._keep("op", name, number=number, module=module, call=call, names=names,
+                   wanted=wanted, wants=wants, inputs=sources, arguments=numbers,
                    samples={"reads": list(reads.items()), "writes": writes,
                             "tensors": [] if name.rpartition(".")[2] in _UNSET else outputs})  # fmt: skip
         for path, tensor in outputs:
@@ -367,4 +370,3 @@ def _signed_sums(flat: torch.Tensor, size: int) -> torch.Tensor:
         sums.append((whole.reshape(-1, size) * signs).sum(1))
     total = torch.cat(sums)
     return (total / size**0.5).to(flat.dtype) if floats else total
-
