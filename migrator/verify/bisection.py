@@ -357,6 +357,13 @@ def _differences(search: _Search, theirs: Event | None, here: Event | None) -> I
             mine = here["arguments"].get(path, value)
             if mine != value and not (value != value and mine != mine):
                 yield f"argument {path}: {value} in the original, {mine} here"
+        for path, source in theirs["inputs"].items():
+            mine = here["inputs"].get(path)
+            if mine == [here["number"], f"reads.{path}"] and source is not None:
+                made = search.golden.operations[source[0]]
+                if source[1][:5] != "reads":
+                    was = f"what {made['name']} ({made['line']}) gives"
+                    yield f"argument {path}: {was} in the original, no result of this step here"
     yield from _only(search.golden, theirs, search.pairs, "original")
     yield from _only(search.run, here, search.back, "migrated script")
 

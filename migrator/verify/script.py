@@ -288,6 +288,9 @@ class _Verification:
         )
         if self.target != "torchax":  # there, nothing is compiled before a step is whole
             return result
+        if self.options.bisect and not result.passed:
+            text = "the compiled run is left out: the operators by themselves differ already"
+            return replace(result, notes=[*result.notes, text])
         compiled = self.record("compiled", device, {}, closely=False)
         if compiled[1].ended:
             return self.failed(result, "compiled", *compiled)

@@ -6,6 +6,7 @@ Large tensors are not kept whole: see `Trace._sample`.
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ _OPERATIONS = 50_000  # that are kept of a step
 _BEFORE = 1000  # that are kept of what comes before the first module
 _TRANSPARENT = {"to", "cuda", "cpu", "clone", "contiguous"}  # where type and gradient stay
 _GIVE_TENSORS = {"T", "mT", "H", "mH", "data", "real", "imag"}  # of the attributes
+_OWN_METHODS = {"detach", "flatten", "type_as", "__setitem__"}
 _UNSET = {"empty", "empty_like", "empty_strided", "new_empty"}  # what they give is chance
 _SETTING = {"fill_", "zero_", "copy_", "normal_", "uniform_", "random_", "bernoulli_"}
 # What only asks, or is no part of the computation.
@@ -90,8 +92,25 @@ class Trace(TorchFunctionMode):
     def _enter(self) -> None:
         if not self.entered:
             self.entered = True
+            self._own_methods()
             self.__enter__()
             self.active = self.focus == self.watch.step
+
+    def _own_methods(self) -> None:
+        """Methods that torchax's tensors have of their own do not pass by torch's functions."""
+        module = sys.modules.get("torchax.tensor")
+        for name, value in list(vars(module.Tensor).items()) if module is not None else ():
+            if name in _OWN_METHODS and callable(value):
+                setattr(module.Tensor, name, self._seen(value))  # type: ignore[union-attr]
+            elif name in _GIVE_TENSORS and isinstance(value, property) and value.fget is not None:
+                setattr(module.Tensor, name, value.getter(self._seen(value.fget)))  # type: ignore[union-attr]
+
+    def _seen(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self.__torch_function__(method, (), args, kwargs)
+
+        return call
 
     # ---- steps and modules -----------------------------------------------------------------------
 
@@ -232,10 +251,10 @@ class Trace(TorchFunctionMode):
         module, call = self.stack[-1] if self.stack else ("", 1)
         sources = {path: self._source(tensor) for path, tensor in inputs}
         wants = any(t.requires_grad for _, t in outputs)
-        self._keep("op", name, number=number, module=module, call=call, names=names,
-                   wanted=wanted, wants=wants, inputs=sources, arguments=numbers,
-                   samples={"reads": list(reads.items()), "writes": writes,
-                            "tensors": [] if name.rpartition(".")[2] in _UNSET else outputs})  # fmt: skip
+        given_back = [] if name.rpartition(".")[2] in _UNSET else outputs
+        samples = {"reads": list(reads.items()), "tensors": given_back, "writes": writes}
+        self._keep("op", name, number=number, module=module, call=call, names=names, wanted=wanted,
+                   wants=wants, inputs=sources, arguments=numbers, samples=samples)  # fmt: skip
         for path, tensor in outputs:
             self._remember(tensor, number, f"tensors.{path}")
 
