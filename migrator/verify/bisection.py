@@ -275,7 +275,13 @@ def _checks(search: _Search, again: _Trace, keys: list[dict[str, Any]]) -> Itera
                     if part in sample and part in mine:
                         numbers.append(len(keys))
                         rounding = other.get(part) if other is not None else None
-                        key = {"golden": sample[part], "rounding": rounding, "run": mine[part]}
+                        key: dict[str, Any] = {
+                            "golden": sample[part],
+                            "rounding": rounding,
+                            "run": mine[part],
+                        }
+                        if event["kind"] == "grad" and event["place"][:5] == "reads":
+                            key["among"] = part  # of weights; one may be zero but for rounding
                         keys.append(key)
                 yield _Check(event, here, group, path, numbers)
 

@@ -101,15 +101,19 @@ class Trace(TorchFunctionMode):
         module = sys.modules.get("torchax.tensor")
         for name, value in list(vars(module.Tensor).items()) if module is not None else ():
             if name in _OWN_METHODS and callable(value):
-                setattr(module.Tensor, name, self._seen(value))  # type: ignore[union-attr]
+                setattr(module.Tensor, name, self._seen(name, value))  # type: ignore[union-attr]
             elif name in _GIVE_TENSORS and isinstance(value, property) and value.fget is not None:
-                setattr(module.Tensor, name, value.getter(self._seen(value.fget)))  # type: ignore[union-attr]
+                setattr(module.Tensor, name, value.getter(self._seen(name, value.fget)))  # type: ignore[union-attr]
 
-    def _seen(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _seen(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self.__torch_function__(method, (), args, kwargs)
+            return self.__torch_function__(named, (), args, kwargs)
 
+        def named(*args: Any, **kwargs: Any) -> Any:
+            return method(*args, **kwargs)
+
+        named.__name__, named.__qualname__ = name, f"Tensor.{name}"
         return call
 
     # ---- steps and modules -----------------------------------------------------------------------
