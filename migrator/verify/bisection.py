@@ -430,12 +430,14 @@ def edits_of(suffix: str, result: Result, before: set[int], after: set[int]) -> 
         new = after & set(range(hunk.new_start + 1, hunk.new_end + 1))
         if old or new:
             shown.update(hunk.diagnostics)
-            messages = [d.message for d in hunk.diagnostics] or [hunk.label]
+            messages = [d.message or d.construct for d in hunk.diagnostics] or [hunk.label]
             found.append(Edit(hunk.codes, messages, list(hunk.before), list(hunk.after)))
     for diagnostic in result.diagnostics:
         where = diagnostic.range
         if diagnostic not in shown and before & set(range(where.line, where.end_line + 1)):
-            found.append(Edit([diagnostic.code], [diagnostic.message], [], []))
+            found.append(
+                Edit([diagnostic.code], [diagnostic.message or diagnostic.construct], [], [])
+            )
     return found
 
 
