@@ -308,7 +308,7 @@ def _found(search: _Search, check: _Check, rows: list[dict[str, Any]]) -> Bisect
     if row and row is not rows[0]:
         reason = f"sums over {sample['stride']} elements each: {reason}"
         at = []
-    elif at and sample["stride"] > 1:
+    elif at:
         at = _unravel(at[0] * sample["stride"], sample["shape"])
     known = theirs or here
     assert known is not None

