@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="What `tpu-migrate record` kept of SCRIPT.py on a GPU; else the CPU runs the original.",
 )
+@click.option(
+    "--bisect",
+    is_flag=True,
+    help="Of a script: where it differs, find the operation (3 more runs).",
+)
 @click.option("--dropout", is_flag=True, help="Of a script: dropout with the same masks, not off.")
 @click.option(
     "--steps",
@@ -88,6 +93,7 @@ def verify_command(
     chosen: str,
     compile_for: str | None,
     golden: Path | None,
+    bisect: bool,
     dropout: bool,
     steps: int,
     devices: int | None,
@@ -123,6 +129,8 @@ def verify_command(
     is_script = app is not None and app.endswith(".py")
     if golden is not None and not is_script:
         raise click.UsageError("--golden goes with a SCRIPT.py: an app has its own")
+    if bisect and (not is_script or compile_for):
+        raise click.UsageError("--bisect goes with a SCRIPT.py whose numbers are compared")
     if is_script and measure:
         raise click.UsageError("--measure runs what an app's app.toml names: name an app")
     if arguments and not is_script:
@@ -148,6 +156,7 @@ def verify_command(
             "compile_for": compile_for,
             "devices": devices,
             "measure": measure,
+            "bisect": bisect,
         }
         if is_script and not compile_for:
             settings = Settings(steps=steps, dropout=dropout, timeout=timeout or 600.0)

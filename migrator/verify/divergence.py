@@ -31,7 +31,7 @@ _TIME = re.compile(
     re.IGNORECASE,
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_ORDER = ("start", "input", "output", "loss", "gradients", "end", "file", "printed")
+_ORDER = ("start", "input", "output", "loss", "gradients", "buffers", "end", "file", "printed")
 
 
 @dataclass(frozen=True)
@@ -230,13 +230,36 @@ def _tensors(
     python: Path,
     folder: Path,
 ) -> Iterator[Finding]:
-    if not pairs.keys:
-        return
+    rows = compare_tensors(golden, rounded, run, pairs.keys, python, folder)
+    for about, row in zip(pairs.about, rows, strict=True):
+        row.pop("at", None)
+        reason, ratio = row.pop("reason"), row.pop("ratio", math.inf)
+        if about["kind"] == "input" and about["step"] == 0 and reason:
+            reason = f"the batches differ: {reason}"
+        yield Finding(
+            ratio=ratio if reason is None else max(ratio, 1.0), reason=reason, **about, **row
+        )
+
+
+def compare_tensors(
+    golden: Recording,
+    rounded: Recording | None,
+    run: Recording,
+    pairs: Sequence[dict[str, Any]],
+    python: Path,
+    folder: Path,
+) -> list[dict[str, Any]]:
+    """A row of `recorder/compare_run.py` for each of ``pairs``, by ``python``, which needs NumPy.
+
+    Raises VerifyError where that fails.
+    """
+    if not pairs:
+        return []
     spec = {
         "golden": str(golden.path.absolute()),
         "rounding": str(rounded.path.absolute()) if rounded else None,
         "run": str(run.path.absolute()),
-        "pairs": pairs.keys,
+        "pairs": pairs,
         "units": UNITS,
     }
     path = folder / "compare.json"
@@ -249,14 +272,8 @@ def _tensors(
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise VerifyError(f"the tensors could not be compared: {last}")
-    for about, row in zip(pairs.about, json.loads(done.stdout)["rows"], strict=True):
-        row.pop("at", None)
-        reason, ratio = row.pop("reason"), row.pop("ratio", math.inf)
-        if about["kind"] == "input" and about["step"] == 0 and reason:
-            reason = f"the batches differ: {reason}"
-        yield Finding(
-            ratio=ratio if reason is None else max(ratio, 1.0), reason=reason, **about, **row
-        )
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+    return rows
 
 
 def _printed(golden: Recording, rounded: Recording | None, run: Recording) -> Iterator[Finding]:

@@ -98,12 +98,14 @@ def record_run(
     stand_in: bool,
     closely: bool = True,
     rounding: bool = False,
+    focus: int | None = None,
     env: dict[str, str] | None = None,
     on_progress: Callable[[float, str], None] | None = None,
 ) -> tuple[Run, Recording]:
     """Run ``entry`` of ``folder`` under the recorder.
 
-    ``stand_in``: where there is no GPU, the CPU takes its place. Raises VerifyError where nothing
+    ``stand_in``: where there is no GPU, the CPU takes its place. ``focus``: a step of which every
+    operation is kept, and nothing else. Raises VerifyError where nothing
     could be recorded.
     """
     output.mkdir(parents=True, exist_ok=True)
@@ -116,6 +118,7 @@ def record_run(
         "dropout": settings.dropout,
         "closely": closely,
         "rounding": rounding,
+        "focus": focus,
         "limit": settings.limit,
     }
     (output / "spec.json").write_text(json.dumps(spec), "utf-8")

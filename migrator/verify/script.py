@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from migrator import migrate_paths
 from migrator.config import Config, UsageError
 from migrator.report.console import show_diff
+from migrator.run import Report
 
+from .bisection import Bisection, locate, with_sources
 from .device import Device, device_for
 from .divergence import Comparison, compare
 from .errors import VerifyError
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 COPIED_BYTES = 2 * 2**30  # the largest folder of a script that is copied
-_STEPWISE = ("start", "input", "output", "loss", "gradients")
+_STEPWISE = ("start", "input", "output", "loss", "gradients", "buffers")
+_NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}  # each operation by itself
 _AT_THE_END = ("end", "file", "printed")
 
 
@@ -49,6 +52,7 @@ class ScriptResult:
     log_tail: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)  # of each run, by what it was
     kept: Path | None = None
+    bisection: Bisection | None = None
 
     @property
     def compared(self) -> int:
@@ -167,6 +171,28 @@ def _record(
     return first, runs[1] if len(runs) > 1 else None
 
 
+def trace_original(
+    script: Script, python: Path, settings: Settings, step: int, work: Path, options: Options
+) -> tuple[Recording, Recording]:
+    """Every operation of one step of the original; and once more, rounded otherwise.
+
+    Raises VerifyError where nothing could be recorded.
+    """
+    runs = []
+    for rounding in (False, True):
+        name = f"operations-{step}-{'rounding' if rounding else 'original'}"
+        copy = script.copy(work / name, options.keep)
+        text = f"every operation of step {step + 1} of the original{', rounded' * rounding}"
+        with _status(options.console, text) as update:
+            _, recording = record_run(
+                python, script.entry, script.args, copy, work / f"{name}-recording", settings,
+                stand_in=True, closely=False, rounding=rounding, focus=step, env=_NO_COMPILER,
+                on_progress=update,
+            )  # fmt: skip
+        runs.append(recording)
+    return runs[0], runs[1]
+
+
 def said_of(recording: Recording, settings: Settings) -> list[str]:
     """What a user has to know of a recording."""
     found = []
@@ -215,6 +241,8 @@ def hold(
             result = replace(result, golden_device=device, notes=notes)
             verification = _Verification(found, target, interpreter, settings, options, work)
             result = verification.run(result, first, rounded)
+            if options.bisect and result.stepwise.findings and not result.passed:
+                result = replace(result, bisection=verification.bisect(result.stepwise))
             return replace(result, kept=work if options.keep else None)
     except (VerifyError, UsageError) as error:
         return replace(result, error=str(error))
@@ -240,6 +268,7 @@ class _Verification:
     settings: Settings
     options: Options
     work: Path
+    report: Report | None = None  # of the migration
 
     @property
     def console(self) -> Console | None:
@@ -259,6 +288,9 @@ class _Verification:
         )
         if self.target != "torchax":  # there, nothing is compiled before a step is whole
             return result
+        if self.options.bisect and not result.passed:
+            text = "the compiled run is left out: the operators by themselves differ already"
+            return replace(result, notes=[*result.notes, text])
         compiled = self.record("compiled", device, {}, closely=False)
         if compiled[1].ended:
             return self.failed(result, "compiled", *compiled)
@@ -278,6 +310,7 @@ class _Verification:
         config = Config(portable=self.options.portable)
         with _status(self.console, "migrating"):
             report = migrate_paths([source], target=self.target, config=config, output=to)
+        self.report = report
         if self.console is not None and self.options.diff:
             show_diff(report, self.console, companions=False)
         entry = source / self.script.entry
@@ -285,7 +318,15 @@ class _Verification:
         if failed:
             raise VerifyError(f"{self.script.entry} could not be migrated: {failed[0]}")
 
-    def record(self, name: str, device: Device, more: dict[str, str], *, closely: bool) -> Any:
+    def record(
+        self,
+        name: str,
+        device: Device,
+        more: dict[str, str],
+        *,
+        closely: bool,
+        focus: int | None = None,
+    ) -> Any:
         copy = self.work / f"{name}-run"
         shutil.copytree(self.work / "migrated", copy, symlinks=True)
         env = {**device.environment, "TPU_RUNTIME_DEVICE": "tpu", **more,
@@ -294,8 +335,48 @@ class _Verification:
             return record_run(
                 self.interpreter.python, self.script.entry, self.script.args, copy,
                 self.work / f"{name}-recording", self.settings,
-                stand_in=False, closely=closely, env=env, on_progress=update,
+                stand_in=False, closely=closely, focus=focus, env=env, on_progress=update,
             )  # fmt: skip
+
+    def bisect(self, comparison: Comparison) -> Bisection:
+        """Where the runs part inside of the step in which a comparison failed."""
+        first = comparison.first
+        if first is None:
+            where = "what differs is missing here, or comes with compiling, where no value is seen"
+            return Bisection(0, f"operator by operator, what both have agrees: {where}")
+        found = self.focused(first.step)
+        # What is only seen at the end, and what a step begins with, comes from the step before.
+        if first.step and (found.is_earlier or not found.found):
+            earlier = self.focused(first.step - 1)
+            found = earlier if earlier.found else found
+        source = self.work / "source"
+        report = self.report or migrate_paths(
+            [source], target=self.target, config=Config(portable=self.options.portable)
+        )
+        results = {f.path.relative_to(source).as_posix(): f.result for f in report.files}
+        return with_sources(found, source, self.work / "migrated", results)
+
+    def focused(self, step: int) -> Bisection:
+        try:
+            first, rounded = trace_original(
+                self.script, self.interpreter.python, self.settings, step, self.work, self.options
+            )
+            device = device_for(self.target, self.options.devices)
+            env = {"TPU_RUNTIME_EAGER": "1", **_NO_COMPILER}
+            name = f"operations-{step}"
+            _, run = self.record(name, device, env, closely=False, focus=step)
+            with _status(self.console, "comparing operations"):
+                found = locate(first, rounded, run, self.interpreter.python, self.work)
+        except VerifyError as error:
+            return Bisection(step, str(error))
+        for which, recording in (("original", first), ("migrated script", run)):
+            if recording.ended and not found.found:
+                text = f"the {which}, run operation by operation: {recording.ended}"
+                found = replace(found, problem=text)
+            if recording.left_out:
+                text = f"{len(recording.left_out)} tensors of the {which} were not kept (size)"
+                found = replace(found, differences=[*found.differences, text])
+        return replace(found, step=step)
 
     def failed(
         self, result: ScriptResult, how: str, done: Any, recording: Recording

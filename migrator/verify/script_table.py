@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from .bisection_table import bisected
 from .divergence import Comparison, Finding
 from .script import ScriptResult
 
@@ -20,6 +21,7 @@ _WORDS = {
     "output": "outputs",
     "loss": "losses",
     "gradients": "gradient norms",
+    "buffers": "buffers",
     "end": "weights at the end",
     "file": "files",
     "printed": "printed numbers",
@@ -42,6 +44,10 @@ def show(result: ScriptResult, console: Console) -> None:
     for how, comparison in (("", result.stepwise), ("compiled: ", result.compiled)):
         for line in _parting(comparison):
             console.print(Text(how + line, style="red"), soft_wrap=True)
+    if result.bisection is not None:
+        console.print(bisected(result.bisection), soft_wrap=True)
+    elif result.stepwise.first is not None:
+        console.print(Text("--bisect finds the operation.", style="dim"), soft_wrap=True)
     for note in result.notes:
         console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
     if result.log_tail:

@@ -52,6 +52,7 @@ class Options:
     --portable, and have the program choose the target. ``compile_for``: compile all programs with
     products for this TPU, too. ``devices``: how many to run on, virtual ones where there is no TPU.
     ``measure``: run the app's measurements, too. ``migrate``: another migration than tpu-migrate's.
+    ``bisect``: where a script's numbers differ, find the operation.
     """
 
     python: Path | None = None
@@ -65,6 +66,7 @@ class Options:
     devices: int | None = None
     measure: bool = False
     migrate: Migration | None = None
+    bisect: bool = False
 
 
 def verify_app(name: str, target: str, **how: Any) -> VerifyResult:

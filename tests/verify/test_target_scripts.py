@@ -1,16 +1,18 @@
 """Anybody's script on the real target of this environment: agreement, and planted faults."""
 
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from migrator import migrate_paths
-from migrator.verify.recordings import Settings
-from migrator.verify.script import ScriptResult, hold, record_script
+from migrator.verify.recordings import Recording, Settings
+from migrator.verify.script import Script, ScriptResult, hold, record_script, trace_original
 from migrator.verify.verification import Options
 
 TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
@@ -92,8 +94,8 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def verify(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ScriptResult]:
     monkeypatch.chdir(golden.parent)
 
-    def run(*edits: tuple[str, str], **how: object) -> ScriptResult:
-        options = Options(python=Path(sys.executable), migrate=partial(_with, edits))
+    def run(*edits: tuple[str, str], **how: bool) -> ScriptResult:
+        options = Options(python=Path(sys.executable), migrate=partial(_with, edits), **how)
         return hold(Path("train.py"), [], TARGET, golden, Settings(), options)
 
     return run
@@ -116,34 +118,92 @@ def test_a_migrated_script_computes_what_the_original_does(
     result = verify()
     assert result.passed, (result.error, result.problems, result.stepwise.first, result.log_tail)
     kinds = {f.kind for f in result.stepwise.findings}
-    assert kinds == {"start", "input", "output", "loss", "gradients", "end", "file", "printed"}
+    assert kinds == {"start", "input", "output", "loss", "gradients", "buffers", "end", "file",
+                     "printed"}  # fmt: skip
     if TARGET == "torchax":
         assert {f.kind for f in result.compiled.findings} == {"end", "file", "printed"}
 
 
-@pytest.mark.parametrize(
-    ("edit", "kind", "name"),
-    [
-        # a dropped gradient: the outputs of the first step agree
-        (("self.first(x), mask)", "self.first(x).detach(), mask)"), "gradients", "Net.first"),
-        # a wrong mask
-        (("masked_fill(mask,", "masked_fill(mask.transpose(0, 1),"), "output", ""),
-        # a product in bfloat16
-        (("self.query(x) @ x.transpose(1, 2)",
-          "(self.query(x).bfloat16() @ x.transpose(1, 2).bfloat16()).float()"), "output", ""),
-        # a constant of the first step
-        (("scale = 1.0 + 0.1 * step", "scale = 1.0"), "loss", ""),
-        # statistics that do not move
-        (("self.norm = nn.BatchNorm1d(size)",
-          "self.norm = nn.BatchNorm1d(size, momentum=0.0)"), "output", ""),
-    ],
-)  # fmt: skip
-def test_a_planted_fault_is_found_where_it_shows_first(
-    verify: Callable[..., ScriptResult], edit: tuple[str, str], kind: str, name: str
+@pytest.fixture(scope="module")
+def _originals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The operations of the original are recorded once for each step, not for each fault."""
+    known: dict[int, tuple[Recording, Recording]] = {}
+
+    def trace(script: Script, python: Path, settings: Settings, step: int, *more: object) -> object:
+        if step not in known:
+            work = tmp_path_factory.mktemp("operations")
+            known[step] = trace_original(script, python, settings, step, work, Options())
+        return known[step]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("migrator.verify.script.trace_original", trace)
+        yield
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is planted; where it shows first; what --bisect says."""
+
+    old: str
+    new: str
+    kind: str
+    place: str
+    module: str
+    operation: str
+    what: str
+    text: str = ""  # in the line of the migrated script; else that of `new`
+    besides: str = ""
+
+
+FAULTS = {
+    "a dropped gradient": Fault(
+        "self.first(x), mask)", "self.first(x).detach(), mask)", "gradients", "Net.first",
+        "Net", "Tensor.detach", "gradient", besides="only the migrated script has Tensor.detach",
+    ),
+    "a wrong mask": Fault(
+        "masked_fill(mask,", "masked_fill(mask.transpose(0, 1),", "output", "",
+        "Net.block", "Tensor.masked_fill", "output", besides="Tensor.transpose",
+    ),
+    "a product in bfloat16": Fault(
+        "self.query(x) @ x.transpose(1, 2)",
+        "(self.query(x).bfloat16() @ x.transpose(1, 2).bfloat16()).float()", "output", "",
+        "Net.block", "Tensor.matmul", "output", besides="Tensor.bfloat16",
+    ),
+    "a constant of the first step": Fault(
+        "scale = 1.0 + 0.1 * step", "scale = 1.0", "loss", "",
+        "", "Tensor.mul", "output", "net(x, mask) * scale", "1.1 in the original, 1.0 here",
+    ),
+    "statistics that do not move": Fault(
+        "self.norm = nn.BatchNorm1d(size)", "self.norm = nn.BatchNorm1d(size, momentum=0.0)",
+        "buffers", "block.norm.running_mean", "Net.block.norm",
+        "torch.nn.functional.batch_norm", "buffer", "self.drop(self.norm(", "0.1 in the original",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("_originals")
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_where_it_shows_first_and_where_it_is(
+    verify: Callable[..., ScriptResult], name: str
 ) -> None:
-    result = verify(edit)
+    fault = FAULTS[name]
+    result = verify((fault.old, fault.new), bisect=True)
     assert result.error is None and not result.passed, result
     first = result.stepwise.first
     assert first is not None
-    assert first.kind == kind, first
-    assert name in f"{first.name}.{first.place}"
+    assert first.kind == fault.kind, first
+    assert fault.place in f"{first.name}.{first.place}"
+    found = result.bisection
+    assert found is not None and found.original is not None and found.migrated is not None, found
+    assert (found.module, found.what) == (fault.module, fault.what), found
+    assert found.original.operation in (fault.operation, ""), found
+    here = found.migrated.operation  # maybe the runtime's own of the same name
+    assert here.rpartition(".")[2] == fault.operation.rpartition(".")[2], found
+    assert (fault.text or fault.new) in found.migrated.text
+    assert (fault.text or fault.old) in found.original.text
+    assert any(fault.besides in line for line in found.differences), found
+    if fault.what == "buffer":
+        assert found.name == "Net.block.norm.running_mean"
+        assert fault.old == found.original.made_text and fault.new == found.migrated.made_text
+    assert found.agreed > 3
+    json.dumps(result.to_dict())

@@ -5,7 +5,7 @@
 Runs inside the script's interpreter (needs torch and NumPy there) and imports nothing of
 tpu-migrate. SPEC.json: `output` (folder), `root` (the program's folder), `stand_in` (accelerators
 that the CPU takes the place of, or null), `seed`, `steps`, `dropout`, `closely`, `rounding`,
-`limit` (bytes).
+`limit` (bytes), `focus` (a step of which every operation is kept, and nothing else; or null).
 Writes `tensors.safetensors` and `events.json`; also where the script fails or is stopped, and then
 `ended` in it says so.
 """
@@ -24,6 +24,7 @@ from typing import Any
 sys.path[0] = str(Path(__file__).resolve().parent)
 import files  # noqa: E402
 import randomness  # noqa: E402
+from operations import Finished, Trace  # noqa: E402
 from store import Store  # noqa: E402
 from watch import Watch  # noqa: E402
 
@@ -52,6 +53,9 @@ def main() -> int:
     store = Store(output / "tensors.safetensors", spec["limit"])
     watch = Watch(store, spec["steps"], root)
     watch.install(spec["closely"], spec["rounding"])
+    focus = None if spec["focus"] is None else Trace(watch, spec["focus"])
+    if focus is not None:
+        focus.install(sys.modules.get("tpu_runtime"))
     before = files.there(root)
     signal.signal(signal.SIGTERM, _stop)
     began, ended, code = time.time(), "", 0
@@ -62,6 +66,8 @@ def main() -> int:
         if error.code and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
         ended = f"exit code {code}" if code else ""
+    except Finished:
+        pass
     except Stopped:
         ended, code = "stopped", 124
     except EOFError as error:
@@ -80,13 +86,16 @@ def main() -> int:
         return code
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     seconds = time.time() - began
+    found: list[dict[str, Any]] = []
     try:
         with watch.at_rest():
-            watch.finish()
-            found = files.written(root, before, store, output)
+            if focus is not None:
+                focus.flush()
+            else:
+                watch.finish()
+                found = files.written(root, before, store, output)
     except Exception as error:
         ended = ended or f"its end can not be read: {type(error).__name__}: {error}"
-        found = []
     _write(output, store, watch, random, ended, seconds, found, runtime)
     return code
 

@@ -3,8 +3,9 @@
     python compare_run.py SPEC.json
 
 SPEC.json: `golden`, `rounding` (or null) and `run`, safetensors files; `pairs`, each with `golden`,
-`rounding` (or null) and `run`, names of tensors in them; `units`, see `allowed`. Prints one line of
-JSON: a row for each pair.
+`rounding` (or null) and `run`, names of tensors in them, maybe `among` (a name that tensors share
+of which one may be nothing but rounding: the magnitude of all counts); `units`, see `allowed`.
+Prints one line of JSON: a row for each pair.
 """
 
 from __future__ import annotations
@@ -47,15 +48,14 @@ class Tensors:
         return raw.astype(kind).reshape(entry["shape"]), entry
 
 
-def allowed(want: Any, rounded: Any, unit: float) -> Any:
+def allowed(want: Any, rounded: Any, unit: float, among: float = 0.0) -> Any:
     """How far each element may be off.
 
     `unit` of the largest magnitude in the tensor: what one operation's other order of sums does.
     And what another rounding did to the original: to this element, and on average to all, since it
     falls this way or that by chance.
     """
-    scale = float(np.max(np.abs(want), initial=0.0, where=np.isfinite(want)))
-    base = np.full(want.shape, unit * scale)
+    base = np.full(want.shape, unit * max(magnitude(want), among))
     if rounded is None or rounded.shape != want.shape:
         return base
     with np.errstate(invalid="ignore"):
@@ -64,8 +64,13 @@ def allowed(want: Any, rounded: Any, unit: float) -> Any:
     return base + _ROUNDED * (moved + spread)
 
 
+def magnitude(values: Any) -> float:
+    """The largest that is finite."""
+    return float(np.max(np.abs(values), initial=0.0, where=np.isfinite(values)))
+
+
 def compare(pair: dict[str, Any], golden: Tensors, rounding: Tensors | None, run: Tensors,
-            units: dict[str, float]) -> dict[str, Any]:  # fmt: skip
+            units: dict[str, float], among: dict[str, float]) -> dict[str, Any]:  # fmt: skip
     """One row."""
     want, entry = golden.read(pair["golden"])
     got, ours = run.read(pair["run"])
@@ -89,7 +94,7 @@ def compare(pair: dict[str, Any], golden: Tensors, rounding: Tensors | None, run
     if rounding is not None and pair.get("rounding") in rounding.header:
         rounded = rounding.read(pair["rounding"])[0]
     unit = max(units[entry["dtype"]], units[ours["dtype"]])
-    limit = allowed(want, rounded, unit)
+    limit = allowed(want, rounded, unit, among.get(pair.get("among", ""), 0.0))
     off = np.abs(got - want)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(off == 0, 0.0, off / limit)
@@ -118,7 +123,12 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     golden, run = Tensors(Path(spec["golden"])), Tensors(Path(spec["run"]))
     rounding = Tensors(Path(spec["rounding"])) if spec["rounding"] else None
-    rows = [compare(pair, golden, rounding, run, spec["units"]) for pair in spec["pairs"]]
+    units, among = spec["units"], {}
+    for pair in spec["pairs"]:
+        if pair.get("among"):
+            largest = magnitude(golden.read(pair["golden"])[0])
+            among[pair["among"]] = max(largest, among.get(pair["among"], 0.0))
+    rows = [compare(pair, golden, rounding, run, units, among) for pair in spec["pairs"]]
     print(json.dumps({"rows": rows}))
 
 

@@ -21,7 +21,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
-_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+_SMALL = 2**16  # elements of a buffer that is compared after each step
 
 
 class Watch:
@@ -42,6 +42,7 @@ class Watch:
         self.names: dict[int, tuple[str, nn.Module]] = {}
         self.taken: Counter[str] = Counter()
         self.started: set[int] = set()
+        self.own: dict[str, str] = {}
         self.paused = False
 
     # ---- what happens ----------------------------------------------------------------------------
@@ -144,16 +145,18 @@ class Watch:
             return
         with self.at_rest():
             norms: dict[str, float] = {}
-            for name, parameter in self._parameters(optimizer):
+            for name, parameter in self.parameters(optimizer):
                 if parameter.grad is not None:
                     gradient = on_host(parameter.grad.to_dense()).to(torch.float64)
                     norms[name] = float(gradient.norm())
                     if self.step < min(self.steps, 2):
                         self.store.add(f"step{self.step}.grad.{name}", on_host(parameter.grad))
             self.event("gradients", type(optimizer).__name__, norms=norms)
+            if self.step < self.steps:
+                self._buffers()
         self.step += 1
 
-    def _parameters(self, optimizer: Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+    def parameters(self, optimizer: Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
         names = {
             id(p): f"{name}.{path}"
             for name, module in self.trained.values()
@@ -182,6 +185,15 @@ class Watch:
                     found[path] = on_host(value)
             self._keep(when, name, list(found.items()))
 
+    def _buffers(self) -> None:
+        """What modules that are trained have counted and averaged until here."""
+        for name, module in self.trained.values():
+            if isinstance(module, nn.Module):
+                found = [(path, on_host(b)) for path, b in module.named_buffers()
+                         if b.numel() <= _SMALL]  # fmt: skip
+                if found:
+                    self._keep("buffers", name, found)
+
     def finish(self) -> None:
         """The states of what was trained."""
         for name, module in self.trained.values():
@@ -205,17 +217,26 @@ class Watch:
 
     def event(self, kind: str, name: str, **more: Any) -> None:
         self.events.append({"kind": kind, "name": name, "step": self.step,
-                            "line": self._line(), **more})  # fmt: skip
+                            "line": self.line(), **more})  # fmt: skip
 
-    def _line(self) -> str:
+    def line(self) -> str:
         """The innermost line of the program's own files."""
         frame = sys._getframe(1)
         while frame is not None:
-            path = Path(frame.f_code.co_filename)
-            if path.is_absolute() and self.root in path.parents and "tpu_runtime" not in path.parts:
-                return f"{path.relative_to(self.root).as_posix()}:{frame.f_lineno}"
+            name = self.is_own(frame.f_code.co_filename)
+            if name:
+                return f"{name}:{frame.f_lineno}"
             frame = frame.f_back  # type: ignore[assignment]
         return ""
+
+    def is_own(self, file: str) -> str:
+        """The path of one of the program's own files, in its folder; "" for others."""
+        if file not in self.own:
+            path = Path(file)
+            inside = path.is_absolute() and self.root in path.parents
+            is_own = inside and "tpu_runtime" not in path.parts
+            self.own[file] = path.relative_to(self.root).as_posix() if is_own else ""
+        return self.own[file]
 
     def name(self, module: nn.Module) -> str:
         """A module's class, with a number where there are several of them."""
@@ -251,7 +272,7 @@ def _round_otherwise() -> None:
     generator = torch._C.Generator().manual_seed(1)
 
     def off(tensor: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
+        with torch.no_grad(), torch._C.DisableTorchFunction():  # this is none of the program's
             signs = torch.empty(tensor.shape).bernoulli_(0.5, generator=generator) * 2 - 1
             factors = signs.to(tensor.device) * torch.finfo(tensor.dtype).eps
             return tensor + tensor * factors.to(tensor.dtype)

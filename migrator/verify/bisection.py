@@ -1,0 +1,476 @@
+"""Finds the first module and operation in which a migrated script parts from its original.
+
+Three runs keep every operation of the step in which the comparison failed: the original, the
+original rounded otherwise, and the migrated script, operator by operator. Operations are paired by
+module, call and name; the first pair in the order of the original that differs by more than
+rounding does is what is shown. Gradients come after what is computed forward, so the first that
+differs is the nearest to the loss; at fault is what has taken the tensor whose gradient it is.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+from migrator.diagnostics import Diagnostic
+from migrator.engine import Result
+from migrator.report.hunks import hunks
+
+from .compare import read_header
+from .divergence import compare_tensors
+from .recordings import Recording
+
+_MANTISSA = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7}
+_AS_GOOD = {("F64", "F32"), ("F16", "BF16")}  # what a TPU has in the place of it
+_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_ARITHMETIC = {
+    "add",
+    "sub",
+    "mul",
+    "matmul",
+    "truediv",
+    "floordiv",
+    "pow",
+    "mod",
+    "and",
+    "or",
+    "xor",
+}
+_SHOWN = 5  # operations that only one of the two has
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where it is in one of the two programs. ``operation``: "" where this one has none there."""
+
+    operation: str
+    line: str  # FILE:NUMBER
+    text: str
+    made: str = ""  # where the module was made, if that is a library's
+    made_text: str = ""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """An edit of the migration, or a diagnostic, that touches the statement."""
+
+    codes: list[str]
+    messages: list[str]
+    before: list[str]
+    after: list[str]
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """The first difference inside of a step. ``problem``: why none is known."""
+
+    step: int
+    problem: str | None = None
+    module: str = ""  # "": the script itself
+    what: str = ""  # "output", "input", "buffer" or "gradient"
+    name: str = ""  # of the parameter, the buffer or the part of the output that it is
+    reason: str = ""
+    original: Place | None = None
+    migrated: Place | None = None
+    want: float | None = None
+    got: float | None = None
+    allowed: float | None = None
+    at: Sequence[int] = ()
+    agreed: int = 0  # tensors before it
+    differences: list[str] = field(default_factory=list)  # in what the operation is given
+    edits: list[Edit] = field(default_factory=list)
+
+    @property
+    def found(self) -> bool:
+        return self.original is not None or self.migrated is not None
+
+    @property
+    def is_earlier(self) -> bool:
+        """Whether the cause may lie before this step: it has begun with another state."""
+        return self.what == "input" and bool(self.name)
+
+
+class _Trace:
+    """The events of one run, by what they are of."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.events = events
+        self.operations: dict[int, Event] = {}
+        self.groups: dict[tuple[str, int], list[Event]] = defaultdict(list)
+        self.modules: dict[tuple[str, int], Event] = {}
+        self.gradients: dict[tuple[int, str, int], Event] = {}
+        self.takers: dict[tuple[int, str], list[Event]] = defaultdict(list)
+        seen: Counter[tuple[int, str]] = Counter()
+        for event in events:
+            if event["kind"] == "op":
+                self.operations[event["number"]] = event
+                self.groups[event["module"], event["call"]].append(event)
+                for source in event["inputs"].values():
+                    if source is not None:
+                        self.takers[source[0], source[1]].append(event)
+            elif event["kind"] == "module":
+                self.modules[event["name"], event["call"]] = event
+            elif event["kind"] == "grad":
+                key = event["of"], event["place"]
+                seen[key] += 1
+                event["turn"] = seen[key]
+                self.gradients[(*key, seen[key])] = event
+
+    def pairs(self, other: _Trace) -> dict[int, int]:
+        """The operation of the other run for each that both have."""
+        found = {}
+        for key, ours in self.groups.items():
+            theirs = other.groups.get(key, [])
+            names = [_plain(e["name"]) for e in ours], [_plain(e["name"]) for e in theirs]
+            matcher = SequenceMatcher(None, *names, autojunk=False)
+            for first, second, size in matcher.get_matching_blocks():
+                for offset in range(size):
+                    found[ours[first + offset]["number"]] = theirs[second + offset]["number"]
+        return found
+
+    def counterpart(self, event: Event, pairs: dict[int, int]) -> Event | None:
+        """What is here of an event of another run, by the pairs of that run with this one."""
+        if event["kind"] == "op":
+            return self.operations.get(pairs.get(event["number"], 0))
+        if event["kind"] == "module":
+            return self.modules.get((event["name"], event["call"]))
+        return self.gradients.get((pairs.get(event["of"], 0), event["place"], event["turn"]))
+
+
+def _plain(name: str) -> str:
+    """torch.add, Tensor.add_, Tensor.__iadd__ and __radd__ are the same operation."""
+    last = name.rpartition(".")[2]
+    plain = last.strip("_")
+    if last.startswith("__") and plain[0] in "ir" and plain[1:] in _ARITHMETIC:
+        plain = plain[1:]
+    return {"truediv": "div", "true_divide": "div", "divide": "div", "multiply": "mul",
+            "subtract": "sub"}.get(plain, plain)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A tensor that both have; or a gradient that only the original has (`here` is None)."""
+
+    event: Event
+    here: Event | None
+    group: str
+    path: str
+    rows: list[int]  # of the table of comparisons
+
+
+@dataclass
+class _Search:
+    golden: _Trace
+    run: _Trace
+    pairs: dict[int, int]
+
+    def __post_init__(self) -> None:
+        self.back = {ours: theirs for theirs, ours in self.pairs.items()}
+
+    def lost(self, start: Event) -> Event | None:
+        """The operation nearest above that takes a tensor with a gradient, and gives none."""
+        queue, seen = [start], {start["number"]}
+        while queue:
+            event = queue.pop(0)
+            if event["wanted"] and not event["wants"] and self._had(event):
+                return event
+            for source in event["inputs"].values():
+                if source is not None and source[0] not in seen and source[1][:5] != "reads":
+                    seen.add(source[0])
+                    queue.append(self.run.operations[source[0]])
+        return None
+
+    def _had(self, event: Event) -> bool:
+        """Whether the original has no such operation, or a gradient in it."""
+        theirs = self.back.get(event["number"])
+        return theirs is None or bool(self.golden.operations[theirs]["wants"])
+
+    def blamed(self, gradient: Event) -> tuple[Event | None, Event | None]:
+        """The operations, in the original and here, that do not give a tensor its gradient."""
+        made = self.golden.operations[gradient["of"]]
+        ours = self.run.operations.get(self.pairs.get(gradient["of"], 0))
+        if ours is not None and gradient["place"][:5] != "reads" and not ours["wants"]:
+            cut = self.lost(ours) or ours
+            return self._of_golden(cut), cut
+        theirs = self.golden.takers[gradient["of"], gradient["place"]]
+        takers = self.run.takers[ours["number"], gradient["place"]] if ours is not None else []
+        if gradient["place"][:5] == "reads":
+            theirs = theirs or [made]
+        for event in takers:
+            if event["number"] not in self.back and (event["wants"] or event["wanted"]):
+                return None, event
+        for event in theirs:
+            if event["number"] not in self.pairs and event["wants"]:
+                return event, None
+        passing = [event for event in theirs if event["wants"]] or [made]
+        chosen = passing[-1]
+        return chosen, self.run.operations.get(self.pairs.get(chosen["number"], 0))
+
+    def _of_golden(self, event: Event) -> Event | None:
+        return self.golden.operations.get(self.back.get(event["number"], 0))
+
+
+def locate(
+    golden: Recording, rounded: Recording | None, run: Recording, python: Path, folder: Path
+) -> Bisection:
+    """The first difference between two recordings of one step (`recorder/operations.py`).
+
+    ``python`` needs NumPy; files go to ``folder``. Raises VerifyError where they can't be compared.
+    """
+    theirs, ours = _Trace(golden.events), _Trace(run.events)
+    again = _Trace(rounded.events if rounded else [])
+    search = _Search(theirs, ours, theirs.pairs(ours))
+    keys: list[dict[str, Any]] = []
+    checks = list(_checks(search, again, keys))
+    rows = compare_tensors(golden, rounded, run, keys, python, folder)
+    headers = read_header(golden.path)[0], read_header(run.path)[0]
+    for row, key in zip(rows, keys, strict=True):
+        kinds = headers[0][key["golden"]]["dtype"], headers[1][key["run"]]["dtype"]
+        if row["reason"] is None and _is_narrower(*kinds):
+            row["reason"] = f"{_DTYPES[kinds[1]]}, in the original {_DTYPES[kinds[0]]}"
+    step = golden.events[0]["step"] if golden.events else 0
+    agreed = 0
+    for check in checks:
+        found = [rows[number] for number in check.rows]
+        if check.here is not None and not any(row["reason"] for row in found):
+            agreed += len(found[:1])
+            continue
+        return replace(_found(search, check, found), step=step, agreed=agreed)
+    if not agreed:
+        return Bisection(step, problem="no operation was seen in both runs")
+    return Bisection(step, agreed=agreed, problem=f"all {agreed} tensors of the step agree")
+
+
+def _is_narrower(golden: str, run: str) -> bool:
+    if golden not in _MANTISSA or run not in _MANTISSA or (golden, run) in _AS_GOOD:
+        return False
+    return _MANTISSA[run] < _MANTISSA[golden]
+
+
+def _checks(search: _Search, again: _Trace, keys: list[dict[str, Any]]) -> Iterator[_Check]:
+    """What is to be compared, in the order of the original; ``keys`` of tensors are added to."""
+    rounded = search.golden.pairs(again)
+    for event in search.golden.events:
+        here = search.run.counterpart(event, search.pairs)
+        third = again.counterpart(event, rounded)
+        if here is None:
+            if event["kind"] == "grad" and event["of"] in search.pairs:
+                yield _Check(event, None, "tensors", "", [])
+            continue
+        for group in ("reads", "tensors", "writes"):
+            for path, sample in event.get(group, {}).items():
+                mine = here[group].get(path)
+                if mine is None:
+                    continue
+                other = third[group].get(path) if third is not None else None
+                numbers = []
+                for part in ("values", "sums"):
+                    if part in sample and part in mine:
+                        numbers.append(len(keys))
+                        rounding = other.get(part) if other is not None else None
+                        key: dict[str, Any] = {
+                            "golden": sample[part],
+                            "rounding": rounding,
+                            "run": mine[part],
+                        }
+                        if event["kind"] == "grad" and event["place"][:5] == "reads":
+                            key["among"] = part  # of weights; one may be zero but for rounding
+                        keys.append(key)
+                yield _Check(event, here, group, path, numbers)
+
+
+def _found(search: _Search, check: _Check, rows: list[dict[str, Any]]) -> Bisection:
+    event, here = check.event, check.here
+    row: dict[str, Any] = next((row for row in rows if row["reason"]), {})
+    reason = row.get("reason") or ""
+    what = {"reads": "input", "tensors": "output", "writes": "buffer"}[check.group]
+    name = check.path
+    theirs: Event | None = event
+    if event["kind"] == "grad":
+        what, name = "gradient", event["name"]
+        theirs, here = search.blamed(event)
+        made = search.golden.operations[event["of"]]
+        subject = f"of what {made['name']} gives" if not name else f"of {name}"
+        reason = reason or "there is no gradient"
+        reason = f"{subject}: {reason}"
+    elif event["kind"] == "op" and check.group == "reads":
+        name = event["names"].get(check.path, "")
+        reason = f"{name or 'what it is given'} is another: {reason}"
+    at: list[int] = list(row.get("at") or [])
+    sample = event[check.group].get(check.path, {})
+    if row and row is not rows[0]:
+        reason = f"sums over {sample['stride']} elements each: {reason}"
+        at = []
+    elif at:
+        at = _unravel(at[0] * sample["stride"], sample["shape"])
+    known = theirs or here
+    assert known is not None
+    module = known["name"] if known["kind"] == "module" else known["module"]
+    lines = ["", ""]
+    if theirs is None and here is not None:
+        lines[0] = _beside(here, search.run, search.golden, search.back)
+    if here is None and theirs is not None:
+        lines[1] = _beside(theirs, search.golden, search.run, search.pairs)
+    return Bisection(
+        0, None, module, what, name, reason, _place(search.golden, theirs, lines[0]),
+        _place(search.run, here, lines[1]), row.get("want"), row.get("got"), row.get("allowed"),
+        at, 0, list(_differences(search, theirs, here)),
+    )  # fmt: skip
+
+
+def _unravel(index: int, shape: Sequence[int]) -> list[int]:
+    found = []
+    for extent in reversed(shape):
+        found.append(index % extent)
+        index //= extent
+    return found[::-1]
+
+
+def _place(trace: _Trace, event: Event | None, line: str) -> Place:
+    """Where an event is; `line`: of what stands there where this program has no such operation."""
+    if event is None:
+        return Place("", line, "")
+    key = (event["module"] if event["kind"] == "op" else event["name"]), event["call"]
+    module = trace.modules.get(key)
+    made = module["made"] if module is not None else ""
+    return Place("" if event["kind"] == "module" else event["name"], event["line"], "", made)
+
+
+def _beside(event: Event, own: _Trace, other: _Trace, pairs: dict[int, int]) -> str:
+    """The line of the other program where an operation would be that only the own one has."""
+    group = own.groups[event["module"], event["call"]]
+    place = next(i for i, e in enumerate(group) if e is event)
+    near = sorted(enumerate(group), key=lambda item: (
+        item[1]["line"] != event["line"], item[0] < place, abs(item[0] - place)))  # fmt: skip
+    for _, neighbour in near:
+        if neighbour["number"] in pairs:
+            return str(other.operations[pairs[neighbour["number"]]]["line"])
+    module = other.modules.get((event["module"], event["call"]))
+    return str(module["line"]) if module is not None else ""
+
+
+def _differences(search: _Search, theirs: Event | None, here: Event | None) -> Iterator[str]:
+    """Numbers that the operation is given, and operations before it that only one of them has."""
+    if theirs is not None and here is not None and theirs["kind"] == "op":
+        for path, value in theirs["arguments"].items():
+            mine = here["arguments"].get(path, value)
+            if mine != value and not (value != value and mine != mine):
+                yield f"argument {path}: {value} in the original, {mine} here"
+        for path, source in theirs["inputs"].items():
+            mine = here["inputs"].get(path)
+            if mine == [here["number"], f"reads.{path}"] and source is not None:
+                made = search.golden.operations[source[0]]
+                if source[1][:5] != "reads":
+                    was = f"what {made['name']} ({made['line']}) gives"
+                    yield f"argument {path}: {was} in the original, no result of this step here"
+    yield from _only(search.golden, theirs, search.pairs, "original")
+    yield from _only(search.run, here, search.back, "migrated script")
+
+
+def _only(trace: _Trace, event: Event | None, pairs: dict[int, int], which: str) -> Iterator[str]:
+    if event is None:
+        return
+    key = (event["module"] if event["kind"] == "op" else event["name"]), event["call"]
+    group = trace.groups.get(key, [])
+    if event["kind"] == "op":
+        before = group[: next(i for i, e in enumerate(group) if e is event)]
+        alone: list[Event] = []
+        for other in reversed(before):
+            if other["number"] in pairs:
+                break
+            alone.insert(0, other)
+        if event["number"] not in pairs:
+            alone.append(event)
+    else:
+        alone = [other for other in group if other["number"] not in pairs]
+    for other in alone[-_SHOWN:]:
+        yield f"only the {which} has {other['name']} ({other['line']})"
+
+
+# ---- sources -------------------------------------------------------------------------------------
+
+
+def with_sources(
+    found: Bisection, original: Path, migrated: Path, results: dict[str, Result]
+) -> Bisection:
+    """The same, with the texts of its lines and the edits that touch them.
+
+    ``results``: what the migration did, by a file's path in the folders of the two programs.
+    """
+    first, second = _read(found.original, original), _read(found.migrated, migrated)
+    edits: list[Edit] = []
+    lines: dict[str, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
+    for number, place, folder in ((0, first, original), (1, second, migrated)):
+        for line in (place.line, place.made) if place is not None else ():
+            name, _, at = line.rpartition(":")
+            if name:
+                lines[name][number].update(_statement(folder / name, int(at)))
+    for name, touched in lines.items():
+        if name in results:
+            edits += edits_of(Path(name).suffix, results[name], *touched)
+    return replace(found, original=first, migrated=second, edits=edits)
+
+
+def edits_of(suffix: str, result: Result, before: set[int], after: set[int]) -> list[Edit]:
+    """What a migration did in these lines of the original and of what it wrote, and what it said.
+
+    Lines are counted from 1.
+    """
+    found = []
+    shown: set[Diagnostic] = set()
+    for hunk in hunks(suffix, result):
+        old = before & set(range(hunk.start + 1, hunk.end + 1))
+        new = after & set(range(hunk.new_start + 1, hunk.new_end + 1))
+        if old or new:
+            shown.update(hunk.diagnostics)
+            messages = [d.message or d.construct for d in hunk.diagnostics] or [hunk.label]
+            found.append(Edit(hunk.codes, messages, list(hunk.before), list(hunk.after)))
+    for diagnostic in result.diagnostics:
+        where = diagnostic.range
+        if diagnostic not in shown and before & set(range(where.line, where.end_line + 1)):
+            found.append(
+                Edit([diagnostic.code], [diagnostic.message or diagnostic.construct], [], [])
+            )
+    return found
+
+
+def _read(place: Place | None, folder: Path) -> Place | None:
+    if place is None:
+        return None
+    return replace(place, text=_text(folder, place.line), made_text=_text(folder, place.made))
+
+
+def _text(folder: Path, line: str) -> str:
+    name, _, number = line.rpartition(":")
+    lines = _lines(folder / name) if name else []
+    return lines[int(number) - 1].strip() if name and int(number) <= len(lines) else ""
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8", "replace").split("\n")
+    except OSError:
+        return []
+
+
+def _statement(path: Path, line: int) -> range:
+    """The lines of the statement that a line belongs to; of one with a body, those before it."""
+    chosen = range(line, line + 1)
+    try:
+        tree = ast.parse("\n".join(_lines(path)))
+    except (SyntaxError, ValueError):
+        return chosen
+    for node in ast.walk(tree):  # outer statements first
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or line):
+            body = getattr(node, "body", None)
+            end = body[0].lineno - 1 if body else node.end_lineno or line
+            if line <= end:
+                chosen = range(node.lineno, end + 1)
+    return chosen

@@ -1,0 +1,63 @@
+"""What is said of the lines where two runs part; the search itself is tested on the targets."""
+
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from migrator import migrate_source
+from migrator.verify.bisection import Bisection, Place, edits_of, with_sources
+from migrator.verify.bisection_table import bisected
+
+SOURCE = """\
+import torch
+
+net = torch.nn.Linear(2, 2).cuda()
+x = torch.ones(
+    2, 2,
+).cuda()
+y = net(x)
+print(y.sum())
+"""
+
+
+def _migrated() -> tuple[str, int]:
+    text = migrate_source(SOURCE, target="torchax").source.decode()
+    return text, next(i for i, line in enumerate(text.splitlines(), 1) if "net(x)" in line)
+
+
+def test_an_edit_of_the_statement_is_shown_with_what_made_it() -> None:
+    result = migrate_source(SOURCE, target="torchax")
+    edits = edits_of(".py", result, {4, 5, 6}, set())
+    assert [edit.before for edit in edits] == [[").cuda()"]]
+    assert edits[0].after == [').to("jax")']
+    assert edits[0].codes and all(edits[0].messages)
+    _, line = _migrated()
+    assert edits_of(".py", result, {7}, {line}) == []
+
+
+def test_lines_get_their_text_and_a_statement_counts_as_a_whole(tmp_path: Path) -> None:
+    for name, text in (("a", SOURCE), ("b", _migrated()[0])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "s.py").write_text(text, encoding="utf-8")
+    start = next(i for i, line in enumerate(_migrated()[0].splitlines(), 1) if "x = " in line)
+    places = [Place("torch.ones", f"s.py:{line}", "") for line in (4, start)]
+    found = Bisection(
+        0, None, "", "output", "", "2 of 4 elements beyond it", *places, want=1.0, got=2.0,
+        allowed=1e-5, at=[0, 1], agreed=3, differences=["argument 1: 2, 3 here"],
+    )  # fmt: skip
+    result = migrate_source(SOURCE, target="torchax")
+    found = with_sources(found, tmp_path / "a", tmp_path / "b", {"s.py": result})
+    assert found.original is not None and found.original.text == "x = torch.ones("
+    assert [edit.before for edit in found.edits] == [[").cuda()"]]
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(bisected(found))
+    shown = console.export_text()
+    for part in ("the script itself", "torch.ones", "s.py:4  x = torch.ones(", "at [0, 1]",
+                 "original 1, here 2, allowed 1e-05", "argument 1", '+ ).to("jax")'):  # fmt: skip
+        assert part in shown, shown
+
+
+def test_what_was_not_found_is_said() -> None:
+    text = bisected(Bisection(2, problem="all 12 tensors of the step agree")).plain
+    assert text == "bisect: step 3: nothing found: all 12 tensors of the step agree"
