@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 _SIZE = (1000, 560)
-_LEFT, _RIGHT, _TOP, _GAP, _BOTTOM = 84, 16, 52, 46, 30
+_LEFT, _RIGHT, _TOP, _GAP, _BOTTOM = 84, 16, 68, 46, 30
 _SHARE = 0.62  # of the upper panel
-_GOLDEN, _HERE, _APART, _GRID, _INK = "#1f77b4", "#d95f02", "#444444", "#dddddd", "#222222"
+_GOLDEN, _HERE, _APART, _GRID, _INK = "#9ecae1", "#d95f02", "#444444", "#dddddd", "#222222"
 _TICKS = 4
 
 
@@ -42,15 +42,15 @@ def _draw(title: str, losses: list[tuple[float, float]], picture: Path) -> None:
     middle = _TOP + int(_SHARE * height)
     draw.text((_LEFT, 10), title, fill=_INK)
     x = _LEFT
-    for text, color in (("golden", _GOLDEN), ("here (dashed where it is the same)", _HERE)):
-        draw.line((x, 36, x + 24, 36), fill=color, width=3)
+    for text, color in (("golden", _GOLDEN), ("here", _HERE)):
+        draw.line((x, 36, x + 24, 36), fill=color, width=4)
         draw.text((x + 30, 30), text, fill=_INK)
         x += 50 + int(draw.textlength(text))
     upper = (_TOP, middle)
     low, high = _range([*want, *got])
     _frame(draw, upper, low, high, "loss", len(losses))
-    _line(draw, upper, low, high, want, _GOLDEN)
-    _line(draw, upper, low, high, got, _HERE, dashed=True)
+    _line(draw, upper, low, high, want, _GOLDEN, width=6)
+    _line(draw, upper, low, high, got, _HERE)
     lower = (middle + _GAP, _SIZE[1] - _BOTTOM)
     top = max((a for a in apart if math.isfinite(a)), default=0.0)
     _frame(draw, lower, 0.0, top or 1.0, f"apart (at most {top:.3g})", len(losses))
@@ -84,23 +84,17 @@ def _x(number: int, count: int) -> float:
 
 
 def _line(draw: Any, panel: tuple[int, int], low: float, high: float, values: list[float],
-          color: str, dashed: bool = False) -> None:  # fmt: skip
+          color: str, width: int = 2) -> None:  # fmt: skip
     top, bottom = panel
-    points = [
-        (_x(i, len(values)), bottom - (bottom - top) * (v - low) / (high - low))
-        for i, v in enumerate(values)
-        if math.isfinite(v)
-    ]
+    points = []
     for i, value in enumerate(values):
-        if not math.isfinite(value):
+        if math.isfinite(value):
+            points.append(
+                (_x(i, len(values)), bottom - (bottom - top) * (value - low) / (high - low))
+            )
+        else:
             draw.text((_x(i, len(values)) - 3, top), "x", fill="red")
-    for (x0, y0), (x1, y1) in zip(points, points[1:]):  # noqa: B905, RUF007
-        parts = max(1, int(math.hypot(x1 - x0, y1 - y0) / 8)) if dashed else 1
-        for part in range(parts):
-            begin, end = part / parts, (part + (0.5 if dashed else 1.0)) / parts
-            ends = (x0 + (x1 - x0) * begin, y0 + (y1 - y0) * begin,
-                    x0 + (x1 - x0) * end, y0 + (y1 - y0) * end)  # fmt: skip
-            draw.line(ends, fill=color, width=2)
+    draw.line(points, fill=color, width=width, joint="curve")
 
 
 if __name__ == "__main__":

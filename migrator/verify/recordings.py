@@ -157,7 +157,7 @@ def record_run(
             why = f"{done.failure() or 'ended'} before anything was recorded: {last}"
             raise VerifyError(f"{entry} {why}") from error
         (output / EVENTS).write_text(json.dumps(table), "utf-8")
-    if settings.memory and "memory" in table["ended"]:
+    if settings.memory and "out of memory" in table["ended"]:
         table["ended"] += f" (--memory {settings.memory / 2**30:g})"
     return done, _recording(output, table, printed)
 
@@ -175,7 +175,7 @@ def _why_killed(done: Run, settings: Settings) -> str:
         return STOPPED
     failure = done.failure() or "ended"
     text = done.tail(5)
-    if settings.memory and ("bad_alloc" in text or "alloc" in text.lower()):
+    if settings.memory and ("alloc" in text.lower() or "memory" in text.lower()):
         failure += ", out of memory"
     return failure
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+OUT_OF_MEMORY = "out of memory"
 _WRITING = os.O_WRONLY | os.O_RDWR
 _CACHES = ("TORCH_HOME", "XDG_CACHE_HOME", "HF_HOME", "JAX_COMPILATION_CACHE_DIR")
 _MOST = 5  # files that are named
@@ -61,9 +62,10 @@ def why(error: BaseException, root: Path) -> tuple[str, int]:
     if isinstance(error, Ended):
         status = int(error.args[0])
         return f"exit code {status}" if status else "", status
-    traceback.print_exc()
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if root in Path(f.filename).parents]
+    above = frames.index(own[0]) if own else 0  # of the recorder
+    traceback.print_exception(error, limit=above - len(frames))
     place = ""
     if isinstance(error, SyntaxError) and error.filename:
         place = f"{Path(error.filename).name}:{error.lineno}: "
@@ -72,8 +74,8 @@ def why(error: BaseException, root: Path) -> tuple[str, int]:
     text = str(error).strip().splitlines() or [""]
     if isinstance(error, EOFError) and own and "input" in (own[-1].line or ""):
         return f"{place}it asks for input, and there is none", 1
-    if isinstance(error, MemoryError):
-        text = ["out of memory"]
+    if isinstance(error, MemoryError) or "t allocate memory" in text[0]:
+        return f"{place}{OUT_OF_MEMORY}", 1
     return f"{place}{type(error).__name__}{': ' if text[0] else ''}{text[0][:300]}", 1
 
 
@@ -149,7 +151,9 @@ class Outside:
         if isinstance(name, int) or len(self.written) >= _MOST:
             return
         path = os.path.realpath(os.fsdecode(name))
-        known = path.startswith(self.inside) or "__pycache__" in path or path in self.written
+        known = (
+            (path + os.sep).startswith(self.inside) or "__pycache__" in path or path in self.written
+        )
         if not known:
             self.written.append(path)
 
