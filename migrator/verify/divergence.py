@@ -58,6 +58,11 @@ class Finding:
     def passed(self) -> bool:
         return self.reason is None
 
+    @property
+    def is_odd(self) -> bool:
+        """Whether it fails by more than its numbers: NaN, shape, dtype, or not there."""
+        return self.reason is not None and (self.allowed is None or "NaN" in self.reason)
+
 
 @dataclass(frozen=True)
 class Comparison:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from migrator.verify import environments, interpreters, verification
+from migrator.verify import environments, folders, interpreters, verification
 from migrator.verify.apps import find_app
 from migrator.verify.command import verify_command
 from migrator.verify.measures import measure
@@ -199,7 +199,7 @@ class TestScripts:
     def test_a_folder_that_is_too_large_is_not_copied(
         self, folder: Path, python: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(verification, "_COPIED_BYTES", 3)
+        monkeypatch.setattr(folders, "COPIED_BYTES", 3)
         script = self.script(folder, "")
         done = command(script, "--compile-for", "v6e-1", "--python", python)
         assert done.exit_code == 2 and "start from a smaller folder" in done.output
