@@ -204,8 +204,8 @@ def said_of(recording: Recording, settings: Settings) -> list[str]:
     found = []
     if recording.was_stopped:
         found.append(
-            f"the original was stopped after {recording.seconds:.0f} s (--timeout), "
-            f"{recording.steps} steps: what was until then is compared"
+            f"the original was stopped by --timeout, after {recording.steps} steps: "
+            "what was until then is compared"
         )
     if recording.processes:
         found.append(
@@ -366,8 +366,8 @@ class _Verification:
             return result
         if recording.was_stopped:
             text = (
-                f"the migrated script, run {how}, was stopped after {recording.seconds:.0f} s "
-                "(--timeout): compared as far as both came"
+                f"the migrated script, run {how}, was stopped by --timeout: "
+                "compared as far as both came"
             )
             return replace(result, notes=[*result.notes, text])
         text = f"the migrated script, run {how}, fails: {recording.ended}"
