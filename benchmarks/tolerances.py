@@ -129,7 +129,7 @@ for kind in (Mlp, Convolutions, Attention, Lstm, Constant):
     for depth in DEPTHS:
         for dtype in ("float32", "bfloat16"):
             made = type(f"{{kind.__name__}}_{{depth}}_{{dtype}}", (kind,), {{}})
-            train(made(depth).cuda(), dtype == "bfloat16")
+            train(made(depth).to(device), dtype == "bfloat16")
 """
 DEPTHS = (1, 4, 16)
 _TABLE = re.compile(r"^\| target \|(?:.*\n)(?:\|.*\n)*", re.MULTILINE)

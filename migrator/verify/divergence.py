@@ -125,7 +125,7 @@ def compare(
     pairs = _Pairs()
     ours, theirs = _by_key(run.events), _by_key(rounded.events if rounded else [])
     wanted = _by_key(golden.events)
-    both = [order for order, key in enumerate(wanted) if key in ours]
+    both = [order for order, key in enumerate(wanted) if key in ours and key[0] != "end"]
     came_to = (both or [-1])[-1] if result.partial else len(wanted)
     started: dict[tuple[str, str], str] = {}  # tensors of first states, by model and path
     spread = 0.0

@@ -75,6 +75,12 @@ class TestAlignment:
         assert found.partial and found.passed and not found.missing
         assert sorted(f.kind for f in found.findings) == ["gradients", "loss", "loss", "printed"]
 
+    def test_the_state_in_which_a_run_was_stopped_is_not_how_far_it_came(self) -> None:
+        end = {"kind": "end", "name": "Net", "step": 1, "line": "", "tensors": {"weight": "w"}}
+        golden = recording(loss(1.0), loss(0.5), end)
+        found = held(golden, recording(loss(1.0), end, ended=STOPPED))
+        assert found.passed and [f.kind for f in found.findings] == ["loss"]
+
     def test_what_is_missing_in_between_fails_there_too(self) -> None:
         golden = recording(loss(1.0), gradients(a=1.0), loss(0.5))
         found = held(golden, recording(loss(1.0), loss(0.5), ended=STOPPED))
