@@ -30,9 +30,9 @@ FAULTS = {
     "convolutions": "BatchNorm's statistics stay",
     "attention": "the mask of the other side",
     "lstm": "a product in bfloat16",
-    "constant": "a constant of the first step",
+    "constant": "a factor that stays 1",
 }
-SCRIPT = f"""\\
+SCRIPT = f"""\
 import torch
 from torch import nn
 
@@ -118,9 +118,10 @@ def train(model, autocast):
     for step in range(STEPS):
         x = torch.randn(*model.shape, device=device)
         y = torch.randn(*model.shape, device=device)
+        scale = 1.0 + torch.rand((), device=device)
         optimizer.zero_grad()
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=autocast):
-            loss = nn.functional.mse_loss(model(x, 1.0 + 0.1 * step).float(), y)
+            loss = nn.functional.mse_loss(model(x, scale).float(), y)
         loss.backward()
         optimizer.step()
 
@@ -187,7 +188,7 @@ def migrate(fault: bool, source: Path, target: str, to: Path) -> list[str]:
     path = to / "train.py"
     text = path.read_text("utf-8")
     path.write_text(text.replace("FAULT = False", f"FAULT = {fault}", 1), "utf-8")
-    return report.errors
+    return [*report.errors, *(d.message for _, d in report.failures)]
 
 
 def ratios(result: ScriptResult, depths: list[int]) -> dict[tuple[str, int, str], dict[str, float]]:

@@ -64,8 +64,10 @@ def why(error: BaseException, root: Path) -> tuple[str, int]:
         return f"exit code {status}" if status else "", status
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if root in Path(f.filename).parents]
-    above = frames.index(own[0]) if own else 0  # of the recorder
-    traceback.print_exception(error, limit=above - len(frames))
+    if own:  # without the recorder's frames
+        traceback.print_exception(error, limit=frames.index(own[0]) - len(frames))
+    else:
+        sys.stderr.writelines(traceback.format_exception_only(error))
     place = ""
     if isinstance(error, SyntaxError) and error.filename:
         place = f"{Path(error.filename).name}:{error.lineno}: "
