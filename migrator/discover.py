@@ -71,7 +71,12 @@ def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
 
 
 def _is_no_source(folder: Path) -> bool:
-    return folder.name in _SKIPPED or is_bundled_runtime(folder) or (folder / "pyvenv.cfg").exists()
+    return is_of_tools(folder) or is_bundled_runtime(folder)
+
+
+def is_of_tools(folder: Path) -> bool:
+    """Whether a folder is an environment, a cache, or of version control."""
+    return folder.name in _SKIPPED or (folder / "pyvenv.cfg").exists()
 
 
 def _named(path: Path, exclude: Sequence[str], home: Path | None) -> Iterator[Path]:

@@ -24,6 +24,7 @@ from migrator.report.hunks import hunks
 from .compare import read_header
 from .divergence import compare_tensors
 from .recordings import Recording
+from .tolerances import Tolerances
 
 _MANTISSA = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7}
 _AS_GOOD = {("F64", "F32"), ("F16", "BF16")}  # what a TPU has in the place of it
@@ -229,7 +230,8 @@ def locate(
     search = _Search(theirs, ours, theirs.pairs(ours))
     keys: list[dict[str, Any]] = []
     checks = list(_checks(search, again, keys))
-    rows = compare_tensors(golden, rounded, run, keys, python, folder)
+    tolerances = Tolerances(tf32=bool(golden.machine.get("tf32")))
+    rows = compare_tensors(golden, rounded, run, keys, python, folder, tolerances)
     headers = read_header(golden.path)[0], read_header(run.path)[0]
     for row, key in zip(rows, keys, strict=True):
         kinds = headers[0][key["golden"]]["dtype"], headers[1][key["run"]]["dtype"]

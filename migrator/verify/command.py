@@ -53,6 +53,20 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of a script: calls of each model whose inputs and outputs are compared.",
 )
+@click.option("-m", "module", is_flag=True, help="The script is a module, as of `python -m`.")
+@click.option(
+    "--tolerance",
+    "tolerances",
+    multiple=True,
+    metavar="[KIND=]FACTOR",
+    help="Of a script: allow so many times as much, of all or of one kind, e.g. output=4.",
+)
+@click.option(
+    "--memory",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GB",
+    help="Of a script: what each run may allocate.",
+)
 @click.option(
     "--devices",
     type=click.IntRange(min=1),
@@ -96,6 +110,9 @@ def verify_command(
     bisect: bool,
     dropout: bool,
     steps: int,
+    module: bool,
+    tolerances: tuple[str, ...],
+    memory: float | None,
     devices: int | None,
     measure: bool,
     diff: bool,
@@ -119,14 +136,16 @@ def verify_command(
     from .apps import app_names
     from .errors import VerifyError
     from .recordings import Settings
+    from .result import VerifyResult
     from .script import hold
     from .script_table import show as show_script
-    from .table import show
+    from .table import show, summary
+    from .tolerances import Tolerances
     from .verification import Options
 
     if bool(app) == all_apps:
         raise click.UsageError("name one APP, or give --all")
-    is_script = app is not None and app.endswith(".py")
+    is_script = app is not None and (app.endswith(".py") or module)
     if golden is not None and not is_script:
         raise click.UsageError("--golden goes with a SCRIPT.py: an app has its own")
     if bisect and (not is_script or compile_for):
@@ -135,11 +154,16 @@ def verify_command(
         raise click.UsageError("--measure runs what an app's app.toml names: name an app")
     if arguments and not is_script:
         raise click.UsageError(f"arguments ({arguments[0]} …) go with a SCRIPT.py, not with an app")
+    if not is_script and (tolerances or memory or module):
+        raise click.UsageError("--tolerance, --memory and -m go with a script, not with an app")
+    if module and compile_for:
+        raise click.UsageError("--compile-for runs a SCRIPT.py, not a module")
     if compile_for and chosen != "torchax":
         raise click.UsageError("--compile-for needs --target torchax")
     out = console(stderr=as_json)
     try:
         names = app_names() if all_apps else [str(app)]  # or one script
+        factors = Tolerances.parse(tolerances)
     except VerifyError as error:
         raise click.UsageError(str(error)) from error
     results: list[VerifyResult | ScriptResult] = []
@@ -159,8 +183,13 @@ def verify_command(
             "bisect": bisect,
         }
         if is_script and not compile_for:
-            settings = Settings(steps=steps, dropout=dropout, timeout=timeout or 600.0)
-            numbers = hold(Path(name), arguments, target, golden, settings, Options(**how))
+            settings = Settings(
+                steps=steps, dropout=dropout, timeout=timeout or 600.0,
+                memory=int(memory * 2**30) if memory else None,
+            )  # fmt: skip
+            numbers = hold(
+                Path(name), arguments, target, golden, settings, Options(**how), factors, module
+            )
             results.append(numbers)
             if not as_json:
                 show_script(numbers, out if numbers.error is None else console(stderr=True))
@@ -172,6 +201,8 @@ def verify_command(
         results.append(result)
         if not as_json:
             show(result, out if result.error is None else console(stderr=True))
+    if all_apps and not as_json:
+        out.print(summary([result for result in results if isinstance(result, VerifyResult)]))
     if as_json:
         _print_json(results, single=len(results) == 1 and not all_apps)
     # Not context.exit(): it is lost where a caller does without click's standalone mode.

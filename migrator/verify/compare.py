@@ -158,7 +158,8 @@ def compare_arrays(got: Any, want: Any, dtype: str, tolerance: dict[str, Any]) -
         comparable = ~odd & (np.sign(a) == np.sign(b)) & (magnitude > tolerance["atol"])
         steps = _distance(_ordered(got, bits), _ordered(want, bits))[comparable]
         ulp = int(steps.max()) if steps.size else None
-    beyond = int(np.sum(difference > tolerance["atol"] + tolerance["rtol"] * magnitude))
+    limit = tolerance["atol"] + tolerance["rtol"] * magnitude
+    beyond = int(np.sum(difference > limit))
     finite = difference.size - int(np.sum(odd))
     mismatch = beyond / difference.size if difference.size else 0.0
     reason = None
@@ -174,7 +175,22 @@ def compare_arrays(got: Any, want: Any, dtype: str, tolerance: dict[str, Any]) -
         "mean_abs": float(difference.sum() / finite) if finite else None,
         "max_ulp": ulp,
         "mismatch": mismatch,
+        "of_tolerance": None if bad_nonfinite else _share(difference, limit, tolerance),
     }
+
+
+def _share(difference: Any, limit: Any, tolerance: dict[str, Any]) -> float | None:
+    """The largest difference by what is allowed, but for the elements that may disagree; None where
+    a difference is allowed nothing."""
+    np = _numpy()
+
+    excused = int(tolerance["max_mismatch"] * difference.size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(difference == 0, 0.0, difference / limit)
+    if excused:
+        shares = np.sort(shares.reshape(-1))[: shares.size - excused]
+    largest = float(shares.max(initial=0.0))
+    return largest if np.isfinite(largest) else None
 
 
 def _as_float64(stored: Any, dtype: str) -> Any:

@@ -18,11 +18,8 @@ from typing import Any
 from .errors import VerifyError
 from .inside import child_environment
 from .recordings import Recording, recorder
+from .tolerances import KINDS, OWN_NORM, PRINTED, ROUNDED, SMALL_LOSS, Tolerances
 
-# Of the largest magnitude in a tensor: what sums in another order, through some layers, come to.
-# float16 becomes bfloat16 on a TPU. Measured by benchmarks/tolerances.py.
-UNITS = {"F64": 1e-6, "F32": 1e-5, "F16": 2**-6, "BF16": 2**-6}
-_ROUNDED = 8.0  # as in recorder/compare_run.py
 _NUMBER = re.compile(
     r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b)"
 )
@@ -31,14 +28,14 @@ _TIME = re.compile(
     re.IGNORECASE,
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_ORDER = ("start", "input", "output", "loss", "gradients", "buffers", "end", "file", "printed")
+_LAST = 10**8  # the order of what is only there at the end
 
 
 @dataclass(frozen=True)
 class Finding:
     """One value or tensor that was compared. ``ratio`` is its difference by what is allowed."""
 
-    kind: str  # of _ORDER
+    kind: str  # of KINDS
     name: str
     place: str  # path in a state or an output, or the text around a printed number
     step: int
@@ -61,14 +58,20 @@ class Finding:
     def passed(self) -> bool:
         return self.reason is None
 
+    @property
+    def is_odd(self) -> bool:
+        """Whether it fails by more than its numbers: NaN, shape, dtype, or not there."""
+        return self.reason is not None and (self.allowed is None or "NaN" in self.reason)
+
 
 @dataclass(frozen=True)
 class Comparison:
     """Everything that was compared of two runs, in the order of the golden."""
 
     findings: list[Finding] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)  # of the golden, not in the run
+    missing: list[str] = field(default_factory=list)  # of the golden, not in the run; or too much
     losses: list[tuple[float, float]] = field(default_factory=list)  # golden, run
+    partial: bool = False  # one of them ended too early: compared as far as both came
 
     @property
     def first(self) -> Finding | None:
@@ -77,8 +80,13 @@ class Comparison:
         return min(failed, key=lambda f: f.order) if failed else None
 
     @property
+    def compared(self) -> int:
+        """How many values and tensors were compared, each by at least one element."""
+        return sum(f.elements > 0 for f in self.findings)
+
+    @property
     def passed(self) -> bool:
-        return bool(self.findings) and not self.missing and self.first is None
+        return self.compared > 0 and not self.missing and self.first is None
 
 
 @dataclass
@@ -88,8 +96,12 @@ class _Pairs:
     about: list[dict[str, Any]] = field(default_factory=list)
     keys: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, golden: str, rounding: str | None, run: str, **about: Any) -> None:
-        self.keys.append({"golden": golden, "rounding": rounding, "run": run})
+    def add(
+        self, golden: str, rounding: str | None, run: str, infinite: str | None = None, **about: Any
+    ) -> None:
+        """``infinite``: the tensor of the golden whose Inf, as in masks, the program itself put
+        there."""
+        self.keys.append({"golden": golden, "rounding": rounding, "run": run, "infinite": infinite})
         self.about.append(about)
 
 
@@ -99,48 +111,71 @@ def compare(
     run: Recording,
     python: Path,
     folder: Path,
-    kinds: Sequence[str] = _ORDER,
+    kinds: Sequence[str] = KINDS,
+    tolerances: Tolerances = Tolerances(),  # noqa: B008
 ) -> Comparison:
     """Compare what both have of ``kinds``; tensors by ``python``, which needs NumPy.
 
+    Where one of them ended too early: as far as both came, without what is only there at the end.
     Raises VerifyError where that fails.
     """
-    result = Comparison()
+    result = Comparison(partial=bool(golden.ended or run.ended))
+    if result.partial:
+        kinds = [kind for kind in kinds if kind not in ("end", "file")]
     pairs = _Pairs()
     ours, theirs = _by_key(run.events), _by_key(rounded.events if rounded else [])
+    wanted = _by_key(golden.events)
+    both = [order for order, key in enumerate(wanted) if key in ours and key[0] != "end"]
+    came_to = (both or [-1])[-1] if result.partial else len(wanted)
+    started: dict[tuple[str, str], str] = {}  # tensors of first states, by model and path
     spread = 0.0
-    for order, (key, event) in enumerate(_by_key(golden.events).items()):
+    for order, (key, event) in enumerate(wanted.items()):
         kind, name = event["kind"], event["name"]
         if kind not in kinds:
             continue
         other, again = ours.get(key), theirs.get(key)
         where = f"{kind} of {name}, {_ordinal(key[2])}" if kind != "loss" else f"loss {key[2]}"
         if other is None:
-            result.missing.append(where)
+            if order < came_to:
+                result.missing.append(where)
             continue
         about = {"kind": kind, "name": name, "step": event["step"], "order": order,
                  "line": event["line"]}  # fmt: skip
         if kind == "loss":
-            want, got = event["value"], other["value"]
-            moved = abs(again["value"] - want) if again else 0.0
-            spread = max(spread, moved if math.isfinite(moved) else 0.0)
-            allowed = UNITS["F32"] * max(abs(want), 1e-3) + _ROUNDED * (moved + spread)
+            want, got = float(event["value"]), float(other["value"])
+            moved = _moved(want, again["value"] if again else want)
+            spread = max(spread, moved)
+            unit = tolerances.units[event.get("dtype", "F32")]
+            allowed = unit * max(abs(want), SMALL_LOSS) + ROUNDED * (moved + spread)
             result.losses.append((want, got))
+            allowed *= tolerances.factor(kind)
             result.findings.append(_scalar(about, "", want, got, allowed))
         elif kind == "gradients":
-            result.findings.extend(_norms(about, event, other, again))
+            result.findings.extend(_norms(about, event, other, again, tolerances))
         for path, tensor in event.get("tensors", {}).items():
             mine = other["tensors"].get(path)
             if mine is None:
                 result.missing.append(f"{where}: {path or 'its value'}")
                 continue
             third = again["tensors"].get(path) if again else None
-            pairs.add(tensor, third, mine, place=path, **about)
+            if kind == "start":
+                started[name, path] = tensor
+            infinite = tensor if kind in ("start", "input") else started.get((name, path))
+            infinite = None if kind == "output" else infinite
+            pairs.add(tensor, third, mine, infinite, place=path, **about)
+    if not result.partial:
+        result.missing.extend(
+            f"{kind} {number} is not in the golden"
+            for kind, name, number in ours
+            if kind in ("loss", "gradients")
+            and kind in kinds
+            and (kind, name, number) not in wanted
+        )
     if "file" in kinds:
         _files(golden, rounded, run, pairs, result)
     if "printed" in kinds:
-        result.findings.extend(_printed(golden, rounded, run))
-    result.findings.extend(_tensors(golden, rounded, run, pairs, python, folder))
+        result.findings.extend(_printed(golden, rounded, run, tolerances, result.partial))
+    result.findings.extend(_tensors(golden, rounded, run, pairs, python, folder, tolerances))
     result.findings.sort(key=lambda f: f.order)
     return result
 
@@ -158,6 +193,12 @@ def _by_key(events: Sequence[dict[str, Any]]) -> dict[tuple[str, str, int], dict
 
 def _ordinal(number: int) -> str:
     return f"call {number}"
+
+
+def _moved(want: float, again: float | str) -> float:
+    """How far rounding moved a number; 0 where it is none any more."""
+    moved = abs(float(again) - want)
+    return moved if math.isfinite(moved) else 0.0
 
 
 def _scalar(about: dict[str, Any], place: str, want: float, got: float, allowed: float) -> Finding:
@@ -179,10 +220,12 @@ def _norms(
     event: dict[str, Any],
     other: dict[str, Any],
     again: dict[str, Any] | None,
+    tolerances: Tolerances,
 ) -> Iterator[Finding]:
     """The norms of all gradients of one step of an optimizer; of a parameter to that of all."""
-    whole = math.sqrt(sum(n * n for n in event["norms"].values() if math.isfinite(n)))
-    for name, want in event["norms"].items():
+    norms = {name: float(norm) for name, norm in event["norms"].items()}
+    whole = math.sqrt(sum(n * n for n in norms.values() if math.isfinite(n)))
+    for name, want in norms.items():
         got = other["norms"].get(name)
         if got is None:
             found = Finding(
@@ -190,9 +233,10 @@ def _norms(
             )
             yield found
             continue
-        moved = abs(again["norms"].get(name, want) - want) if again else 0.0
-        allowed = UNITS["F32"] * max(10 * want, whole) + _ROUNDED * 2 * moved
-        yield _scalar(about, name, want, got, allowed)
+        moved = _moved(want, again["norms"].get(name, want) if again else want)
+        unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
+        allowed = unit * max(OWN_NORM * want, whole) + 2 * ROUNDED * moved
+        yield _scalar(about, name, want, float(got), allowed * tolerances.factor("gradients"))
 
 
 def _files(
@@ -219,7 +263,7 @@ def _files(
                 continue
             again = third.get(file["name"], {}).get("tensors", {}).get(path)
             pairs.add(tensor, again, mine, kind="file", name=file["name"], place=path,
-                      step=golden.steps, order=10**8 + number, line="")  # fmt: skip
+                      step=golden.steps, order=_LAST + number, line="")  # fmt: skip
 
 
 def _tensors(
@@ -229,8 +273,13 @@ def _tensors(
     pairs: _Pairs,
     python: Path,
     folder: Path,
+    tolerances: Tolerances,
 ) -> Iterator[Finding]:
-    rows = compare_tensors(golden, rounded, run, pairs.keys, python, folder)
+    keys = [
+        {**pair, "factor": tolerances.factor(about["kind"])}
+        for pair, about in zip(pairs.keys, pairs.about, strict=True)
+    ]
+    rows = compare_tensors(golden, rounded, run, keys, python, folder, tolerances)
     for about, row in zip(pairs.about, rows, strict=True):
         row.pop("at", None)
         reason, ratio = row.pop("reason"), row.pop("ratio", math.inf)
@@ -248,6 +297,7 @@ def compare_tensors(
     pairs: Sequence[dict[str, Any]],
     python: Path,
     folder: Path,
+    tolerances: Tolerances,
 ) -> list[dict[str, Any]]:
     """A row of `recorder/compare_run.py` for each of ``pairs``, by ``python``, which needs NumPy.
 
@@ -260,7 +310,8 @@ def compare_tensors(
         "rounding": str(rounded.path.absolute()) if rounded else None,
         "run": str(run.path.absolute()),
         "pairs": pairs,
-        "units": UNITS,
+        "units": tolerances.units,
+        "rounded": ROUNDED,
     }
     path = folder / "compare.json"
     path.write_text(json.dumps(spec), "utf-8")
@@ -276,22 +327,33 @@ def compare_tensors(
     return rows
 
 
-def _printed(golden: Recording, rounded: Recording | None, run: Recording) -> Iterator[Finding]:
+def _printed(
+    golden: Recording,
+    rounded: Recording | None,
+    run: Recording,
+    tolerances: Tolerances,
+    partial: bool,
+) -> Iterator[Finding]:
     """Numbers that both print in the same text; an integer is compared where a fraction is, too."""
     ours, third = _by_text(run.printed), _by_text(rounded.printed if rounded else "")
     for order, (key, numbers) in enumerate(_by_text(golden.printed).items()):
         text, _ = key
         about: dict[str, Any] = {"kind": "printed", "name": "printed", "step": golden.steps,
-                 "order": 10**9 + order, "line": ""}  # fmt: skip
+                 "order": 10 * _LAST + order, "line": ""}  # fmt: skip
         got = ours.get(key)
+        if got is None and partial:
+            continue
         if got is None or len(got) != len(numbers):
             yield Finding(place=text, ratio=math.inf, reason="is not printed", **about)
             continue
         again = third.get(key)
         for place, (want, other) in enumerate(zip(numbers, got, strict=True)):
             value, digit = _value(want)
-            moved = abs(_value(again[place])[0] - value) if again and len(again) > place else 0.0
-            allowed = 1.01 * digit + UNITS["F32"] * abs(value) + _ROUNDED * moved
+            moved = _moved(
+                value, _value(again[place])[0] if again and len(again) > place else value
+            )
+            allowed = tolerances.units["F32"] * abs(value) + ROUNDED * moved
+            allowed = PRINTED * digit + tolerances.factor("printed") * allowed
             yield _scalar(about, text, value, _value(other)[0], allowed)
 
 

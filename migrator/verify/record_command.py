@@ -26,6 +26,7 @@ from migrator.report.terminal import color_option, console
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Run with this interpreter, which has torch (else the one of tpu-migrate).",
 )
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as of `python -m`.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all random numbers.")
 @click.option(
     "--steps",
@@ -44,17 +45,25 @@ from migrator.report.terminal import color_option, console
     metavar="SECONDS",
     help="What was recorded until then is kept.",
 )
+@click.option(
+    "--memory",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GB",
+    help="What each run may allocate.",
+)
 @color_option
 def record_command(
     script: str,
     arguments: tuple[str, ...],
     output: Path,
     python: Path | None,
+    module: bool,
     seed: int,
     steps: int,
     dropout: bool,
     once: bool,
     timeout: float,
+    memory: float | None,
 ) -> None:
     """Run a GPU script as it is and keep what it computes: for `verify SCRIPT --golden DIR`.
 
@@ -69,11 +78,13 @@ def record_command(
     from .script import record_script
 
     out = console(stderr=True)
-    settings = Settings(seed, steps, dropout, timeout=timeout)
+    settings = Settings(
+        seed, steps, dropout, timeout=timeout, memory=int(memory * 2**30) if memory else None
+    )
     try:
         recording, notes = record_script(
             Path(script), arguments, output, python or Path(sys.executable), settings,
-            once=once, console=out,
+            once=once, module=module, console=out,
         )  # fmt: skip
     except VerifyError as error:
         raise click.UsageError(f"{script}: {error}") from error

@@ -9,10 +9,11 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ TENSORS, ROUNDING, TABLE, OUTPUT = (
     "golden.json",
     "output.txt",
 )
+EVENTS = "events.json"  # of one run
+STOPPED = "stopped"  # what a run says that the time limit ended
+_GRACE = 30.0  # seconds to write down what was seen
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Settings:
 
     ``steps``: of how many calls and steps tensors are kept; losses and gradient norms are kept of
     all. ``dropout``: its masks are drawn as other random numbers are, else it is off. ``limit``:
-    bytes of tensors. ``timeout`` in seconds.
+    bytes of tensors. ``timeout`` in seconds; ``memory``: bytes that a run may allocate.
     """
 
     seed: int = 0
@@ -46,6 +50,7 @@ class Settings:
     dropout: bool = False
     limit: int = 2 * 2**30
     timeout: float = 600.0
+    memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,15 @@ class Recording:
     randomness: dict[str, int]
     machine: dict[str, Any]
     left_out: list[str] = field(default_factory=list)
+    processes: int = 0  # that it started, and that were not recorded
+    outside: list[str] = field(default_factory=list)  # files that it wrote there
+    not_copied: list[str] = field(default_factory=list)  # modules of the folder that is copied
     tensors: str = TENSORS
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether the time limit ended it."""
+        return self.ended == STOPPED
 
     @property
     def path(self) -> Path:
@@ -96,17 +109,19 @@ def record_run(
     settings: Settings,
     *,
     stand_in: bool,
+    original: Path,
+    module: str | None = None,
     closely: bool = True,
     rounding: bool = False,
     focus: int | None = None,
     env: dict[str, str] | None = None,
     on_progress: Callable[[float, str], None] | None = None,
 ) -> tuple[Run, Recording]:
-    """Run ``entry`` of ``folder`` under the recorder.
+    """Run ``entry`` of ``folder``, a copy of ``original``, under the recorder.
 
-    ``stand_in``: where there is no GPU, the CPU takes its place. ``focus``: a step of which every
-    operation is kept, and nothing else. Raises VerifyError where nothing
-    could be recorded.
+    ``stand_in``: where there is no GPU, the CPU takes its place. ``module``: its name, to run it as
+    ``python -m`` does. ``focus``: a step of which every operation is kept, and nothing else. Raises
+    VerifyError where nothing could be recorded.
     """
     output.mkdir(parents=True, exist_ok=True)
     spec: dict[str, Any] = {
@@ -120,6 +135,9 @@ def record_run(
         "rounding": rounding,
         "focus": focus,
         "limit": settings.limit,
+        "memory": settings.memory,
+        "module": module,
+        "original": str(original),
     }
     (output / "spec.json").write_text(json.dumps(spec), "utf-8")
     with recorder() as program:
@@ -128,34 +146,91 @@ def record_run(
             cwd=folder,
             log=output / OUTPUT,
             timeout=settings.timeout,
-            env=env,
+            env={**_search_path(original, folder), **(env or {})},
             on_progress=on_progress,
+            grace=_GRACE,
         )
+    printed = (output / OUTPUT).read_text("utf-8", "replace")
     try:
-        table = json.loads((output / "events.json").read_text("utf-8"))
+        table = json.loads((output / EVENTS).read_text("utf-8"))
     except (OSError, ValueError) as error:
-        last = (done.tail(1) or "no output").strip()
-        why = f"{done.failure() or 'ended'} before anything was recorded: {last}"
-        raise VerifyError(f"{entry} {why}") from error
-    return done, _recording(output, table, (output / OUTPUT).read_text("utf-8", "replace"))
+        table = _salvaged(output, _why_killed(done, settings), done.seconds)
+        if table is None:
+            last = (done.tail(1) or "no output").strip()
+            why = f"{done.failure() or 'ended'} before anything was recorded: {last}"
+            raise VerifyError(f"{entry} {why}") from error
+        (output / EVENTS).write_text(json.dumps(table), "utf-8")
+    if settings.memory and "out of memory" in table["ended"]:
+        table["ended"] += f" (--memory {settings.memory / 2**30:g})"
+    return done, _recording(output, table, printed)
+
+
+def _search_path(original: Path, folder: Path) -> dict[str, str]:
+    """PYTHONPATH, as far as it leads into the folder that is copied: into the copy."""
+    entries = [Path(p).absolute() for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    inner = [p for p in entries if p == original or original in p.parents]
+    moved = [str(folder / p.relative_to(original)) for p in inner]
+    return {"PYTHONPATH": os.pathsep.join(moved)} if moved else {}
+
+
+def _why_killed(done: Run, settings: Settings) -> str:
+    if done.returncode is None:
+        return STOPPED
+    failure = done.failure() or "ended"
+    text = done.tail(5)
+    if settings.memory and ("alloc" in text.lower() or "memory" in text.lower()):
+        failure += ", out of memory"
+    return failure
+
+
+def _salvaged(output: Path, ended: str, seconds: float) -> dict[str, Any] | None:
+    """What a run that was killed had recorded, made whole; None for nothing."""
+    part, notes = (output / f"{TENSORS}.{end}" for end in ("part", "notes"))
+    table: dict[str, Any] = {
+        "ended": ended, "seconds": seconds, "events": [], "files": [], "left_out": [], "steps": 0,
+        "randomness": {"drawn": 0, "dropped": 0, "traced": 0}, "machine": None, "processes": 0,
+        "outside": [], "not_copied": [],
+    }  # fmt: skip
+    entries: dict[str, Any] = {}
+    try:
+        size = part.stat().st_size
+        with notes.open(encoding="utf-8") as lines:
+            for text in lines:
+                line = json.loads(text)
+                entries |= line["entries"]
+                table["machine"] = line.get("machine", table["machine"])
+                if "event" in line:
+                    table["events"].append(line["event"])
+                    table["steps"] = line["steps"]
+    except (OSError, ValueError):
+        pass  # the last line may be half of one
+    if table["machine"] is None:
+        return None
+    end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+    if end > size:
+        return None
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    digest = hashlib.sha256()
+    with part.open("rb") as data, (output / TENSORS).open("wb") as whole:
+        rest = end
+        block = len(header).to_bytes(8, "little") + header
+        while block:
+            whole.write(block)
+            digest.update(block)
+            block = data.read(min(rest, 2**22))
+            rest -= len(block)
+    part.unlink()
+    notes.unlink()
+    return {**table, "tensors_sha256": digest.hexdigest()}
 
 
 def _recording(
     folder: Path, table: dict[str, Any], printed: str, tensors: str = TENSORS
 ) -> Recording:
-    return Recording(
-        folder,
-        table["events"],
-        table["files"],
-        printed,
-        table["ended"],
-        table["steps"],
-        table["seconds"],
-        table["randomness"],
-        table["machine"],
-        table["left_out"],
-        tensors,
-    )
+    names = {f.name for f in fields(Recording)}
+    found = {name: value for name, value in table.items() if name in names}
+    return Recording(**{**found, "folder": folder, "printed": printed, "tensors": tensors})
 
 
 def keep(
@@ -171,7 +246,7 @@ def keep(
 
     Raises VerifyError where the folder holds something else, or cannot be written.
     """
-    table = json.loads((first / "events.json").read_text("utf-8"))
+    table = json.loads((first / EVENTS).read_text("utf-8"))
     whole = {
         "schema": SCHEMA,
         "made_by": f"tpu-migrate {__version__}",
@@ -185,7 +260,7 @@ def keep(
         "rounding": None,
     }
     if rounded is not None:
-        whole["rounding"] = json.loads((rounded / "events.json").read_text("utf-8"))
+        whole["rounding"] = json.loads((rounded / EVENTS).read_text("utf-8"))
     try:
         output.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(first / TENSORS, output / TENSORS)
@@ -193,11 +268,21 @@ def keep(
         if rounded is not None:
             shutil.copyfile(rounded / TENSORS, output / ROUNDING)
             shutil.copyfile(rounded / OUTPUT, output / _printed(ROUNDING))
+        whole["sha256"] = _digest(whole, output)
         partial = output / f"{TABLE}.part"
         partial.write_text(json.dumps(whole, indent=1), "utf-8")
         partial.replace(output / TABLE)
     except OSError as error:
         raise VerifyError(f"{output} cannot be written: {error.strerror}") from error
+
+
+def _digest(whole: dict[str, Any], folder: Path) -> str:
+    """Of a golden's table and of what was printed; the tensors have one of their own."""
+    total = hashlib.sha256(json.dumps(whole, sort_keys=True).encode())
+    for name in (OUTPUT, _printed(ROUNDING)):
+        path = folder / name
+        total.update(path.read_bytes() if path.is_file() else b"")
+    return total.hexdigest()
 
 
 def device_of(machine: dict[str, Any]) -> str:
@@ -219,6 +304,9 @@ def read(folder: Path) -> ScriptGolden:
         raise VerifyError(
             f"golden refused: {path} is none of `tpu-migrate record` (schema {SCHEMA})"
         )
+    told = whole.pop("sha256", None)
+    if told != _digest(whole, folder):
+        raise VerifyError(f"golden refused: {path} or what was printed has been changed")
     try:
         first = _checked(folder, whole["run"], TENSORS)
         rounded = _checked(folder, whole["rounding"], ROUNDING) if whole["rounding"] else None
@@ -227,7 +315,7 @@ def read(folder: Path) -> ScriptGolden:
             first, rounded, settings, whole["script"], whole["args"], whole["device"],
             whole["source_sha256"],
         )  # fmt: skip
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise VerifyError(f"golden refused: {path} lacks or garbles {error}") from error
 
 
@@ -235,7 +323,8 @@ def _checked(folder: Path, table: dict[str, Any], name: str) -> Recording:
     tensors = folder / name
     try:
         read_header(tensors)
-        content = hashlib.sha256(tensors.read_bytes()).hexdigest()
+        with tensors.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
     except Damaged as error:
         raise VerifyError(f"golden refused: {error}") from error
     if content != table["tensors_sha256"]:

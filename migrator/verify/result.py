@@ -1,11 +1,23 @@
 """What a verification found; the console table and the JSON are made from this alone."""
 
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .precision import PrecisionReport
 from .tpu import TpuReport
+
+
+def finite(value: Any) -> Any:
+    """The same for JSON, which has no NaN and Inf: they are text."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,7 @@ class OutputResult:
     mean_abs: float | None = None
     max_ulp: int | None = None
     mismatch: float | None = None  # fraction of elements beyond atol + rtol * |want|
+    of_tolerance: float | None = None  # the largest difference by atol + rtol * |want|
 
 
 @dataclass(frozen=True)
@@ -129,4 +142,7 @@ class VerifyResult:
         fields = asdict(self)
         for name in ("python", "kept"):
             fields[name] = str(fields[name]) if fields[name] else None
-        return {**fields, "passed": self.passed, "exit_code": self.exit_code}
+        found: dict[str, Any] = finite(
+            {**fields, "passed": self.passed, "exit_code": self.exit_code}
+        )
+        return found

@@ -66,12 +66,13 @@ def run(
     timeout: float,
     env: Mapping[str, str] | None = None,
     on_progress: Callable[[float, str], None] | None = None,
+    grace: float = _GRACE,
 ) -> Run:
     """Run ``command`` in ``cwd``; standard output and error go to ``log``, input is empty.
 
-    After ``timeout`` seconds, at an interrupt and at the end, nothing of its process group is left
-    running. ``on_progress(seconds, last line)`` is called about ten times a second. Raises OSError
-    where the command cannot be started.
+    After ``timeout`` seconds (SIGTERM, then SIGKILL ``grace`` later), at an interrupt and at the
+    end, nothing of its process group is left running. ``on_progress(seconds, last line)`` is called
+    about ten times a second. Raises OSError where the command cannot be started.
     """
     start = time.monotonic()
     with log.open("wb") as sink, _terminate_as_interrupt():
@@ -84,10 +85,12 @@ def run(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        polite = _GRACE
         try:
             returncode = _wait(child, start, timeout, log, on_progress)
+            polite = grace
         finally:
-            _end_group(child)
+            _end_group(child, polite)
     return Run(returncode, time.monotonic() - start, log)
 
 
@@ -108,7 +111,7 @@ def _wait(
     return None
 
 
-def _end_group(child: subprocess.Popen[bytes]) -> None:
+def _end_group(child: subprocess.Popen[bytes], grace: float) -> None:
     """End the child and whatever it started: politely, then not."""
     if sys.platform == "win32":
         if child.poll() is None:
@@ -119,7 +122,7 @@ def _end_group(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
         _signal_group(child.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
-            child.wait(_GRACE)
+            child.wait(grace)
     # Also after a normal end: a data loader's workers must not outlive the script.
     _signal_group(child.pid, signal.SIGKILL)
     child.wait()

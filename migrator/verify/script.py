@@ -6,7 +6,6 @@ step by step; and compiled, as it will run, compared at its end. Both have to ag
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,17 +19,20 @@ from migrator.report.console import show_diff
 from migrator.run import Report
 
 from .bisection import Bisection, locate, with_sources
+from .chart import draw
 from .device import Device, device_for
 from .divergence import Comparison, compare
 from .errors import VerifyError
+from .folders import check_size, copy_folder
 from .interpreters import Interpreter
 from .recordings import Recording, ScriptGolden, Settings, digest, keep, read, record_run
+from .result import finite
+from .tolerances import Tolerances
 from .verification import Options, choose_interpreter, workplace
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-COPIED_BYTES = 2 * 2**30  # the largest folder of a script that is copied
 _STEPWISE = ("start", "input", "output", "loss", "gradients", "buffers")
 _NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}  # each operation by itself
 _AT_THE_END = ("end", "file", "printed")
@@ -51,12 +53,18 @@ class ScriptResult:
     notes: list[str] = field(default_factory=list)
     log_tail: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)  # of each run, by what it was
+    tolerances: Tolerances = field(default_factory=Tolerances)
     kept: Path | None = None
     bisection: Bisection | None = None
 
     @property
     def compared(self) -> int:
-        return len(self.stepwise.findings) + len(self.compiled.findings)
+        return self.stepwise.compared + self.compiled.compared
+
+    @property
+    def partial(self) -> bool:
+        """Whether the comparison goes as far as both runs came, and not to the end."""
+        return self.stepwise.partial or self.compiled.partial
 
     @property
     def passed(self) -> bool:
@@ -65,10 +73,12 @@ class ScriptResult:
         return self.error is None and not self.problems and self.compared > 0 and not wrong
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; all times are in seconds."""
+        """For JSON; all times are in seconds. NaN and Inf are text."""
         fields = asdict(self)
         fields["kept"] = str(self.kept) if self.kept else None
-        return {**fields, "passed": self.passed, "exit_code": self.exit_code}
+        more = {"passed": self.passed, "partial": self.partial, "exit_code": self.exit_code}
+        found: dict[str, Any] = finite({**fields, **more})
+        return found
 
     @property
     def exit_code(self) -> int:
@@ -84,36 +94,35 @@ class Script:
     folder: Path
     entry: str
     args: Sequence[str]
+    module: str | None = None  # run as `python -m` does
+
+    @property
+    def name(self) -> str:
+        """As one names it to Python."""
+        return f"-m {self.module}" if self.module else self.entry
 
     @classmethod
-    def find(cls, script: Path, args: Sequence[str], *outputs: Path | None) -> Script:
+    def find(cls, script: Path, args: Sequence[str], module: bool = False) -> Script:
         """In the current folder, or in its own where it lies elsewhere.
 
-        Raises VerifyError where it is not there, too much to copy, or around one of ``outputs``.
+        ``module``: ``script`` is the name of a module there. Raises VerifyError where it is not
+        there, or where the folder is too much to copy.
         """
-        file = script.absolute()
+        file, name = script.absolute(), str(script) if module else None
+        if name is not None:
+            base = Path.cwd().joinpath(*name.split("."))
+            file = base / "__main__.py" if base.is_dir() else base.with_name(f"{base.name}.py")
+            if not file.is_file():
+                raise VerifyError(f"no such module in the current folder (no {file})")
         if not file.is_file():
             raise VerifyError("no such file")
         folder = Path.cwd() if Path.cwd() in file.parents else file.parent
-        size = 0
-        for path in folder.rglob("*"):
-            size += path.lstat().st_size if ".git" not in path.parts else 0
-            if size > COPIED_BYTES:
-                raise VerifyError(
-                    f"{folder} is copied, and holds more than {COPIED_BYTES // 2**30} GiB: "
-                    "start from a smaller folder, and name data by an absolute path"
-                )
-        return cls(folder, str(file.relative_to(folder)), list(args))
+        check_size(folder)
+        return cls(folder, file.relative_to(folder).as_posix(), list(args), name)
 
     def copy(self, to: Path, *without: Path | None) -> Path:
         """A copy to run in, so that nothing of the user's is written over."""
-        gone = {path.absolute() for path in without if path is not None}
-
-        def ignored(folder: str, names: list[str]) -> list[str]:
-            return [n for n in names if n in (".git", "__pycache__") or Path(folder, n) in gone]
-
-        shutil.copytree(self.folder, to, ignore=ignored, symlinks=True)
-        return to
+        return copy_folder(self.folder, to, [path for path in without if path is not None])
 
 
 def record_script(
@@ -124,6 +133,7 @@ def record_script(
     settings: Settings,
     *,
     once: bool = False,
+    module: bool = False,
     console: Console | None = None,
 ) -> tuple[Recording, list[str]]:
     """Record a GPU script into the golden ``output``; the CPU takes the place of a missing GPU.
@@ -132,12 +142,12 @@ def record_script(
     """
     if output.exists() and any(output.iterdir()) and not (output / "golden.json").is_file():
         raise VerifyError(f"{output} holds other things: choose a new folder")
-    found = Script.find(script, args)
+    found = Script.find(script, args, module)
     with tempfile.TemporaryDirectory(prefix="tpu-migrate-record-") as name:
         work = Path(name)
         first, second = _record(found, work, python, settings, once, console, output)
         rounded = second.folder if second else None
-        keep(output, first.folder, rounded, settings, found.entry, args, digest(found.folder))
+        keep(output, first.folder, rounded, settings, found.name, args, digest(found.folder))
     return replace(first, folder=output), said_of(first, settings)
 
 
@@ -158,11 +168,11 @@ def _record(
         with _status(console, text) as update:
             done, recording = record_run(
                 python, script.entry, script.args, copy, work / f"{name}-recording", settings,
-                stand_in=True, rounding=rounding, on_progress=update,
+                stand_in=True, original=script.folder, module=script.module, rounding=rounding,
+                on_progress=update,
             )  # fmt: skip
-        if recording.ended and not rounding and recording.ended != "stopped":
-            tail = done.tail(12)
-            raise VerifyError(f"the original fails: {recording.ended}\n{tail}")
+        if recording.ended and not rounding and not recording.was_stopped:
+            raise VerifyError(_fails(script, recording, done.tail(12)))
         runs.append(recording)
     first = runs[0]
     assert first is not None
@@ -186,19 +196,54 @@ def trace_original(
         with _status(options.console, text) as update:
             _, recording = record_run(
                 python, script.entry, script.args, copy, work / f"{name}-recording", settings,
-                stand_in=True, closely=False, rounding=rounding, focus=step, env=_NO_COMPILER,
-                on_progress=update,
+                stand_in=True, original=script.folder, module=script.module, closely=False,
+                rounding=rounding, focus=step, env=_NO_COMPILER, on_progress=update,
             )  # fmt: skip
         runs.append(recording)
     return runs[0], runs[1]
 
 
+def _fails(script: Script, recording: Recording, tail: str) -> str:
+    """What a user needs to know where the original does not run; the log is for other cases."""
+    ended = recording.ended
+    text = f"the original fails: {ended}"
+    if "ModuleNotFoundError" in ended:
+        module = ended.partition("'")[2].partition(".")[0].rstrip("'")
+        own = (script.folder / module).is_dir() or (script.folder / f"{module}.py").is_file()
+        return f"{text} (set PYTHONPATH=. if it is the one in this folder)" if own else text
+    if "No such file" in ended or "FileNotFoundError" in ended:
+        where = f"it runs in a copy of {script.folder}"
+        return f"{text} ({where}: start from a folder with all its files)"
+    if "relative import" in ended:
+        return f"{text} (name it as `python -m` does: -m {_dotted(script.entry)})"
+    if "asks for input" in ended or "out of memory" in ended:
+        return text
+    return f"{text}\n{tail}".strip()
+
+
+def _dotted(entry: str) -> str:
+    return entry.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
+
+
 def said_of(recording: Recording, settings: Settings) -> list[str]:
     """What a user has to know of a recording."""
     found = []
-    if recording.ended:
+    if recording.was_stopped:
         found.append(
-            f"it was {recording.ended} after {recording.seconds:.0f} s: what was until then"
+            f"the original was stopped by --timeout, after {recording.steps} steps: "
+            "what was until then is compared"
+        )
+    if recording.processes:
+        found.append(
+            f"it starts processes of its own ({recording.processes}): what they compute is not seen"
+        )
+    found.extend(
+        f"it writes outside of its folder, where nothing is a copy: {path}"
+        for path in recording.outside
+    )
+    if recording.not_copied:
+        found.append(
+            f"imported from where it is installed, so not migrated: {recording.not_copied[0]}"
         )
     if recording.randomness["dropped"] and not settings.dropout:
         found.append("dropout is off in all runs (--dropout draws the same masks in all)")
@@ -214,16 +259,19 @@ def hold(
     golden: Path | None,
     settings: Settings,
     options: Options,
+    tolerances: Tolerances | None = None,
+    module: bool = False,
 ) -> ScriptResult:
     """Migrate a script and hold what it computes on ``target`` against its golden.
 
     Without ``golden`` the original runs here first, on the CPU in the place of a GPU. Never raises
     VerifyError.
     """
-    result = ScriptResult(str(script), target)
+    tolerances = tolerances or Tolerances()
+    result = ScriptResult(str(script), target, tolerances=tolerances)
     without, console = options.keep, options.console
     try:
-        found = Script.find(script, args)
+        found = Script.find(script, args, module)
         python, install = options.python, options.install
         interpreter = choose_interpreter(target, python, install, console, script.stem)
         with workplace(options.keep, f"{script.stem}-{target}") as work:
@@ -234,24 +282,30 @@ def hold(
                 )
                 device = str(first.machine["device"])
             else:
-                settings = replace(known.settings, timeout=settings.timeout)
+                settings = replace(known.settings, timeout=settings.timeout, memory=settings.memory)
                 first, rounded, device = known.first, known.rounded, known.device
                 result = replace(result, notes=_of_golden(known, found))
             notes = [*interpreter.notes, *result.notes, *said_of(first, settings)]
-            result = replace(result, golden_device=device, notes=notes)
+            tolerances = replace(tolerances, tf32=bool(first.machine["tf32"]))
+            if tolerances.tf32:
+                notes.append("the golden's float32 products are in TF32: tolerances are its own")
+            result = replace(result, golden_device=device, notes=notes, tolerances=tolerances)
             verification = _Verification(found, target, interpreter, settings, options, work)
             result = verification.run(result, first, rounded)
             if options.bisect and result.stepwise.findings and not result.passed:
                 result = replace(result, bisection=verification.bisect(result.stepwise))
-            return replace(result, kept=work if options.keep else None)
+            if options.keep is not None:
+                notes = [*result.notes, *draw(result, interpreter.python, work)]
+                result = replace(result, kept=work, notes=notes)
+            return result
     except (VerifyError, UsageError) as error:
         return replace(result, error=str(error))
 
 
 def _of_golden(golden: ScriptGolden, script: Script) -> list[str]:
     notes = []
-    if golden.script != script.entry:
-        raise VerifyError(f"golden refused: it is of {golden.script}, not of {script.entry}")
+    if golden.script != script.name:
+        raise VerifyError(f"golden refused: it is of {golden.script}, not of {script.name}")
     if golden.args != list(script.args):
         given = " ".join(golden.args) or "none"
         raise VerifyError(f"golden refused: it was recorded with other arguments ({given})")
@@ -281,23 +335,29 @@ class _Verification:
         result = replace(result, device=device.label)
         self.migrate(self.work / "migrated")
         stepwise = self.record("stepwise", device, {"TPU_RUNTIME_EAGER": "1"}, closely=True)
-        if stepwise[1].ended:
-            return self.failed(result, "operator by operator", *stepwise)
         result = self.compared(
             result, first, rounded, stepwise[1], "stepwise", (*_STEPWISE, *_AT_THE_END)
         )
-        if self.target != "torchax":  # there, nothing is compiled before a step is whole
+        result = self.ended(result, "operator by operator", *stepwise)
+        if self.target != "torchax" or result.problems:  # there, no step is compiled as a whole
             return result
         if self.options.bisect and not result.passed:
             text = "the compiled run is left out: the operators by themselves differ already"
             return replace(result, notes=[*result.notes, text])
         compiled = self.record("compiled", device, {}, closely=False)
-        if compiled[1].ended:
-            return self.failed(result, "compiled", *compiled)
         result = self.compared(result, first, rounded, compiled[1], "compiled", _AT_THE_END)
-        if compiled[1].randomness["traced"]:
-            text = "random numbers inside of compiled steps are the back end's own there"
+        result = self.ended(result, "compiled", *compiled)
+        if result.compiled.partial and not result.compiled.findings:
+            text = "the compiled run has no end that could be compared: only the other one is"
             result = replace(result, notes=[*result.notes, text])
+        if compiled[1].randomness["traced"]:
+            text = (
+                "compiled steps draw random numbers of the back end's own: of the compiled run, "
+                "only NaN, Inf, shapes and dtypes are judged"
+            )
+            odd = [f for f in result.compiled.findings if f.is_odd]
+            unlike = replace(result.compiled, findings=odd)
+            result = replace(result, compiled=unlike, notes=[*result.notes, text])
         return result
 
     def migrate(self, to: Path) -> None:
@@ -328,14 +388,15 @@ class _Verification:
         focus: int | None = None,
     ) -> Any:
         copy = self.work / f"{name}-run"
-        shutil.copytree(self.work / "migrated", copy, symlinks=True)
+        copy_folder(self.work / "migrated", copy)
         env = {**device.environment, "TPU_RUNTIME_DEVICE": "tpu", **more,
                "JAX_COMPILATION_CACHE_DIR": str(self.work / "jax_cache")}  # fmt: skip
         with _status(self.console, f"running on the {device.label}, {name}") as update:
             return record_run(
                 self.interpreter.python, self.script.entry, self.script.args, copy,
-                self.work / f"{name}-recording", self.settings,
-                stand_in=False, closely=closely, focus=focus, env=env, on_progress=update,
+                self.work / f"{name}-recording", self.settings, original=self.script.folder,
+                module=self.script.module, stand_in=False, closely=closely, focus=focus, env=env,
+                on_progress=update,
             )  # fmt: skip
 
     def bisect(self, comparison: Comparison) -> Bisection:
@@ -378,9 +439,18 @@ class _Verification:
                 found = replace(found, differences=[*found.differences, text])
         return replace(found, step=step)
 
-    def failed(
+    def ended(
         self, result: ScriptResult, how: str, done: Any, recording: Recording
     ) -> ScriptResult:
+        """What is to be said of a run that ended too early."""
+        if not recording.ended:
+            return result
+        if recording.was_stopped:
+            text = (
+                f"the migrated script, run {how}, was stopped by --timeout: "
+                "compared as far as both came"
+            )
+            return replace(result, notes=[*result.notes, text])
         text = f"the migrated script, run {how}, fails: {recording.ended}"
         return replace(result, problems=[*result.problems, text], log_tail=done.tail(20))
 
@@ -394,7 +464,9 @@ class _Verification:
         kinds: Sequence[str],
     ) -> ScriptResult:
         with _status(self.console, "comparing"):
-            found = compare(first, rounded, run, self.interpreter.python, self.work, kinds)
+            found = compare(
+                first, rounded, run, self.interpreter.python, self.work, kinds, result.tolerances
+            )
         seconds = {**result.seconds, name: run.seconds, "original": first.seconds}
         if name == "stepwise":
             return replace(result, stepwise=found, seconds=seconds)

@@ -63,7 +63,9 @@ def verdict(result: ScriptResult) -> str:
     """One line that says no more than what was done."""
     what = f"{result.script} on the {result.device}"
     if result.passed:
-        return f"PASS: {what}: {result.compared} values agree with those of {result.golden_device}"
+        far = ", as far as both ran" if result.partial else ""
+        agree = f"{result.compared} values agree with those of {result.golden_device}"
+        return f"PASS{far}: {what}: {agree}"
     reasons = list(result.problems)
     found = [*result.stepwise.findings, *result.compiled.findings]
     failed = sum(not f.passed for f in found)
@@ -80,7 +82,8 @@ def _table(result: ScriptResult) -> Table:
     seconds = ", ".join(f"{name} {s:.1f} s" for name, s in result.seconds.items())
     table = Table(
         title=escape(f"{result.script}, {result.device}, against {result.golden_device}"),
-        caption=f"allowed: what rounding does to the original, run a second time; {seconds}",
+        caption="allowed: what rounding does to the original, run a second time"
+        f"{_factors(result)}; {seconds}",
         caption_justify="left",
     )
     table.add_column("what", overflow="fold", min_width=14)
@@ -93,6 +96,11 @@ def _table(result: ScriptResult) -> Table:
         for kind, group in groupby(ordered, key=lambda f: f.kind):
             table.add_row(*_row(_WORDS[kind], how, list(group)))
     return table
+
+
+def _factors(result: ScriptResult) -> str:
+    factors = result.tolerances.factors.items()
+    return "".join(f", × {factor:g}{f' for {kind}' if kind else ''}" for kind, factor in factors)
 
 
 def _row(what: str, how: str, found: list[Finding]) -> list[Any]:

@@ -1,5 +1,7 @@
 """Prints a result for people."""
 
+from collections.abc import Iterable, Sequence
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -88,6 +90,46 @@ def verdict(result: VerifyResult) -> str:
     if failed:
         reasons.insert(0, f"{failed} of {len(result.outputs)} outputs disagree with the golden")
     return f"FAIL: {what}: {'; '.join(reasons) or 'no output was compared'}"
+
+
+def summary(results: Sequence[VerifyResult]) -> Table:
+    """All of them, a line each."""
+    table = Table(title="summary", caption="seconds: sums over the steps", caption_justify="left")
+    for heading in ("app", "target", "devices"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("outputs", "of tolerance", "first run", "later runs"):
+        table.add_column(heading, justify="right")
+    table.add_column("golden", overflow="fold")
+    table.add_column("verdict", no_wrap=True)
+    for result in results:
+        word = "ERROR" if result.error is not None else "PASS" if result.passed else "FAIL"
+        table.add_row(
+            escape(result.app),
+            result.target,
+            escape(result.device or "-"),
+            f"{result.compared}" if result.error is None else "-",
+            _share(result),
+            _seconds(_sum(time.first for time in result.times)),
+            _seconds(_sum(time.later for time in result.times)),
+            escape(result.golden_device or "-"),
+            Text(word, style="green" if result.passed else "red"),
+        )
+    return table
+
+
+def _share(result: VerifyResult) -> str:
+    """The largest difference, relative to what its tolerance allows."""
+    compared = [output for output in result.outputs if output.elements]
+    shares = [output.of_tolerance for output in compared]
+    known = [share for share in shares if share is not None]
+    if not shares:
+        return "-"
+    return f"{100 * max(known):.3g} %" if len(known) == len(shares) else "∞"
+
+
+def _sum(seconds: Iterable[float | None]) -> float | None:
+    known = [value for value in seconds if value is not None]
+    return sum(known) if known else None
 
 
 def _agree(outputs: int) -> str:

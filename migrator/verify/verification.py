@@ -20,6 +20,7 @@ from . import environments, interpreters, precision, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
 from .device import Device, device_for
 from .errors import VerifyError
+from .folders import check_size
 from .inside import ask
 from .interpreters import Interpreter, without_libtpu
 from .measures import measure
@@ -38,7 +39,6 @@ _COMPARE_SECONDS = 600.0
 _COMPILE_SECONDS = 60.0
 _STEPS_SECONDS = 1800.0
 _SCRIPT_SECONDS = 600.0  # for a script of anybody's, which may train for days
-_COPIED_BYTES = 2 * 2**30  # the largest folder of a script that is copied
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,7 @@ def _as_app(script: Path, args: Sequence[str], keep: Path | None) -> App:
     folder = Path.cwd() if Path.cwd() in file.parents else file.parent
     if keep is not None and folder in (keep.absolute(), *keep.absolute().parents):
         raise VerifyError(f"--keep {keep} lies inside the folder that is copied: choose another")
-    size = 0
-    for path in folder.rglob("*"):
-        size += path.lstat().st_size if ".git" not in path.parts else 0
-        if size > _COPIED_BYTES:
-            raise VerifyError(
-                f"{folder} is copied to be migrated, and holds more than "
-                f"{_COPIED_BYTES // 2**30} GiB: start from a smaller folder"
-            )
+    check_size(folder)
     return App(
         name=script.stem,
         folder=folder,

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from migrator.verify import environments, interpreters, verification
+from migrator.verify import environments, folders, interpreters, verification
 from migrator.verify.apps import find_app
 from migrator.verify.command import verify_command
 from migrator.verify.measures import measure
@@ -21,7 +21,7 @@ from migrator.verify.result import (
     Tolerance,
     VerifyResult,
 )
-from migrator.verify.table import show, verdict
+from migrator.verify.table import show, summary, verdict
 
 from .support import APP_TOML, GOLDEN, Checkout, copy_as_migration, fake_interpreter, writing
 
@@ -212,7 +212,7 @@ class TestScripts:
     def test_a_folder_that_is_too_large_is_not_copied(
         self, folder: Path, python: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(verification, "_COPIED_BYTES", 3)
+        monkeypatch.setattr(folders, "COPIED_BYTES", 3)
         script = self.script(folder, "")
         done = command(script, "--compile-for", "v6e-1", "--python", python)
         assert done.exit_code == 2 and "start from a smaller folder" in done.output
@@ -344,3 +344,26 @@ def test_tolerances_read_well() -> None:
     assert str(Tolerance()) == "exact"
     assert str(Tolerance(atol=1e-6, rtol=1e-5)) == "1e-06 + 1e-05·|x|"
     assert str(Tolerance(max_mismatch=0.001)) == "exact, but 0.001 of all"
+
+
+def test_the_summary_has_one_line_for_each_result() -> None:
+    rows = [
+        OutputResult("y", [2], "float32", True, Tolerance(1e-6), elements=2, of_tolerance=0.25),
+        OutputResult("z", [2], "float32", True, Tolerance(1e-6), elements=2, of_tolerance=0.5),
+    ]
+    times = [StepTime("a", 2.0, 0.25), StepTime("b", 1.0, 0.5), StepTime("c", None, None)]
+    good = VerifyResult(
+        "tiny", "torchax", device="CPU", outputs=rows, times=times, golden_device="NVIDIA H100"
+    )
+    exact = OutputResult("y", [2], "int32", False, Tolerance(), "2 of 2", 2, of_tolerance=None)
+    wrong = VerifyResult("tiny", "torch_xla", device="CPU", outputs=[exact], golden_device="CPU")
+    none = VerifyResult("other", "torchax", error="no environment")
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(summary([good, wrong, none]))
+    lines = [line.split() for line in console.export_text().splitlines() if " │ " in line]
+    cells = [[word for word in line if word != "│"] for line in lines]
+    assert cells == [
+        ["tiny", "torchax", "CPU", "2", "50", "%", "3.0000", "0.7500", "NVIDIA", "H100", "PASS"],
+        ["tiny", "torch_xla", "CPU", "1", "∞", "-", "-", "CPU", "FAIL"],
+        ["other", "torchax", "-", "-", "-", "-", "-", "-", "ERROR"],
+    ]

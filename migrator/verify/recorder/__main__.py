@@ -5,9 +5,11 @@
 Runs inside the script's interpreter (needs torch and NumPy there) and imports nothing of
 tpu-migrate. SPEC.json: `output` (folder), `root` (the program's folder), `stand_in` (accelerators
 that the CPU takes the place of, or null), `seed`, `steps`, `dropout`, `closely`, `rounding`,
-`limit` (bytes), `focus` (a step of which every operation is kept, and nothing else; or null).
+`limit` (bytes of tensors), `memory` (bytes, or null), `module` (its name, to run it as `python -m`
+does, or null), `original` (the folder that `root` is a copy of), `focus` (a step of which every
+operation is kept, and nothing else; or null).
 Writes `tensors.safetensors` and `events.json`; also where the script fails or is stopped, and then
-`ended` in it says so.
+`ended` in it says so. Where it is killed, `tensors.safetensors.part` and `.notes` are left.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from __future__ import annotations
 import json
 import os
 import runpy
-import signal
 import sys
 import time
 from pathlib import Path
@@ -23,18 +24,11 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parent)
 import files  # noqa: E402
+import process  # noqa: E402
 import randomness  # noqa: E402
 from operations import Finished, Trace  # noqa: E402
 from store import Store  # noqa: E402
 from watch import Watch  # noqa: E402
-
-
-class Stopped(BaseException):
-    """SIGTERM: the time is over."""
-
-
-def _stop(_number: int, _frame: object) -> None:
-    raise Stopped
 
 
 def main() -> int:
@@ -42,12 +36,14 @@ def main() -> int:
     script, arguments = Path(sys.argv[2]).resolve(), sys.argv[3:]
     output, root = Path(spec["output"]), Path(spec["root"]).resolve()
     owner = os.getpid()
+    process.limit_memory(spec["memory"])
     if spec["stand_in"] is not None:
         import cpu_stand_in
 
         cpu_stand_in.install(*spec["stand_in"])
     sys.argv = [str(script), *arguments]
-    sys.path[0] = str(script.parent)
+    sys.path[0] = str(root if spec["module"] else script.parent)
+    process.redirect(Path(spec["original"]), root)
     runtime = _runtime()
     random = randomness.install(spec["seed"], spec["dropout"])
     store = Store(output / "tensors.safetensors", spec["limit"])
@@ -57,10 +53,16 @@ def main() -> int:
     if focus is not None:
         focus.install(sys.modules.get("tpu_runtime"))
     before = files.there(root)
-    signal.signal(signal.SIGTERM, _stop)
+    children = process.Children(watch.leave)
+    outside = process.Outside([root, output])
+    store.note({"machine": files.machine(False)})
     began, ended, code = time.time(), "", 0
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        with process.ending():
+            if spec["module"]:
+                runpy.run_module(spec["module"], run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(str(script), run_name="__main__")
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1 if error.code else 0
         if error.code and not isinstance(error.code, int):
@@ -68,23 +70,10 @@ def main() -> int:
         ended = f"exit code {code}" if code else ""
     except Finished:
         pass
-    except Stopped:
-        ended, code = "stopped", 124
-    except EOFError as error:
-        ended, code = "it asks for input", 1
-        print(f"EOFError: {error}", file=sys.stderr)
     except BaseException as error:
-        import traceback
-
-        traceback.print_exc()
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        ended, code = (
-            f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})",
-            1,
-        )
+        ended, code = process.why(error, root)
     if os.getpid() != owner:  # a child of the script's, which got here by fork
         return code
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     seconds = time.time() - began
     found: list[dict[str, Any]] = []
     try:
@@ -96,7 +85,12 @@ def main() -> int:
                 found = files.written(root, before, store, output)
     except Exception as error:
         ended = ended or f"its end can not be read: {type(error).__name__}: {error}"
-    _write(output, store, watch, random, ended, seconds, found, runtime)
+    said = {
+        "processes": children.started,
+        "outside": outside.written,
+        "not_copied": process.imported_from(Path(spec["original"]), root),
+    }
+    _write(output, store, watch, random, ended, seconds, found, runtime, said)
     return code
 
 
@@ -118,6 +112,7 @@ def _write(
     seconds: float,
     found: list[dict[str, Any]],
     runtime: str | None,
+    said: dict[str, Any],
 ) -> None:
     digest = store.finish()
     table = {
@@ -133,7 +128,8 @@ def _write(
         },
         "steps": watch.step,
         "migrated": runtime is not None,
-        "machine": files.machine(),
+        "machine": files.machine(watch.convolves),
+        **said,
         "tensors_sha256": digest,
     }
     partial = output / "events.json.part"
@@ -142,4 +138,6 @@ def _write(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.exit(code)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 from store import Store
+from tf32 import in_tf32
 from watch import leaves, on_host
 
 _TORCH = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".pkl")
@@ -45,8 +45,8 @@ def written(
             values = None
         for place, tensor in leaves(values):
             key = f"file.{name}.{place}"
-            if store.add(key, on_host(tensor)):
-                entry["tensors"][place] = key
+            if kept := store.add(key, on_host(tensor)):
+                entry["tensors"][place] = kept
         found.append(entry)
     return found
 
@@ -69,8 +69,8 @@ def _load(path: Path) -> Any:
     return None
 
 
-def machine() -> dict[str, Any]:
-    """Device and versions."""
+def machine(convolves: bool) -> dict[str, Any]:
+    """Device and versions; `convolves`: the program has convolutions."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -79,7 +79,9 @@ def machine() -> dict[str, Any]:
             continue
     versions["cuda_of_torch"] = torch.version.cuda
     name = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9 has two ways to ask
-        tf32 = torch.version.cuda is not None and bool(torch.backends.cuda.matmul.allow_tf32)
-    return {"device": name, "machine": platform.machine(), "versions": versions, "tf32": tf32}
+    return {
+        "device": name,
+        "machine": platform.machine(),
+        "versions": versions,
+        "tf32": in_tf32(False) or (convolves and in_tf32(True)),
+    }

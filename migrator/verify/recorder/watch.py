@@ -6,6 +6,7 @@ by itself (`Watch.closely`). States are read at the end in any case.
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections import Counter
@@ -16,12 +17,15 @@ from typing import Any
 
 import torch
 from randomness import is_traced
-from store import Store
+from store import NAMES, Store
+from tf32 import EPS, in_tf32
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 _SMALL = 2**16  # elements of a buffer that is compared after each step
+_CONVOLUTIONS = (nn.modules.conv._ConvNd, nn.RNNBase)
+_PRODUCTS = (*_CONVOLUTIONS, nn.Linear, nn.Bilinear, nn.MultiheadAttention)
 
 
 class Watch:
@@ -138,20 +142,24 @@ class Watch:
             values = [on_host(root) for root in roots if isinstance(root, torch.Tensor)]
             for value in values:
                 if value.numel() == 1:
-                    self.event("loss", "loss", value=float(value))
+                    kind = NAMES.get(value.dtype, "F32")
+                    self.event("loss", "loss", value=for_json(float(value)), dtype=kind)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.paused or is_traced():
             return
         with self.at_rest():
-            norms: dict[str, float] = {}
+            norms: dict[str, float | str] = {}
+            dtypes = {}
             for name, parameter in self.parameters(optimizer):
                 if parameter.grad is not None:
                     gradient = on_host(parameter.grad.to_dense()).to(torch.float64)
-                    norms[name] = float(gradient.norm())
+                    norms[name] = for_json(float(gradient.norm()))
+                    if parameter.grad.dtype != torch.float32:
+                        dtypes[name] = NAMES.get(parameter.grad.dtype, "F32")
                     if self.step < min(self.steps, 2):
                         self.store.add(f"step{self.step}.grad.{name}", on_host(parameter.grad))
-            self.event("gradients", type(optimizer).__name__, norms=norms)
+            self.event("gradients", type(optimizer).__name__, norms=norms, dtypes=dtypes)
             if self.step < self.steps:
                 self._buffers()
         self.step += 1
@@ -211,13 +219,14 @@ class Watch:
         tensors = {}
         for path, tensor in found:
             key = f"{number}.{kind}.{name}{'.' if path else ''}{path}"
-            if self.store.add(key, tensor):
-                tensors[path] = key
+            if kept := self.store.add(key, tensor):
+                tensors[path] = kept
         self.event(kind, name, tensors=tensors)
 
     def event(self, kind: str, name: str, **more: Any) -> None:
-        self.events.append({"kind": kind, "name": name, "step": self.step,
-                            "line": self.line(), **more})  # fmt: skip
+        found = {"kind": kind, "name": name, "step": self.step, "line": self.line(), **more}
+        self.events.append(found)
+        self.store.note({"event": found, "steps": self.step})
 
     def line(self) -> str:
         """The innermost line of the program's own files."""
@@ -248,6 +257,15 @@ class Watch:
             self.names[id(module)] = (kind + number, module)
         return self.names[id(module)][0]
 
+    @property
+    def convolves(self) -> bool:
+        """Whether there is a layer that cuDNN computes."""
+        return any(isinstance(module, _CONVOLUTIONS) for module in list(self.modules))
+
+    def leave(self) -> None:
+        """In a child of the program's process: nothing of it is watched."""
+        self.paused = True
+
     def at_rest(self) -> _AtRest:
         """While what is watched is read, nothing of that is watched."""
         return _AtRest(self)
@@ -271,26 +289,35 @@ def _round_otherwise() -> None:
     called = nn.Module.__call__
     generator = torch._C.Generator().manual_seed(1)
 
-    def off(tensor: torch.Tensor) -> torch.Tensor:
+    def unit(tensor: torch.Tensor, module: nn.Module) -> float:
+        """The coarser one of both back ends."""
+        if tensor.dtype == torch.float16:  # bfloat16 on a TPU
+            return torch.finfo(torch.bfloat16).eps
+        if tensor.dtype == torch.float32 and isinstance(module, _PRODUCTS):
+            return EPS if in_tf32(isinstance(module, _CONVOLUTIONS)) else 2.0**-23
+        return torch.finfo(tensor.dtype).eps
+
+    def off(tensor: torch.Tensor, eps: float) -> torch.Tensor:
         with torch.no_grad(), torch._C.DisableTorchFunction():  # this is none of the program's
             signs = torch.empty(tensor.shape).bernoulli_(0.5, generator=generator) * 2 - 1
-            factors = signs.to(tensor.device) * torch.finfo(tensor.dtype).eps
+            factors = signs.to(tensor.device) * eps
             return tensor + tensor * factors.to(tensor.dtype)
 
     class Off(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-            return off(tensor)
+        def forward(ctx: Any, tensor: torch.Tensor, eps: float) -> torch.Tensor:
+            ctx.eps = eps
+            return off(tensor, eps)
 
         @staticmethod
-        def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-            return off(gradients[0])
+        def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+            return off(gradients[0], ctx.eps), None
 
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         output = called(self, *args, **kwargs)
         is_layer = next(self.children(), None) is None
         if is_layer and isinstance(output, torch.Tensor) and output.is_floating_point():
-            return Off.apply(output)
+            return Off.apply(output, unit(output, self))
         return output
 
     nn.Module.__call__ = call  # type: ignore[method-assign]
@@ -304,6 +331,11 @@ def unwrapped(module: nn.Module) -> nn.Module:
             break
         module = inner
     return module
+
+
+def for_json(number: float) -> float | str:
+    """JSON has no NaN and Inf: they are text, which `float` reads."""
+    return number if math.isfinite(number) else str(number)
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,33 @@
+"""The drift of the losses as a picture, drawn by the target's interpreter where it has pillow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import VerifyError
+from .inside import ask
+from .result import finite
+
+if TYPE_CHECKING:
+    from .script import ScriptResult
+
+_SECONDS = 120.0
+
+
+def draw(result: ScriptResult, python: Path, folder: Path) -> list[str]:
+    """Write ``drift.png`` to ``folder``; returns what is to be said of it."""
+    losses = result.stepwise.losses
+    if len(losses) < 2:
+        return []
+    picture, spec = folder / "drift.png", folder / "drift.json"
+    title = f"{result.script} on the {result.device}, golden: {result.golden_device}"
+    spec.write_text(json.dumps({"title": title, "losses": finite(losses)}), "utf-8")
+    arguments = [str(spec), str(picture)]
+    try:
+        answer = ask(python, "drift_picture.py", arguments, timeout=_SECONDS, cwd=folder)
+        error = answer["error"]
+    except VerifyError as problem:
+        error = str(problem)
+    return [f"no drift.png: {error}"] if error else [f"losses of both: {picture}"]

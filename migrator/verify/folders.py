@@ -1,0 +1,94 @@
+"""Copies of somebody's folder to run programs in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from migrator.discover import is_of_tools
+
+from .errors import VerifyError
+
+COPIED_BYTES = 2 * 2**30  # the largest folder that is copied
+
+
+def check_size(folder: Path) -> None:
+    """Raises VerifyError where a folder is too much to copy."""
+    size = 0
+    for path in _files(folder):
+        with suppress(OSError):
+            size += path.lstat().st_size
+        if size > COPIED_BYTES:
+            raise VerifyError(
+                f"{folder} is copied, and holds more than {COPIED_BYTES // 2**30} GiB: "
+                "start from a smaller folder, and name data by an absolute path"
+            )
+
+
+def copy_folder(source: Path, to: Path, without: Sequence[Path] = ()) -> Path:
+    """Copy a folder, so that it can be written to; no environments, caches and version control.
+
+    Links within it lead into the copy, others to where they led. Raises VerifyError where a file
+    can not be read.
+    """
+    gone = {path.absolute() for path in without}
+
+    def ignored(folder: str, names: list[str]) -> list[str]:
+        paths = {name: Path(folder, name) for name in names}
+        return [
+            name
+            for name, path in paths.items()
+            if path.absolute() in gone
+            or (path.is_dir() and not path.is_symlink() and is_of_tools(path))
+            or _is_odd(path)
+        ]
+
+    try:
+        shutil.copytree(source, to, ignore=ignored, symlinks=True)
+    except shutil.Error as error:
+        path, _, why = error.args[0][0]
+        raise VerifyError(f"{path} can not be copied: {why}") from error
+    except OSError as error:
+        raise VerifyError(f"{source} can not be copied: {error}") from error
+    for path in [to, *_files(to, folders=True)]:
+        if path.is_symlink():
+            _lead(path, source / path.relative_to(to), source)
+        else:
+            path.chmod(path.stat().st_mode | stat.S_IRUSR | stat.S_IWUSR)
+    return to
+
+
+def _is_odd(path: Path) -> bool:
+    """Sockets, pipes and devices can not be copied."""
+    with suppress(OSError):
+        mode = path.lstat().st_mode
+        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+    return False
+
+
+def _lead(link: Path, original: Path, source: Path) -> None:
+    """Have the copy of a link lead where it should."""
+    leads_to = Path(os.path.normpath(original.parent / original.readlink()))
+    source = source.absolute()
+    if source in leads_to.parents:
+        back = os.path.relpath(leads_to, original.absolute().parent)
+    else:
+        back = str(leads_to.absolute())
+    if back != str(link.readlink()):
+        link.unlink()
+        link.symlink_to(back)
+
+
+def _files(top: Path, folders: bool = False) -> Iterator[Path]:
+    for folder, names, files in os.walk(top):
+        at = Path(folder)
+        names[:] = [
+            name for name in names if (at / name).is_symlink() or not is_of_tools(at / name)
+        ]
+        yield from (at / name for name in files)
+        if folders:
+            yield from (at / name for name in names)

@@ -1,0 +1,53 @@
+"""How far two runs of one program may be apart: all figures. See docs/tolerances.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from .errors import VerifyError
+
+# Of the largest magnitude in a tensor: what sums in another order, through some layers, come to.
+# float16 becomes bfloat16 on a TPU. Measured by benchmarks/tolerances.py.
+UNITS: Mapping[str, float] = {"F64": 1e-6, "F32": 1e-5, "F16": 2**-6, "BF16": 2**-6}
+TF32 = 2**-9  # of float32, in a golden of a GPU whose products were in TensorFloat32
+ROUNDED = 8.0  # times what rounding otherwise did in the second run of the original
+SMALL_LOSS = 1e-3  # the unit of a loss is not that of less than this
+OWN_NORM = 10.0  # units of the gradient norm of a parameter itself, else of that of all
+PRINTED = 1.01  # units in the last place that is printed
+KINDS = ("start", "input", "output", "loss", "gradients", "buffers", "end", "file", "printed")
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """``factors``: by kind of value, what its tolerance is multiplied by; "" for all others."""
+
+    factors: Mapping[str, float] = field(default_factory=dict)
+    tf32: bool = False
+
+    def factor(self, kind: str) -> float:
+        """What the tolerance of a kind is multiplied by."""
+        return self.factors.get(kind, self.factors.get("", 1.0))
+
+    @property
+    def units(self) -> dict[str, float]:
+        """The unit of each dtype."""
+        return {**UNITS, "F32": TF32} if self.tf32 else dict(UNITS)
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> Tolerances:
+        """Of `FACTOR` and `KIND=FACTOR`. Raises VerifyError where one is neither."""
+        factors = {}
+        for text in texts:
+            kind, equals, number = text.rpartition("=")
+            try:
+                factor = float(number)
+            except ValueError:
+                factor = 0.0
+            if not 0 < factor < float("inf") or (equals and kind not in KINDS):
+                kinds = ", ".join(KINDS)
+                raise VerifyError(
+                    f"--tolerance {text}: give FACTOR or KIND=FACTOR, above 0; kinds: {kinds}"
+                )
+            factors[kind] = factor
+        return cls(factors)

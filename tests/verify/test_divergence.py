@@ -1,0 +1,188 @@
+"""Two runs against each other, where no tensors are: alignment, losses, gradients, printed text."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.verify.divergence import Comparison, compare
+from migrator.verify.errors import VerifyError
+from migrator.verify.recordings import STOPPED, Recording
+from migrator.verify.result import finite
+from migrator.verify.script import ScriptResult
+from migrator.verify.tolerances import KINDS, TF32, Tolerances
+
+
+def recording(*events: dict[str, Any], printed: str = "", ended: str = "") -> Recording:
+    steps = sum(event["kind"] == "gradients" for event in events)
+    return Recording(
+        Path(), list(events), [], printed, ended, steps, 1.0, {"dropped": 0, "traced": 0}, {}
+    )
+
+
+def loss(value: float | str, dtype: str = "F32") -> dict[str, Any]:
+    return {"kind": "loss", "name": "loss", "step": 0, "line": "t.py:1", "value": value,
+            "dtype": dtype}  # fmt: skip
+
+
+def gradients(**norms: float) -> dict[str, Any]:
+    return {"kind": "gradients", "name": "SGD", "step": 0, "line": "t.py:2", "norms": norms,
+            "dtypes": {}}  # fmt: skip
+
+
+def held(
+    golden: Recording, run: Recording, rounded: Recording | None = None, **how: Any
+) -> Comparison:
+    return compare(golden, rounded, run, Path(sys.executable), Path(), **how)
+
+
+def printed(golden: str, run: str, rounded: str | None = None) -> Comparison:
+    again = recording(printed=rounded) if rounded is not None else None
+    return held(recording(printed=golden), recording(printed=run), again)
+
+
+class TestAlignment:
+    def test_the_first_difference_is_the_first_in_the_run(self) -> None:
+        golden = recording(loss(1.0), gradients(a=1.0), loss(0.5), gradients(a=0.9))
+        run = recording(loss(1.0), gradients(a=1.2), loss(0.6), gradients(a=0.5))
+        first = held(golden, run).first
+        assert first is not None
+        assert (first.kind, first.place, first.want, first.got) == ("gradients", "a", 1.0, 1.2)
+
+    def test_what_is_missing_fails(self) -> None:
+        found = held(recording(loss(1.0), loss(0.5), loss(0.25)), recording(loss(1.0), loss(0.5)))
+        assert found.missing == ["loss 3"] and not found.passed
+
+    def test_a_step_too_many_fails(self) -> None:
+        found = held(recording(loss(1.0)), recording(loss(1.0), loss(0.5)))
+        assert found.missing == ["loss 2 is not in the golden"] and not found.passed
+
+    def test_a_gradient_that_is_not_there_fails(self) -> None:
+        found = held(recording(gradients(a=1.0, b=2.0)), recording(gradients(a=1.0)))
+        assert found.first is not None and found.first.reason == "there is no gradient"
+
+    @pytest.mark.parametrize("whose", ["golden", "run"])
+    def test_where_one_was_stopped_both_are_compared_as_far_as_they_came(self, whose: str) -> None:
+        whole = (loss(1.0), gradients(a=1.0), loss(0.5), gradients(a=0.5))
+        golden, run = recording(*whole, printed="x 0.5\ny 0.7"), recording(*whole[:3])
+        run = recording(*whole[:3], printed="x 0.5", ended=STOPPED)
+        if whose == "golden":
+            golden, run = run, recording(*whole, printed="x 0.5\ny 0.7")
+        found = held(golden, run)
+        assert found.partial and found.passed and not found.missing
+        assert sorted(f.kind for f in found.findings) == ["gradients", "loss", "loss", "printed"]
+
+    def test_the_state_in_which_a_run_was_stopped_is_not_how_far_it_came(self) -> None:
+        end = {"kind": "end", "name": "Net", "step": 1, "line": "", "tensors": {"weight": "w"}}
+        golden = recording(loss(1.0), loss(0.5), end)
+        found = held(golden, recording(loss(1.0), end, ended=STOPPED))
+        assert found.passed and [f.kind for f in found.findings] == ["loss"]
+
+    def test_what_is_missing_in_between_fails_there_too(self) -> None:
+        golden = recording(loss(1.0), gradients(a=1.0), loss(0.5))
+        found = held(golden, recording(loss(1.0), loss(0.5), ended=STOPPED))
+        assert found.missing == ["gradients of SGD, call 1"]
+
+    def test_nothing_in_common_is_no_pass(self) -> None:
+        assert not held(recording(loss(1.0)), recording(ended=STOPPED)).passed
+
+
+class TestNumbers:
+    @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+    def test_nan_and_inf_never_pass(self, value: str) -> None:
+        for golden, run in ((value, 1.0), (1.0, value), (value, value)):
+            found = held(recording(loss(golden)), recording(loss(run)))
+            assert found.first is not None and found.first.reason == "NaN or Inf"
+        found = held(recording(gradients(a=1.0)), recording(gradients(a=float(value))))
+        assert not found.passed
+        text = json.dumps(finite({"ratio": found.findings[0].ratio}), allow_nan=False)
+        assert text == '{"ratio": "inf"}'
+
+    def test_what_rounding_does_to_the_original_is_allowed_many_times(self) -> None:
+        golden, run = recording(loss(1.0)), recording(loss(1.001))
+        assert not held(golden, run).passed
+        assert held(golden, run, recording(loss(1.0002))).passed
+        assert not held(golden, run, recording(loss(1.00001))).passed
+        assert not held(golden, run, recording(loss("nan"))).passed
+
+    def test_units_are_those_of_the_coarser_type(self) -> None:
+        golden, run = recording(loss(1.0)), recording(loss(1.0 + TF32 / 2))
+        assert not held(golden, run).passed
+        assert held(golden, run, tolerances=Tolerances(tf32=True)).passed
+        assert held(recording(loss(1.0, "BF16")), recording(loss(1.01, "BF16"))).passed
+
+    def test_tolerances_are_multiplied_by_kind(self) -> None:
+        golden = recording(loss(1.0), gradients(a=1.0))
+        run = recording(loss(1.0 + 3e-5), gradients(a=1.0 + 3e-4))
+        assert [f.kind for f in held(golden, run).findings if not f.passed] == ["loss", "gradients"]
+        some = Tolerances.parse(["loss=4"])
+        assert [f.kind for f in held(golden, run, tolerances=some).findings if not f.passed] == [
+            "gradients"
+        ]
+        assert held(golden, run, tolerances=Tolerances.parse(["2", "gradients=4", "loss=4"])).passed
+
+    @pytest.mark.parametrize("text", ["x", "outputs=2", "output=", "0", "-1", "inf", "nan", "=2"])
+    def test_a_tolerance_that_is_none_is_refused(self, text: str) -> None:
+        with pytest.raises(VerifyError, match="--tolerance"):
+            Tolerances.parse([text])
+
+    def test_every_kind_has_a_factor(self) -> None:
+        assert {Tolerances.parse(["3", f"{kind}=2"]).factor(kind) for kind in KINDS} == {2.0}
+
+
+class TestPrinted:
+    def test_one_unit_in_the_last_place_passes_and_two_do_not(self) -> None:
+        assert printed("loss 0.12345", "loss 0.12346").passed
+        assert not printed("loss 0.12345", "loss 0.12347").passed
+        assert printed("loss 1.5e-03", "loss 1.6e-03").passed
+
+    def test_integers_beside_fractions_are_compared_exactly(self) -> None:
+        assert printed("loss 0.5 right 15/64", "loss 0.5 right 15/64").passed
+        found = printed("loss 0.5 right 15/64", "loss 0.5 right 16/64")
+        assert found.first is not None and (found.first.want, found.first.got) == (15, 16)
+        assert printed(
+            "loss 0.5 right 15/64", "loss 0.5 right 16/64", "loss 0.5 right 14/64"
+        ).passed
+
+    @pytest.mark.parametrize("line", [
+        "epoch 1 took 3.25 s", "step 3: 12.5 ms", "elapsed 0.25", "1.5 it/s",
+        " 50%|█████     | 1/2 [00:01<00:01, 1.05it/s]", "memory 1.5 GiB",
+        "/x/y.py:3: UserWarning: 1.5", "12 samples", "just text",
+    ])  # fmt: skip
+    def test_times_and_warnings_and_text_are_nothing_to_compare(self, line: str) -> None:
+        found = printed(line, line.replace("5", "7"))
+        assert not found.findings and not found.passed
+
+    def test_lines_that_a_carriage_return_writes_over_are_lines(self) -> None:
+        found = printed("\rloss 0.5\rloss 0.25\n", "\rloss 0.5\rloss 0.75\n")
+        assert [f.passed for f in found.findings] == [True, False]
+
+    def test_colours_are_no_numbers(self) -> None:
+        found = printed("\x1b[32mloss 0.5\x1b[0m", "loss 0.5")
+        assert found.passed and len(found.findings) == 1
+
+    def test_nan_fails_and_words_with_nan_in_them_do_not(self) -> None:
+        assert not printed("loss nan", "loss nan").passed
+        assert printed("finance 0.5 information", "finance 0.5 information").passed
+
+    def test_a_line_that_is_not_printed_fails(self) -> None:
+        found = printed("loss 0.5\naccuracy 0.75", "loss 0.5")
+        assert [f.reason for f in found.findings if not f.passed] == ["is not printed"]
+
+
+def test_a_script_that_only_prints_text_is_no_pass() -> None:
+    same = held(recording(printed="hello"), recording(printed="hello"))
+    result = ScriptResult("t.py", "torchax", stepwise=same)
+    assert not result.passed and result.exit_code == 1
+
+
+def test_a_result_is_json_whatever_it_found() -> None:
+    found = held(recording(loss(1.0)), recording(loss("nan")))
+    result = ScriptResult("t.py", "torchax", stepwise=found, tolerances=Tolerances.parse(["2"]))
+    read = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert read["stepwise"]["findings"][0]["got"] == "nan"
+    assert read["tolerances"] == {"factors": {"": 2.0}, "tf32": False}
+    assert math.isinf(float(read["stepwise"]["findings"][0]["ratio"]))

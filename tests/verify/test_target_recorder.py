@@ -1,0 +1,136 @@
+"""The recorder and programs that end, fail, wait, start processes or write elsewhere."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.verify.compare import read_header
+from migrator.verify.errors import VerifyError
+from migrator.verify.recordings import Recording, Settings, read
+from migrator.verify.script import record_script
+
+STEP = """\
+import os, random, signal, sys, time
+import torch
+from torch import nn
+net = nn.Linear(3, 2).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+def step(x):
+    loss = net(x.cuda()).pow(2).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    print(f"loss {loss.item():.6f}")
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    # What is below the folder of temporary files is not said to be outside.
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return tmp_path
+
+
+def record(text: str, *args: str, **settings: Any) -> tuple[Recording, list[str]]:
+    Path("t.py").write_text(text, encoding="utf-8")
+    golden = Path("..", "golden")
+    found = record_script(
+        Path("t.py"), args, golden, Path(sys.executable), Settings(**settings), once=True
+    )
+    read(golden)
+    read_header(golden / "tensors.safetensors")
+    assert not list(Path("..", "temporary").glob("tpu-migrate*"))
+    return found
+
+
+def losses(recording: Recording) -> list[float]:
+    return [event["value"] for event in recording.events if event["kind"] == "loss"]
+
+
+@pytest.mark.parametrize(("text", "line"), [
+    ("name = input('which? ')", "t.py:1: it asks for input, and there is none"),
+    ("import torch\ntorch.load('data/x.pt')", "t.py:2: FileNotFoundError: .*start from a folder"),
+    ("import nosuch", "t.py:1: ModuleNotFoundError: No module named 'nosuch'$"),
+    ("from . import x", "t.py:1: ImportError: .*-m t\\)"),
+    ("x = (", "t.py:1: SyntaxError"),
+    ("raise SystemExit('no data')", "exit code 1\nno data"),
+    ("import os; os._exit(3)", "exit code 3"),
+    ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL"),
+])  # fmt: skip
+def test_an_original_that_fails_is_told_by_its_line(text: str, line: str) -> None:
+    with pytest.raises(VerifyError, match=f"the original fails: {line}") as error:
+        record(text)
+    assert "recorder" not in str(error.value)
+    assert not Path("..", "golden").exists()
+
+
+@pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)", ""])
+def test_a_program_that_moves_writes_and_ends_somehow(folder: Path, end: str) -> None:
+    outside = folder / "elsewhere.pt"
+    text = f"{STEP}step(torch.ones(2, 3))\nos.makedirs('out'); os.chdir('out')\n"
+    text += f"torch.save(net.state_dict(), 'a.pt'); torch.save(1, {str(outside)!r})\n{end}\n"
+    found, notes = record(text)
+    assert found.steps == 1 and [f["name"] for f in found.files] == ["out/a.pt"]
+    assert {e["kind"] for e in found.events} == {
+        "start", "input", "output", "loss", "gradients", "end",
+    }  # fmt: skip
+    assert notes == [f"it writes outside of its folder, where nothing is a copy: {outside}"]
+    assert [p.name for p in Path().iterdir()] == ["t.py"]
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_what_was_recorded_until_the_time_was_over_is_kept(
+    ignores: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("migrator.verify.recordings._GRACE", 3.0)
+    text = STEP + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" * ignores
+    text += "step(torch.ones(2, 3)); step(torch.ones(2, 3))\nwhile True:\n    time.sleep(0.1)\n"
+    found, notes = record(text, timeout=30.0)
+    assert found.was_stopped and len(losses(found)) == 2
+    assert notes[0].startswith("the original was stopped by --timeout, after")
+    assert {"start", "output", "loss"} < {event["kind"] for event in found.events}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limit there")
+def test_the_memory_limit_is_named_where_it_ends_a_program() -> None:
+    with pytest.raises(VerifyError, match=r"t\.py:\d+: out of memory \(--memory 3\)$"):
+        record(f"{STEP}step(torch.ones(2, 3))\nx = torch.ones(2**30)\n", memory=3 * 2**30)
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_workers_are_not_recorded_and_draw_the_same_in_all_runs(how: str) -> None:
+    text = f"""\
+{STEP}
+class Data(torch.utils.data.Dataset):
+    def __init__(self):
+        self.norm = nn.Linear(3, 3)
+    def __len__(self):
+        return 8
+    def __getitem__(self, number):
+        return self.norm(torch.randn(3) + random.random()).detach()
+if __name__ == "__main__":
+    for x in torch.utils.data.DataLoader(
+        Data(), batch_size=4, num_workers=2, shuffle=True, multiprocessing_context={how!r}
+    ):
+        step(x)
+"""
+    # a spawned worker imports the script, where no GPU is
+    text = text.replace("net = nn.Linear(3, 2).cuda()", "net = nn.Linear(3, 2)")
+    text = text.replace("x.cuda()", "x")
+    first, notes = record(text)
+    again, _ = record(text)
+    assert notes == [] and first.steps == 2
+    assert losses(first) == losses(again) and len(losses(first)) == 2
+    assert {event["name"] for event in first.events} == {"Linear", "loss", "SGD"}
+
+
+def test_processes_of_its_own_are_counted() -> None:
+    text = f"{STEP}step(torch.ones(2, 3))\nif os.fork() == 0:\n    step(torch.ones(2, 3))\n"
+    text += "    os._exit(0)\nos.wait()\n"
+    found, notes = record(text)
+    assert len(losses(found)) == 1
+    assert notes == ["it starts processes of its own (1): what they compute is not seen"]

@@ -1,0 +1,106 @@
+"""Tensors of two runs against each other, with the target's NumPy."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.verify.divergence import Finding, compare
+from migrator.verify.recordings import Recording
+from migrator.verify.tolerances import Tolerances
+
+from .support import Tensor, safetensors
+
+INF, NAN = float("inf"), float("nan")
+
+
+def held(
+    folder: Path,
+    golden: Tensor,
+    run: Tensor,
+    rounded: Tensor | None = None,
+    kind: str = "output",
+    start: Tensor | None = None,
+    **how: Any,
+) -> Finding:
+    def recording(name: str, tensor: Tensor) -> Recording:
+        there = {"x": tensor, **({"s": start} if start else {})}
+        (folder / name).write_bytes(safetensors(there))
+        events = [{"kind": kind, "name": "Net", "step": 0, "line": "", "tensors": {"0": "x"}}]
+        if start:
+            before = {"kind": "start", "name": "Net", "step": 0, "line": "", "tensors": {"0": "s"}}
+            events.insert(0, before)
+        return Recording(folder, events, [], "", "", 1, 1.0, {}, {}, tensors=name)
+
+    again = recording("rounded", rounded) if rounded else None
+    both = recording("golden", golden), recording("run", run)
+    found = compare(both[0], again, both[1], Path(sys.executable), folder, **how)
+    return next(f for f in found.findings if f.kind == kind)
+
+
+def f32(*values: float) -> Tensor:
+    return ("F32", [len(values)], values)
+
+
+def test_what_agrees_and_what_does_not(tmp_path: Path) -> None:
+    assert held(tmp_path, f32(1, 2), f32(1, 2)).ratio == 0
+    found = held(tmp_path, f32(1, 2), f32(1, 2.0000002))
+    assert found.passed and 0 < found.ratio < 0.05 and found.max_ulp == pytest.approx(1, rel=0.2)
+    found = held(tmp_path, f32(1, 2), f32(1, 2.1))
+    assert found.reason == "1 of 2 elements beyond it" and found.want == 2
+    assert found.max_abs == pytest.approx(0.1) and found.ratio > 1000
+
+
+def test_a_small_element_is_not_excused_by_a_large_one_that_rounding_moves(tmp_path: Path) -> None:
+    golden, run = f32(1, 1, 1, 100), f32(1, 1.5, 1, 100)
+    assert held(tmp_path, golden, run, f32(1, 1.2, 1, 100)).passed
+    assert not held(tmp_path, golden, run, f32(1, 1, 1, 100.01)).passed
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_nan_and_inf_never_pass(tmp_path: Path, value: float) -> None:
+    for golden, run in ((value, 1.0), (1.0, value), (value, value)):
+        found = held(tmp_path, f32(0, golden), f32(0, run))
+        assert found.reason is not None and "NaN or Inf" in found.reason
+    assert not held(tmp_path, f32(0, 1), f32(0, value), f32(0, value)).passed
+
+
+def test_inf_of_the_programs_own_masks_is_compared_as_it_is(tmp_path: Path) -> None:
+    mask = f32(0, -INF)
+    for kind in ("input", "start"):
+        assert held(tmp_path, mask, mask, kind=kind).passed
+        assert not held(tmp_path, mask, f32(0, INF), kind=kind).passed
+        assert not held(tmp_path, mask, f32(0.1, -INF), kind=kind).passed
+        assert not held(tmp_path, f32(0, NAN), f32(0, NAN), kind=kind).passed
+    assert held(tmp_path, mask, mask, kind="end", start=mask).passed
+    assert not held(tmp_path, mask, mask, kind="end", start=f32(0, 1)).passed
+    assert not held(tmp_path, mask, mask, kind="output").passed
+
+
+@pytest.mark.parametrize(("golden", "run", "reason"), [
+    (("I64", [2], [1, 2]), ("I32", [2], [1, 2]), None),  # 64-bit types of JAX are off
+    (("I64", [2], [1, 2]), ("I32", [2], [1, 3]), "1 of 2 values differ"),
+    (("BOOL", [2], [0, 1]), ("I32", [2], [0, 1]), "dtype I32, golden BOOL"),
+    (("U8", [2], [0, 1]), ("I32", [2], [0, 1]), "dtype I32, golden U8"),
+    (("F64", [1], [1.0]), ("F32", [1], [1.0]), None),
+    (("F32", [1], [1.0]), ("BF16", [1], [0x3F80]), "dtype BF16, golden F32"),
+    (("F32", [1], [1.0]), ("I32", [1], [1]), "dtype I32, golden F32"),
+    (("F32", [2, 1], [1, 2]), ("F32", [1, 2], [1, 2]), "shape [1, 2], golden [2, 1]"),
+    (("BF16", [2], [0x3F80, 0x4000]), ("BF16", [2], [0x3F81, 0x4000]), None),
+    (("BF16", [2], [0x3F80, 0x4000]), ("BF16", [2], [0x3FA0, 0x4000]),
+     "1 of 2 elements beyond it"),
+])  # fmt: skip
+def test_dtypes_and_shapes(tmp_path: Path, golden: Tensor, run: Tensor, reason: str | None) -> None:
+    assert held(tmp_path, golden, run).reason == reason
+
+
+def test_tolerances_are_multiplied(tmp_path: Path) -> None:
+    golden, run = f32(1, 2), f32(1, 2.00005)
+
+    def passes(*factors: str) -> bool:
+        return held(tmp_path, golden, run, tolerances=Tolerances.parse(factors)).passed
+
+    given: Sequence[Sequence[str]] = ((), ("4",), ("output=4",), ("input=4",), ("4", "output=1"))
+    assert [passes(*factors) for factors in given] == [False, True, True, False, False]
