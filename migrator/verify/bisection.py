@@ -364,7 +364,7 @@ def _beside(event: Event, own: _Trace, other: _Trace, pairs: dict[int, int]) -> 
 
 def _differences(search: _Search, theirs: Event | None, here: Event | None) -> Iterator[str]:
     """Numbers that the operation is given, and operations before it that only one of them has."""
-    if theirs is not None and here is not None and theirs["kind"] == "op":
+    if theirs is not None and here is not None and theirs["kind"] == here["kind"] == "op":
         for path, value in theirs["arguments"].items():
             mine = here["arguments"].get(path, value)
             if mine != value and not (value != value and mine != mine):
