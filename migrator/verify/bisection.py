@@ -302,6 +302,12 @@ def _found(search: _Search, check: _Check, rows: list[dict[str, Any]]) -> Bisect
         subject = f"of what {made['name']} gives" if not name else f"of {name}"
         reason = reason or "there is no gradient"
         reason = f"{subject}: {reason}"
+    elif event["kind"] == "module":
+        # The runtime makes what this module computes of other operations. Name the original's.
+        name = ".".join(filter(None, (event["name"], name)))
+        group = search.golden.groups[event["name"], event["call"]]
+        alone = [e for e in group if e["number"] not in search.pairs]
+        theirs = next((e for e in alone if name in e["writes"]), (alone or [event])[-1])
     elif event["kind"] == "op" and check.group == "reads":
         name = event["names"].get(check.path, "")
         reason = f"{name or 'what it is given'} is another: {reason}"
@@ -360,7 +366,7 @@ def _beside(event: Event, own: _Trace, other: _Trace, pairs: dict[int, int]) -> 
 
 def _differences(search: _Search, theirs: Event | None, here: Event | None) -> Iterator[str]:
     """Numbers that the operation is given, and operations before it that only one of them has."""
-    if theirs is not None and here is not None and theirs["kind"] == "op":
+    if theirs is not None and here is not None and theirs["kind"] == here["kind"] == "op":
         for path, value in theirs["arguments"].items():
             mine = here["arguments"].get(path, value)
             if mine != value and not (value != value and mine != mine):

@@ -196,12 +196,14 @@ def test_a_planted_fault_is_found_where_it_shows_first_and_where_it_is(
     found = result.bisection
     assert found is not None and found.original is not None and found.migrated is not None, found
     assert (found.module, found.what) == (fault.module, fault.what), found
-    assert found.original.operation in (fault.operation, ""), found
-    here = found.migrated.operation  # maybe the runtime's own of the same name
-    assert here.rpartition(".")[2] == fault.operation.rpartition(".")[2], found
+    operations = {found.original.operation, found.migrated.operation} - {""}
+    # torch_xla's runtime has products of its own, and makes a batch_norm of other operations
+    assert fault.operation in operations, found
+    assert {o.rpartition(".")[2] for o in operations} == {fault.operation.rpartition(".")[2]}
     assert (fault.text or fault.new) in found.migrated.text
     assert (fault.text or fault.old) in found.original.text
-    assert any(fault.besides in line for line in found.differences), found
+    if found.migrated.operation:
+        assert any(fault.besides in line for line in found.differences), found
     if fault.what == "buffer":
         assert found.name == "Net.block.norm.running_mean"
         assert fault.old == found.original.made_text and fault.new == found.migrated.made_text
