@@ -95,8 +95,8 @@ def compare(pair: dict[str, Any], golden: Tensors, rounding: Tensors | None, run
         row |= {"max_abs": float(largest), "ratio": float(wrong > 0) * 2}
         return {**row, "reason": f"{wrong} of {want.size} values differ" if wrong else None}
     odd = ~(np.isfinite(want) & np.isfinite(got))
-    if pair["infinite"] is not None and odd.any():  # the program's own, as in a mask
-        own = golden.read(pair["infinite"])[0]
+    if pair.get("infinite") is not None and odd.any():  # the program's own, as in a mask
+        own = golden.read(pair.get("infinite"))[0]
         own = np.isinf(own) & (own == want) & (want == got) if own.shape == want.shape else False
         odd, want, got = (
             odd & np.logical_not(own),
@@ -108,7 +108,7 @@ def compare(pair: dict[str, Any], golden: Tensors, rounding: Tensors | None, run
         text = "both have" if same else "here or in the golden"
         return {**row, "reason": f"{int(odd.sum())} NaN or Inf, {text}"}
     again = None
-    if rounding is not None and pair["rounding"] in rounding.header:
+    if rounding is not None and pair.get("rounding") in rounding.header:
         again = rounding.read(pair["rounding"])[0]
     unit = max(units[entry["dtype"]], units[ours["dtype"]])
     largest = among.get(pair.get("among", ""), 0.0)
