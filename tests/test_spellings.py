@@ -290,3 +290,19 @@ def test_what_is_left_is_left_in_a_second_run_too(line: str) -> None:
     first = run(f"import os\nimport threading\nimport torch\nx = x.cuda()\n{line}\n")
     left = [text.replace(".cuda()", '.to("jax")') for text in reported(first)]
     assert left == reported(run(first.source)) != []
+
+
+# ---- one line, one name --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("head", ["", '"""Doc."""\nimport os\n', "import numpy as np; "])
+def test_set_up_stands_above_a_line_that_imports_and_computes(head: str, target: str) -> None:
+    text = migrated(f"{head}import torch; x = torch.ones(1).cuda()\n", target, entry=True)
+    assert text.index("import tpu_runtime") < text.index("tpu_runtime.setup()") < text.index("; x")
+
+
+def test_set_up_stands_behind_a_line_that_only_imports() -> None:
+    source = "import os; import torch\nx = torch.ones(1).cuda()\n"
+    text = migrated(source, entry=True)
+    assert text.index("import torch") < text.index("tpu_runtime.setup()") < text.index("x =")
