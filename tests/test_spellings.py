@@ -306,3 +306,21 @@ def test_set_up_stands_behind_a_line_that_only_imports() -> None:
     source = "import os; import torch\nx = torch.ones(1).cuda()\n"
     text = migrated(source, entry=True)
     assert text.index("import torch") < text.index("tpu_runtime.setup()") < text.index("x =")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if (dev := CHOICE) == 'cuda':\n    f()",
+        "if (kind := CHOICE) == 'cuda':\n    f()",
+        "if (CHOICE) == 'cuda':\n    f()",
+        "kind = CHOICE\nif kind == 'cuda':\n    f()",
+        "if kind := CHOICE:\n    f(kind != 'cuda')",
+    ],
+)
+@pytest.mark.parametrize("test", ["torch.cuda.is_available()", "fast"])
+def test_what_a_choice_is_compared_with_follows_it(source: str, test: str) -> None:
+    source = "import torch\n" + source.replace("CHOICE", f"'cuda' if {test} else 'cpu'") + "\n"
+    result = run(source)
+    assert "cuda" not in result.source.decode()
+    assert not reported(result)
