@@ -233,6 +233,8 @@ def test_other_words_for_the_same(before: str, after: str | None) -> None:
          "torch.nn.Module.cuda"),
         ("net = torch.jit.script(net)", "torch.jit.script"),
         ("net = torch.jit.load(path)", "torch.jit.load"),
+        ("class Net(torch.jit.ScriptModule):\n    pass\n\n\nNet().cuda()",
+         "torch.jit.ScriptModule"),
         ("net = torch.jit.trace(net, x)", "torch.jit.trace"),
     ],
 )  # fmt: skip
@@ -249,6 +251,7 @@ def test_what_can_not_be_said_in_other_words_is_named(line: str, found: str) -> 
         "def f(y):\n    return y\n\n\ng = torch.jit.script(f)",
         'try:\n    f()\nexcept ValueError as e:\n    if "out of memory" in e.args:\n        pass',
         'words = ["out of memory", "is_cuda"]',
+        "is_scripted = isinstance(net, torch.jit.ScriptModule)",
         'has = hasattr(x, "is_cuda")',
     ],
 )
