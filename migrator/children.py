@@ -133,7 +133,7 @@ class Children:
     def _is_migrated(self, node: ast.AST) -> bool:
         """Whether it is what a migration makes of a device."""
         match node:
-            case ast.Constant(value="jax" | "xla"):
+            case ast.Constant(value="jax" | "xla" | "jax:0" | "xla:0"):
                 return True
             case ast.Attribute(attr=name):
                 called = self._names.qualified(node) or ""

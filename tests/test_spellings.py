@@ -327,3 +327,71 @@ def test_what_a_choice_is_compared_with_follows_it(source: str, test: str) -> No
     result = run(source)
     assert "cuda" not in result.source.decode()
     assert not reported(result)
+
+
+# ---- indices -------------------------------------------------------------------------------------
+
+NAMED = 'device = "cuda:0"\nx = torch.ones(2, device=device)\n'
+OBJECT = 'device = torch.device("cuda:0")\nx = torch.ones(2, device=device)\n'
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        OBJECT + "assert x.device == device",
+        NAMED + "assert str(x.device) == device",
+        NAMED + 'assert str(x.device) == "cuda:0"',
+        NAMED + "assert torch.device(device) == x.device",
+        'x = torch.ones(2).cuda()\nassert x.device == torch.device("cuda:0")',
+        'x = torch.ones(2).cuda()\nself.assertEqual(x.device, torch.device("cuda:0"))',
+        'x = torch.ones(2).cuda()\nassert x.device == torch.device("cuda", 0)',
+        'x = torch.ones(2).cuda()\ndevice = str(x.device)\nassert device == "cuda:0"',
+        'device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")\n'
+        "if x.device != device:\n    x = x.to(device)",
+        'match str(x.device):\n    case "cuda:0":\n        y = x.cuda()',
+    ],
+)
+def test_a_device_keeps_its_index_where_it_is_compared(source: str) -> None:
+    assert "jax:0" in migrated(f"import torch\n{source}\n")
+    text = migrated(f"import torch\n{source}\n", "torch_xla")
+    assert "xla:0" in text or "torch_xla.device()" in text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        NAMED + 'assert x.device.type == "cuda"',
+        OBJECT + 'assert x.device != torch.device("cpu")',
+        OBJECT + "assert x.device == y.device",
+        OBJECT + 'if args.device == "cuda:0":\n    f()',
+        OBJECT + 'assert x.device != torch.device("cuda")',
+    ],
+)
+def test_an_index_that_is_not_compared_goes(source: str) -> None:
+    assert ":0" not in migrated(f"import torch\n{source}\n")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'match args.device:\n    case "cuda:0":\n        f()\n    case "cuda:1":\n        g()',
+        'match args.device:\n    case "cuda:0" | "cuda:1":\n        f()',
+        'if device == "cuda:0":\n    f()\nelif device == "cuda:1":\n    g()',
+        'if str(x.device) in ("cuda:0", "cuda:1"):\n    f()',
+        'f(x.device == torch.device("cuda:1"))',
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_another_index_that_is_compared_is_reported(source: str, target: str) -> None:
+    assert reported(run(f"import torch\n{source}\n", target)) == ['"cuda:1"']
+
+
+def test_the_first_device_is_told_from_the_current_one() -> None:
+    source = 'match args.device:\n    case "cuda":\n        f()\n    case "cuda:0":\n        g()\n'
+    assert migrated(f"import torch\n{source}") == f"import torch\n{source}".replace("cuda", "jax")
+
+
+def test_an_index_is_reported_where_the_other_side_is_not_known() -> None:
+    source = 'import torch\n\n\ndef f(device):\n    return device == torch.device("cuda:0")\n'
+    assert reported(run(source)) == ['"cuda:0"']
+    assert "torch_xla.device()" in migrated(source, "torch_xla")
