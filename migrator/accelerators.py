@@ -147,7 +147,7 @@ def as_cuda(tree: ast.Module, source: bytes, known: str = "") -> None:
 
 
 # What a migration leaves behind: there the program's own device has become the target's.
-MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)[\"']")
+MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)(?::0)?[\"']")
 
 
 def _runs_on(tree: ast.Module) -> str | None:

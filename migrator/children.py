@@ -23,10 +23,18 @@ _POOLS = {
 }  # fmt: skip
 _CONTEXTS = {f"{module}.get_context" for module in _MODULES}
 _THREADS = {"threading.Thread"}
+# The place of the function among the arguments.
+_THREAD_CALLS = {
+    "asyncio.to_thread": 0, "threading.Timer": 1, "_thread.start_new_thread": 0,
+    "_thread.start_new": 0,
+}  # fmt: skip
 _THREAD_POOLS = {
     "concurrent.futures.ThreadPoolExecutor", "multiprocessing.pool.ThreadPool",
     "multiprocessing.dummy.Pool",
 }  # fmt: skip
+_PARALLEL = {"joblib.Parallel", "joblib.parallel.Parallel"}
+_DELAYED = {"joblib.delayed", "joblib.parallel.delayed"}
+_IN_THREADS = {("backend", "threading"), ("prefer", "threads"), ("require", "sharedmem")}
 _ON_A_POOL = frozenset({
     "map", "map_async", "imap", "imap_unordered", "starmap", "starmap_async", "apply",
     "apply_async", "submit",
@@ -94,8 +102,11 @@ class Children:
         if name in _THREADS:
             return _target(call)
         given = [*call.args, *(k.value for k in call.keywords)]
-        if name == "asyncio.to_thread":
-            return given
+        if name in _THREAD_CALLS:
+            return [*call.args[_THREAD_CALLS[name] :], *given[len(call.args) :]]
+        makers = self._values(call.func) or [call.func]
+        if any(isinstance(m, ast.Call) and self._is_parallel_in_threads(m) for m in makers):
+            return [part for value in given for part in self._delayed(value)]
         if isinstance(call.func, ast.Attribute):
             if call.func.attr == "run_in_executor":
                 return given[1:]
@@ -103,10 +114,26 @@ class Children:
                 return given
         return []
 
+    def _is_parallel_in_threads(self, call: ast.Call) -> bool:
+        """`joblib.Parallel(prefer="threads")`"""
+        return self._names.qualified(call.func) in _PARALLEL and any(
+            isinstance(k.value, ast.Constant) and (k.arg, k.value.value) in _IN_THREADS
+            for k in call.keywords
+        )
+
+    def _delayed(self, node: ast.expr) -> Iterator[ast.expr]:
+        """The functions, and what they are given, in `(delayed(f)(x) for x in xs)`."""
+        for part in ast.walk(node):
+            match part:
+                case ast.Call(func=ast.Call(func=maker, args=[function])) if (
+                    self._names.qualified(maker) in _DELAYED
+                ):
+                    yield from [function, *part.args, *(k.value for k in part.keywords)]
+
     def _is_migrated(self, node: ast.AST) -> bool:
         """Whether it is what a migration makes of a device."""
         match node:
-            case ast.Constant(value="jax" | "xla"):
+            case ast.Constant(value="jax" | "xla" | "jax:0" | "xla:0"):
                 return True
             case ast.Attribute(attr=name):
                 called = self._names.qualified(node) or ""

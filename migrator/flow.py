@@ -411,15 +411,23 @@ class Flow:
                 return self.is_device(owner)
             case ast.Subscript(value=owner, slice=ast.Constant(value=str(key))):
                 return bool(DEVICE_NAME.search(key))
-        if self.kind(node) & Kind.DEVICE:
+            case ast.NamedExpr(target=target, value=value):
+                return self.is_device(value) or self.is_device(target)
+        if self.kind(node) & Kind.DEVICE or self._is_choice(node):
             return True
         last = (dotted(node) or "").rpartition(".")[2]
         if last and DEVICE_NAME.search(last):
             return True
         # a value "cuda" alone proves nothing: `impl = "cuda"` names an implementation
-        return isinstance(node, ast.Name) and self.used_as_device(
-            node.id, self.names.scope_of(node)
+        return isinstance(node, ast.Name) and (
+            self.used_as_device(node.id, self.names.scope_of(node))
+            or any(self._is_choice(b.value) for b in self.names.lookup(node))
         )
+
+    def _is_choice(self, node: ast.expr | None) -> bool:
+        """`"cuda" if … else "cpu"`, whatever it is stored as"""
+        both = Kind.DEVICE_STRING | Kind.CPU
+        return isinstance(node, ast.IfExp) and self.kind(node) & both == both
 
     def used_as_device(self, name: str, scope: Scope) -> bool:
         """True where the value of a name is used in a place that only takes devices."""

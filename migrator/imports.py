@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from itertools import pairwise
 
@@ -344,12 +344,17 @@ def _is_docstring(statement: ast.stmt | None) -> bool:
 _COMPUTES = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.If, ast.Try, ast.Match)
 
 
-def top(names: Names) -> ast.stmt | None:
-    """The last import above what computes: what the whole program needs comes behind it."""
-    return last_import(names, _first_use(names))
+def top(names: Names) -> tuple[ast.stmt | None, bool]:
+    """The last import above what computes, and whether what the whole program needs comes before.
+
+    It does where the first use stands on the same line.
+    """
+    uses = _first_use(names)
+    anchor = last_import(names, uses)
+    return anchor, anchor is None or any(use.lineno == anchor.end_lineno for use in uses)
 
 
-def _first_use(names: Names) -> set[ast.AST]:
+def _first_use(names: Names) -> set[ast.stmt]:
     """The first top-level statement that computes something: set-up has to stand above it."""
     for statement in names.tree.body:
         if isinstance(statement, ast.For | ast.While | ast.With) or is_main_guard(statement):
@@ -367,7 +372,7 @@ def _first_use(names: Names) -> set[ast.AST]:
     return set()
 
 
-def last_import(names: Names, stop: set[ast.AST]) -> ast.stmt | None:
+def last_import(names: Names, stop: Set[ast.AST]) -> ast.stmt | None:
     """The last top-level import (or block of imports) before the first statement in `stop`."""
     last: ast.stmt | None = None
     for statement in names.tree.body:

@@ -49,7 +49,7 @@ NAMES = frozenset({
     "torch.backends.flags", "torch.backends.set_flags", "torch.OutOfMemoryError",
     "torch.get_device_module", "torch._dynamo.optimize", "torch.autograd.profiler.profile",
     "torch.autograd.profiler.emit_nvtx", "torch.jit.script", "torch.jit.trace",
-    "torch.jit.trace_module", "torch.jit.load",
+    "torch.jit.trace_module", "torch.jit.load", "torch.jit.ScriptModule",
 })  # fmt: skip
 # Libraries whose uses are constructs, too, where their import is not one that may fail.
 USED_LIBRARIES = (

@@ -20,6 +20,7 @@ from migrator.facts import ProjectFacts, is_script, only_infers
 from migrator.flow import Flow
 from migrator.formats.embedded import is_embedded
 from migrator.hot import Hot
+from migrator.indices import compares_indices
 from migrator.inventory import (
     FOREIGN,
     NAMES,
@@ -188,6 +189,11 @@ class Context:
             )
             return f"{RUNTIME}.{'accelerator' if compared else 'device'}_type()"
         return self.quoted(self.target.device, near)
+
+    @cached_property
+    def compares_indices(self) -> bool:
+        """Whether "cuda:0" has to keep its index in this file."""
+        return compares_indices(self.names, self.flow)
 
     def device(self, near: ast.AST | None = None) -> str:
         """Code for the target's device where an object does as well as a string."""

@@ -14,6 +14,7 @@ from migrator.devices import (
 )
 from migrator.edits import Edit, Insert, Replace, SetString
 from migrator.flow import CUDA_STRING, TENSOR_TYPE_DTYPES, Kind
+from migrator.indices import INDEXED, compared_with, is_read, names_index
 from migrator.inventory import Construct
 from migrator.names import argument, dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
@@ -53,7 +54,8 @@ STRING = Rule(
     why="""A string is a device when it is given to `torch.device`, `.to` or `device=`, compared
 with a device's type, or stored under a name that is used so. Any other "cuda" (a key, the name
 of an implementation, text) stays; where it may be a device, it is reported. Indices go
-(`cuda:1`): the target shows one device to a script.""",
+(`cuda:1`): the target shows one device to a script. `cuda:0` keeps its own in a file that compares
+it with the device of a tensor, which has one, too; another index that is compared is reported.""",
     examples=(
         Example(
             'import torch\nx = torch.zeros(2, device="cuda:0")\n',
@@ -138,9 +140,37 @@ def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
     word = ctx.target.device_object
     if word is not None:
         return Rewrite([Replace(call, word.code)], word.requires)
-    text = ctx.device_string(near)
+    text = _named(ctx, near)
     requires = _at_import(ctx, call)
     return Rewrite([Replace(call, f"{{function}}({text})", {"function": call.func})], requires)
+
+
+def _named(ctx: Context, near: ast.AST) -> str:
+    """The name of the target's device, with an index where the file compares the one it had."""
+    if isinstance(near, ast.expr) and _keeps_index(ctx, near):
+        return ctx.quoted(f"{ctx.target.device}:0", near)
+    return ctx.device_string(near)
+
+
+def _keeps_index(ctx: Context, node: ast.expr) -> bool:
+    return not ctx.target.portable and names_index(ctx.names, node) and ctx.compares_indices
+
+
+def _unequal(ctx: Context, node: ast.expr) -> str | None:
+    """Why a name with an index, compared in place, can not be that of the target's device."""
+    others = compared_with(ctx.names, node)
+    indexed = INDEXED.match(str(node.value)) if isinstance(node, ast.Constant) else None
+    if not others or indexed is None:
+        return None
+    if int(indexed[1]) > 0:
+        return "names one of several devices, and the target shows one"
+    reads = any(is_read(ctx.names, other) for other in others)
+    if ctx.target.portable:
+        return "is compared with its index; compare the type of the device" if reads else None
+    if ctx.target.device_object is None and device_call(ctx.names, node) is not None:
+        if not reads and not any(ctx.flow.kind(other) & Kind.DEVICE for other in others):
+            return "is compared with its index; compare the type of the device"
+    return None
 
 
 def _at_import(ctx: Context, node: ast.AST) -> tuple[str, ...]:
@@ -164,7 +194,7 @@ def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
     if ctx.flow.kind(node) & Kind.DEVICE:
         word = device_object_word(ctx, near)
         return Rewrite([Replace(node, word.code)], [*word.requires, *_at_import(ctx, node)])
-    return Rewrite([Replace(node, ctx.device_string(near))])
+    return Rewrite([Replace(node, _named(ctx, near))])
 
 
 @AVAILABLE.on("name", "torch.cuda.is_available", "torch.accelerator.is_available")
@@ -203,14 +233,18 @@ def string(ctx: Context, found: Construct) -> Decision | None:
         text = str(node.value)
         if whole is node and not CUDA_STRING.match(text):
             return Report(f"{text!r} is a part of a device name; check what is built from it")
+    unequal = _unequal(ctx, whole)
+    if unequal is not None:
+        return Report(unequal)
     call = device_call(ctx.names, whole)
     if call is not None:
         return device_object(ctx, call, node)
     if whole is node and isinstance(node, ast.Constant) and not ctx.target.portable:
-        return Rewrite([SetString(node, ctx.target.device)])
+        index = ":0" if _keeps_index(ctx, node) else ""
+        return Rewrite([SetString(node, ctx.target.device + index)])
     if ctx.target.portable and isinstance(ctx.parent(whole), ast.MatchValue):
         return Report("a pattern can not ask which device was chosen; write an `if`")
-    return Rewrite([Replace(whole, ctx.device_string(whole))])
+    return Rewrite([Replace(whole, _named(ctx, whole))])
 
 
 @INDEX.on("name", "torch.device")

@@ -141,6 +141,16 @@ def optimize(ctx: Context, found: Construct) -> Decision:
     return Report("torch.compile under its first name; call the function without it")
 
 
+@SCRIPT.on("name", "torch.jit.ScriptModule")
+def script_module(ctx: Context, found: Construct) -> Decision:
+    base = ctx.parent(found.node)
+    if not isinstance(base, ast.ClassDef):
+        return Keep("only named")
+    if not ctx.uses_device:
+        return Keep("of a file that uses no device")
+    return Report("can not be moved to the target; derive from torch.nn.Module, XLA compiles")
+
+
 @SCRIPT.on("name", "torch.jit.script", "torch.jit.trace", "torch.jit.trace_module",
            "torch.jit.load")  # fmt: skip
 def script(ctx: Context, found: Construct) -> Decision:

@@ -62,9 +62,9 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
         return None
     given = [f'precision="{ctx.options.precision}"'] if ctx.options.precision else []
     arguments = ", ".join(filter(None, [*given, *_for_devices(ctx)]))
-    anchor = imports.top(ctx.names)
+    anchor, before = imports.top(ctx.names)
     lines = ["", f"{RUNTIME}.setup({arguments})", ""]
-    return Rewrite([Insert(ctx.names.tree, anchor, lines, before=anchor is None)], (RUNTIME,))
+    return Rewrite([Insert(ctx.names.tree, anchor, lines, before=before)], (RUNTIME,))
 
 
 def _for_devices(ctx: Context) -> Iterator[str]:

@@ -110,7 +110,7 @@ def _tables(ctx: Context) -> dict[ast.ClassDef, tuple[str, Edit]]:
         moved = (t for t in ctx.shardings.values() if t is not None and t.rules)
         tables = {table.definition: table for table in moved}
         taken = {name for scope in ctx.names.scopes.values() for name in scope.bindings}
-        anchor = imports.top(ctx.names)
+        anchor, before = imports.top(ctx.names)
         for table in tables.values():
             name = "SHARDING" if len(tables) == 1 else f"{table.model.upper()}_SHARDING"
             while name in taken:
@@ -119,6 +119,6 @@ def _tables(ctx: Context) -> dict[ast.ClassDef, tuple[str, Edit]]:
             rules = [f'    "{layer}": "{kind}",' for layer, kind in table.rules.items()]
             comment = _COMMENT.format(model=table.model).splitlines()
             lines = ["", "\n".join([*comment, f"{name} = {{", *rules, "}"]), ""]
-            edit = Insert(ctx.names.tree, anchor, lines, before=anchor is None)
+            edit = Insert(ctx.names.tree, anchor, lines, before=before)
             known[table.definition] = name, edit
     return known

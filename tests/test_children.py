@@ -206,13 +206,20 @@ THREADS = [
     "class Loader(threading.Thread):\n    def run(self):\n        self.x = self.x.cuda()",
     "async def main(x):\n    return await asyncio.to_thread(lambda: x.cuda())",
     "async def main(loop, x):\n    return await loop.run_in_executor(None, on_gpu, 1)",
+    "threading.Timer(3.0, on_gpu, (1,)).start()",
+    "threading.Timer(3.0, function=on_gpu).start()",
+    "_thread.start_new_thread(on_gpu, (1,))",
+    "Parallel(n_jobs=2, backend='threading')(delayed(on_gpu)(i) for i in range(4))",
+    "Parallel(prefer='threads')(delayed(on_cpu)(model) for i in range(4))",
+    "with Parallel(2, prefer='threads') as many:\n    many([delayed(by_name)(1)])",
 ]
+IMPORTS = "import asyncio\nimport threading\nimport _thread\nfrom joblib import Parallel, delayed\n"
 
 
 @pytest.mark.parametrize("code", THREADS)
 @pytest.mark.parametrize(("target", "outcome"), [("torchax", "reported"), ("torch_xla", "kept")])
 def test_threads_share_the_device_on_torch_xla_alone(code: str, target: str, outcome: str) -> None:
-    source = f"import asyncio\nimport threading\n{program()}{code}\n"
+    source = f"{IMPORTS}{program()}{code}\n"
     result = run(source, target, entry=False)
     assert [d.outcome for d in constructs(result) if d.code == "DST005"] == [outcome]
 
@@ -221,10 +228,13 @@ def test_threads_share_the_device_on_torch_xla_alone(code: str, target: str, out
     "code",
     [
         "threading.Thread(target=on_cpu, args=(1,)).start()",
+        "threading.Timer(3.0, on_cpu, (1,)).start()",
+        "_thread.start_new_thread(on_cpu, (1,))",
+        "Parallel(prefer='threads')(delayed(on_cpu)(i) for i in range(4))",
         "threading.Thread(target=show, args=(model(x).cpu(),)).start()",
         "async def main():\n    return await asyncio.to_thread(read, 'a.txt')",
     ],
 )
 def test_threads_on_the_cpu_are_left_in_peace(code: str) -> None:
-    result = run(f"import asyncio\nimport threading\n{program()}{code}\n", entry=False)
+    result = run(f"{IMPORTS}{program()}{code}\n", entry=False)
     assert not [d for d in constructs(result) if d.code.startswith("DST")]

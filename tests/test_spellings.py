@@ -233,6 +233,8 @@ def test_other_words_for_the_same(before: str, after: str | None) -> None:
          "torch.nn.Module.cuda"),
         ("net = torch.jit.script(net)", "torch.jit.script"),
         ("net = torch.jit.load(path)", "torch.jit.load"),
+        ("class Net(torch.jit.ScriptModule):\n    pass\n\n\nNet().cuda()",
+         "torch.jit.ScriptModule"),
         ("net = torch.jit.trace(net, x)", "torch.jit.trace"),
     ],
 )  # fmt: skip
@@ -249,6 +251,7 @@ def test_what_can_not_be_said_in_other_words_is_named(line: str, found: str) -> 
         "def f(y):\n    return y\n\n\ng = torch.jit.script(f)",
         'try:\n    f()\nexcept ValueError as e:\n    if "out of memory" in e.args:\n        pass',
         'words = ["out of memory", "is_cuda"]',
+        "is_scripted = isinstance(net, torch.jit.ScriptModule)",
         'has = hasattr(x, "is_cuda")',
     ],
 )
@@ -290,3 +293,105 @@ def test_what_is_left_is_left_in_a_second_run_too(line: str) -> None:
     first = run(f"import os\nimport threading\nimport torch\nx = x.cuda()\n{line}\n")
     left = [text.replace(".cuda()", '.to("jax")') for text in reported(first)]
     assert left == reported(run(first.source)) != []
+
+
+# ---- one line, one name --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("head", ["", '"""Doc."""\nimport os\n', "import numpy as np; "])
+def test_set_up_stands_above_a_line_that_imports_and_computes(head: str, target: str) -> None:
+    text = migrated(f"{head}import torch; x = torch.ones(1).cuda()\n", target, entry=True)
+    assert text.index("import tpu_runtime") < text.index("tpu_runtime.setup()") < text.index("; x")
+
+
+def test_set_up_stands_behind_a_line_that_only_imports() -> None:
+    source = "import os; import torch\nx = torch.ones(1).cuda()\n"
+    text = migrated(source, entry=True)
+    assert text.index("import torch") < text.index("tpu_runtime.setup()") < text.index("x =")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if (dev := CHOICE) == 'cuda':\n    f()",
+        "if (kind := CHOICE) == 'cuda':\n    f()",
+        "if (CHOICE) == 'cuda':\n    f()",
+        "kind = CHOICE\nif kind == 'cuda':\n    f()",
+        "if kind := CHOICE:\n    f(kind != 'cuda')",
+    ],
+)
+@pytest.mark.parametrize("test", ["torch.cuda.is_available()", "fast"])
+def test_what_a_choice_is_compared_with_follows_it(source: str, test: str) -> None:
+    source = "import torch\n" + source.replace("CHOICE", f"'cuda' if {test} else 'cpu'") + "\n"
+    result = run(source)
+    assert "cuda" not in result.source.decode()
+    assert not reported(result)
+
+
+# ---- indices -------------------------------------------------------------------------------------
+
+NAMED = 'device = "cuda:0"\nx = torch.ones(2, device=device)\n'
+OBJECT = 'device = torch.device("cuda:0")\nx = torch.ones(2, device=device)\n'
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        OBJECT + "assert x.device == device",
+        NAMED + "assert str(x.device) == device",
+        NAMED + 'assert str(x.device) == "cuda:0"',
+        NAMED + "assert torch.device(device) == x.device",
+        'x = torch.ones(2).cuda()\nassert x.device == torch.device("cuda:0")',
+        'x = torch.ones(2).cuda()\nself.assertEqual(x.device, torch.device("cuda:0"))',
+        'x = torch.ones(2).cuda()\nassert x.device == torch.device("cuda", 0)',
+        'x = torch.ones(2).cuda()\ndevice = str(x.device)\nassert device == "cuda:0"',
+        'device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")\n'
+        "if x.device != device:\n    x = x.to(device)",
+        'match str(x.device):\n    case "cuda:0":\n        y = x.cuda()',
+    ],
+)
+def test_a_device_keeps_its_index_where_it_is_compared(source: str) -> None:
+    assert "jax:0" in migrated(f"import torch\n{source}\n")
+    text = migrated(f"import torch\n{source}\n", "torch_xla")
+    assert "xla:0" in text or "torch_xla.device()" in text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        NAMED + 'assert x.device.type == "cuda"',
+        OBJECT + 'assert x.device != torch.device("cpu")',
+        OBJECT + "assert x.device == y.device",
+        OBJECT + 'if args.device == "cuda:0":\n    f()',
+        OBJECT + 'assert x.device != torch.device("cuda")',
+    ],
+)
+def test_an_index_that_is_not_compared_goes(source: str) -> None:
+    assert ":0" not in migrated(f"import torch\n{source}\n")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'match args.device:\n    case "cuda:0":\n        f()\n    case "cuda:1":\n        g()',
+        'match args.device:\n    case "cuda:0" | "cuda:1":\n        f()',
+        'if device == "cuda:0":\n    f()\nelif device == "cuda:1":\n    g()',
+        'if str(x.device) in ("cuda:0", "cuda:1"):\n    f()',
+        'f(x.device == torch.device("cuda:1"))',
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_another_index_that_is_compared_is_reported(source: str, target: str) -> None:
+    assert reported(run(f"import torch\n{source}\n", target)) == ['"cuda:1"']
+
+
+def test_the_first_device_is_told_from_the_current_one() -> None:
+    source = 'match args.device:\n    case "cuda":\n        f()\n    case "cuda:0":\n        g()\n'
+    assert migrated(f"import torch\n{source}") == f"import torch\n{source}".replace("cuda", "jax")
+
+
+def test_an_index_is_reported_where_the_other_side_is_not_known() -> None:
+    source = 'import torch\n\n\ndef f(device):\n    return device == torch.device("cuda:0")\n'
+    assert reported(run(source)) == ['"cuda:0"']
+    assert "torch_xla.device()" in migrated(source, "torch_xla")
