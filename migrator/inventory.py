@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -165,6 +165,7 @@ class Construct:
     kind: str
     key: str
     node: ast.AST
+    text: str | None = None  # of a line that is rewritten in part already
 
 
 _DEVICE_METHODS = frozenset({"cuda", "to", "type", "is_cuda", "get_device", "device"})
@@ -515,6 +516,18 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
             words = [str(p.value) for p in parts if isinstance(p, ast.Constant)]
             if mentions.command(" ".join(words)) is not None:
                 yield Construct("command", "child", node)
+
+
+def beside(
+    found: Construct, text: str, done: Collection[str], kept: Collection[str]
+) -> Construct | None:
+    """What else a line says of GPUs, beside what is `done` already."""
+    key = None
+    if found.kind == "setting":
+        key = mentions.setting(text, done)
+    elif found.kind == "command" and found.key not in ("child", "other"):
+        key = mentions.command(text, done, kept)
+    return Construct(found.kind, key, found.node, text) if key is not None else None
 
 
 _CHILDREN = frozenset({

@@ -540,3 +540,68 @@ def test_packages_that_clash_with_the_targets_are_named(
 def test_a_libtpu_that_no_torch_stands_beside_is_of_another_program() -> None:
     (found,) = constructs(run("libtpu==0.0.19\n", "torch_xla", path="requirements.txt"))
     assert found.outcome is Outcome.KEPT
+
+
+# ---- a line that says several things of GPUs -----------------------------------------------------
+
+REWRITTEN, KEPT, REPORTED = Outcome.REWRITTEN, Outcome.KEPT, Outcome.REPORTED
+
+
+@pytest.mark.parametrize(
+    ("line", "after", "outcomes"),
+    [
+        ("pip install torchvision && python x.py --device cuda",
+         "pip install torchvision==0.24.0 && python x.py --device xla", [REWRITTEN, REWRITTEN]),
+        ("pip install torchvision && python x.py --backend nccl",
+         "pip install torchvision==0.24.0 && python x.py --backend nccl", [REPORTED, REWRITTEN]),
+        ("python t.py --device cuda --device-map cuda --log_device=cuda:0",
+         "python t.py --device xla --device-map cuda --log_device=cuda:0", [REPORTED, REWRITTEN]),
+        ('python t.py --device "cuda:1" --backend nccl',
+         'python t.py --device "xla" --backend nccl', [REPORTED, REWRITTEN]),
+        ("nvidia-smi; python t.py --device=cuda", "nvidia-smi; python t.py --device=xla",
+         [REPORTED, REWRITTEN]),
+        ("NCCL_DEBUG=INFO python t.py --backend nccl", None, [REPORTED]),
+        ("torchrun t.py --device cuda --backend nccl",
+         "torchrun t.py --device xla --backend nccl", [REPORTED, REWRITTEN]),
+        ("torchrun t.py --backend nccl", None, [KEPT, REPORTED]),
+        ('if ! nvidia-smi; then echo "no cuda"; fi', None, [REPORTED]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(("path", "start"), [("a.sh", ""), ("Dockerfile", "RUN ")])
+def test_each_part_of_a_command_is_decided(
+    path: str, start: str, line: str, after: str | None, outcomes: list[Outcome]
+) -> None:
+    result = run(f"{start}{line}\n", "torch_xla", path=path)
+    assert result.source.decode() == f"{start}{after or line}\n"
+    assert sorted(str(d.outcome) for d in constructs(result)) == sorted(map(str, outcomes))
+    assert run(result.source, "torch_xla", path=path).source == result.source
+
+
+def test_each_part_of_a_programs_command_is_decided() -> None:
+    source = 'import os\nos.system("nvidia-smi && python x.py --device cuda --backend nccl")\n'
+    result = run(source)
+    assert result.source.decode() == source.replace("--device cuda", "--device jax")
+    assert [d.outcome for d in constructs(result)].count(REPORTED) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "left"),
+    [
+        ("a.yml", 'train: {device: cuda, map_location: "cuda:0", gpus: 4}', 1),
+        ("a.yml", "train: {device: cuda, backend: nccl, devices: [0, 1]}", 2),
+        ("config.json", '{"device": "cuda", "devices": ["cuda:0"]}', 1),
+        ("config.json", '{"device": "cuda", "cmd": "python t.py --device cuda"}', 1),
+        ("config.json", '{"device": "cuda", "accelerator": "gpu"}', 1),
+        ("config.json", '{"device": "cuda", "lr": 0.1}', 0),
+    ],
+)
+def test_each_setting_of_a_line_is_decided(path: str, line: str, left: int) -> None:
+    result = run(f"{line}\n", path=path)
+    after = line.replace("device: cuda", "device: jax").replace(
+        '"device": "cuda"', '"device": "jax"'
+    )
+    assert result.source.decode() == f"{after}\n"
+    found = [d.outcome for d in constructs(result)]
+    assert (found.count(REWRITTEN), found.count(REPORTED)) == (1, left)
+    kept = constructs(run(f"{line}\n", path=path, portable=True))
+    assert [d.outcome for d in kept] == [REPORTED] * (left + 1)
