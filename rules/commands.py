@@ -154,7 +154,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
         if known is None and re.search(r"torch|cu\d\d", word):
             return Report(f"{word} can not be read; it takes {versions['torch']}")
         if known in versions:
-            said = needed if known == "torch" else [in_place_of(word, versions[known])]
+            said = [in_place_of(word, versions[known]), *(needed[1:] if known == "torch" else [])]
             if len(said) > 1 or not alike(word, said[0]):
                 changes.append(Word(start, end, _words(said, _mark(ctx, found, text[start]))))
     if "torch" in names or older:

@@ -605,3 +605,19 @@ def test_each_setting_of_a_line_is_decided(path: str, line: str, left: int) -> N
     assert (found.count(REWRITTEN), found.count(REPORTED)) == (1, left)
     kept = constructs(run(f"{line}\n", path=path, portable=True))
     assert [d.outcome for d in kept] == [REPORTED] * (left + 1)
+
+
+@pytest.mark.parametrize("asked", ["torch[opt]", "torch[opt]>=2.1"])
+def test_extras_of_torch_stay(asked: str) -> None:
+    result = run(f"pip install '{asked}'\n", "torch_xla", path="a.sh")
+    assert result.source == b"pip install 'torch[opt]==2.9.0' 'torch_xla[tpu]==2.9.0'\n"
+    result = run(f"{asked}\n", "torch_xla", path="requirements.txt")
+    assert result.source == b"torch[opt]==2.9.0\ntorch_xla[tpu]==2.9.0\n"
+    for path, text in (("a.sh", "pip install 'torch[opt]==2.9.0' 'torch_xla[tpu]==2.9.0'\n"),
+                       ("requirements.txt", result.source.decode())):  # fmt: skip
+        assert not run(text, "torch_xla", path=path).changed
+
+
+def test_extras_that_choose_a_device_go() -> None:
+    result = run("torch\njax[cuda12]\n", path="requirements.txt")
+    assert b"\njax==0.10.2\n" in result.source
