@@ -76,7 +76,7 @@ def has_settings(content: bytes) -> bool:
 
 
 _SPEAKS_OF_GPUS = re.compile(
-    rb"cuda|(?i:gpu)|[nhx]ccl|nvidia|NVIDIA|torch|devices|\b(?:xpu|npu|mps)\b"
+    rb"cuda|CUDA_VISIBLE|(?i:gpu)|[nhx]ccl|nvidia|NVIDIA|torch|devices|\b(?:xpu|npu|mps)\b"
 )
 _CONTAINER_SETTING = re.compile(
     r"""(?<![\w.-])(?:runtime|driver)["']?\s*:\s*["']?nvidia\b|capabilities["']?\s*:\s*\[.*\bgpu\b"""
@@ -89,6 +89,7 @@ _SETTINGS = {
     "container": _CONTAINER_SETTING,
     "back end": _BACK_END,
     "accelerator": _ACCELERATOR,
+    "variable": re.compile(r"""\bCUDA_VISIBLE_DEVICES(?:["']?\s*:|=)\s*[^\s,}\]]*"""),
     "gpu": _GPU_SETTING,
 }
 _MAX_SETTINGS = 100_000  # bytes; what is longer was not written by a person
@@ -149,6 +150,20 @@ _VARIABLE = re.compile(r"\b(?:CUDA_VISIBLE_DEVICES|NCCL_\w*)")
 def mentions_variables_alone(text: str) -> bool:
     """Whether a command says no more of GPUs than variables of the environment."""
     return bool(_VARIABLE.search(text)) and not _GPU_COMMAND.search(_VARIABLE.sub("", text))
+
+
+HIDES = "hides all GPUs, and no TPU: what is meant for the CPU has to name it"
+_HIDES = re.compile(
+    r"""\bCUDA_VISIBLE_DEVICES(?:=(?:(?:""|''|(?P<quote>["']?)-1(?P=quote))(?=[\s;&|)"'\],]|$)"""
+    r"""|(?=[\s;&|)]|$))|\s+=\s*(?:-1)?\s*$|\s+(?:""|''|["']?-1["']?)\s*$"""
+    r"""|["']?:\s*(?:\\?["'](?:-1)?\\?["']|-1|null|~)?\s*(?:[,}\]]|$))""",
+    re.MULTILINE,
+)
+
+
+def hides_gpus(text: str) -> bool:
+    """Whether a line sets CUDA_VISIBLE_DEVICES to none of them: `""` or `-1`."""
+    return _HIDES.search(without_comment(text)) is not None
 
 
 def _key(text: str) -> str | None:

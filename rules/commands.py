@@ -8,7 +8,7 @@ from migrator.formats.embedded import is_embedded
 from migrator.formats.shell import Word, quoted, words
 from migrator.inventory import Construct
 from migrator.libraries import MENTIONED, of_package
-from migrator.mentions import DEVICE_OPTION, mentions_variables_alone
+from migrator.mentions import DEVICE_OPTION, HIDES, hides_gpus, mentions_variables_alone
 from migrator.requirements import (
     CPU_WHEELS,
     CUDA_WHEELS,
@@ -113,6 +113,8 @@ def gpu_command(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     if re.search(r"\bnvcc\b|cuda-toolkit|cudatoolkit", text):
         return Report("of CUDA's tools; nothing takes their place on a TPU")
+    if hides_gpus(text):
+        return Report(HIDES)
     if mentions_variables_alone(text):
         return Keep("means nothing on a TPU, where a program uses all devices that there are")
     return Report("speaks of GPUs; look at what the program makes of it")

@@ -5,6 +5,7 @@ import ast
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.inventory import VISIBLE, Construct
+from migrator.mentions import HIDES
 from migrator.names import dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
@@ -308,7 +309,7 @@ def variable(ctx: Context, found: Construct) -> Decision:
         case _:
             return Report("is not set on a TPU machine")
     if isinstance(value, ast.Constant) and value.value in ("", "-1"):
-        return Report("hides all GPUs, and no TPU: what is meant for the CPU has to name it")
+        return Report(HIDES)
     return Keep("chooses GPUs, and changes nothing on a TPU")
 
 

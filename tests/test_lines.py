@@ -621,3 +621,41 @@ def test_extras_of_torch_stay(asked: str) -> None:
 def test_extras_that_choose_a_device_go() -> None:
     result = run("torch\njax[cuda12]\n", path="requirements.txt")
     assert b"\njax==0.10.2\n" in result.source
+
+
+# ---- CUDA_VISIBLE_DEVICES ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "hides"),
+    [
+        ("a.sh", 'CUDA_VISIBLE_DEVICES="" python eval.py', True),
+        ("a.sh", "CUDA_VISIBLE_DEVICES= python eval.py", True),
+        ("a.sh", "CUDA_VISIBLE_DEVICES=-1 python eval.py --x", True),
+        ("a.sh", "export CUDA_VISIBLE_DEVICES='-1'  # the CPU", True),
+        ("a.sh", "export CUDA_VISIBLE_DEVICES=", True),
+        ("a.sh", "CUDA_VISIBLE_DEVICES=0,1 python train.py", False),
+        ("a.sh", 'CUDA_VISIBLE_DEVICES="0" python train.py -1', False),
+        ("a.sh", "CUDA_VISIBLE_DEVICES=$GPU python train.py", False),
+        ("Dockerfile", 'ENV CUDA_VISIBLE_DEVICES=""', True),
+        ("Dockerfile", "ENV CUDA_VISIBLE_DEVICES -1", True),
+        ("Dockerfile", "ENV CUDA_VISIBLE_DEVICES 0", False),
+        ("a.yml", '  CUDA_VISIBLE_DEVICES: ""', True),
+        ("a.yml", "  CUDA_VISIBLE_DEVICES: -1  # the CPU", True),
+        ("a.yml", "env: {CUDA_VISIBLE_DEVICES: '', A: 1}", True),
+        ("a.yml", "  - CUDA_VISIBLE_DEVICES=-1", True),
+        ("a.yml", '  CUDA_VISIBLE_DEVICES: "0"', False),
+        ("a.yml", "  - CUDA_VISIBLE_DEVICES=0,1", False),
+        ("a.yml", '- run: CUDA_VISIBLE_DEVICES="" python eval.py', True),
+        ("config.json", '{"CUDA_VISIBLE_DEVICES": ""}', True),
+    ],
+)
+def test_all_gpus_are_hidden_as_in_python(path: str, line: str, hides: bool) -> None:
+    (found,) = constructs(run(f"{line}\n", path=path))
+    assert found.outcome is (REPORTED if hides else KEPT)
+    assert ("hides all GPUs" in found.message) is hides
+
+
+def test_what_is_hidden_is_told_beside_a_rewrite() -> None:
+    result = run('CUDA_VISIBLE_DEVICES="" python eval.py --device cuda\n', path="a.sh")
+    assert [d.outcome for d in constructs(result)].count(REPORTED) == 1 and result.changed
