@@ -421,6 +421,8 @@ _NO_GPU = ("cpu", "auto", "tpu", None, 0)
 def _arguments(names: Names, flow: Flow, call: ast.Call) -> Iterator[Construct]:
     trainer = _TRAINER.match(names.qualified(call.func) or "") is not None
     for keyword in call.keywords:
+        if keyword.arg == VISIBLE:
+            yield Construct("variable", VISIBLE, keyword)
         if trainer and keyword.arg in ("accelerator", "gpus"):
             value = keyword.value
             if not isinstance(value, ast.Constant) or value.value not in _NO_GPU:
@@ -460,14 +462,17 @@ def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
             yield Construct("string", "is_cuda", node)
 
 
+_ENVIRONMENT = ("os.environ.", "os.getenv", "os.putenv", "os.unsetenv")
+
+
 def _is_of_environment(names: Names, parent: ast.AST | None) -> bool:
-    """`os.environ["…"]`, `os.environ.setdefault("…", …)`, `os.getenv("…")`"""
+    """`os.environ["…"]`, `os.environ.setdefault("…", …)`, `os.getenv("…")`, `{"…": …}`"""
     match parent:
-        case ast.Subscript(value=owner):
+        case ast.Subscript(value=owner) | ast.Compare(comparators=[owner]):
             return names.qualified(owner) == "os.environ"
         case ast.Call(func=function):
-            return (names.qualified(function) or "").startswith(("os.environ.", "os.getenv"))
-    return False
+            return (names.qualified(function) or "").startswith(_ENVIRONMENT)
+    return isinstance(parent, ast.Dict)  # the environment of a child, too
 
 
 def _is_sought_in_error(names: Names, parent: ast.AST | None) -> bool:

@@ -659,3 +659,41 @@ def test_all_gpus_are_hidden_as_in_python(path: str, line: str, hides: bool) -> 
 def test_what_is_hidden_is_told_beside_a_rewrite() -> None:
     result = run('CUDA_VISIBLE_DEVICES="" python eval.py --device cuda\n', path="a.sh")
     assert [d.outcome for d in constructs(result)].count(REPORTED) == 1 and result.changed
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        ('os.environ.update({"CUDA_VISIBLE_DEVICES": ""})', REPORTED),
+        ('os.environ.update({"A": "", "CUDA_VISIBLE_DEVICES": "0"})', KEPT),
+        ('os.environ.update(CUDA_VISIBLE_DEVICES="-1")', REPORTED),
+        ('os.environ |= {"CUDA_VISIBLE_DEVICES": "-1"}', REPORTED),
+        ('env = dict(os.environ, CUDA_VISIBLE_DEVICES="")', REPORTED),
+        ("env = dict(os.environ, CUDA_VISIBLE_DEVICES=str(gpu))", KEPT),
+        ('env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}', REPORTED),
+        ('os.putenv("CUDA_VISIBLE_DEVICES", "-1")', REPORTED),
+        ('os.putenv("CUDA_VISIBLE_DEVICES", "1")', KEPT),
+        ('os.unsetenv("CUDA_VISIBLE_DEVICES")', KEPT),
+        ('seen = "CUDA_VISIBLE_DEVICES" in os.environ', REPORTED),
+        ('seen = "CUDA_VISIBLE_DEVICES" not in os.environ', REPORTED),
+    ],
+)
+def test_the_variable_however_it_is_written(code: str, outcome: Outcome) -> None:
+    (found,) = constructs(run(f"import os\nimport torch\n{code}\n"))
+    assert (found.code, found.outcome, found.range.line) == ("CUD007", outcome, 3)
+
+
+@pytest.mark.parametrize(
+    ("lines", "outcomes"),
+    [
+        ("setenv =\n    A = 1\n    CUDA_VISIBLE_DEVICES =", [REPORTED]),
+        ("set_env = CUDA_VISIBLE_DEVICES = -1", [REPORTED]),
+        ("setenv =\n    CUDA_VISIBLE_DEVICES = 0", [KEPT]),
+        ("passenv =\n    HOME\n    CUDA_VISIBLE_DEVICES", [KEPT]),
+        ("pass_env = HOME", []),
+    ],
+)
+def test_the_variable_in_tox(lines: str, outcomes: list[Outcome]) -> None:
+    text = f"[testenv]\ndeps = pytest\n{lines}\n"
+    result = run(text, path="tox.ini")
+    assert not result.changed and [d.outcome for d in constructs(result)] == outcomes
