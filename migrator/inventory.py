@@ -22,6 +22,7 @@ from migrator.formats.embedded import (
     REQUIRED,
     REQUIREMENT,
     SETTING,
+    TEXT,
     is_embedded,
 )
 from migrator.libraries import MODULES, matters
@@ -71,7 +72,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|nvidia-smi|torchrun|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__setting__|__requirement__|"
+    rb"cuda|cudnn|nccl|nvidia-smi|torchrun|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__setting__|__text__|__requirement__|"
     rb"__constraint__|__conda__|__build__|__python__|__table__|__source__|__pixi__|_requires?\b|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|" + "|".join(sorted(MODULES)).encode()
 )
@@ -511,6 +512,9 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
             elif function == SETTING:
                 if (key := mentions.setting(text)) is not None:
                     yield Construct("setting", key, node)
+            elif function == TEXT:
+                if mentions.setting(text) is not None:
+                    yield Construct("setting", "text", node)
             elif function == COMMAND or names.qualified(call.func) == "os.system":
                 if (key := mentions.command(text)) is not None:
                     yield Construct("command", key, node)
@@ -528,7 +532,7 @@ def beside(
 ) -> Construct | None:
     """What else a line says of GPUs, beside what is `done` already."""
     key = None
-    if found.kind == "setting":
+    if found.kind == "setting" and found.key != "text":
         key = mentions.setting(text, done)
     elif found.kind == "command" and found.key not in ("child", "other"):
         key = mentions.command(text, done, kept)

@@ -59,6 +59,11 @@ def variable(ctx: Context, found: Construct) -> Decision:
     return Keep("chooses GPUs, and changes nothing on a TPU")
 
 
+@SETTING.on("setting", "text")
+def in_text(ctx: Context, found: Construct) -> Decision:
+    return Report("speaks of GPUs in a text; look at what reads it")
+
+
 @SETTING.on("setting", "gpu")
 def gpu_setting(ctx: Context, found: Construct) -> Decision:
     return Report("speaks of GPUs; look at what the program makes of it")

@@ -697,3 +697,34 @@ def test_the_variable_in_tox(lines: str, outcomes: list[Outcome]) -> None:
     text = f"[testenv]\ndeps = pytest\n{lines}\n"
     result = run(text, path="tox.ini")
     assert not result.changed and [d.outcome for d in constructs(result)] == outcomes
+
+
+# ---- texts in YAML -------------------------------------------------------------------------------
+
+TEXTS = """notes: |
+  To train, say
+
+  device: cuda
+  and wait.
+  - device: cuda
+device: cuda
+runs:
+  - about: >-  # folded
+      device: cuda
+    device: cuda
+  - run: |
+      python t.py --device cuda
+data:
+  train.yaml: |
+    device: cuda
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_text_is_not_rewritten_as_settings(end: str) -> None:
+    result = run(TEXTS.replace("\n", end), path="a.yml")
+    before, after = TEXTS.splitlines(), result.source.decode().replace(end, "\n").splitlines()
+    changed = [n for n, (a, b) in enumerate(zip(before, after, strict=True), 1) if a != b]
+    assert changed == [7, 11, 13, 16]
+    left = [d.range.line for d in constructs(result) if d.outcome is REPORTED]
+    assert left == [4, 6, 10]
