@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from migrator import imports
 from migrator.codes import UNKNOWN
 from migrator.diagnostics import Range, Safety, shortened
-from migrator.edits import Edit, code, covered
+from migrator.edits import Edit, SetString, code, covered
 from migrator.formats import embedded
-from migrator.inventory import Construct, is_around, uses_device
+from migrator.inventory import Construct, beside, is_around, uses_device
 from migrator.names import Names, dotted
 from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule
 from migrator.suppress import Suppressions
@@ -74,23 +75,24 @@ def decide(
     for construct in constructs:
         node = construct.node
         if node in plan.claimed:
-            ruling = _ruling(context, construct, plan.claimed[node], Rewrite(()))
+            rulings = [_ruling(context, construct, plan.claimed[node], Rewrite(()))]
         elif node in plan.left:
-            ruling = _ruling(context, construct, *plan.left[node])
+            rulings = [_ruling(context, construct, *plan.left[node])]
         elif gate is not None and construct.kind not in ("own", "own import"):
-            ruling = _ruling(context, construct, gate[0], gate[1])
+            rulings = [_ruling(context, construct, gate[0], gate[1])]
         elif context.is_native and not is_around(construct):
-            ruling = _ruling(context, construct, NATIVE, _NATIVE)
+            rulings = [_ruling(context, construct, NATIVE, _NATIVE)]
         else:
-            ruling = _rule_on(context, rules, construct, suppressions)
-        plan.rulings.append(ruling)
-        for whole, decision in _left(ruling.decision):
-            for part in ast.walk(whole):
-                plan.left[part] = ruling.code, decision
-        if isinstance(ruling.decision, Rewrite):
-            for edit in ruling.decision.edits:
-                for part in covered(edit):
-                    plan.claimed.setdefault(part, ruling.code)
+            rulings = _rule_on_all(context, rules, construct, suppressions)
+        plan.rulings += rulings
+        for ruling in rulings:
+            for whole, decision in _left(ruling.decision):
+                for part in ast.walk(whole):
+                    plan.left[part] = ruling.code, decision
+            if isinstance(ruling.decision, Rewrite):
+                for edit in ruling.decision.edits:
+                    for part in covered(edit):
+                        plan.claimed.setdefault(part, ruling.code)
     _claim_earlier(plan)
     return plan
 
@@ -107,9 +109,16 @@ def _left(decision: Decision) -> Iterator[tuple[ast.AST, Decision]]:
 
 
 def _claim_earlier(plan: Plan) -> None:
-    """An outer edit may remove what an earlier construct reported or kept: then it is rewritten."""
+    """An outer edit may remove what an earlier construct reported or kept: then it is rewritten.
+
+    A line that is rewritten in part may say more of GPUs, which stays in it.
+    """
+    lines = {e.node for e in plan.edits if isinstance(e, SetString)}
     for ruling in plan.rulings:
-        if not isinstance(ruling.decision, Rewrite) and ruling.construct.node in plan.claimed:
+        node = ruling.construct.node
+        if isinstance(ruling.decision, Rewrite) or node not in plan.claimed:
+            continue
+        if ruling.construct.kind not in ("command", "setting") or node not in lines:
             ruling.code = plan.claimed[ruling.construct.node]
             ruling.decision = Rewrite(())
 
@@ -121,6 +130,40 @@ def _gate(context: Context, rules: Registry) -> tuple[str, Report] | None:
         if isinstance(decision, Report):
             return rule.code, decision
     return None
+
+
+def _rule_on_all(
+    context: Context, rules: Registry, construct: Construct, suppressions: Suppressions
+) -> list[Ruling]:
+    """The rulings on a construct and, where it is a line, on what else this says of GPUs.
+
+    Each handler sees the line as those before it leave it; so all have the last one's edit.
+    """
+    rulings: list[Ruling] = []
+    done: set[str] = set()
+    kept: set[str] = set()
+    found: Construct | None = construct
+    while found is not None:
+        rulings.append(_rule_on(context, rules, found, suppressions))
+        done.add(found.key)
+        if construct.kind not in ("command", "setting") or not isinstance(found.node, ast.Constant):
+            break
+        text = context.text(found)
+        decision = rulings[-1].decision
+        if not isinstance(decision, Report):
+            kept.add(found.key)
+        if isinstance(decision, Rewrite):
+            match decision.edits:
+                case [SetString(value=value)]:
+                    held = embedded.is_embedded(context.parent(found.node))
+                    text = json.loads(f'"{value}"') if held else value
+                case _:
+                    break
+            for ruling in rulings:
+                if isinstance(ruling.decision, Rewrite):
+                    ruling.decision = replace(ruling.decision, edits=decision.edits)
+        found = beside(found, text, done, kept)
+    return rulings
 
 
 def _rule_on(

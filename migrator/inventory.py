@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from migrator.formats.embedded import (
     REQUIRED,
     REQUIREMENT,
     SETTING,
+    TEXT,
     is_embedded,
 )
 from migrator.libraries import MODULES, matters
@@ -72,7 +73,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 # A file without any of these bytes holds no construct: it is not even parsed. The second pattern
 # is asked only of files that speak of torch, since its words are common.
 _TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|nvidia-smi|torchrun|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__setting__|__requirement__|"
+    rb"cuda|cudnn|nccl|nvidia-smi|torchrun|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__setting__|__text__|__requirement__|"
     rb"__constraint__|__conda__|__build__|__python__|__table__|__source__|__pixi__|_requires?\b|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|" + "|".join(sorted(MODULES)).encode()
 )
@@ -167,6 +168,7 @@ class Construct:
     kind: str
     key: str
     node: ast.AST
+    text: str | None = None  # of a line that is rewritten in part already
 
 
 _DEVICE_METHODS = frozenset({"cuda", "to", "type", "is_cuda", "get_device", "device"})
@@ -422,6 +424,8 @@ _NO_GPU = ("cpu", "auto", "tpu", None, 0)
 def _arguments(names: Names, flow: Flow, call: ast.Call) -> Iterator[Construct]:
     trainer = _TRAINER.match(names.qualified(call.func) or "") is not None
     for keyword in call.keywords:
+        if keyword.arg == VISIBLE:
+            yield Construct("variable", VISIBLE, keyword)
         if trainer and keyword.arg in ("accelerator", "gpus"):
             value = keyword.value
             if not isinstance(value, ast.Constant) or value.value not in _NO_GPU:
@@ -461,14 +465,17 @@ def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
             yield Construct("string", "is_cuda", node)
 
 
+_ENVIRONMENT = ("os.environ.", "os.getenv", "os.putenv", "os.unsetenv")
+
+
 def _is_of_environment(names: Names, parent: ast.AST | None) -> bool:
-    """`os.environ["…"]`, `os.environ.setdefault("…", …)`, `os.getenv("…")`"""
+    """`os.environ["…"]`, `os.environ.setdefault("…", …)`, `os.getenv("…")`, `{"…": …}`"""
     match parent:
-        case ast.Subscript(value=owner):
+        case ast.Subscript(value=owner) | ast.Compare(comparators=[owner]):
             return names.qualified(owner) == "os.environ"
         case ast.Call(func=function):
-            return (names.qualified(function) or "").startswith(("os.environ.", "os.getenv"))
-    return False
+            return (names.qualified(function) or "").startswith(_ENVIRONMENT)
+    return isinstance(parent, ast.Dict)  # the environment of a child, too
 
 
 def _is_sought_in_error(names: Names, parent: ast.AST | None) -> bool:
@@ -507,6 +514,9 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
             elif function == SETTING:
                 if (key := mentions.setting(text)) is not None:
                     yield Construct("setting", key, node)
+            elif function == TEXT:
+                if mentions.setting(text) is not None:
+                    yield Construct("setting", "text", node)
             elif function == COMMAND or names.qualified(call.func) == "os.system":
                 if (key := mentions.command(text)) is not None:
                     yield Construct("command", key, node)
@@ -517,6 +527,18 @@ def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
             words = [str(p.value) for p in parts if isinstance(p, ast.Constant)]
             if mentions.command(" ".join(words)) is not None:
                 yield Construct("command", "child", node)
+
+
+def beside(
+    found: Construct, text: str, done: Collection[str], kept: Collection[str]
+) -> Construct | None:
+    """What else a line says of GPUs, beside what is `done` already."""
+    key = None
+    if found.kind == "setting" and found.key != "text":
+        key = mentions.setting(text, done)
+    elif found.kind == "command" and found.key not in ("child", "other"):
+        key = mentions.command(text, done, kept)
+    return Construct(found.kind, key, found.node, text) if key is not None else None
 
 
 _CHILDREN = frozenset({

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
 
+from migrator.formats.shell import words
 from migrator.libraries import matters
 from migrator.requirements import library_of
 
@@ -20,7 +22,7 @@ _GPU_COMMAND = re.compile(
     r"\bcuda\b|\bnvcc\b|nvidia/|torch\.distributed\.|CUDA_VISIBLE_DEVICES|--n?gpus?\b"
     r"|\bnccl\b|NCCL_"
 )
-_SAYS = re.compile(r"""\s*(?:echo|printf)\s+(?:"[^"$`]*"|'[^']*')\s*""")
+_SAYS = re.compile(r"""\s*(?:(?:then|else|do)\s+)?(?:echo|printf)\s+(?:"[^"$`]*"|'[^']*')\s*""")
 # What starts programs on GPUs, by what it is.
 _STARTS = {
     "launcher": re.compile(
@@ -57,7 +59,8 @@ DEVICE_SETTING = re.compile(
 _GPU_SETTING = re.compile(
     r"""[\w.-]+["']?\s*:\s*["']?(?:cuda(?::\d+)?|(?:multi_)?gpu)["']?\s*(?:[,}\]]|\Z)"""
     r"""|(?<![\w.-])["']?(?!num_workers?_per_)(?:\w*_)?(?:n_?)?(?:gpus?|cuda|gpu_?ids?|gpu_num|use_gpu)["']?\s*:\s*"""
-    r"""\[?["']?(?:-?\d|true|all\b)|^\s*["']?devices["']?\s*:\s*\[\s*\d""",
+    r"""\[?["']?(?:-?\d|true|all\b)|(?:^|[{,])\s*["']?devices["']?\s*:\s*\[\s*["']?(?:\d|cuda\b)"""
+    rf"""|--device[ =]["']?{DEVICES}\b""",
     re.IGNORECASE,
 )
 _BACK_END = re.compile(r"""[\w.-]+["']?\s*:\s*["']?[nhx]ccl["']?\s*(?:[,}\]]|\Z)""", re.I)
@@ -73,28 +76,34 @@ def has_settings(content: bytes) -> bool:
 
 
 _SPEAKS_OF_GPUS = re.compile(
-    rb"cuda|(?i:gpu)|[nhx]ccl|nvidia|NVIDIA|torch|devices|\b(?:xpu|npu|mps)\b"
+    rb"cuda|CUDA_VISIBLE|(?i:gpu)|[nhx]ccl|nvidia|NVIDIA|torch|devices|\b(?:xpu|npu|mps)\b"
 )
 _CONTAINER_SETTING = re.compile(
     r"""(?<![\w.-])(?:runtime|driver)["']?\s*:\s*["']?nvidia\b|capabilities["']?\s*:\s*\[.*\bgpu\b"""
     r"""|^\s*(?:-\s+)+["']?gpu["']?\s*\Z|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES)"""
     r"""|nvidia\.com/gpu|(?<![\w.-])image["']?\s*:.*(?:nvidia|nvcr\.io|cuda|pytorch/pytorch)"""
 )
+# By what they say, those that say most first.
+_SETTINGS = {
+    "device": DEVICE_SETTING,
+    "container": _CONTAINER_SETTING,
+    "back end": _BACK_END,
+    "accelerator": _ACCELERATOR,
+    "variable": re.compile(r"""\bCUDA_VISIBLE_DEVICES(?:["']?\s*:|=)\s*[^\s,}\]]*"""),
+    "gpu": _GPU_SETTING,
+}
 _MAX_SETTINGS = 100_000  # bytes; what is longer was not written by a person
 
 
-def setting(text: str) -> str | None:
-    """What a line of YAML or JSON says of GPUs."""
+def setting(text: str, done: Collection[str] = ()) -> str | None:
+    """What a line of YAML or JSON says of GPUs, beside what is `done` already."""
     said = without_comment(text)
-    if DEVICE_SETTING.search(said):
-        return "device"
-    if _CONTAINER_SETTING.search(said):
-        return "container"
-    if _BACK_END.search(said):
-        return "back end"
-    if _ACCELERATOR.search(said):
-        return "accelerator"
-    return "gpu" if _GPU_SETTING.search(said) else None
+    for key, pattern in _SETTINGS.items():
+        if key in done:
+            said = pattern.sub("", said)
+        elif pattern.search(said):
+            return key
+    return None
 
 
 def without_comment(text: str) -> str:
@@ -102,11 +111,62 @@ def without_comment(text: str) -> str:
     return re.split(r"(?:^|(?<=\s))#", text, maxsplit=1)[0].rstrip()
 
 
-def command(text: str) -> str | None:
-    """What a line of a script has to do with GPUs, if anything."""
+def command(text: str, done: Collection[str] = (), kept: Collection[str] = ()) -> str | None:
+    """What a line of a script has to do with GPUs, if anything, beside what is `done` already.
+
+    Of a command that is `kept`, or was rewritten, what stands beside its launcher is asked, too.
+    """
     if not text.startswith("#SBATCH"):
         text = "\n".join(map(without_comment, text.split("\n")))
     text = re.sub(r"\\\r?\n", " ", text)
+    if "device" in done:
+        text = DEVICE_OPTION.sub("", text)
+    for part in (text, *_commands(text)):
+        key = _key(part)
+        if key in done and key in kept and key in _STARTS:
+            key = _key(_STARTS[key].sub(" ", part))
+        if key is not None and key not in done:
+            return key
+    return None
+
+
+def _commands(text: str) -> Iterator[str]:
+    """The commands of a line."""
+    start = end = 0
+    for word in words(text):
+        if word.text:
+            end = word.end
+            continue
+        if end > start:
+            yield text[start:end]
+        start = end = word.end
+    if end > start:
+        yield text[start:end]
+
+
+_VARIABLE = re.compile(r"\b(?:CUDA_VISIBLE_DEVICES|NCCL_\w*)")
+
+
+def mentions_variables_alone(text: str) -> bool:
+    """Whether a command says no more of GPUs than variables of the environment."""
+    return bool(_VARIABLE.search(text)) and not _GPU_COMMAND.search(_VARIABLE.sub("", text))
+
+
+HIDES = "hides all GPUs, and no TPU: what is meant for the CPU has to name it"
+_HIDES = re.compile(
+    r"""\bCUDA_VISIBLE_DEVICES(?:=(?:(?:""|''|(?P<quote>["']?)-1(?P=quote))(?=[\s;&|)"'\],]|$)"""
+    r"""|(?=[\s;&|)]|$))|\s+=\s*(?:-1)?\s*$|\s+(?:""|''|["']?-1["']?)\s*$"""
+    r"""|["']?:\s*(?:\\?["'](?:-1)?\\?["']|-1|null|~)?\s*(?:[,}\]]|$))""",
+    re.MULTILINE,
+)
+
+
+def hides_gpus(text: str) -> bool:
+    """Whether a line sets CUDA_VISIBLE_DEVICES to none of them: `""` or `-1`."""
+    return _HIDES.search(without_comment(text)) is not None
+
+
+def _key(text: str) -> str | None:
     if _SAYS.fullmatch(text):
         return None
     if re.search(r"\bgit\s+clone\b", text) and any(map(library_of, text.split())):

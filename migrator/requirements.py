@@ -27,6 +27,7 @@ _ASKED = {"torchax": {"scipy": "scipy>=1.14"}}
 
 # Where the import name is not the distribution's name.
 _IMPORT_NAMES = {"opencv-python-headless": "cv2", "pillow": "PIL"}
+_OF_DEVICE = re.compile(r"tpu|cpu|cuda|rocm|gpu")  # extras
 _EXTRA = re.compile(r"""(?:\s+and\s+)?\bextra\s*==\s*(['"])(?P<name>[^'"]+)\1(?:\s+and\s+)?""")
 
 
@@ -100,14 +101,14 @@ def bounds(target: str) -> dict[str, str]:
 
 
 def in_place_of(asked: str, wanted: str) -> str:
-    """``wanted``, with the extras of ``asked`` beside its own.
+    """``wanted``, with the extras of ``asked`` beside its own, less those that choose a device.
 
     >>> in_place_of("torch_xla[pallas]~=2.1", "torch_xla[tpu]==2.9.0")
     'torch_xla[pallas,tpu]==2.9.0'
     """
     name, own, version = _parts(wanted)
-    extras = [each for each in _parts(asked)[1] if each not in (*own, "tpuvm")]  # tpu, once
-    return f"{name}[{','.join([*extras, *own])}]{version}" if own else wanted
+    extras = [each for each in _parts(asked)[1] if not _OF_DEVICE.match(each)] + own
+    return f"{name}[{','.join(extras)}]{version}" if extras else wanted
 
 
 def constraint(wanted: str) -> str:

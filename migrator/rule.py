@@ -210,6 +210,8 @@ class Context:
 
     def text(self, found: Construct) -> str:
         """What a construct that is a string says."""
+        if found.text is not None:
+            return found.text
         assert isinstance(found.node, ast.Constant)
         return str(found.node.value)
 

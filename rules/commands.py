@@ -8,7 +8,7 @@ from migrator.formats.embedded import is_embedded
 from migrator.formats.shell import Word, quoted, words
 from migrator.inventory import Construct
 from migrator.libraries import MENTIONED, of_package
-from migrator.mentions import DEVICE_OPTION
+from migrator.mentions import DEVICE_OPTION, HIDES, hides_gpus, mentions_variables_alone
 from migrator.requirements import (
     CPU_WHEELS,
     CUDA_WHEELS,
@@ -113,7 +113,9 @@ def gpu_command(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     if re.search(r"\bnvcc\b|cuda-toolkit|cudatoolkit", text):
         return Report("of CUDA's tools; nothing takes their place on a TPU")
-    if re.search(r"CUDA_VISIBLE_DEVICES|NCCL_", text):
+    if hides_gpus(text):
+        return Report(HIDES)
+    if mentions_variables_alone(text):
         return Keep("means nothing on a TPU, where a program uses all devices that there are")
     return Report("speaks of GPUs; look at what the program makes of it")
 
@@ -154,7 +156,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
         if known is None and re.search(r"torch|cu\d\d", word):
             return Report(f"{word} can not be read; it takes {versions['torch']}")
         if known in versions:
-            said = needed if known == "torch" else [in_place_of(word, versions[known])]
+            said = [in_place_of(word, versions[known]), *(needed[1:] if known == "torch" else [])]
             if len(said) > 1 or not alike(word, said[0]):
                 changes.append(Word(start, end, _words(said, _mark(ctx, found, text[start]))))
     if "torch" in names or older:

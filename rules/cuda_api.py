@@ -5,6 +5,7 @@ import ast
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.inventory import VISIBLE, Construct
+from migrator.mentions import HIDES
 from migrator.names import dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
@@ -297,18 +298,22 @@ def variable(ctx: Context, found: Construct) -> Decision:
     above = ctx.parent(found.node)
     value: ast.expr | None = None
     match above, ctx.parent(above) if above is not None else None:
+        case _ if isinstance(found.node, ast.keyword):
+            value = found.node.value
+        case ast.Dict(keys=keys, values=values), _ if found.node in keys:
+            value = values[keys.index(found.node)]
         case ast.Subscript(ctx=ast.Store()), ast.Assign(value=value):
             pass
-        case ast.Call(func=ast.Attribute(attr="setdefault"), args=[_, value]), _:
+        case ast.Call(func=ast.Attribute(attr="setdefault" | "putenv"), args=[_, value]), _:
             pass
         case (ast.Subscript(ctx=ast.Store() | ast.Del()), _) | (
-            ast.Call(func=ast.Attribute(attr="pop")), ast.Expr()
+            ast.Call(func=ast.Attribute(attr="pop" | "unsetenv")), ast.Expr()
         ):  # fmt: skip
             return Keep("chooses GPUs, and changes nothing on a TPU")
         case _:
             return Report("is not set on a TPU machine")
     if isinstance(value, ast.Constant) and value.value in ("", "-1"):
-        return Report("hides all GPUs, and no TPU: what is meant for the CPU has to name it")
+        return Report(HIDES)
     return Keep("chooses GPUs, and changes nothing on a TPU")
 
 

@@ -1,8 +1,8 @@
 """Configurations: what they say of GPUs."""
 
 from migrator.inventory import Construct
-from migrator.mentions import DEVICE_SETTING, without_comment
-from migrator.rule import Context, Decision, Example, Report, Rule
+from migrator.mentions import DEVICE_SETTING, HIDES, hides_gpus, without_comment
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 SETTING = Rule(
     code="CFG001",
@@ -50,6 +50,18 @@ def accelerator(ctx: Context, found: Construct) -> Decision:
 def back_end(ctx: Context, found: Construct) -> Decision:
     group = ctx.target.devices.group if ctx.target.devices is not None else "another one"
     return Report(f"a back end for GPUs; a migrated program names `{group}` itself, leave it out")
+
+
+@SETTING.on("setting", "variable")
+def variable(ctx: Context, found: Construct) -> Decision:
+    if hides_gpus(ctx.text(found)):
+        return Report(HIDES)
+    return Keep("chooses GPUs, and changes nothing on a TPU")
+
+
+@SETTING.on("setting", "text")
+def in_text(ctx: Context, found: Construct) -> Decision:
+    return Report("speaks of GPUs in a text; look at what reads it")
 
 
 @SETTING.on("setting", "gpu")

@@ -185,7 +185,7 @@ def test_a_project_keeps_its_layout(end: str) -> None:
     after = migrated(PROJECT.replace("\n", end), "pyproject.toml").replace(end, "\n")
     assert after == (
         PROJECT.replace("'torch>=2.0'", "'torch==2.9.0',\n    'torch_xla[tpu]==2.9.0'")
-        .replace('"torchvision[extra]>=0.1"', '"torchvision==0.24.0"')
+        .replace('"torchvision[extra]>=0.1"', '"torchvision[extra]==0.24.0"')
         .replace('["tqdm", "torch"]', '["tqdm", "torch==2.9.0", "torch_xla[tpu]==2.9.0"]')
         .replace('"torchaudio"', '"torchaudio==2.9.0"')
         .replace("whl/cu121", "whl/cpu")

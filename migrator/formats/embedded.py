@@ -21,6 +21,7 @@ CELL = "__cell__"  # what stands above a cell of a notebook, with its number
 COMMAND = "__command__"  # a line for a shell: `__command__("pip install torch")`
 REQUIREMENT = "__requirement__"  # a line of requirements.txt
 SETTING = "__setting__"  # a line of a configuration in YAML or JSON
+TEXT = "__text__"  # a line of a text in YAML: it may be read as settings, or by a person
 CONSTRAINT = "__constraint__"  # the same of constraints, which install nothing
 CONDA = "__conda__"  # a package that conda installs
 BUILD = "__build__"  # a requirement of what builds the project
@@ -32,7 +33,7 @@ TIMED = "__timed__"  # a magic in front of a statement: `__timed__("%time "); f(
 FILE = "__file__"  # a cell that writes a file, which is migrated as one of its own
 OTHER = "__other__"  # what is looked into for the words of GPUs alone: a cell of `%%bash`
 REQUIRED = (REQUIREMENT, CONSTRAINT, CONDA, BUILD, PYTHON, TABLE, SOURCE, PIXI)
-_FUNCTIONS = (COMMAND, *REQUIRED, SETTING, OTHER)
+_FUNCTIONS = (COMMAND, *REQUIRED, SETTING, TEXT, OTHER)
 _CALL = re.compile(
     rf"(?P<function>{'|'.join((*_FUNCTIONS, TIMED, FILE))})"
     r'\((?P<text>"(?:[^"\\]|\\.)*")\)(?P<goes_on>; (?=\S))?'

@@ -15,7 +15,7 @@ _KEYS = [(re.compile(keys), function) for keys, function in (
     (r"options\.setup_requires", BUILD),
     (r"options\.python_requires|testenv(?::[^.]*)?\.base_?python", PYTHON),
     (r"testenv(?::[^.]*)?\.(?:deps|set_?env)", REQUIREMENT),
-    (r"testenv(?::[^.]*)?\.(?:commands(?:_pre|_post)?|install_command)", COMMAND),
+    (r"testenv(?::[^.]*)?\.(?:commands(?:_pre|_post)?|install_command|pass_?env)", COMMAND),
 )]  # fmt: skip
 _SECTION = re.compile(r"\[([^\]]+)\]")
 _KEY = re.compile(r"(?P<key>[^\s=:#;\[][^=:]*?)\s*[=:][ \t]*(?P<value>[^\r\n]*)")
@@ -48,13 +48,18 @@ def lists(text: str) -> list[list[Entry]]:
             first, between = start + key.start("value"), f"{end}    "
         else:
             continue
-        if not function or not line or line.startswith("file:") or _SETS_NO_INDEX.match(line):
+        if not function or not line or line.startswith("file:"):
+            continue
+        is_command = function == COMMAND or "CUDA_VISIBLE_DEVICES" in line
+        if not is_command and _SETS_NO_INDEX.match(line):
             continue
         if goes_on:
             entry, last = found[-1].pop(), first + len(line)
             entry = replace(entry, end=last, text=text[entry.start : last])
         else:
-            entry = _entry(text, first, first + len(line), function, between)
+            entry = _entry(
+                text, first, first + len(line), COMMAND if is_command else function, between
+            )
         found[-1].append(entry)
         goes_on = function == COMMAND and line.endswith("\\")
     return [entries for entries in found if entries]

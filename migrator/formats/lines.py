@@ -14,6 +14,7 @@ from migrator.formats.embedded import (
     CONSTRAINT,
     REQUIREMENT,
     SETTING,
+    TEXT,
     call,
     restored,
 )
@@ -101,6 +102,10 @@ _COMMANDS = re.compile(
     r"""(?P<before>\s*(?:-\s+)*)["']?(?:run|script|(?:before|after)_(?:script|install)|install|setup"""
     r"""|commands?|cmd|entrypoint|args|postCreateCommand)["']?\s*:(?:\s+(?P<value>[^#\s].*?))?\s*(?:\s#.*)?"""
 )
+_TEXT = re.compile(
+    r"""(?P<before>\s*(?:-\s+)*)(?:(?P<key>[^\s#:][^:]*?)\s*:\s+)?(?:[!&]\S+\s+)*[|>][-+\d]*\s*(?:\s\#.*)?"""
+)
+_FILE = re.compile(r"""["']?\S+\.(?:ya?ml|json)["']?""")  # that a text is, by its key
 _BLOCK = re.compile(r"[|>][-+\d]*")
 _DEVICE_OPTION = re.compile(r"""\s*(?:-\s+)?(["']?)--device\1,?""")
 
@@ -111,9 +116,14 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
     block = False  # whether they are one text
     whole = ""  # lines up to here go on in the next
     function = SETTING
+    prose = -1  # the column of a key whose lines are a text
     for line in text.split("\n"):
         said = line.strip()
         indent = len(line) - len(line.lstrip())
+        if prose >= 0 and (not said or indent > prose):
+            yield TEXT, line
+            continue
+        prose = -1
         if whole:
             whole += f"\n{line}"
         else:
@@ -131,6 +141,9 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
                     column = len(key["before"])
                 elif value[0] != "{":
                     function = COMMAND
+            elif column < 0 and (key := _TEXT.fullmatch(line)):
+                if not _FILE.fullmatch(key["key"] or ""):
+                    prose = len(key["before"]) if key["key"] else indent
             whole = line
         if function == COMMAND and (said.endswith("\\") or _DEVICE_OPTION.fullmatch(line)):
             continue
