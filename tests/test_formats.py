@@ -197,14 +197,13 @@ def changed(root: Path, before: dict[str, str], after: dict[str, str]) -> Path:
 
 def accepted(root: Path, comments: list[dict[str, Any]]) -> str:
     """The file with all suggestions committed, as GitHub does it."""
-    lines = (root / "a.py").read_text().splitlines()
+    lines = (root / "a.py").read_text().split("\n")
     for comment in sorted(comments, key=lambda c: -int(c["line"])):
-        match = re.search(r"(`{3,})suggestion\n(.*?)\1", comment["body"], re.S)
+        match = re.search(r"^(`{3,})suggestion\n(.*?)^\1$", comment["body"], re.S | re.M)
         assert match
-        lines[comment.get("start_line", comment["line"]) - 1 : comment["line"]] = match[
-            2
-        ].splitlines()
-    return "\n".join(lines) + "\n"
+        first = comment.get("start_line", comment["line"]) - 1
+        lines[first : comment["line"]] = match[2].split("\n")[:-1]
+    return "\n".join(lines)
 
 
 def test_suggestions_are_about_the_change(tmp_path: Path) -> None:
@@ -230,6 +229,25 @@ def test_a_new_file_becomes_what_a_run_makes_of_it(tmp_path: Path) -> None:
     expected = (root / "a.py").read_text()
     git(root, "checkout", "-q", "a.py")
     assert accepted(root, comments) == expected
+
+
+def test_a_suggestion_keeps_every_character(tmp_path: Path) -> None:
+    family = "\U0001f468\u200d\U0001f469"
+    said = f"# {family}\xa0\u3000```` \x0c\u202e"
+    old = f"import torch\n\x0c\ndef f(x):\n    return x.cuda()  {said}\n"
+    root = changed(tmp_path, {"b.py": ""}, {"a.py": old})
+    [comment] = suggestions(root)
+    assert family in comment["body"] and "\ufffd" not in comment["body"]
+    assert accepted(root, [comment]) == old.replace(".cuda()", '.to("jax")')
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8-sig"])
+def test_what_is_not_utf_8_is_not_suggested(tmp_path: Path, encoding: str) -> None:
+    root = changed(tmp_path, {"b.py": ""}, {"a.py": ""})
+    coding = f"# coding: {encoding}\n" if encoding == "latin-1" else ""
+    text = f"{coding}import torch\nx = torch.ones(2).cuda()  # Ã©\n"
+    (root / "a.py").write_bytes(text.encode(encoding))
+    assert suggestions(root) == []
 
 
 def test_edits_that_may_change_results_are_not_suggested(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 
 from migrator.config import UsageError
 from migrator.diagnostics import Diagnostic, Range, Safety
-from migrator.formats import notebook
+from migrator.formats import notebook, python
 from migrator.report import View
 from migrator.report.findings import Text, relative, top
 from migrator.report.hunks import Hunk
-from migrator.report.markup import fenced, prose
+from migrator.report.markup import prose, verbatim
 from migrator.report.statistics import counted
 from migrator.revisions import Lines
 from migrator.rule import registry
@@ -50,8 +50,8 @@ def render(report: Report, view: View) -> str:
 
 
 def _of_file(file: FileReport, folder: Path, report: Report) -> Iterator[dict[str, Any]]:
-    if file.path.suffix == notebook.SUFFIX or b"\r" in file.result.original:
-        return  # lines of JSON; ends of lines that a suggestion would change
+    if file.path.suffix == notebook.SUFFIX or not _can_be_said(file.result.original):
+        return  # lines of JSON; a text that a suggestion would change
     assert report.changes is not None
     new = report.changes.lines(file.path, file.result.original)
     text = Text(file)
@@ -62,6 +62,14 @@ def _of_file(file: FileReport, folder: Path, report: Report) -> Iterator[dict[st
             for span in spans:
                 others = [first for first, _, _ in spans if first != span[0]]
                 yield _comment(path, span, text.lines, others)
+
+
+def _can_be_said(content: bytes) -> bool:
+    """Whether JSON holds the text as it is: in UTF-8, without a BOM, lines that end in a feed."""
+    try:
+        return b"\r" not in content and python.decode(content).text.encode() == content
+    except (SyntaxError, ValueError):
+        return False
 
 
 def _groups(text: Text, diagnostics: Sequence[Diagnostic]) -> list[list[Hunk]]:
@@ -113,7 +121,7 @@ def _comment(path: str, span: _Span, lines: Sequence[str], others: Sequence[int]
     if others:
         where = ", ".join(map(str, others))
         said.append(f"Goes together with line{'s' * (len(others) > 1)} {where}: commit all.")
-    change = fenced(text, "suggestion")
+    change = verbatim(text, "suggestion")
     named = "\0".join([path, *lines[first - 1 : last], change])
     mark = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:20]
     comment: dict[str, Any] = {
