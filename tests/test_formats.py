@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -71,10 +72,18 @@ def test_every_format_goes_with_every_mode(tmp_path: Path, form: str, how: list[
 
 @pytest.mark.parametrize("form", [f for f in FORMATS if f not in ("json", "github-review")])
 def test_every_format_takes_standard_input(tmp_path: Path, form: str) -> None:
-    check = cli("-", *TO, "--check", "--format", form, cwd=tmp_path, stdin=CODE.encode())
+    given = ("-", *TO, "--stdin-filename", "a.py", "--format", form)
+    check = cli(*given, "--check", cwd=tmp_path, stdin=CODE.encode())
     assert check.returncode == 1 and b"CUD003" in check.stdout
-    run = cli("-", *TO, "--format", form, cwd=tmp_path, stdin=CODE.encode())
+    run = cli(*given, cwd=tmp_path, stdin=CODE.encode())
     assert b'torch.ones(2).to("jax")' in run.stdout and b"CUD003" in run.stderr
+
+
+@pytest.mark.parametrize("form", ["github", "gitlab", "sarif=x"])
+def test_services_have_to_know_the_file(tmp_path: Path, form: str) -> None:
+    run = cli("-", *TO, "--check", "--format", form, cwd=tmp_path, stdin=CODE.encode())
+    assert run.returncode == 2 and not run.stdout and not any(tmp_path.iterdir())
+    one_line(run.stderr, "--stdin-filename", form.partition("=")[0])
 
 
 def test_one_run_writes_several_reports(tmp_path: Path) -> None:
@@ -94,16 +103,44 @@ def test_one_run_writes_several_reports(tmp_path: Path) -> None:
         (["console=x"], ["console=x"]),
         (["sarif=nowhere/x"], ["sarif=nowhere/x"]),
         (["sarif=a.py"], ["a.py", "source"]),
+        (["json=q", "gitlab=./q"], ["gitlab=./q", "another"]),
+        (["json=NOTES"], ["NOTES", "no report"]),
+        (["json=NOTES/x"], ["NOTES/x"]),
         (["github-review"], ["--diff-base"]),
+        (["github-review=q"], ["--diff-base"]),
     ],
 )
-def test_a_wrong_format_is_one_line(tmp_path: Path, options: list[str], words: list[str]) -> None:
-    root = committed(tmp_path, {"a.py": CODE})
+@pytest.mark.parametrize("how", [["--check"], []])
+def test_a_wrong_format_is_one_line(
+    tmp_path: Path, options: list[str], words: list[str], how: list[str]
+) -> None:
+    root = committed(tmp_path, {"a.py": CODE, "NOTES": "mine"})
     given = [word for option in options for word in ("--format", option)]
-    run = cli(".", *TO, "--check", *given, cwd=root)
+    run = cli(".", *TO, *how, *given, cwd=root)
     assert run.returncode == 2 and not run.stdout
     one_line(run.stderr, *words)
     assert (root / "a.py").read_text() == CODE
+    assert (root / "NOTES").read_text() == "mine" and not (root / "q").exists()
+
+
+@pytest.mark.parametrize("source", [CODE, "import torch\n"])
+def test_a_report_may_take_the_place_of_another(tmp_path: Path, source: str) -> None:
+    root = committed(tmp_path / "p", {"a.py": source})
+    git(root, "branch", "-M", "main")
+    (root / "a.py").write_text(source + "\n")
+    for form in FORMATS:
+        for other in FORMATS:
+            run = cli(".", *TO, "--check", "--diff-base", "main", "--format", f"{form}=../r",
+                      "--format", f"{other}=../s", cwd=root)  # fmt: skip
+            assert run.returncode != 2, run.stderr
+    page = ("--report", "r.html", "--format", "markdown=r.html")
+    one_line(cli(".", *TO, *page, cwd=root).stderr, "r.html", "another")
+
+
+def test_a_report_may_go_to_a_device(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": CODE})
+    assert cli(".", *TO, "--check", "--format", f"json={os.devnull}", cwd=root).returncode == 1
+    assert not Path(os.devnull).is_file()
 
 
 def test_in_place_lines_are_those_of_the_written_file(tmp_path: Path) -> None:

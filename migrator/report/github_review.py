@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from migrator.config import UsageError
 from migrator.diagnostics import Diagnostic, Range, Safety
 from migrator.formats import notebook, python
 from migrator.report import View
@@ -29,13 +28,7 @@ _GAP = 2  # lines between edits that are one suggestion
 
 
 def render(report: Report, view: View) -> str:
-    """The review as JSON; no `comments`: there is nothing to suggest.
-
-    Raises:
-        UsageError: the run does not know what the change is.
-    """
-    if report.changes is None:
-        raise UsageError("--format github-review: add --diff-base REV, what the change is for")
+    """The review as JSON; no `comments`: there is nothing to suggest."""
     folder = top(report)
     found = [c for file in report.changed for c in _of_file(file, folder, report)]
     body = (
