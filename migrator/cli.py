@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -211,10 +212,12 @@ def migrate(
     **overrides: Any,
 ) -> None:
     """Rewrite PATH... for the target (the default command)."""
-    if hook and not paths:
+    took = ""
+    if diff_base and not paths:
+        took = f"; {diff_base} is --diff-base's revision (--diff-base=auto: the default branch)"
+    if hook and not paths and not (took and os.path.lexists(str(diff_base))):
         sys.exit(0)
     if not paths and stdin_filename is None:
-        took = f"; {diff_base} is --diff-base's revision" if diff_base else ""
         raise UsageError(f"no PATH given (a file, a folder, or - for standard input){took}")
     standard_input = paths in (("-",), ())
     if stdin_filename is not None and not standard_input:
