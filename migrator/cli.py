@@ -231,9 +231,9 @@ def migrate(
         raise UsageError(f"no target given: --target {names}, or target in [tool.tpu-migrate]")
     if sum((bool(output), diff, check)) > 1:
         raise UsageError("choose one of -o, --diff and --check")
-    names = (forms[0], *forms[1].values())
+    reports = (forms[0], *forms[1].values())
     unnamed = standard_input and stdin_filename is None
-    check_formats(names, stdin=unnamed, diff_base=diff_base is not None)
+    check_formats(reports, stdin=unnamed, diff_base=diff_base is not None)
     how = {"quiet": quiet, "verbose": verbose, "statistics": statistics}
     if standard_input:
         if output or page or diff_base is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -285,6 +286,24 @@ def test_what_is_not_utf_8_is_not_suggested(tmp_path: Path, encoding: str) -> No
     text = f"{coding}import torch\nx = torch.ones(2).cuda()  # Ã©\n"
     (root / "a.py").write_bytes(text.encode(encoding))
     assert suggestions(root) == []
+
+
+def test_a_review_names_the_runtime_that_it_can_not_bring(tmp_path: Path) -> None:
+    source = 'import torch\n\nif __name__ == "__main__":\n    print(torch.ones(2).cuda())\n'
+    root = changed(tmp_path, {"b.py": ""}, {"src/a b.py": source})
+    review = ("--check", "--diff-base", "main", "--format", "github-review")
+    document = json.loads(cli(".", *TO, *review, cwd=root).stdout)
+    match = re.search(r"`(tpu-migrate .*)`", document["body"])
+    assert match and "`tpu_runtime/`" in document["body"]
+    before = (root / "src/a b.py").read_text()
+    expected = migrate_paths([root / "src"], config=Config()).files[0].result.source
+    assert before.encode() != expected
+    (root / "src/a b.py").write_bytes(expected)  # all is committed
+    git(root, "add", "-A")
+    assert cli(*shlex.split(match[1])[1:], cwd=root).returncode == 0
+    assert (root / "src/tpu_runtime/__init__.py").is_file()
+    document = json.loads(cli(".", *TO, *review, cwd=root).stdout)
+    assert "tpu_runtime" not in document["body"]
 
 
 def test_edits_that_may_change_results_are_not_suggested(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator import workspace
 from migrator.config import UsageError
 
 if TYPE_CHECKING:
@@ -87,6 +86,8 @@ def write(path: Path, report: str) -> None:
     Raises:
         UsageError: it can not be written.
     """
+    from migrator import workspace  # not for every start
+
     content = report.encode("utf-8", "replace") + b"\n"
     try:
         if path.exists() and not path.is_file():

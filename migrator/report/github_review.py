@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from migrator.formats import notebook, python
 from migrator.report import View
 from migrator.report.findings import Text, relative, top
 from migrator.report.hunks import Hunk
-from migrator.report.markup import prose, verbatim
+from migrator.report.markup import code, prose, verbatim
 from migrator.report.statistics import counted
 from migrator.revisions import Lines
 from migrator.rule import registry
 from migrator.run import FileReport, Report
+from migrator.targets import RUNTIME
 
 _COMMENTS = 30  # of one review: more than that are better made by the tool itself
 _GAP = 2  # lines between edits that are one suggestion
@@ -30,7 +32,8 @@ _GAP = 2  # lines between edits that are one suggestion
 def render(report: Report, view: View) -> str:
     """The review as JSON; no `comments`: there is nothing to suggest."""
     folder = top(report)
-    found = [c for file in report.changed for c in _of_file(file, folder, report)]
+    by_file = [(file, list(_of_file(file, folder, report))) for file in report.changed]
+    found = [comment for _, comments in by_file for comment in comments]
     body = (
         f"tpu-migrate suggests {counted(min(len(found), _COMMENTS), 'change')} that "
         f"keep{'s' * (len(found) == 1)} the meaning."
@@ -38,6 +41,14 @@ def render(report: Report, view: View) -> str:
     if len(found) > _COMMENTS:
         body += (
             f" {len(found) - _COMMENTS} more are made by `tpu-migrate --target {report.target}`."
+        )
+    importing = [f for f, made in by_file if made and f.result.companions]
+    if report.companions and importing:
+        path = shlex.quote(relative(importing[0].path, folder))
+        body += (
+            f" They need {code(RUNTIME + '/')}, which no suggestion can bring: when they are "
+            f"committed, {code(f'tpu-migrate --target {report.target} {path}')} writes it, to be "
+            "committed, too."
         )
     return json.dumps({"event": "COMMENT", "body": body, "comments": found[:_COMMENTS]}, indent=2)
 
