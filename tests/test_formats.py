@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -152,6 +153,30 @@ def test_in_place_lines_are_those_of_the_written_file(tmp_path: Path) -> None:
     assert lines != source.splitlines()
     places = [lines[i["location"]["lines"]["begin"] - 1] for i in issues]
     assert places == ["    s = torch.cuda.Stream()"]
+
+
+@pytest.mark.parametrize("form", ["gitlab", "sarif"])
+def test_paths_of_several_repositories_are_below_one_folder(tmp_path: Path, form: str) -> None:
+    committed(tmp_path / "p" / "one", {"src/a.py": CODE})
+    committed(tmp_path / "p" / "two", {"b.py": CODE})
+    run = cli("one/src", "two", *TO, "--check", "--format", form, cwd=tmp_path / "p")
+    text = run.stdout.decode()
+    assert '"one/src/a.py"' in text and '"two/b.py"' in text and '".' not in text
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="every name is Unicode there")
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_name_that_is_not_utf_8(tmp_path: Path, form: str) -> None:
+    main = 'if __name__ == "__main__":\n    s = torch.cuda.Stream()\n'
+    root = changed(tmp_path, {"c.py": ""}, {os.fsdecode(b"\xff.py"): CODE + main})
+    run = cli(".", *TO, "--check", "--diff-base", "main", "--format", form, cwd=root)
+    assert run.returncode == 1 and not run.stderr
+    text = run.stdout.decode()
+    assert not re.search(r"(?<!\\)\\ud[89a-f]", text)
+    if form == "github-review":
+        assert json.loads(text)["comments"] == []
+    else:
+        assert "CUD003" in text and "ERR" not in text
 
 
 # ---- GitHub --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import import_module
+from json import dumps  # `json` is a report here
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 # What `--format` takes beside "console": each is a module here with `render(report, view) -> str`.
 FORMATS = ("json", "github", "github-review", "gitlab", "markdown", "sarif")
 _NAMED = ("github", "gitlab", "sarif")  # a service looks for the file that they are about
+_BEYOND, _LONE = re.compile("[^\0-\x7f]+"), re.compile("[\ud800-\udfff]")
 # How each of them begins: what looks so may be written over.
 _BEGINNING = re.compile(
     rb"""::(error|warning|notice|group) ?\S | tpu-migrate:\ \d | <!--\ tpu-migrate\ -->
@@ -78,6 +80,12 @@ def check_file(path: Path) -> None:
 def _is_report(path: Path) -> bool:
     with path.open("rb") as file:
         return _BEGINNING.match(file.read(400)) is not None
+
+
+def as_json(document: object) -> str:
+    """JSON that every reader takes: half a character (a name that is not UTF-8) is U+FFFD."""
+    text = _LONE.sub("\N{REPLACEMENT CHARACTER}", dumps(document, indent=2, ensure_ascii=False))
+    return _BEYOND.sub(lambda match: dumps(match[0])[1:-1], text)
 
 
 def write(path: Path, report: str) -> None:

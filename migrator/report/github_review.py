@@ -7,7 +7,6 @@ The JSON is what GitHub's `POST /repos/{owner}/{repo}/pulls/{number}/reviews` ta
 from __future__ import annotations
 
 import hashlib
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from migrator.diagnostics import Diagnostic, Range, Safety
 from migrator.formats import notebook, python
-from migrator.report import View
+from migrator.report import View, as_json
 from migrator.report.findings import Text, relative, top
 from migrator.report.hunks import Hunk
 from migrator.report.markup import code, prose, verbatim
@@ -50,11 +49,11 @@ def render(report: Report, view: View) -> str:
             f"committed, {code(f'tpu-migrate --target {report.target} {path}')} writes it, to be "
             "committed, too."
         )
-    return json.dumps({"event": "COMMENT", "body": body, "comments": found[:_COMMENTS]}, indent=2)
+    return as_json({"event": "COMMENT", "body": body, "comments": found[:_COMMENTS]})
 
 
 def _of_file(file: FileReport, folder: Path, report: Report) -> Iterator[dict[str, Any]]:
-    if file.path.suffix == notebook.SUFFIX or not _can_be_said(file.result.original):
+    if file.path.suffix == notebook.SUFFIX or not _can_be_said(file):
         return  # lines of JSON; a text that a suggestion would change
     assert report.changes is not None
     new = report.changes.lines(file.path, file.result.original)
@@ -68,9 +67,11 @@ def _of_file(file: FileReport, folder: Path, report: Report) -> Iterator[dict[st
                 yield _comment(path, span, text.lines, others)
 
 
-def _can_be_said(content: bytes) -> bool:
-    """Whether JSON holds the text as it is: in UTF-8, without a BOM, lines that end in a feed."""
+def _can_be_said(file: FileReport) -> bool:
+    """Whether JSON holds name and text: in UTF-8, without a BOM, lines that end in a feed."""
+    content = file.result.original
     try:
+        str(file.path).encode()
         return b"\r" not in content and python.decode(content).text.encode() == content
     except (SyntaxError, ValueError):
         return False
