@@ -18,7 +18,7 @@ from migrator.report import FORMATS, View, check_file
 from migrator.report import check as check_formats
 from migrator.report import render as rendered
 from migrator.report import write as write_report
-from migrator.report.terminal import color_option, console, spell_out
+from migrator.report.terminal import color_option, console, shown, spell_out
 from migrator.targets import RUNTIME, targets
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def migrate(
     if page:
         html.write(report, Path(page), written=write or bool(output))
         if forms[0] == "console" and not quiet:
-            console(stderr=diff).print(f"report: {page}", soft_wrap=True, markup=False)
+            console(stderr=diff).print(f"report: {shown(page)}", soft_wrap=True, markup=False)
     sys.exit(code)
 
 
@@ -436,10 +436,10 @@ def main() -> None:
     except click.Abort:
         sys.exit(130)
     except click.ClickException as error:
-        click.echo(f"tpu-migrate: {error.format_message()}", err=True)
+        click.echo(f"tpu-migrate: {shown(error.format_message())}", err=True)
         sys.exit(2)
     except UsageError as error:
-        click.echo(f"tpu-migrate: {error}", err=True)
+        click.echo(f"tpu-migrate: {shown(error)}", err=True)
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(141)
