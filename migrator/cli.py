@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,11 @@ from click.shell_completion import CompletionItem
 from migrator import __version__
 from migrator.completion import codes, completion_command, folders, paths
 from migrator.config import Config, UsageError, check_codes, common, load
-from migrator.report import FORMATS, View
+from migrator.report import FORMATS, View, check_file
+from migrator.report import check as check_formats
 from migrator.report import render as rendered
-from migrator.report.terminal import color_option, console, spell_out
+from migrator.report import write as write_report
+from migrator.report.terminal import color_option, console, shown, spell_out
 from migrator.targets import RUNTIME, targets
 
 if TYPE_CHECKING:
@@ -70,6 +73,7 @@ def _forms(
     """The format that is printed, and those that are written to files (`NAME=FILE`)."""
     printed: list[str] = []
     files: dict[Path, str] = {}
+    written: set[Path] = set()
     for form in value:
         name, _, file = form.partition("=")
         if name not in (FORMATS if file else ("console", *FORMATS)):
@@ -77,12 +81,15 @@ def _forms(
             raise UsageError(f"--format {form}: it takes console, or NAME or NAME=FILE of {known}")
         if not file:
             printed.append(name)
-        elif Path(file).suffix in (".py", ".ipynb"):
-            raise UsageError(f"--format {form}: that is the name of source; name another file")
-        elif Path(file).is_dir() or not Path(file).parent.is_dir():
-            raise UsageError(f"--format {form}: no file can be written there")
-        else:
-            files[Path(file)] = name
+            continue
+        try:
+            check_file(path := Path(file))
+        except UsageError as error:
+            raise UsageError(f"--format {form}: {error}") from None
+        if path.resolve() in written:
+            raise UsageError(f"--format {form}: another report goes there; name another file")
+        written.add(path.resolve())
+        files[path] = name
     if len(printed) > 1:
         raise UsageError(f"choose one --format to print; write others to files: {printed[1]}=FILE")
     return printed[0] if printed else "console", files
@@ -205,10 +212,12 @@ def migrate(
     **overrides: Any,
 ) -> None:
     """Rewrite PATH... for the target (the default command)."""
-    if hook and not paths:
+    took = ""
+    if diff_base and not paths:
+        took = f"; {diff_base} is --diff-base's revision (--diff-base=auto: the default branch)"
+    if hook and not paths and not (took and os.path.lexists(str(diff_base))):
         sys.exit(0)
     if not paths and stdin_filename is None:
-        took = f"; {diff_base} is --diff-base's revision" if diff_base else ""
         raise UsageError(f"no PATH given (a file, a folder, or - for standard input){took}")
     standard_input = paths in (("-",), ())
     if stdin_filename is not None and not standard_input:
@@ -222,6 +231,9 @@ def migrate(
         raise UsageError(f"no target given: --target {names}, or target in [tool.tpu-migrate]")
     if sum((bool(output), diff, check)) > 1:
         raise UsageError("choose one of -o, --diff and --check")
+    reports = (forms[0], *forms[1].values())
+    unnamed = standard_input and stdin_filename is None
+    check_formats(reports, stdin=unnamed, diff_base=diff_base is not None)
     how = {"quiet": quiet, "verbose": verbose, "statistics": statistics}
     if standard_input:
         if output or page or diff_base is not None:
@@ -236,6 +248,8 @@ def migrate(
         from migrator.report import html
 
         html.check(Path(page))
+        if Path(page).resolve() in map(Path.resolve, forms[1]):
+            raise UsageError(f"--report {page}: another report goes there; name another file")
     write = not (diff or check or output)
     options: dict[str, Any] = {"write": write, "output": output, "allow_dirty": allow_dirty}
     if strip_todo:
@@ -258,7 +272,7 @@ def migrate(
     if page:
         html.write(report, Path(page), written=write or bool(output))
         if forms[0] == "console" and not quiet:
-            console(stderr=diff).print(f"report: {page}", soft_wrap=True, markup=False)
+            console(stderr=diff).print(f"report: {shown(page)}", soft_wrap=True, markup=False)
     sys.exit(code)
 
 
@@ -268,10 +282,7 @@ def _reports(
     """Write what is asked for to files, and print it; False where the console is meant."""
     printed, files = forms
     for file, name in files.items():
-        try:
-            file.write_bytes(rendered(name, report, view).encode("utf-8", "replace") + b"\n")
-        except OSError as error:
-            raise UsageError(f"{file}: can not be written: {error.strerror or error}") from None
+        write_report(file, rendered(name, report, view))
     if printed == "console":
         return False
     click.echo(rendered(printed, report, view).encode("utf-8", "replace"), err=err)
@@ -425,10 +436,10 @@ def main() -> None:
     except click.Abort:
         sys.exit(130)
     except click.ClickException as error:
-        click.echo(f"tpu-migrate: {error.format_message()}", err=True)
+        click.echo(f"tpu-migrate: {shown(error.format_message())}", err=True)
         sys.exit(2)
     except UsageError as error:
-        click.echo(f"tpu-migrate: {error}", err=True)
+        click.echo(f"tpu-migrate: {shown(error)}", err=True)
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(141)

@@ -7,6 +7,7 @@ line, so that one file always migrates to the same bytes. It reads through an in
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
@@ -391,7 +392,7 @@ class ProjectFacts:
     def is_imported(self) -> bool:
         """True where a file beside this one imports it."""
         stem = self.path.stem
-        word = re.compile(rb"\b" + re.escape(stem.encode()) + rb"\b")
+        word = re.compile(rb"\b" + re.escape(os.fsencode(stem)) + rb"\b")
         for name in self.reader.list(self.path.parent):
             other = self.path.parent / name
             if name.endswith(".py") and other != self.path:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -71,10 +74,18 @@ def test_every_format_goes_with_every_mode(tmp_path: Path, form: str, how: list[
 
 @pytest.mark.parametrize("form", [f for f in FORMATS if f not in ("json", "github-review")])
 def test_every_format_takes_standard_input(tmp_path: Path, form: str) -> None:
-    check = cli("-", *TO, "--check", "--format", form, cwd=tmp_path, stdin=CODE.encode())
+    given = ("-", *TO, "--stdin-filename", "a.py", "--format", form)
+    check = cli(*given, "--check", cwd=tmp_path, stdin=CODE.encode())
     assert check.returncode == 1 and b"CUD003" in check.stdout
-    run = cli("-", *TO, "--format", form, cwd=tmp_path, stdin=CODE.encode())
+    run = cli(*given, cwd=tmp_path, stdin=CODE.encode())
     assert b'torch.ones(2).to("jax")' in run.stdout and b"CUD003" in run.stderr
+
+
+@pytest.mark.parametrize("form", ["github", "gitlab", "sarif=x"])
+def test_services_have_to_know_the_file(tmp_path: Path, form: str) -> None:
+    run = cli("-", *TO, "--check", "--format", form, cwd=tmp_path, stdin=CODE.encode())
+    assert run.returncode == 2 and not run.stdout and not any(tmp_path.iterdir())
+    one_line(run.stderr, "--stdin-filename", form.partition("=")[0])
 
 
 def test_one_run_writes_several_reports(tmp_path: Path) -> None:
@@ -94,16 +105,44 @@ def test_one_run_writes_several_reports(tmp_path: Path) -> None:
         (["console=x"], ["console=x"]),
         (["sarif=nowhere/x"], ["sarif=nowhere/x"]),
         (["sarif=a.py"], ["a.py", "source"]),
+        (["json=q", "gitlab=./q"], ["gitlab=./q", "another"]),
+        (["json=NOTES"], ["NOTES", "no report"]),
+        (["json=NOTES/x"], ["NOTES/x"]),
         (["github-review"], ["--diff-base"]),
+        (["github-review=q"], ["--diff-base"]),
     ],
 )
-def test_a_wrong_format_is_one_line(tmp_path: Path, options: list[str], words: list[str]) -> None:
-    root = committed(tmp_path, {"a.py": CODE})
+@pytest.mark.parametrize("how", [["--check"], []])
+def test_a_wrong_format_is_one_line(
+    tmp_path: Path, options: list[str], words: list[str], how: list[str]
+) -> None:
+    root = committed(tmp_path, {"a.py": CODE, "NOTES": "mine"})
     given = [word for option in options for word in ("--format", option)]
-    run = cli(".", *TO, "--check", *given, cwd=root)
+    run = cli(".", *TO, *how, *given, cwd=root)
     assert run.returncode == 2 and not run.stdout
     one_line(run.stderr, *words)
     assert (root / "a.py").read_text() == CODE
+    assert (root / "NOTES").read_text() == "mine" and not (root / "q").exists()
+
+
+@pytest.mark.parametrize("source", [CODE, "import torch\n"])
+def test_a_report_may_take_the_place_of_another(tmp_path: Path, source: str) -> None:
+    root = committed(tmp_path / "p", {"a.py": source})
+    git(root, "branch", "-M", "main")
+    (root / "a.py").write_text(source + "\n")
+    for form in FORMATS:
+        for other in FORMATS:
+            run = cli(".", *TO, "--check", "--diff-base", "main", "--format", f"{form}=../r",
+                      "--format", f"{other}=../s", cwd=root)  # fmt: skip
+            assert run.returncode != 2, run.stderr
+    page = ("--report", "r.html", "--format", "markdown=r.html")
+    one_line(cli(".", *TO, *page, cwd=root).stderr, "r.html", "another")
+
+
+def test_a_report_may_go_to_a_device(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": CODE})
+    assert cli(".", *TO, "--check", "--format", f"json={os.devnull}", cwd=root).returncode == 1
+    assert not Path(os.devnull).is_file()
 
 
 def test_in_place_lines_are_those_of_the_written_file(tmp_path: Path) -> None:
@@ -114,6 +153,30 @@ def test_in_place_lines_are_those_of_the_written_file(tmp_path: Path) -> None:
     assert lines != source.splitlines()
     places = [lines[i["location"]["lines"]["begin"] - 1] for i in issues]
     assert places == ["    s = torch.cuda.Stream()"]
+
+
+@pytest.mark.parametrize("form", ["gitlab", "sarif"])
+def test_paths_of_several_repositories_are_below_one_folder(tmp_path: Path, form: str) -> None:
+    committed(tmp_path / "p" / "one", {"src/a.py": CODE})
+    committed(tmp_path / "p" / "two", {"b.py": CODE})
+    run = cli("one/src", "two", *TO, "--check", "--format", form, cwd=tmp_path / "p")
+    text = run.stdout.decode()
+    assert '"one/src/a.py"' in text and '"two/b.py"' in text and '".' not in text
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="every name is Unicode there")
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_name_that_is_not_utf_8(tmp_path: Path, form: str) -> None:
+    main = 'if __name__ == "__main__":\n    s = torch.cuda.Stream()\n'
+    root = changed(tmp_path, {"c.py": ""}, {os.fsdecode(b"\xff.py"): CODE + main})
+    run = cli(".", *TO, "--check", "--diff-base", "main", "--format", form, cwd=root)
+    assert run.returncode == 1 and not run.stderr
+    text = run.stdout.decode()
+    assert not re.search(r"(?<!\\)\\ud[89a-f]", text)
+    if form == "github-review":
+        assert json.loads(text)["comments"] == []
+    else:
+        assert "CUD003" in text and "ERR" not in text
 
 
 # ---- GitHub --------------------------------------------------------------------------------------
@@ -197,14 +260,13 @@ def changed(root: Path, before: dict[str, str], after: dict[str, str]) -> Path:
 
 def accepted(root: Path, comments: list[dict[str, Any]]) -> str:
     """The file with all suggestions committed, as GitHub does it."""
-    lines = (root / "a.py").read_text().splitlines()
+    lines = (root / "a.py").read_text().split("\n")
     for comment in sorted(comments, key=lambda c: -int(c["line"])):
-        match = re.search(r"(`{3,})suggestion\n(.*?)\1", comment["body"], re.S)
+        match = re.search(r"^(`{3,})suggestion\n(.*?)^\1$", comment["body"], re.S | re.M)
         assert match
-        lines[comment.get("start_line", comment["line"]) - 1 : comment["line"]] = match[
-            2
-        ].splitlines()
-    return "\n".join(lines) + "\n"
+        first = comment.get("start_line", comment["line"]) - 1
+        lines[first : comment["line"]] = match[2].split("\n")[:-1]
+    return "\n".join(lines)
 
 
 def test_suggestions_are_about_the_change(tmp_path: Path) -> None:
@@ -230,6 +292,43 @@ def test_a_new_file_becomes_what_a_run_makes_of_it(tmp_path: Path) -> None:
     expected = (root / "a.py").read_text()
     git(root, "checkout", "-q", "a.py")
     assert accepted(root, comments) == expected
+
+
+def test_a_suggestion_keeps_every_character(tmp_path: Path) -> None:
+    family = "\U0001f468\u200d\U0001f469"
+    said = f"# {family}\xa0\u3000```` \x0c\u202e"
+    old = f"import torch\n\x0c\ndef f(x):\n    return x.cuda()  {said}\n"
+    root = changed(tmp_path, {"b.py": ""}, {"a.py": old})
+    [comment] = suggestions(root)
+    assert family in comment["body"] and "\ufffd" not in comment["body"]
+    assert accepted(root, [comment]) == old.replace(".cuda()", '.to("jax")')
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8-sig"])
+def test_what_is_not_utf_8_is_not_suggested(tmp_path: Path, encoding: str) -> None:
+    root = changed(tmp_path, {"b.py": ""}, {"a.py": ""})
+    coding = f"# coding: {encoding}\n" if encoding == "latin-1" else ""
+    text = f"{coding}import torch\nx = torch.ones(2).cuda()  # Ã©\n"
+    (root / "a.py").write_bytes(text.encode(encoding))
+    assert suggestions(root) == []
+
+
+def test_a_review_names_the_runtime_that_it_can_not_bring(tmp_path: Path) -> None:
+    source = 'import torch\n\nif __name__ == "__main__":\n    print(torch.ones(2).cuda())\n'
+    root = changed(tmp_path, {"b.py": ""}, {"src/a b.py": source})
+    review = ("--check", "--diff-base", "main", "--format", "github-review")
+    document = json.loads(cli(".", *TO, *review, cwd=root).stdout)
+    match = re.search(r"`(tpu-migrate .*)`", document["body"])
+    assert match and "`tpu_runtime/`" in document["body"]
+    before = (root / "src/a b.py").read_text()
+    expected = migrate_paths([root / "src"], config=Config()).files[0].result.source
+    assert before.encode() != expected
+    (root / "src/a b.py").write_bytes(expected)  # all is committed
+    git(root, "add", "-A")
+    assert cli(*shlex.split(match[1])[1:], cwd=root).returncode == 0
+    assert (root / "src/tpu_runtime/__init__.py").is_file()
+    document = json.loads(cli(".", *TO, *review, cwd=root).stdout)
+    assert "tpu_runtime" not in document["body"]
 
 
 def test_edits_that_may_change_results_are_not_suggested(tmp_path: Path) -> None:

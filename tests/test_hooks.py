@@ -262,6 +262,18 @@ def test_only_what_the_commit_brings(tmp_path: Path) -> None:
     assert run.returncode == 1 and b"b.py" not in run.stdout + run.stderr
 
 
+def test_a_file_is_not_taken_for_a_revision(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": "import torch\nx = torch.ones(2).cuda()\n"})
+    git(root, "branch", "-M", "main")
+    run = cli(*HOOK, "--check", "--diff-base", "a.py", cwd=root)
+    assert run.returncode == 2
+    one_line(run.stderr, "a.py", "--diff-base=auto")
+    assert cli(*HOOK, "--check", "--diff-base", "HEAD", cwd=root).returncode == 0
+    assert cli(*HOOK, "--check", "--diff-base=auto", "a.py", cwd=root).returncode == 0
+    (root / "b.py").write_text("import torch\nx = torch.ones(2).cuda()\n")
+    assert cli(*HOOK, "--check", "--diff-base=auto", "b.py", cwd=root).returncode == 1
+
+
 def test_nothing_is_overwritten_that_git_does_not_hold(tmp_path: Path) -> None:
     root = committed(tmp_path, {"a.py": "x = 1\n"})
     write_tree(root, {"a.py": GPU})

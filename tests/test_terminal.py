@@ -252,3 +252,18 @@ def test_a_diff_of_files_on_another_drive(project: Path, monkeypatch: pytest.Mon
     path = project / FOLDER / "module.py"
     monkeypatch.setattr(diff.os.path, "relpath", other_drive)
     assert diff._name(path, project) == os.fsencode(path.resolve().as_posix())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such names there")
+def test_names_give_no_commands(tmp_path: Path) -> None:
+    name = "a\n::error::x \x1b[31m##[group].py"
+    source = "import torch\ns = torch.cuda.Stream(x='\x1b[31m')\nx = torch.ones(2).cuda()\n"
+    root = committed(tmp_path, {name: source, "::b.py": source, "c\n::d.py": "x = = cuda\n"})
+    for options in (["-v"], ["--statistics"]):
+        run = cli(".", *TO, "--check", *options, cwd=root)
+        told = run.stdout.decode() + run.stderr.decode()
+        assert "Stream" in told and "##[" not in told and "\x1b" not in told
+        assert not any(line.lstrip().startswith("::") for line in told.splitlines())
+    (root / name).write_text(source + "\n")
+    one_line(cli(name, *TO, cwd=root).stderr, r"a\n::error", r"\x1b")  # not staged
+    one_line(cli("no\n::error::x", *TO, cwd=root).stderr, r"no\n::error")

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import import_module
+from json import dumps  # `json` is a report here
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from migrator.config import UsageError
 
 if TYPE_CHECKING:
     from migrator.run import Report
 
 # What `--format` takes beside "console": each is a module here with `render(report, view) -> str`.
 FORMATS = ("json", "github", "github-review", "gitlab", "markdown", "sarif")
+_NAMED = ("github", "gitlab", "sarif")  # a service looks for the file that they are about
+_BEYOND, _LONE = re.compile("[^\0-\x7f]+"), re.compile("[\ud800-\udfff]")
+# How each of them begins: what looks so may be written over.
+_BEGINNING = re.compile(
+    rb"""::(error|warning|notice|group) ?\S | tpu-migrate:\ \d | <!--\ tpu-migrate\ -->
+    | \{\s+"event":\ "COMMENT",\s+"body":\ "tpu-migrate\  | \{\s+"version":.+\s+"target":
+    | \{\s+"\$schema":\ "https://docs\.oasis-open\.org/sarif/
+    | \[\]\s*\Z | \[\s+\{\s+"description":\ "[A-Z]+\d*:\ """,
+    re.VERBOSE,
+)
 
 
 @dataclass(frozen=True)
@@ -20,6 +37,73 @@ class View:
     exit_code: int = 0
     written: bool = False  # in place: the files hold what they became
     statistics: bool = False
+
+
+def check(names: Collection[str], *, stdin: bool, diff_base: bool) -> None:
+    """Refuse formats that need what a run does not have, before anything is migrated.
+
+    Args:
+        stdin: it is about standard input without a name.
+        diff_base: it knows what the change is.
+
+    Raises:
+        UsageError: one of them does.
+    """
+    if "github-review" in names and not diff_base:
+        raise UsageError("--format github-review: add --diff-base REV, what the change is for")
+    for name in _NAMED if stdin else ():
+        if name in names:
+            raise UsageError(f"--format {name}: add --stdin-filename PATH, what it is about")
+
+
+def check_file(path: Path) -> None:
+    """Refuse a place where a report would hide something, or can not be written.
+
+    Raises:
+        UsageError: source, a file that is no report, a folder that can not be written to.
+    """
+    if path.suffix in (".py", ".ipynb"):
+        raise UsageError("that is the name of source; name another file")
+    try:
+        if path.is_dir() or not path.parent.is_dir():
+            raise UsageError("no file can be written there")
+        if path.exists() and not path.is_file():
+            return  # a pipe, a terminal
+        if path.exists() and path.stat().st_size and not _is_report(path):
+            raise UsageError("is there, and no report of tpu-migrate; name another file")
+        if not os.access(path.resolve().parent, os.W_OK):
+            raise UsageError(f"{path.parent} can not be written to")
+    except OSError as error:
+        raise UsageError(error.strerror or str(error)) from None
+
+
+def _is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return _BEGINNING.match(file.read(400)) is not None
+
+
+def as_json(document: object) -> str:
+    """JSON that every reader takes: half a character (a name that is not UTF-8) is U+FFFD."""
+    text = _LONE.sub("\N{REPLACEMENT CHARACTER}", dumps(document, indent=2, ensure_ascii=False))
+    return _BEYOND.sub(lambda match: dumps(match[0])[1:-1], text)
+
+
+def write(path: Path, report: str) -> None:
+    """Write a report in one step.
+
+    Raises:
+        UsageError: it can not be written.
+    """
+    from migrator import workspace  # not for every start
+
+    content = report.encode("utf-8", "replace") + b"\n"
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+        else:
+            workspace.write(path, content)
+    except OSError as error:
+        raise UsageError(f"{path}: can not be written: {error.strerror or error}") from None
 
 
 def render(name: str, report: Report, view: View) -> str:

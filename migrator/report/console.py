@@ -16,7 +16,7 @@ from rich.text import Text
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity
 from migrator.report.diff import unified
 from migrator.report.statistics import MANY, Work, by_code, by_effort, counted, of_project
-from migrator.report.terminal import print_code
+from migrator.report.terminal import print_code, shown
 from migrator.rule import registry
 from migrator.run import Report
 
@@ -46,6 +46,13 @@ def render(
         _summary(report, console, written)
 
 
+def _line(*parts: str | tuple[str, str]) -> Text:
+    """Text with its styles; names and messages can not break it."""
+    return Text.assemble(
+        *((shown(p[0]), p[1]) if isinstance(p, tuple) else shown(p) for p in parts)
+    )
+
+
 def show_diff(report: Report, console: Console, companions: bool = True) -> None:
     """Print the diff of a run in colours; the runtime's files only if `companions` are wanted."""
     shown = report if companions else replace(report, companions={})
@@ -61,16 +68,14 @@ def _changes(report: Report, console: Console, verbose: bool) -> None:
             if d.outcome is None and d.severity is Severity.INFO
         )
         edits = _times(sorted(codes.items()))
-        console.print(
-            Text.assemble((str(file.path), "bold"), "  ", (edits, "green")), soft_wrap=True
-        )
+        console.print(_line((str(file.path), "bold"), "  ", (edits, "green")), soft_wrap=True)
         for diagnostic in file.result.diagnostics if verbose else ():
             if diagnostic.severity is not Severity.INFO:
                 continue
             outcome = str(diagnostic.outcome or "added")
             style = "green" if diagnostic.outcome is not Outcome.KEPT else "dim"
             unsafe = diagnostic.safety not in (None, Safety.SAFE)
-            line = Text.assemble(
+            line = _line(
                 (f"  {diagnostic.range!s:>8}  ", "dim"), (diagnostic.code, "cyan"),
                 (f"  {outcome:<9}  ", style),
                 (f"{diagnostic.safety or '':<6}  ", "yellow" if unsafe else style),
@@ -79,13 +84,13 @@ def _changes(report: Report, console: Console, verbose: bool) -> None:
             why = diagnostic.why if unsafe else ""
             said = "; ".join(dict.fromkeys(filter(None, (diagnostic.message, why))))
             if said:
-                line.append(f"  ({said})", "dim")
+                line.append(shown(f"  ({said})"), "dim")
             console.print(line, soft_wrap=True)
     folders = {path.parent for path in report.companions}
     copy = "" if report.output is None else ", in the copy"
     for folder in sorted(f for f in folders if f.parent not in folders):
         text = f"  runtime of the migrated code{copy}"
-        console.print(Text.assemble((f"{folder}/", "bold"), text), soft_wrap=True)
+        console.print(_line((f"{folder}/", "bold"), text), soft_wrap=True)
 
 
 def _left(report: Report, console: Console) -> None:
@@ -120,7 +125,7 @@ def _section(
             others = [str(other) for other in elsewhere if other != path]
             more = f" and {len(others) - 2} more" if len(others) > 2 else ""
             text = f"    and the same in {', '.join(others[:2])}{more}"
-            console.print(Text(text, "dim"), soft_wrap=True)
+            console.print(_line((text, "dim")), soft_wrap=True)
 
 
 _MANY = 5  # files, or places of one reason in a file
@@ -140,7 +145,7 @@ def _reason(
 ) -> None:
     """One reason with all its places: `path:line:column` first, so that terminals link it."""
     first = diagnostics[0]
-    line = Text.assemble(
+    line = _line(
         str(path), (f":{first.range}", "dim"), "  ", (code, "yellow"), "  ",
         (first.construct, "bold"), "  ", message,
     )  # fmt: skip
@@ -150,20 +155,20 @@ def _reason(
         places = ", ".join(str(d.range) for d in rest[:_MANY])
         more = ", …" if len(rest) > _MANY else ""
         text = f"    also {counted(len(rest), 'place')}: {places}{more}"
-        console.print(Text(text, "dim"), soft_wrap=True)
+        console.print(_line((text, "dim")), soft_wrap=True)
     elif rest:
         places = ", ".join(f"{d.range} {d.construct}" for d in rest)
-        console.print(Text(f"    also {places}", "dim"), soft_wrap=True)
+        console.print(_line((f"    also {places}", "dim")), soft_wrap=True)
 
 
 def _errors(report: Report, console: Console) -> None:
     for path, diagnostic in report.failures:
         console.print(
-            Text.assemble((f"{path}:{diagnostic.range}", "bold"), "  ", (diagnostic.code, "red"),
+            _line((f"{path}:{diagnostic.range}", "bold"), "  ", (diagnostic.code, "red"),
                           "  ", diagnostic.message), soft_wrap=True,
         )  # fmt: skip
     for error in report.errors:
-        console.print(Text.assemble(("error  ", "red"), error), soft_wrap=True)
+        console.print(_line(("error  ", "red"), error), soft_wrap=True)
 
 
 _SHOWN = 10  # files
@@ -199,7 +204,7 @@ def _by_file(found: Iterable[tuple[Path, Work]]) -> Table:
         assert work.effort is not None
         table.add_row(
             Text(str(work.effort), _COLOURS[work.effort]), f"{work.automatic:.0f}%",
-            str(work.reported), str(path), _times(codes[:4]) + more,
+            str(work.reported), Text(shown(path)), _times(codes[:4]) + more,
         )  # fmt: skip
     return table
 
@@ -242,11 +247,11 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     if report.untracked:
         folders = " ".join(shlex.quote(str(folder)) for folder in report.untracked)
         console.print(
-            Text.assemble(("git does not have the runtime yet: ", "yellow"), f"git add {folders}"),
+            _line(("git does not have the runtime yet: ", "yellow"), f"git add {folders}"),
             soft_wrap=True,
         )
     if report.output is not None:
-        console.print(Text(f"written to {report.output}"), soft_wrap=True)
+        console.print(_line(f"written to {report.output}"), soft_wrap=True)
     if total:
         kept, reported = counts[Outcome.KEPT], counts[Outcome.REPORTED]
         console.print(

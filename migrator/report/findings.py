@@ -75,11 +75,17 @@ def is_edit(diagnostic: Diagnostic) -> bool:
 
 
 def top(report: Report) -> Path:
-    """The top of the project that the files belong to: what their paths are relative to."""
-    for file in report.files:
-        if file.path != _STDIN:
-            return project_root(file.path.resolve(), [Path.cwd()])
-    return Path.cwd()
+    """The top of the project that the files belong to: what their paths are relative to.
+
+    Of several projects, the folder that has them all.
+    """
+    here = Path.cwd().resolve()
+    folders = {file.path.parent.resolve() for file in report.files if file.path != _STDIN}
+    tops = {project_root(folder, [here]) for folder in folders} or {here}
+    try:
+        return Path(os.path.commonpath(tops))
+    except ValueError:  # several drives of Windows
+        return min(tops)
 
 
 def relative(path: Path, folder: Path) -> str:
@@ -180,7 +186,7 @@ def _of_file(file: FileReport, path: str, written: bool) -> Iterator[Finding]:
         about = (path, diagnostic.code, diagnostic.construct, message, " ".join(line.split()))
         seen[about] += 1
         named = "\0".join((*about, str(seen[about])))
-        fingerprint = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+        fingerprint = hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:40]
         made = tuple(h for h in text.hunks if diagnostic in h.diagnostics)
         yield Finding(path, place, diagnostic, fingerprint, suppressed, made)
 

@@ -7,37 +7,32 @@ The JSON is what GitHub's `POST /repos/{owner}/{repo}/pulls/{number}/reviews` ta
 from __future__ import annotations
 
 import hashlib
-import json
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from migrator.config import UsageError
 from migrator.diagnostics import Diagnostic, Range, Safety
-from migrator.formats import notebook
-from migrator.report import View
+from migrator.formats import notebook, python
+from migrator.report import View, as_json
 from migrator.report.findings import Text, relative, top
 from migrator.report.hunks import Hunk
-from migrator.report.markup import fenced, prose
+from migrator.report.markup import code, prose, verbatim
 from migrator.report.statistics import counted
 from migrator.revisions import Lines
 from migrator.rule import registry
 from migrator.run import FileReport, Report
+from migrator.targets import RUNTIME
 
 _COMMENTS = 30  # of one review: more than that are better made by the tool itself
 _GAP = 2  # lines between edits that are one suggestion
 
 
 def render(report: Report, view: View) -> str:
-    """The review as JSON; no `comments`: there is nothing to suggest.
-
-    Raises:
-        UsageError: the run does not know what the change is.
-    """
-    if report.changes is None:
-        raise UsageError("--format github-review: add --diff-base REV, what the change is for")
+    """The review as JSON; no `comments`: there is nothing to suggest."""
     folder = top(report)
-    found = [c for file in report.changed for c in _of_file(file, folder, report)]
+    by_file = [(file, list(_of_file(file, folder, report))) for file in report.changed]
+    found = [comment for _, comments in by_file for comment in comments]
     body = (
         f"tpu-migrate suggests {counted(min(len(found), _COMMENTS), 'change')} that "
         f"keep{'s' * (len(found) == 1)} the meaning."
@@ -46,12 +41,20 @@ def render(report: Report, view: View) -> str:
         body += (
             f" {len(found) - _COMMENTS} more are made by `tpu-migrate --target {report.target}`."
         )
-    return json.dumps({"event": "COMMENT", "body": body, "comments": found[:_COMMENTS]}, indent=2)
+    importing = [f for f, made in by_file if made and f.result.companions]
+    if report.companions and importing:
+        path = shlex.quote(relative(importing[0].path, folder))
+        body += (
+            f" They need {code(RUNTIME + '/')}, which no suggestion can bring: when they are "
+            f"committed, {code(f'tpu-migrate --target {report.target} {path}')} writes it, to be "
+            "committed, too."
+        )
+    return as_json({"event": "COMMENT", "body": body, "comments": found[:_COMMENTS]})
 
 
 def _of_file(file: FileReport, folder: Path, report: Report) -> Iterator[dict[str, Any]]:
-    if file.path.suffix == notebook.SUFFIX or b"\r" in file.result.original:
-        return  # lines of JSON; ends of lines that a suggestion would change
+    if file.path.suffix == notebook.SUFFIX or not _can_be_said(file):
+        return  # lines of JSON; a text that a suggestion would change
     assert report.changes is not None
     new = report.changes.lines(file.path, file.result.original)
     text = Text(file)
@@ -62,6 +65,16 @@ def _of_file(file: FileReport, folder: Path, report: Report) -> Iterator[dict[st
             for span in spans:
                 others = [first for first, _, _ in spans if first != span[0]]
                 yield _comment(path, span, text.lines, others)
+
+
+def _can_be_said(file: FileReport) -> bool:
+    """Whether JSON holds name and text: in UTF-8, without a BOM, lines that end in a feed."""
+    content = file.result.original
+    try:
+        str(file.path).encode()
+        return b"\r" not in content and python.decode(content).text.encode() == content
+    except (SyntaxError, ValueError):
+        return False
 
 
 def _groups(text: Text, diagnostics: Sequence[Diagnostic]) -> list[list[Hunk]]:
@@ -113,7 +126,7 @@ def _comment(path: str, span: _Span, lines: Sequence[str], others: Sequence[int]
     if others:
         where = ", ".join(map(str, others))
         said.append(f"Goes together with line{'s' * (len(others) > 1)} {where}: commit all.")
-    change = fenced(text, "suggestion")
+    change = verbatim(text, "suggestion")
     named = "\0".join([path, *lines[first - 1 : last], change])
     mark = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:20]
     comment: dict[str, Any] = {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from migrator.diagnostics import Effort, Outcome, Safety, Severity
-from migrator.report import View
+from migrator.report import View, as_json
 from migrator.report.findings import Finding, findings
 from migrator.run import Report
 
@@ -16,7 +15,7 @@ _LEFT = {Effort.MINUTES: "minor", Effort.HOURS: "major", Effort.REWRITE: "critic
 def render(report: Report, view: View) -> str:
     """A JSON array. Errors that are about no file are not in it; the exit code tells."""
     found = findings(report, written=view.written)
-    return json.dumps([_issue(f) for f in found if not f.suppressed], indent=2)
+    return as_json([_issue(f) for f in found if not f.suppressed])
 
 
 def _issue(finding: Finding) -> dict[str, Any]:

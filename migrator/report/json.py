@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from migrator import __version__
 from migrator.diagnostics import Diagnostic, Outcome
-from migrator.report import View
+from migrator.report import View, as_json
 from migrator.report.statistics import Work, by_code, of_file, of_project
 from migrator.run import FileReport, Report
 
@@ -36,7 +35,7 @@ def render(report: Report, view: View) -> str:
             {"code": code, **{str(o): n for o, n in counts.items()}}
             for code, counts in by_code(report).items()
         ]
-    return json.dumps(document, indent=2)
+    return as_json(document)
 
 
 def _file(file: FileReport) -> dict[str, Any]:

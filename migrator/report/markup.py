@@ -32,9 +32,14 @@ def prose(text: str) -> str:
 
 def fenced(lines: Iterable[str], language: str) -> str:
     """A block of code; the fence is longer than any that is in it."""
-    text = "\n".join(map(_line, lines))
+    return verbatim(list(map(_line, lines)), language)
+
+
+def verbatim(lines: Sequence[str], language: str) -> str:
+    """As `fenced`, with every character as it is: for text that somebody takes over."""
+    text = "\n".join(lines)
     mark = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{mark}{language}\n{text}\n{mark}" if text else f"{mark}{language}\n{mark}"
+    return f"{mark}{language}\n{text}\n{mark}" if lines else f"{mark}{language}\n{mark}"
 
 
 def difference(before: Sequence[str], after: Sequence[str], above: Sequence[str] = ()) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.console import Console
 from migrator import __version__
 from migrator.diagnostics import Safety, Severity
 from migrator.formats import notebook
-from migrator.report import View
+from migrator.report import View, as_json
 from migrator.report.explain import every_code, explain, markdown
 from migrator.report.findings import Finding, Place, Text, findings, relative, top
 from migrator.report.hunks import Hunk
@@ -48,7 +47,7 @@ def render(report: Report, view: View) -> str:
         "columnKind": "unicodeCodePoints",
         "results": [_result(f, codes.index(f.code), fixes.get(_key(f), [])) for f in found],
     }
-    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+    return as_json({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _invocation(report: Report, view: View) -> dict[str, Any]:

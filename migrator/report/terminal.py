@@ -63,6 +63,14 @@ def console(stderr: bool = False) -> Console:
     )
 
 
+def shown(text: object) -> str:
+    """A name or a message on one line that no terminal obeys, nor the runner of a workflow."""
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+    if line.lstrip().startswith("::"):
+        line = line.replace("::", ": :", 1)
+    return line.replace("##[", "## [")
+
+
 def print_code(code: str, language: str, to: Console) -> None:
     """Code in colours, in its own lines: a terminal may break them, this program does not."""
     from rich.syntax import Syntax
