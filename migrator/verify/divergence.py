@@ -24,7 +24,7 @@ _NUMBER = re.compile(
     r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b)"
 )
 _TIME = re.compile(
-    r"it/s|s/it|\btimes?\b|\bms\b|\bsec|\bMi?B\b|\bGi?B\b|elapsed|duration|\d\s?s\b|\beta\b|took",
+    r"\d%\||\[\d+:\d\d<|it/s|s/it|\btimes?\b|\bms\b|\bsec|\bMi?B\b|\bGi?B\b|elapsed|duration|\d\s?s\b|\beta\b|took",
     re.IGNORECASE,
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -55,8 +55,8 @@ class Watch:
         """Watch this process.
 
         `closely`: values of every step, too. `rounding`: what each layer computes, and the gradient
-        that comes back to it, is off by one unit in the last place, up or down, to see what
-        rounding does to the program.
+        that comes back to it, is off by one unit in the last place, up or down, and gradients of
+        parameters by one of the largest, to see what rounding does to the program.
         """
         self._modules_made()
         self._optimizers_made()
@@ -315,11 +315,28 @@ def _round_otherwise() -> None:
 
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         output = called(self, *args, **kwargs)
-        is_layer = next(self.children(), None) is None
-        if is_layer and isinstance(output, torch.Tensor) and output.is_floating_point():
-            return Off.apply(output, unit(output, self))
+        # attention has a child, but computes all by itself
+        is_layer = isinstance(self, nn.MultiheadAttention) or next(self.children(), None) is None
+        return moved(output, self) if is_layer else output
+
+    def summed(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """A gradient is a sum over a batch: where it cancels, it is off by a unit of the largest,
+        and optimizers that divide by its size make a whole step of that."""
+        for gradient in (p.grad for group in optimizer.param_groups for p in group["params"]):
+            if gradient is not None and not gradient.is_sparse and gradient.numel():
+                signs = torch.empty(gradient.shape).bernoulli_(0.5, generator=generator) * 2 - 1
+                eps = torch.finfo(gradient.dtype).eps
+                largest = gradient.abs().max() * (gradient != 0)  # 0 is exact: it was not used
+                gradient.add_(signs.to(gradient.device, gradient.dtype) * eps * largest)
+
+    def moved(output: Any, module: nn.Module) -> Any:
+        if type(output) is tuple:  # of recurrent layers
+            return tuple(moved(part, module) for part in output)
+        if isinstance(output, torch.Tensor) and output.is_floating_point():
+            return Off.apply(output, unit(output, module))
         return output
 
+    register_optimizer_step_pre_hook(torch.no_grad()(summed))
     nn.Module.__call__ = call  # type: ignore[method-assign]
 
 
