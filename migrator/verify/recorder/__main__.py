@@ -31,6 +31,11 @@ from store import Store  # noqa: E402
 from watch import Watch  # noqa: E402
 
 
+def _is_ours(module: Any) -> bool:
+    file = getattr(module, "__file__", None) or ""
+    return module.__name__ != "__main__" and Path(file).parent == Path(__file__).resolve().parent
+
+
 def main() -> int:
     spec = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     script, arguments = Path(sys.argv[2]).resolve(), sys.argv[3:]
@@ -43,6 +48,8 @@ def main() -> int:
         cpu_stand_in.install(*spec["stand_in"])
     sys.argv = [str(script), *arguments]
     sys.path[0] = str(root if spec["module"] else script.parent)
+    for name in [n for n, m in sys.modules.items() if _is_ours(m)]:
+        del sys.modules[name]  # the script may have a module of that name
     process.redirect(Path(spec["original"]), root)
     runtime = _runtime()
     random = randomness.install(spec["seed"], spec["dropout"])
