@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from migrator import __version__
-from migrator.completion import codes, completion_command, folders, paths
+from migrator.completion import codes, completion_command, folders, formats, paths
 from migrator.config import Config, UsageError, check_codes, common, load
 from migrator.report import FORMATS, View, check_file
 from migrator.report import check as check_formats
@@ -75,8 +75,8 @@ def _forms(
     files: dict[Path, str] = {}
     written: set[Path] = set()
     for form in value:
-        name, _, file = form.partition("=")
-        if name not in (FORMATS if file else ("console", *FORMATS)):
+        name, equals, file = form.partition("=")
+        if name not in (FORMATS if equals else ("console", *FORMATS)) or (equals and not file):
             known = ", ".join(FORMATS)
             raise UsageError(f"--format {form}: it takes console, or NAME or NAME=FILE of {known}")
         if not file:
@@ -183,6 +183,7 @@ def cli() -> None:
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
     "--format", "forms", multiple=True, callback=_forms, metavar="NAME[=FILE]",
+    shell_complete=formats,
     help=f"What to print: console (default), {', '.join(FORMATS)}. With =FILE: written there, too.",
 )  # fmt: skip
 @click.option("--report", "page", metavar="FILE.html", help="Write the run to one HTML file, too.")

@@ -13,6 +13,8 @@ from click.shell_completion import (
     get_completion_class,
 )
 
+from migrator.report import FORMATS
+
 _PROGRAM = "tpu-migrate"
 _VARIABLE = "_TPU_MIGRATE_COMPLETE"
 _SHELLS = {
@@ -135,6 +137,13 @@ def apps(
         names = []
     found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
     return [*found, *paths(_context, _parameter, incomplete)]
+
+
+def formats(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Names of reports."""
+    return [CompletionItem(n) for n in ("console", *FORMATS) if n.startswith(incomplete)]
 
 
 def paths(

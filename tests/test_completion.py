@@ -106,6 +106,7 @@ def ask(request: pytest.FixtureRequest, environment: dict[str, str], tmp_path: P
         ("doctor --py", {"--python"}),
         ("completion z", {"zsh"}),
         ("--color n", {"never"}),
+        ("train.py --format g", {"github", "github-review", "gitlab"}),
     ],
 )
 def test_offers(line: str, expected: set[object], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,7 @@ def test_one_run_writes_several_reports(tmp_path: Path) -> None:
     ("options", "words"),
     [
         (["sarif", "github"], ["one --format", "github=FILE"]),
+        (["json="], ["NAME=FILE of"]),
         (["pdf"], ["pdf", "sarif"]),
         (["console=x"], ["console=x"]),
         (["sarif=nowhere/x"], ["sarif=nowhere/x"]),
