@@ -4,8 +4,8 @@
 
 One script trains small models of several depths and dtypes. It is verified as anybody's is, and
 once more with a fault in each kind of model of the migrated copy. Printed: the largest difference,
-by what is allowed, of each model and kind of value. --write replaces the table of a page
-(docs/tolerances.md).
+by what is allowed, of each model and kind of value. --write replaces the table of a page that
+begins with `| target |`.
 """
 
 from __future__ import annotations

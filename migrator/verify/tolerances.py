@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from .errors import VerifyError
 
 # Of the largest magnitude in a tensor: what sums in another order, through some layers, come to.
-# float16 becomes bfloat16 on a TPU. Measured by benchmarks/tolerances.py.
+# float16 becomes bfloat16 on a TPU. Chosen; how far they hold is in docs/tolerances.md.
 UNITS: Mapping[str, float] = {"F64": 1e-6, "F32": 1e-5, "F16": 2**-6, "BF16": 2**-6}
 TF32 = 2**-9  # of float32, in a golden of a GPU whose products were in TensorFloat32
 ROUNDED = 8.0  # times what rounding otherwise did in the second run of the original

@@ -149,8 +149,9 @@ class TestPrinted:
 
     @pytest.mark.parametrize("line", [
         "epoch 1 took 3.25 s", "step 3: 12.5 ms", "elapsed 0.25", "1.5 it/s",
-        " 50%|█████     | 1/2 [00:01<00:01, 1.05it/s]", "memory 1.5 GiB",
+        " 50%|█████     | 1/2 [00:01<00:01, 1.05it/s]",
         "round: 100%|███| 1/1 [00:01<00:00, 1.05batch/s]",
+        "memory 1.5 GiB",
         "/x/y.py:3: UserWarning: 1.5", "12 samples", "just text",
     ])  # fmt: skip
     def test_times_and_warnings_and_text_are_nothing_to_compare(self, line: str) -> None:
