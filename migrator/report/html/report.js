@@ -864,7 +864,7 @@
     current = file ? { file, item } : null;
     update();
     if (file) go(file, item, { focus: false });
-    else if (event) scrollTo(0, 0);
+    else if (event) { release(); scrollTo(0, 0); }
   }
 
   /** The file and the item that an address means, if they are in this report. */
@@ -973,6 +973,7 @@
   function overview() {
     current = null;
     if (isFiltered()) clearFilters();
+    release();
     scrollTo(0, 0);
     byId("overview-title").focus({ preventScroll: true });
     markFile(null);
