@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 # What git tells the hooks that it starts; it is about one repository.
@@ -46,6 +47,47 @@ def names(root: Path, *arguments: str) -> Iterator[str]:
     for name in run(root, *arguments).split(b"\0"):
         if name:
             yield os.fsdecode(name)
+
+
+def commit(root: Path, revision: str) -> str | None:
+    """The hash of the commit that a revision names, or None."""
+    how = ("rev-parse", "--verify", "--quiet", "--end-of-options")
+    try:
+        return run(root, *how, f"{revision}^{{commit}}").decode().strip()
+    except GitError:
+        return None
+
+
+def untracked(root: Path, *paths: str) -> list[str]:
+    """Files that git neither has nor ignores, of all or of some paths."""
+    return list(names(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *paths))
+
+
+# Of a comparison, whatever the user has configured.
+PLAIN = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "-M")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A file that two sides do not have alike; `status` is git's letter, with a number or not."""
+
+    old_mode: str
+    new_mode: str
+    blob: str  # what was there before
+    status: str
+    old: str  # its name
+    new: str
+
+
+def differences(root: Path, *arguments: str) -> Iterator[Difference]:
+    """What `git diff` finds between what its arguments name. Raises GitError."""
+    words = names(root, *PLAIN, "--raw", "-z", "--no-abbrev", *arguments)
+    for word in words:  # `:mode mode blob blob status`, then one name, or two
+        old_mode, new_mode, blob, _, status = word[1:].split(" ")
+        old = new = next(words)
+        if status[0] in "RC":
+            new = next(words)
+        yield Difference(old_mode, new_mode, blob, status, old, new)
 
 
 class Blobs:

@@ -24,9 +24,7 @@ AUTO = "auto"  # as a revision: the default branch
 _USUAL = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
 _HUNK = re.compile(rb"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
 _GITLINK = "160000"  # the mode of a submodule
-_DIFF = (
-    "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none", "-M",
-)  # fmt: skip
+_SUBMODULES = "--ignore-submodules=none"  # whatever the user has configured
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,8 @@ class Changes:
             if b"\r" in content.replace(b"\r\n", b""):  # git counts other lines than Python
                 return Lines(all=True)
             paths = dict.fromkeys((before.name, name))
-            text = git.run(repository.root, *_DIFF, "-U0", "--text", repository.base, "--", *paths)
+            text = git.run(repository.root, *git.PLAIN, _SUBMODULES, "-U0", "--text",
+                           repository.base, "--", *paths)  # fmt: skip
         except git.GitError as error:
             raise UsageError(f"--diff-base {self.revision}: {path}: {error}") from None
         found: set[int] = set()
@@ -131,7 +130,7 @@ class Changes:
     def _base(self, root: Path) -> str:
         """The commit where the change left the revision."""
         commit = self._resolved(root, self.revision)
-        head = _commit(root, "HEAD")
+        head = git.commit(root, "HEAD")
         if head is None:
             raise UsageError(f"--diff-base {self.revision}: {root} has no commit yet")
         try:
@@ -144,7 +143,7 @@ class Changes:
 
     def _resolved(self, root: Path, revision: str) -> str:
         names = _default(os.environ) if revision == AUTO else [revision]
-        found = next(filter(None, (_commit(root, name) for name in names)), None)
+        found = next(filter(None, (git.commit(root, name) for name in names)), None)
         if found is None:
             if len(names) > 1:
                 raise UsageError(
@@ -207,25 +206,9 @@ class _Repository:
         if self.all:
             return {}
         found: dict[str, _Before | None] = {}
-        words = git.names(self.root, *_DIFF, "--raw", "-z", "--no-abbrev", self.base)
-        for word in words:  # `:mode mode blob blob status`, then one name, or two
-            _, _, blob, _, status = word.split(" ")
-            old = new = next(words)
-            if status[0] in "RC":
-                new = next(words)
-            found[new] = _Before(old, blob) if status[0] in "MRT" else None
-        for name in git.names(self.root, "ls-files", "-z", "--others", "--exclude-standard"):
-            found[name] = None
-        return found
-
-
-def _commit(root: Path, revision: str) -> str | None:
-    try:
-        return git.run(
-            root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
-        ).decode().strip()  # fmt: skip
-    except git.GitError:
-        return None
+        for each in git.differences(self.root, _SUBMODULES, self.base):
+            found[each.new] = _Before(each.old, each.blob) if each.status[0] in "MRT" else None
+        return found | dict.fromkeys(git.untracked(self.root))
 
 
 def _default(environment: Mapping[str, str]) -> Sequence[str]:

@@ -77,9 +77,8 @@ def untracked(folders: Iterable[Path]) -> list[Path]:
 
 def _has_untracked(folder: Path) -> bool:
     root = git.top(folder)
-    others = ("ls-files", "-z", "--others", "--exclude-standard", "--", str(folder.resolve()))
     try:
-        return root is not None and git.run(root, *others) != b""
+        return root is not None and git.untracked(root, str(folder.resolve())) != []
     except git.GitError:
         return False
 

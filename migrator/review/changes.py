@@ -157,33 +157,22 @@ def _commits(root: Path, revisions: str) -> tuple[str, str]:
 
 
 def _commit(root: Path, revision: str) -> str:
-    try:
-        found = git.run(
-            root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
-        )
-    except git.GitError:
-        raise UsageError(f"{root} has no revision {revision!r}") from None
-    return found.decode().strip()
+    found = git.commit(root, revision)
+    if found is None:
+        raise UsageError(f"{root} has no revision {revision!r}")
+    return found
 
 
 def _entries(root: Path, old: str, new: str, paths: Sequence[Path]) -> Iterator[_Entry]:
-    only = ["--", *(str(path.resolve()) for path in paths)]
-    how = ("--raw", "-z", "-M", "--no-abbrev", "--no-ext-diff", "--no-textconv", "--no-color")
-    untracked: dict[str, None] = {}
-    if not new:
-        listed = git.names(root, "ls-files", "-z", "--others", "--exclude-standard", *only)
-        untracked = dict.fromkeys(listed)
-    words = git.names(root, "diff", *how, *filter(None, (old, new)), *only)
-    for word in words:  # `:mode mode blob blob status`, then one name, or two
-        old_mode, new_mode, _, _, status = word[1:].split(" ")
-        first = last = next(words)
-        if status[0] in "RC":
-            last = next(words)
-        regular = {old_mode, new_mode} <= {*_REGULAR, _NONE}
-        if new_mode == _NONE and last in untracked:  # only the index has lost it
-            del untracked[last]
-            new_mode = old_mode
-        yield _Entry("" if old_mode == _NONE else first, "" if new_mode == _NONE else last, regular)
+    only = [str(path.resolve()) for path in paths]
+    untracked = dict.fromkeys([] if new else git.untracked(root, *only))
+    for each in git.differences(root, *filter(None, (old, new)), "--", *only):
+        regular = {each.old_mode, each.new_mode} <= {*_REGULAR, _NONE}
+        gone = each.new_mode == _NONE
+        if gone and each.new in untracked:  # only the index has lost it
+            del untracked[each.new]
+            gone = False
+        yield _Entry("" if each.old_mode == _NONE else each.old, "" if gone else each.new, regular)
     for name in untracked:
         yield _Entry("", name, (root / name).is_file() and not (root / name).is_symlink())
 
