@@ -219,14 +219,14 @@ class _Search:
 
 
 def locate(
-    golden: Recording, rounded: Recording | None, run: Recording, python: Path, folder: Path
+    golden: Recording, rounded: Sequence[Recording], run: Recording, python: Path, folder: Path
 ) -> Bisection:
     """The first difference between two recordings of one step (`recorder/operations.py`).
 
     ``python`` needs NumPy; files go to ``folder``. Raises VerifyError where they can't be compared.
     """
     theirs, ours = _Trace(golden.events), _Trace(run.events)
-    again = _Trace(rounded.events if rounded else [])
+    again = [_Trace(recording.events) for recording in rounded]
     search = _Search(theirs, ours, theirs.pairs(ours))
     keys: list[dict[str, Any]] = []
     checks = list(_checks(search, again, keys))
@@ -256,12 +256,14 @@ def _is_narrower(golden: str, run: str) -> bool:
     return _MANTISSA[run] < _MANTISSA[golden]
 
 
-def _checks(search: _Search, again: _Trace, keys: list[dict[str, Any]]) -> Iterator[_Check]:
+def _checks(
+    search: _Search, again: Sequence[_Trace], keys: list[dict[str, Any]]
+) -> Iterator[_Check]:
     """What is to be compared, in the order of the original; ``keys`` of tensors are added to."""
-    rounded = search.golden.pairs(again)
+    rounded = [(trace, search.golden.pairs(trace)) for trace in again]
     for event in search.golden.events:
         here = search.run.counterpart(event, search.pairs)
-        third = again.counterpart(event, rounded)
+        others = [trace.counterpart(event, pairs) or {} for trace, pairs in rounded]
         if here is None:
             if event["kind"] == "grad" and event["of"] in search.pairs:
                 yield _Check(event, None, "tensors", "", [])
@@ -271,15 +273,15 @@ def _checks(search: _Search, again: _Trace, keys: list[dict[str, Any]]) -> Itera
                 mine = here[group].get(path)
                 if mine is None:
                     continue
-                other = third[group].get(path) if third is not None else None
                 numbers = []
                 for part in ("values", "sums"):
                     if part in sample and part in mine:
                         numbers.append(len(keys))
-                        rounding = other.get(part) if other is not None else None
                         key: dict[str, Any] = {
                             "golden": sample[part],
-                            "rounding": rounding,
+                            "roundings": [
+                                other.get(group, {}).get(path, {}).get(part) for other in others
+                            ],
                             "run": mine[part],
                         }
                         if event["kind"] == "grad" and event["place"][:5] == "reads":

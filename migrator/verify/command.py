@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.option(
     "--bisect",
     is_flag=True,
-    help="Of a script: where it differs, find the operation (3 more runs).",
+    help="Of a script: where it differs, find the operation (runs it again, slowly).",
 )
 @click.option("--dropout", is_flag=True, help="Of a script: dropout with the same masks, not off.")
 @click.option(
@@ -52,6 +52,13 @@ if TYPE_CHECKING:
     default=5,
     show_default=True,
     help="Of a script: calls of each model whose inputs and outputs are compared.",
+)
+@click.option(
+    "--roundings",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="Of a script, without --golden: runs of the original that show what rounding does.",
 )
 @click.option("-m", "module", is_flag=True, help="The script is a module, as of `python -m`.")
 @click.option(
@@ -110,6 +117,7 @@ def verify_command(
     bisect: bool,
     dropout: bool,
     steps: int,
+    roundings: int,
     module: bool,
     tolerances: tuple[str, ...],
     memory: float | None,
@@ -184,7 +192,7 @@ def verify_command(
         }
         if is_script and not compile_for:
             settings = Settings(
-                steps=steps, dropout=dropout, timeout=timeout or 600.0,
+                steps=steps, roundings=roundings, dropout=dropout, timeout=timeout or 600.0,
                 memory=int(memory * 2**30) if memory else None,
             )  # fmt: skip
             numbers = hold(

@@ -10,15 +10,16 @@ import math
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from .errors import VerifyError
 from .inside import child_environment
 from .recordings import Recording, recorder
-from .tolerances import KINDS, OWN_NORM, PRINTED, ROUNDED, SMALL_LOSS, Tolerances
+from .tolerances import KINDS, LOST, OWN_NORM, PRINTED, ROUNDED, SMALL_LOSS, ULP, Tolerances
 
 _NUMBER = re.compile(
     r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b)"
@@ -63,6 +64,11 @@ class Finding:
         """Whether it fails by more than its numbers: NaN, shape, dtype, or not there."""
         return self.reason is not None and (self.allowed is None or "NaN" in self.reason)
 
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a tensor of numbers with fractions, all finite, of the right shape."""
+        return self.allowed is not None and not self.is_odd
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -72,6 +78,8 @@ class Comparison:
     missing: list[str] = field(default_factory=list)  # of the golden, not in the run; or too much
     losses: list[tuple[float, float]] = field(default_factory=list)  # golden, run
     partial: bool = False  # one of them ended too early: compared as far as both came
+    growth: float = 1.0  # to how many times of itself a rounding difference grew, to the end
+    lost: list[str] = field(default_factory=list)  # what rounding alone moves that far
 
     @property
     def first(self) -> Finding | None:
@@ -97,17 +105,25 @@ class _Pairs:
     keys: list[dict[str, Any]] = field(default_factory=list)
 
     def add(
-        self, golden: str, rounding: str | None, run: str, infinite: str | None = None, **about: Any
+        self,
+        golden: str,
+        roundings: list[str | None],
+        run: str,
+        infinite: str | None = None,
+        growth: float = 1.0,
+        **about: Any,
     ) -> None:
         """``infinite``: the tensor of the golden whose Inf, as in masks, the program itself put
         there."""
-        self.keys.append({"golden": golden, "rounding": rounding, "run": run, "infinite": infinite})
+        key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
+               "growth": growth}  # fmt: skip
+        self.keys.append(key)
         self.about.append(about)
 
 
 def compare(
     golden: Recording,
-    rounded: Recording | None,
+    rounded: Sequence[Recording],
     run: Recording,
     python: Path,
     folder: Path,
@@ -123,7 +139,9 @@ def compare(
     if result.partial:
         kinds = [kind for kind in kinds if kind not in ("end", "file")]
     pairs = _Pairs()
-    ours, theirs = _by_key(run.events), _by_key(rounded.events if rounded else [])
+    grown = growth(golden, rounded)
+    result = replace(result, growth=grown[-1])
+    ours, theirs = _by_key(run.events), [_by_key(r.events) for r in rounded]
     wanted = _by_key(golden.events)
     both = [order for order, key in enumerate(wanted) if key in ours and key[0] != "end"]
     came_to = (both or [-1])[-1] if result.partial else len(wanted)
@@ -133,36 +151,37 @@ def compare(
         kind, name = event["kind"], event["name"]
         if kind not in kinds:
             continue
-        other, again = ours.get(key), theirs.get(key)
+        other, again = ours.get(key), [events[key] for events in theirs if key in events]
         where = f"{kind} of {name}, {_ordinal(key[2])}" if kind != "loss" else f"loss {key[2]}"
         if other is None:
-            if order < came_to:
+            if order < came_to and kind != "weights":  # within a compiled program nothing is seen
                 result.missing.append(where)
             continue
         about = {"kind": kind, "name": name, "step": event["step"], "order": order,
                  "line": event["line"]}  # fmt: skip
+        times = grown[event["step"]]
         if kind == "loss":
             want, got = float(event["value"]), float(other["value"])
-            moved = _moved(want, again["value"] if again else want)
+            moved = _moved(want, (event["value"] for event in again))
             spread = max(spread, moved)
             unit = tolerances.units[event.get("dtype", "F32")]
-            allowed = unit * max(abs(want), SMALL_LOSS) + ROUNDED * (moved + spread)
+            allowed = times * unit * max(abs(want), SMALL_LOSS) + ROUNDED * (moved + spread)
             result.losses.append((want, got))
             allowed *= tolerances.factor(kind)
             result.findings.append(_scalar(about, "", want, got, allowed))
         elif kind == "gradients":
-            result.findings.extend(_norms(about, event, other, again, tolerances))
+            result.findings.extend(_norms(about, event, other, again, tolerances, times))
         for path, tensor in event.get("tensors", {}).items():
             mine = other["tensors"].get(path)
             if mine is None:
                 result.missing.append(f"{where}: {path or 'its value'}")
                 continue
-            third = again["tensors"].get(path) if again else None
+            others = [events.get(key, {}).get("tensors", {}).get(path) for events in theirs]
             if kind == "start":
                 started[name, path] = tensor
             infinite = tensor if kind in ("start", "input") else started.get((name, path))
             infinite = None if kind == "output" else infinite
-            pairs.add(tensor, third, mine, infinite, place=path, **about)
+            pairs.add(tensor, others, mine, infinite, times, place=path, **about)
     if not result.partial:
         result.missing.extend(
             f"{kind} {number} is not in the golden"
@@ -172,22 +191,59 @@ def compare(
             and (kind, name, number) not in wanted
         )
     if "file" in kinds:
-        _files(golden, rounded, run, pairs, result)
+        _files(golden, rounded, run, pairs, result, grown[-1])
     if "printed" in kinds:
-        result.findings.extend(_printed(golden, rounded, run, tolerances, result.partial))
-    result.findings.extend(_tensors(golden, rounded, run, pairs, python, folder, tolerances))
+        result.findings.extend(_printed(golden, rounded, run, tolerances, result))
+    found = list(_tensors(golden, rounded, run, pairs, python, folder, tolerances))
+    if result.growth * tolerances.units["F32"] > LOST:
+        late = [f for f in found if f.kind in ("end", "file") and f.is_number]
+        result.lost.extend(f"{f.name}.{f.place}" for f in late)
+        found = [f for f in found if f not in late]
+    result.findings.extend(found)
     result.findings.sort(key=lambda f: f.order)
     return result
 
 
+def growth(golden: Recording, rounded: Sequence[Recording]) -> list[float]:
+    """To how many times of itself a difference by rounding has grown, at most, before each step.
+
+    Of losses and gradient norms, relative to the loss and to the norm of all gradients: the largest
+    difference at a step by that at one before it, in one of the runs. At any step two back ends may
+    differ by a unit more than the roundings did, where a ReLU cuts off or a maximum is another's.
+    """
+    wanted, last = _by_key(golden.events), golden.steps
+    found = [1.0] * (last + 1)
+    for recording in rounded:
+        moved = [ULP] * (last + 1)
+        for key, event in _by_key(recording.events).items():
+            if key not in wanted or event["step"] > last:
+                continue
+            want, size = wanted[key], 0.0
+            if event["kind"] == "loss":
+                value = float(want["value"])
+                size = _moved(value, [event["value"]]) / max(abs(value), SMALL_LOSS)
+            elif event["kind"] == "gradients":
+                norms = {name: float(norm) for name, norm in want["norms"].items()}
+                apart = [_moved(n, [event["norms"].get(name, n)]) for name, n in norms.items()]
+                size = max(apart, default=0.0) / (_whole(norms) or 1.0)
+            if math.isfinite(size):
+                moved[event["step"]] = max(moved[event["step"]], size)
+        for step in range(1, last + 1):
+            found[step] = max(found[step], moved[step] / min(moved[:step]))
+    return list(accumulate(found, max))
+
+
 def _by_key(events: Sequence[dict[str, Any]]) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """Events by kind, name and how many of these there were before."""
+    """Events by kind, name and how many of these there were before; weights by the step.
+
+    A program that is compiled as a whole may take several steps at once.
+    """
     count: Counter[tuple[str, str]] = Counter()
     found = {}
     for event in events:
         key = (event["kind"], event["name"])
         count[key] += 1
-        found[(*key, count[key])] = event
+        found[(*key, event["step"] if event["kind"] == "weights" else count[key])] = event
     return found
 
 
@@ -195,10 +251,10 @@ def _ordinal(number: int) -> str:
     return f"call {number}"
 
 
-def _moved(want: float, again: float | str) -> float:
+def _moved(want: float, again: Iterable[float | str]) -> float:
     """How far rounding moved a number; 0 where it is none any more."""
-    moved = abs(float(again) - want)
-    return moved if math.isfinite(moved) else 0.0
+    moved = [abs(float(other) - want) for other in again]
+    return max((m for m in moved if math.isfinite(m)), default=0.0)
 
 
 def _scalar(about: dict[str, Any], place: str, want: float, got: float, allowed: float) -> Finding:
@@ -219,12 +275,13 @@ def _norms(
     about: dict[str, Any],
     event: dict[str, Any],
     other: dict[str, Any],
-    again: dict[str, Any] | None,
+    again: Sequence[dict[str, Any]],
     tolerances: Tolerances,
+    growth: float,
 ) -> Iterator[Finding]:
     """The norms of all gradients of one step of an optimizer; of a parameter to that of all."""
     norms = {name: float(norm) for name, norm in event["norms"].items()}
-    whole = math.sqrt(sum(n * n for n in norms.values() if math.isfinite(n)))
+    whole = _whole(norms)
     for name, want in norms.items():
         got = other["norms"].get(name)
         if got is None:
@@ -233,21 +290,27 @@ def _norms(
             )
             yield found
             continue
-        moved = _moved(want, again["norms"].get(name, want) if again else want)
+        moved = _moved(want, (event["norms"].get(name, want) for event in again))
         unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
-        allowed = unit * max(OWN_NORM * want, whole) + 2 * ROUNDED * moved
+        allowed = growth * unit * max(OWN_NORM * want, whole) + 2 * ROUNDED * moved
         yield _scalar(about, name, want, float(got), allowed * tolerances.factor("gradients"))
+
+
+def _whole(norms: Mapping[str, float]) -> float:
+    """The norm of all gradients."""
+    return math.sqrt(sum(n * n for n in norms.values() if math.isfinite(n)))
 
 
 def _files(
     golden: Recording,
-    rounded: Recording | None,
+    rounded: Sequence[Recording],
     run: Recording,
     pairs: _Pairs,
     result: Comparison,
+    growth: float,
 ) -> None:
     ours = {f["name"]: f for f in run.files}
-    third = {f["name"]: f for f in rounded.files} if rounded else {}
+    third = [{f["name"]: f for f in r.files} for r in rounded]
     for number, file in enumerate(golden.files):
         other = ours.get(file["name"])
         if not file["tensors"]:
@@ -261,14 +324,14 @@ def _files(
                 error = other.get("error", "")
                 result.missing.append(f"{file['name']}: {path}{f' ({error})' if error else ''}")
                 continue
-            again = third.get(file["name"], {}).get("tensors", {}).get(path)
-            pairs.add(tensor, again, mine, kind="file", name=file["name"], place=path,
-                      step=golden.steps, order=_LAST + number, line="")  # fmt: skip
+            again = [files.get(file["name"], {}).get("tensors", {}).get(path) for files in third]
+            pairs.add(tensor, again, mine, growth=growth, kind="file", name=file["name"],
+                      place=path, step=golden.steps, order=_LAST + number, line="")  # fmt: skip
 
 
 def _tensors(
     golden: Recording,
-    rounded: Recording | None,
+    rounded: Sequence[Recording],
     run: Recording,
     pairs: _Pairs,
     python: Path,
@@ -292,7 +355,7 @@ def _tensors(
 
 def compare_tensors(
     golden: Recording,
-    rounded: Recording | None,
+    rounded: Sequence[Recording],
     run: Recording,
     pairs: Sequence[dict[str, Any]],
     python: Path,
@@ -307,7 +370,7 @@ def compare_tensors(
         return []
     spec = {
         "golden": str(golden.path.absolute()),
-        "rounding": str(rounded.path.absolute()) if rounded else None,
+        "roundings": [str(r.path.absolute()) for r in rounded],
         "run": str(run.path.absolute()),
         "pairs": pairs,
         "units": tolerances.units,
@@ -329,30 +392,28 @@ def compare_tensors(
 
 def _printed(
     golden: Recording,
-    rounded: Recording | None,
+    rounded: Sequence[Recording],
     run: Recording,
     tolerances: Tolerances,
-    partial: bool,
+    result: Comparison,
 ) -> Iterator[Finding]:
     """Numbers that both print in the same text; an integer is compared where a fraction is, too."""
-    ours, third = _by_text(run.printed), _by_text(rounded.printed if rounded else "")
+    ours, third = _by_text(run.printed), [_by_text(r.printed) for r in rounded]
     for order, (key, numbers) in enumerate(_by_text(golden.printed).items()):
         text, _ = key
         about: dict[str, Any] = {"kind": "printed", "name": "printed", "step": golden.steps,
                  "order": 10 * _LAST + order, "line": ""}  # fmt: skip
         got = ours.get(key)
-        if got is None and partial:
+        if got is None and result.partial:
             continue
         if got is None or len(got) != len(numbers):
             yield Finding(place=text, ratio=math.inf, reason="is not printed", **about)
             continue
-        again = third.get(key)
+        again = [texts.get(key, []) for texts in third]
         for place, (want, other) in enumerate(zip(numbers, got, strict=True)):
             value, digit = _value(want)
-            moved = _moved(
-                value, _value(again[place])[0] if again and len(again) > place else value
-            )
-            allowed = tolerances.units["F32"] * abs(value) + ROUNDED * moved
+            moved = _moved(value, (_value(a[place])[0] for a in again if len(a) > place))
+            allowed = result.growth * tolerances.units["F32"] * abs(value) + ROUNDED * moved
             allowed = PRINTED * digit + tolerances.factor("printed") * allowed
             yield _scalar(about, text, value, _value(other)[0], allowed)
 

@@ -36,7 +36,13 @@ from migrator.report.terminal import color_option, console
     help="Calls of each model whose inputs and outputs are kept.",
 )
 @click.option("--dropout", is_flag=True, help="Dropout with the same masks in all runs; else off.")
-@click.option("--once", is_flag=True, help="Do not run again to see what rounding does.")
+@click.option(
+    "--roundings",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="How often to run again, rounded otherwise, to see what rounding does.",
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -61,7 +67,7 @@ def record_command(
     seed: int,
     steps: int,
     dropout: bool,
-    once: bool,
+    roundings: int,
     timeout: float,
     memory: float | None,
 ) -> None:
@@ -69,7 +75,7 @@ def record_command(
 
     It runs in a copy of the current folder (or of its own, where it lies elsewhere), on the GPU of
     this machine; without one, the CPU takes its place. Random numbers are drawn on the CPU, so that
-    they are the same on a TPU. A second run, rounded otherwise, shows what rounding does to it.
+    they are the same on a TPU. More runs, rounded otherwise, show what rounding does to it.
     """
     from rich.text import Text
 
@@ -79,12 +85,13 @@ def record_command(
 
     out = console(stderr=True)
     settings = Settings(
-        seed, steps, dropout, timeout=timeout, memory=int(memory * 2**30) if memory else None
-    )
+        seed, steps, roundings, dropout, timeout=timeout,
+        memory=int(memory * 2**30) if memory else None,
+    )  # fmt: skip
     try:
         recording, notes = record_script(
             Path(script), arguments, output, python or Path(sys.executable), settings,
-            once=once, module=module, console=out,
+            module=module, console=out,
         )  # fmt: skip
     except VerifyError as error:
         raise click.UsageError(f"{script}: {error}") from error

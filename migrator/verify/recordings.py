@@ -1,7 +1,7 @@
 """Recordings of scripts: made by the recorder in a subprocess, kept as a golden, read again.
 
 A golden is a folder with `golden.json` (what happened, and where), `tensors.safetensors`,
-`output.txt` (what it printed); `rounding.*` are of a second run whose layers round otherwise.
+`output.txt` (what it printed); `rounding-1.*` and so on are of runs whose layers round otherwise.
 """
 
 from __future__ import annotations
@@ -24,13 +24,8 @@ from .compare import Damaged, read_header
 from .errors import VerifyError
 from .run import Run, run
 
-SCHEMA = 2  # of golden.json; 1 is that of the apps' provenance.json
-TENSORS, ROUNDING, TABLE, OUTPUT = (
-    "tensors.safetensors",
-    "rounding.safetensors",
-    "golden.json",
-    "output.txt",
-)
+SCHEMA = 3  # of golden.json; 1 is that of the apps' provenance.json
+TENSORS, TABLE, OUTPUT = "tensors.safetensors", "golden.json", "output.txt"
 EVENTS = "events.json"  # of one run
 STOPPED = "stopped"  # what a run says that the time limit ended
 _GRACE = 30.0  # seconds to write down what was seen
@@ -41,12 +36,14 @@ class Settings:
     """How to record.
 
     ``steps``: of how many calls and steps tensors are kept; losses and gradient norms are kept of
-    all. ``dropout``: its masks are drawn as other random numbers are, else it is off. ``limit``:
-    bytes of tensors. ``timeout`` in seconds; ``memory``: bytes that a run may allocate.
+    all. ``roundings``: how often the original runs again, rounded otherwise. ``dropout``: its masks
+    are drawn as other random numbers are, else it is off. ``limit``: bytes of tensors. ``timeout``
+    in seconds; ``memory``: bytes that a run may allocate.
     """
 
     seed: int = 0
     steps: int = 5
+    roundings: int = 3
     dropout: bool = False
     limit: int = 2 * 2**30
     timeout: float = 600.0
@@ -87,7 +84,7 @@ class ScriptGolden:
     """A script's golden, and what it is of."""
 
     first: Recording
-    rounded: Recording | None
+    rounded: list[Recording]
     settings: Settings
     script: str
     args: list[str]
@@ -112,7 +109,7 @@ def record_run(
     original: Path,
     module: str | None = None,
     closely: bool = True,
-    rounding: bool = False,
+    rounding: int = 0,
     focus: int | None = None,
     env: dict[str, str] | None = None,
     on_progress: Callable[[float, str], None] | None = None,
@@ -120,7 +117,8 @@ def record_run(
     """Run ``entry`` of ``folder``, a copy of ``original``, under the recorder.
 
     ``stand_in``: where there is no GPU, the CPU takes its place. ``module``: its name, to run it as
-    ``python -m`` does. ``focus``: a step of which every operation is kept, and nothing else. Raises
+    ``python -m`` does. ``rounding``: the number of a run that rounds otherwise, 0 for the program
+    as it is. ``focus``: a step of which every operation is kept, and nothing else. Raises
     VerifyError where nothing could be recorded.
     """
     output.mkdir(parents=True, exist_ok=True)
@@ -236,7 +234,7 @@ def _recording(
 def keep(
     output: Path,
     first: Path,
-    rounded: Path | None,
+    rounded: Sequence[Path],
     settings: Settings,
     script: str,
     args: Sequence[str],
@@ -257,17 +255,14 @@ def keep(
         "device": device_of(table["machine"]),
         "settings": {"seed": settings.seed, "steps": settings.steps, "dropout": settings.dropout},
         "run": table,
-        "rounding": None,
+        "roundings": [json.loads((run / EVENTS).read_text("utf-8")) for run in rounded],
     }
-    if rounded is not None:
-        whole["rounding"] = json.loads((rounded / EVENTS).read_text("utf-8"))
     try:
         output.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(first / TENSORS, output / TENSORS)
-        shutil.copyfile(first / OUTPUT, output / OUTPUT)
-        if rounded is not None:
-            shutil.copyfile(rounded / TENSORS, output / ROUNDING)
-            shutil.copyfile(rounded / OUTPUT, output / _printed(ROUNDING))
+        for number, run_folder in enumerate([first, *rounded]):
+            tensors, printed = _names(number)
+            shutil.copyfile(run_folder / TENSORS, output / tensors)
+            shutil.copyfile(run_folder / OUTPUT, output / printed)
         whole["sha256"] = _digest(whole, output)
         partial = output / f"{TABLE}.part"
         partial.write_text(json.dumps(whole, indent=1), "utf-8")
@@ -279,8 +274,8 @@ def keep(
 def _digest(whole: dict[str, Any], folder: Path) -> str:
     """Of a golden's table and of what was printed; the tensors have one of their own."""
     total = hashlib.sha256(json.dumps(whole, sort_keys=True).encode())
-    for name in (OUTPUT, _printed(ROUNDING)):
-        path = folder / name
+    for number in range(len(whole["roundings"]) + 1):
+        path = folder / _names(number)[1]
         total.update(path.read_bytes() if path.is_file() else b"")
     return total.hexdigest()
 
@@ -308,9 +303,9 @@ def read(folder: Path) -> ScriptGolden:
     if told != _digest(whole, folder):
         raise VerifyError(f"golden refused: {path} or what was printed has been changed")
     try:
-        first = _checked(folder, whole["run"], TENSORS)
-        rounded = _checked(folder, whole["rounding"], ROUNDING) if whole["rounding"] else None
-        settings = Settings(**whole["settings"])
+        tables = [whole["run"], *whole["roundings"]]
+        first, *rounded = [_checked(folder, table, *_names(n)) for n, table in enumerate(tables)]
+        settings = Settings(**whole["settings"], roundings=len(rounded))
         return ScriptGolden(
             first, rounded, settings, whole["script"], whole["args"], whole["device"],
             whole["source_sha256"],
@@ -319,7 +314,7 @@ def read(folder: Path) -> ScriptGolden:
         raise VerifyError(f"golden refused: {path} lacks or garbles {error}") from error
 
 
-def _checked(folder: Path, table: dict[str, Any], name: str) -> Recording:
+def _checked(folder: Path, table: dict[str, Any], name: str, output: str) -> Recording:
     tensors = folder / name
     try:
         read_header(tensors)
@@ -329,14 +324,18 @@ def _checked(folder: Path, table: dict[str, Any], name: str) -> Recording:
         raise VerifyError(f"golden refused: {error}") from error
     if content != table["tensors_sha256"]:
         raise VerifyError(f"golden refused: {tensors} is not the file that {TABLE} speaks of")
-    printed = folder / _printed(name)
+    printed = folder / output
     text = printed.read_text("utf-8", "replace") if printed.is_file() else ""
     return _recording(folder, table, text, name)
 
 
-def _printed(tensors: str) -> str:
-    """The file with what the run printed whose tensors are in this one."""
-    return OUTPUT if tensors == TENSORS else "rounding.txt"
+def _names(number: int) -> tuple[str, str]:
+    """The files of a golden's tensors and of what was printed; 0 for the original as it is."""
+    return (
+        (f"rounding-{number}.safetensors", f"rounding-{number}.txt")
+        if number
+        else (TENSORS, OUTPUT)
+    )
 
 
 def digest(folder: Path) -> str:

@@ -33,9 +33,10 @@ from .verification import Options, choose_interpreter, workplace
 if TYPE_CHECKING:
     from rich.console import Console
 
-_STEPWISE = ("start", "input", "output", "loss", "gradients", "buffers")
+_COMPILED = ("weights", "end", "file", "printed")  # what can be seen of a compiled run
+_STEPWISE = ("start", "input", "output", "loss", "gradients", "buffers", *_COMPILED)
+_GROWN = 100.0  # times, from where it is said
 _NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}  # each operation by itself
-_AT_THE_END = ("end", "file", "printed")
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,6 @@ def record_script(
     python: Path,
     settings: Settings,
     *,
-    once: bool = False,
     module: bool = False,
     console: Console | None = None,
 ) -> tuple[Recording, list[str]]:
@@ -145,9 +145,16 @@ def record_script(
     found = Script.find(script, args, module)
     with tempfile.TemporaryDirectory(prefix="tpu-migrate-record-") as name:
         work = Path(name)
-        first, second = _record(found, work, python, settings, once, console, output)
-        rounded = second.folder if second else None
-        keep(output, first.folder, rounded, settings, found.name, args, digest(found.folder))
+        first, rounded = _record(found, work, python, settings, console, output)
+        keep(
+            output,
+            first.folder,
+            [r.folder for r in rounded],
+            settings,
+            found.name,
+            args,
+            digest(found.folder),
+        )
     return replace(first, folder=output), said_of(first, settings)
 
 
@@ -156,15 +163,16 @@ def _record(
     work: Path,
     python: Path,
     settings: Settings,
-    once: bool,
     console: Console | None,
     without: Path | None = None,
-) -> tuple[Recording, Recording | None]:
-    runs: list[Recording | None] = []
-    for rounding in (False, True)[: 1 if once else 2]:
-        name = "rounding" if rounding else "original"
+) -> tuple[Recording, list[Recording]]:
+    runs: list[Recording] = []
+    for rounding in range(settings.roundings + 1):
+        name = f"rounding-{rounding}" if rounding else "original"
         copy = script.copy(work / name, without)
-        text = "once more, rounded otherwise" if rounding else f"recording {script.entry}"
+        text = f"recording {script.entry}"
+        if rounding:
+            text += f", rounded otherwise ({rounding} of {settings.roundings})"
         with _status(console, text) as update:
             done, recording = record_run(
                 python, script.entry, script.args, copy, work / f"{name}-recording", settings,
@@ -174,25 +182,24 @@ def _record(
         if recording.ended and not rounding and not recording.was_stopped:
             raise VerifyError(_fails(script, recording, done.tail(12)))
         runs.append(recording)
-    first = runs[0]
-    assert first is not None
+    first, *rounded = runs
     if not first.events and not first.files and not first.printed.strip():
         raise VerifyError("the original ran, but computed, printed and wrote nothing to compare")
-    return first, runs[1] if len(runs) > 1 else None
+    return first, rounded
 
 
 def trace_original(
     script: Script, python: Path, settings: Settings, step: int, work: Path, options: Options
-) -> tuple[Recording, Recording]:
-    """Every operation of one step of the original; and once more, rounded otherwise.
+) -> tuple[Recording, list[Recording]]:
+    """Every operation of one step of the original; and as often as that runs, rounded otherwise.
 
     Raises VerifyError where nothing could be recorded.
     """
     runs = []
-    for rounding in (False, True):
-        name = f"operations-{step}-{'rounding' if rounding else 'original'}"
+    for rounding in range(settings.roundings + 1):
+        name = f"operations-{step}-{f'rounding-{rounding}' if rounding else 'original'}"
         copy = script.copy(work / name, options.keep)
-        text = f"every operation of step {step + 1} of the original{', rounded' * rounding}"
+        text = f"every operation of step {step + 1} of the original{', rounded' * bool(rounding)}"
         with _status(options.console, text) as update:
             _, recording = record_run(
                 python, script.entry, script.args, copy, work / f"{name}-recording", settings,
@@ -200,7 +207,7 @@ def trace_original(
                 rounding=rounding, focus=step, env=_NO_COMPILER, on_progress=update,
             )  # fmt: skip
         runs.append(recording)
-    return runs[0], runs[1]
+    return runs[0], runs[1:]
 
 
 def _fails(script: Script, recording: Recording, tail: str) -> str:
@@ -278,7 +285,7 @@ def hold(
             known = read(golden) if golden else None
             if known is None:
                 first, rounded = _record(
-                    found, work, interpreter.python, settings, False, console, without
+                    found, work, interpreter.python, settings, console, without
                 )
                 device = str(first.machine["device"])
             else:
@@ -329,15 +336,13 @@ class _Verification:
         return self.options.console
 
     def run(
-        self, result: ScriptResult, first: Recording, rounded: Recording | None
+        self, result: ScriptResult, first: Recording, rounded: Sequence[Recording]
     ) -> ScriptResult:
         device = device_for(self.target, self.options.devices)
         result = replace(result, device=device.label)
         self.migrate(self.work / "migrated")
         stepwise = self.record("stepwise", device, {"TPU_RUNTIME_EAGER": "1"}, closely=True)
-        result = self.compared(
-            result, first, rounded, stepwise[1], "stepwise", (*_STEPWISE, *_AT_THE_END)
-        )
+        result = self.compared(result, first, rounded, stepwise[1], "stepwise", _STEPWISE)
         result = self.ended(result, "operator by operator", *stepwise)
         if self.target != "torchax" or result.problems:  # there, no step is compiled as a whole
             return result
@@ -345,7 +350,7 @@ class _Verification:
             text = "the compiled run is left out: the operators by themselves differ already"
             return replace(result, notes=[*result.notes, text])
         compiled = self.record("compiled", device, {}, closely=False)
-        result = self.compared(result, first, rounded, compiled[1], "compiled", _AT_THE_END)
+        result = self.compared(result, first, rounded, compiled[1], "compiled", _COMPILED)
         result = self.ended(result, "compiled", *compiled)
         if result.compiled.partial and not result.compiled.findings:
             text = "the compiled run has no end that could be compared: only the other one is"
@@ -458,7 +463,7 @@ class _Verification:
         self,
         result: ScriptResult,
         first: Recording,
-        rounded: Recording | None,
+        rounded: Sequence[Recording],
         run: Recording,
         name: str,
         kinds: Sequence[str],
@@ -467,10 +472,24 @@ class _Verification:
             found = compare(
                 first, rounded, run, self.interpreter.python, self.work, kinds, result.tolerances
             )
+        if text := _of_growth(found, first):
+            result = replace(result, notes=list(dict.fromkeys([*result.notes, text])))
         seconds = {**result.seconds, name: run.seconds, "original": first.seconds}
         if name == "stepwise":
             return replace(result, stepwise=found, seconds=seconds)
         return replace(result, compiled=found, seconds=seconds)
+
+
+def _of_growth(comparison: Comparison, golden: Recording) -> str:
+    """What is to be said where rounding grows; "" where it does not."""
+    if comparison.growth < _GROWN:
+        return ""
+    grown = f"rounding alone grows {comparison.growth:,.0f}-fold over {golden.steps} steps here"
+    if comparison.lost:
+        return (
+            f"{grown}: weights at the end and files say nothing and are left out; run fewer steps"
+        )
+    return f"{grown}: later steps are compared that much less closely"
 
 
 @contextmanager

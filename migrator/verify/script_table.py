@@ -22,6 +22,7 @@ _WORDS = {
     "loss": "losses",
     "gradients": "gradient norms",
     "buffers": "buffers",
+    "weights": "weights after a step",
     "end": "weights at the end",
     "file": "files",
     "printed": "printed numbers",
@@ -82,8 +83,7 @@ def _table(result: ScriptResult) -> Table:
     seconds = ", ".join(f"{name} {s:.1f} s" for name, s in result.seconds.items())
     table = Table(
         title=escape(f"{result.script}, {result.device}, against {result.golden_device}"),
-        caption="allowed: what rounding does to the original, run a second time"
-        f"{_factors(result)}; {seconds}",
+        caption=f"allowed: what rounding does to the original{_factors(result)}; {seconds}",
         caption_justify="left",
     )
     table.add_column("what", overflow="fold", min_width=14)

@@ -11,11 +11,15 @@ from .errors import VerifyError
 # float16 becomes bfloat16 on a TPU. Chosen; how far they hold is in docs/tolerances.md.
 UNITS: Mapping[str, float] = {"F64": 1e-6, "F32": 1e-5, "F16": 2**-6, "BF16": 2**-6}
 TF32 = 2**-9  # of float32, in a golden of a GPU whose products were in TensorFloat32
-ROUNDED = 8.0  # times what rounding otherwise did in the second run of the original
+ROUNDED = 8.0  # times what rounding otherwise did to the original, at most
+LOST = 0.1  # of a magnitude: where rounding may grow to this, later weights say nothing
+ULP = 2.0**-23  # one unit in the last place of float32
 SMALL_LOSS = 1e-3  # the unit of a loss is not that of less than this
 OWN_NORM = 10.0  # units of the gradient norm of a parameter itself, else of that of all
 PRINTED = 1.01  # units in the last place that is printed
-KINDS = ("start", "input", "output", "loss", "gradients", "buffers", "end", "file", "printed")
+KINDS = (
+    "start", "input", "output", "loss", "gradients", "buffers", "weights", "end", "file", "printed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

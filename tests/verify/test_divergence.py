@@ -23,25 +23,23 @@ def recording(*events: dict[str, Any], printed: str = "", ended: str = "") -> Re
     )
 
 
-def loss(value: float | str, dtype: str = "F32") -> dict[str, Any]:
-    return {"kind": "loss", "name": "loss", "step": 0, "line": "t.py:1", "value": value,
+def loss(value: float | str, dtype: str = "F32", step: int = 0) -> dict[str, Any]:
+    return {"kind": "loss", "name": "loss", "step": step, "line": "t.py:1", "value": value,
             "dtype": dtype}  # fmt: skip
 
 
-def gradients(**norms: float) -> dict[str, Any]:
-    return {"kind": "gradients", "name": "SGD", "step": 0, "line": "t.py:2", "norms": norms,
+def gradients(*, step: int = 0, **norms: float) -> dict[str, Any]:
+    return {"kind": "gradients", "name": "SGD", "step": step, "line": "t.py:2", "norms": norms,
             "dtypes": {}}  # fmt: skip
 
 
-def held(
-    golden: Recording, run: Recording, rounded: Recording | None = None, **how: Any
-) -> Comparison:
+def held(golden: Recording, run: Recording, *rounded: Recording, **how: Any) -> Comparison:
     return compare(golden, rounded, run, Path(sys.executable), Path(), **how)
 
 
 def printed(golden: str, run: str, rounded: str | None = None) -> Comparison:
-    again = recording(printed=rounded) if rounded is not None else None
-    return held(recording(printed=golden), recording(printed=run), again)
+    again = [recording(printed=rounded)] if rounded is not None else []
+    return held(recording(printed=golden), recording(printed=run), *again)
 
 
 class TestAlignment:
@@ -107,6 +105,23 @@ class TestNumbers:
         assert held(golden, run, recording(loss(1.0002))).passed
         assert not held(golden, run, recording(loss(1.00001))).passed
         assert not held(golden, run, recording(loss("nan"))).passed
+        assert held(golden, run, recording(loss(1.0)), recording(loss(1.0002))).passed
+
+    def test_what_grows_in_one_run_may_grow_in_another(self) -> None:
+        """A step in which no rounding run cut off otherwise, and the run did."""
+        values = (1.0, 0.8, 0.6)
+
+        def run(*off: float) -> Recording:
+            both = zip(values, off, strict=True)
+            steps = [(loss(v + d, step=n), gradients(step=n, a=v + d))
+                     for n, (v, d) in enumerate(both)]  # fmt: skip
+            return recording(*(event for step in steps for event in step))
+
+        golden, rounded = run(0, 0, 0), run(1e-6, 1e-5, 1e-4)
+        assert held(golden, run(1e-6, 9e-5, 9e-4), rounded).passed
+        assert not held(golden, run(9e-5, 9e-4, 9e-4), rounded).passed  # not at the first step
+        assert not held(golden, run(1e-6, 9e-5, 9e-3), rounded).passed
+        assert not held(golden, run(1e-6, 9e-5, 9e-4), run(1e-6, 1e-6, 1e-6)).passed
 
     def test_units_are_those_of_the_coarser_type(self) -> None:
         golden, run = recording(loss(1.0)), recording(loss(1.0 + TF32 / 2))

@@ -41,7 +41,7 @@ def golden(tmp_path: Path) -> Path:
     (run / "tensors.safetensors").write_bytes(tensors)
     (run / "output.txt").write_text("loss 0.5\n", encoding="utf-8")
     (run / "events.json").write_text(json.dumps(table(tensors)), encoding="utf-8")
-    keep(tmp_path / "golden", run, run, Settings(seed=3), "t.py", ["--n", "1"], "0" * 64)
+    keep(tmp_path / "golden", run, [run], Settings(seed=3), "t.py", ["--n", "1"], "0" * 64)
     return tmp_path / "golden"
 
 
@@ -50,7 +50,7 @@ class TestReading:
         found = read(golden)
         assert (found.script, found.args, found.device) == ("t.py", ["--n", "1"], "NVIDIA H100")
         assert found.settings.seed == 3 and found.first.events == [EVENT]
-        assert found.first.printed == "loss 0.5\n" and found.rounded is not None
+        assert found.first.printed == "loss 0.5\n" and len(found.rounded) == 1
         assert found.first.machine["tf32"] is True
 
     @pytest.mark.parametrize(("damage", "why"), [
@@ -61,9 +61,10 @@ class TestReading:
         (lambda g: changed(g, schema=1), "is none of"),
         (lambda g: changed(g, schema=99), "is none of"),
         (lambda g: changed(g, script="other.py"), "has been changed"),
+        (lambda g: (g / "rounding-1.txt").write_text("loss 0.6", "utf-8"), "has been changed"),
         (lambda g: (g / "output.txt").write_text("loss 0.6", "utf-8"), "has been changed"),
         (lambda g: cut(g / "tensors.safetensors"), "not as long as its header says"),
-        (lambda g: (g / "rounding.safetensors").write_bytes(b"x"), "cut short"),
+        (lambda g: (g / "rounding-1.safetensors").write_bytes(b"x"), "cut short"),
         (lambda g: other_number(g / "tensors.safetensors"), "is not the file that"),
     ])  # fmt: skip
     def test_a_damaged_or_foreign_one_is_refused_in_one_line(
@@ -80,7 +81,7 @@ class TestReading:
         run = golden.parent / "run"
         del whole["run"]["events"]
         (run / "events.json").write_text(json.dumps(whole["run"]), "utf-8")
-        keep(golden, run, None, Settings(), "t.py", [], "")
+        keep(golden, run, [], Settings(), "t.py", [], "")
         with pytest.raises(VerifyError, match="lacks or garbles"):
             read(golden)
 

@@ -39,7 +39,7 @@ def record(text: str, *args: str, **settings: Any) -> tuple[Recording, list[str]
     Path("t.py").write_text(text, encoding="utf-8")
     golden = Path("..", "golden")
     found = record_script(
-        Path("t.py"), args, golden, Path(sys.executable), Settings(**settings), once=True
+        Path("t.py"), args, golden, Path(sys.executable), Settings(**{"roundings": 0, **settings})
     )
     read(golden)
     read_header(golden / "tensors.safetensors")
@@ -76,7 +76,7 @@ def test_a_program_that_moves_writes_and_ends_somehow(folder: Path, end: str) ->
     found, notes = record(text)
     assert found.steps == 1 and [f["name"] for f in found.files] == ["out/a.pt"]
     assert {e["kind"] for e in found.events} == {
-        "start", "input", "output", "loss", "gradients", "end",
+        "start", "input", "output", "loss", "gradients", "weights", "end",
     }  # fmt: skip
     assert notes == [f"it writes outside of its folder, where nothing is a copy: {outside}"]
     assert [p.name for p in Path().iterdir()] == ["t.py"]

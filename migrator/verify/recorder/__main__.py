@@ -4,10 +4,10 @@
 
 Runs inside the script's interpreter (needs torch and NumPy there) and imports nothing of
 tpu-migrate. SPEC.json: `output` (folder), `root` (the program's folder), `stand_in` (accelerators
-that the CPU takes the place of, or null), `seed`, `steps`, `dropout`, `closely`, `rounding`,
-`limit` (bytes of tensors), `memory` (bytes, or null), `module` (its name, to run it as `python -m`
-does, or null), `original` (the folder that `root` is a copy of), `focus` (a step of which every
-operation is kept, and nothing else; or null).
+that the CPU takes the place of, or null), `seed`, `steps`, `dropout`, `closely`, `rounding` (the
+number of a run that rounds otherwise, or 0), `limit` (bytes of tensors), `memory` (bytes, or null),
+`module` (its name, to run it as `python -m` does, or null), `original` (the folder that `root` is a
+copy of), `focus` (a step of which every operation is kept, and nothing else; or null).
 Writes `tensors.safetensors` and `events.json`; also where the script fails or is stopped, and then
 `ended` in it says so. Where it is killed, `tensors.safetensors.part` and `.notes` are left.
 """
@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parent)
+import compiled  # noqa: E402
 import files  # noqa: E402
 import process  # noqa: E402
 import randomness  # noqa: E402
+import rounding  # noqa: E402
 from operations import Finished, Trace  # noqa: E402
 from store import Store  # noqa: E402
 from watch import Watch  # noqa: E402
@@ -55,7 +57,10 @@ def main() -> int:
     random = randomness.install(spec["seed"], spec["dropout"])
     store = Store(output / "tensors.safetensors", spec["limit"])
     watch = Watch(store, spec["steps"], root)
-    watch.install(spec["closely"], spec["rounding"])
+    if spec["rounding"]:
+        rounding.round_otherwise(spec["rounding"])
+    watch.install(spec["closely"])
+    compiled.follow(watch)
     focus = None if spec["focus"] is None else Trace(watch, spec["focus"])
     if focus is not None:
         focus.install(sys.modules.get("tpu_runtime"))

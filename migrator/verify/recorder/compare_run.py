@@ -2,11 +2,11 @@
 
     python compare_run.py SPEC.json
 
-SPEC.json: `golden`, `rounding` (or null) and `run`, safetensors files; `pairs`, each with `golden`,
-`rounding` (or null) and `run`, names of tensors in them, `factor` of the tolerance (1 if missing),
-`infinite` (or null), the tensor of the golden whose Inf may be there, maybe `among` (a name that
-tensors share of which one may be nothing but rounding: the magnitude of all counts); `units` and
-`rounded`, see `allowed`.
+SPEC.json: `golden` and `run`, safetensors files, and `roundings`, a list of them; `pairs`, each
+with `golden`, `run` and `roundings` (a list, with null for none), names of tensors in them,
+`factor` of the tolerance and `growth` of its unit (1 if missing), `infinite` (or null), the tensor
+of the golden whose Inf may be there, maybe `among` (a name that tensors share of which one may be
+nothing but rounding: the magnitude of all counts); `units` and `rounded`, see `allowed`.
 Prints one line of JSON: a row for each pair.
 """
 
@@ -52,20 +52,25 @@ class Tensors:
         return raw.astype(kind).reshape(entry["shape"]), entry
 
 
-def allowed(want: Any, again: Any, unit: float, rounded: float, among: float = 0.0) -> Any:
-    """How far each element may be off.
+def allowed(
+    want: Any, roundings: list[Any], unit: float, rounded: float, among: float = 0.0
+) -> tuple[float, float]:
+    """How far any element of a tensor may be off; and the root mean square of all.
 
-    `unit` of the largest magnitude in the tensor: what one operation's other order of sums does.
-    And `rounded` times what another rounding (`again`) did to the original: to this element, and on
-    average to all, since it falls this way or that by chance.
+    `unit` of the largest magnitude, or of the root mean square: what one operation's other order of
+    sums does. And `rounded` times what other roundings did to the original, at most: which element
+    they move far is chance, how many and how far is not.
     """
-    base = np.full(want.shape, unit * max(magnitude(want), among))
-    if again is None or again.shape != want.shape:
-        return base
-    with np.errstate(invalid="ignore"):
-        moved = np.abs(np.where(np.isfinite(again - want), again - want, 0.0))
-    spread = float(np.sqrt(np.mean(moved**2))) if moved.size else 0.0
-    return base + rounded * (moved + spread)
+    farthest = mean = 0.0
+    for again in roundings:
+        with np.errstate(invalid="ignore"):
+            moved = again - want
+        moved = np.where(np.isfinite(moved), moved, 0.0)
+        farthest, mean = max(farthest, magnitude(moved)), max(mean, root_mean_square(moved))
+    return (
+        unit * max(magnitude(want), among) + rounded * farthest,
+        unit * max(root_mean_square(want), among) + rounded * mean,
+    )
 
 
 def _same_kind(want: str, got: str) -> bool:
@@ -77,7 +82,13 @@ def magnitude(values: Any) -> float:
     return float(np.max(np.abs(values), initial=0.0, where=np.isfinite(values)))
 
 
-def compare(pair: dict[str, Any], golden: Tensors, rounding: Tensors | None, run: Tensors,
+def root_mean_square(values: Any) -> float:
+    """Of those that are finite."""
+    finite = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
+
+
+def compare(pair: dict[str, Any], golden: Tensors, roundings: list[Tensors], run: Tensors,
             units: dict[str, float], rounded: float, among: dict[str, float]
             ) -> dict[str, Any]:  # fmt: skip
     """One row."""
@@ -107,46 +118,58 @@ def compare(pair: dict[str, Any], golden: Tensors, rounding: Tensors | None, run
         same = np.array_equal(want[odd], got[odd], equal_nan=True)
         text = "both have" if same else "here or in the golden"
         return {**row, "reason": f"{int(odd.sum())} NaN or Inf, {text}"}
-    again = None
-    if rounding is not None and pair.get("rounding") in rounding.header:
-        again = rounding.read(pair["rounding"])[0]
+    again = [
+        file.read(name)[0]
+        for file, name in zip(roundings, pair["roundings"], strict=True)
+        if name in file.header and file.header[name]["shape"] == entry["shape"]
+    ]
     unit = max(units[entry["dtype"]], units[ours["dtype"]])
     largest = among.get(pair.get("among", ""), 0.0)
-    limit = pair.get("factor", 1.0) * allowed(want, again, unit, rounded, largest)
-    off = np.abs(got - want)
+    factor = pair.get("factor", 1.0)
+    unit *= pair.get("growth", 1.0)
+    limit, mean_limit = (factor * a for a in allowed(want, again, unit, rounded, largest))
+    off, mean = np.abs(got - want), root_mean_square(got - want)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(off == 0, 0.0, off / limit)
         relative = np.where(want != 0, off / np.abs(want), 0.0)
     norms = float(np.linalg.norm(want) * np.linalg.norm(got))
     step = max(_ULP[entry["dtype"]], _ULP[ours["dtype"]])
     with np.errstate(divide="ignore"):
         ulps = off / (step * 2.0 ** np.floor(np.log2(np.maximum(np.abs(want), 2.0**-126))))
-    beyond = int(np.sum(ratio > 1))
-    at = int(np.argmax(ratio)) if ratio.size else 0
+    at = int(np.argmax(off)) if off.size else 0
+    farthest = float(np.max(off, initial=0.0))
+    reason = None
+    if beyond := int(np.sum(off > limit)):
+        reason = f"{beyond} of {want.size} elements beyond it"
+    elif mean > mean_limit:
+        reason = f"off by {mean:.3g} on average (root mean square), allowed {mean_limit:.3g}"
     row |= {
-        "max_abs": float(np.max(off, initial=0.0)),
+        "max_abs": farthest,
         "max_rel": float(np.max(relative, initial=0.0)),
         "cosine": float(np.sum(want * got) / norms) if norms else None,
         "max_ulp": float(np.max(ulps, initial=0.0)),
-        "allowed": float(limit.reshape(-1)[at]) if ratio.size else None,
-        "ratio": float(np.max(ratio, initial=0.0)),
-        "at": [int(i) for i in np.unravel_index(at, want.shape)] if ratio.size else [],
-        "want": float(want.reshape(-1)[at]) if ratio.size else None,
-        "got": float(got.reshape(-1)[at]) if ratio.size else None,
+        "allowed": limit,
+        "ratio": max(_share(farthest, limit), _share(mean, mean_limit)),
+        "at": [int(i) for i in np.unravel_index(at, want.shape)] if off.size else [],
+        "want": float(want.reshape(-1)[at]) if off.size else None,
+        "got": float(got.reshape(-1)[at]) if off.size else None,
     }
-    return {**row, "reason": f"{beyond} of {want.size} elements beyond it" if beyond else None}
+    return {**row, "reason": reason}
+
+
+def _share(off: float, limit: float) -> float:
+    return off / limit if limit else (float("inf") if off else 0.0)
 
 
 def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     golden, run = Tensors(Path(spec["golden"])), Tensors(Path(spec["run"]))
-    rounding = Tensors(Path(spec["rounding"])) if spec["rounding"] else None
+    roundings = [Tensors(Path(path)) for path in spec["roundings"]]
     among: dict[str, float] = {}
     for pair in spec["pairs"]:
         if pair.get("among"):
             largest = magnitude(golden.read(pair["golden"])[0])
             among[pair["among"]] = max(largest, among.get(pair["among"], 0.0))
-    how = (golden, rounding, run, spec["units"], spec["rounded"], among)
+    how = (golden, roundings, run, spec["units"], spec["rounded"], among)
     rows = [compare(pair, *how) for pair in spec["pairs"]]
     print(json.dumps({"rows": rows}))
 

@@ -17,15 +17,18 @@ from typing import Any
 
 import torch
 from randomness import is_traced
+from rounding import CONVOLUTIONS
 from store import NAMES, Store
-from tf32 import EPS, in_tf32
 from torch import nn
-from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 _SMALL = 2**16  # elements of a buffer that is compared after each step
-_CONVOLUTIONS = (nn.modules.conv._ConvNd, nn.RNNBase)
-_PRODUCTS = (*_CONVOLUTIONS, nn.Linear, nn.Bilinear, nn.MultiheadAttention)
+_EARLY = 3  # steps after which all weights are kept: rounding has not grown yet
 
 
 class Watch:
@@ -39,9 +42,10 @@ class Watch:
         self.store, self.steps, self.root = store, steps, root
         self.events: list[dict[str, Any]] = []
         self.step = 0
+        self.traced = 0  # steps of optimizers in the program that JAX traces
         self.depth = 0
         self.calls: Counter[tuple[str, bool]] = Counter()
-        self.trained: dict[int, tuple[str, nn.Module | Optimizer]] = {}
+        self.trained: dict[int, tuple[str, nn.Module]] = {}
         self.modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self.names: dict[int, tuple[str, nn.Module]] = {}
         self.taken: Counter[str] = Counter()
@@ -51,17 +55,11 @@ class Watch:
 
     # ---- what happens ----------------------------------------------------------------------------
 
-    def install(self, closely: bool, rounding: bool) -> None:
-        """Watch this process.
-
-        `closely`: values of every step, too. `rounding`: what each layer computes, and the gradient
-        that comes back to it, is off by one unit in the last place, up or down, and gradients of
-        parameters by one of the largest, to see what rounding does to the program.
-        """
+    def install(self, closely: bool) -> None:
+        """Watch this process; `closely`: values of every step, too."""
         self._modules_made()
         self._optimizers_made()
-        if rounding:
-            _round_otherwise()
+        register_optimizer_step_post_hook(self._after_step)
         if closely:
             self._modules_called()
             register_optimizer_step_pre_hook(self._before_step)
@@ -153,22 +151,31 @@ class Watch:
             dtypes = {}
             for name, parameter in self.parameters(optimizer):
                 if parameter.grad is not None:
-                    gradient = on_host(parameter.grad.to_dense()).to(torch.float64)
+                    gradient = on_host(parameter.grad).to(torch.float64)
                     norms[name] = for_json(float(gradient.norm()))
                     if parameter.grad.dtype != torch.float32:
                         dtypes[name] = NAMES.get(parameter.grad.dtype, "F32")
-                    if self.step < min(self.steps, 2):
-                        self.store.add(f"step{self.step}.grad.{name}", on_host(parameter.grad))
             self.event("gradients", type(optimizer).__name__, norms=norms, dtypes=dtypes)
             if self.step < self.steps:
                 self._buffers()
-        self.step += 1
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if is_traced():
+            self.traced += 1
+        elif not self.paused:
+            self.stepped(1)
+
+    def stepped(self, number: int) -> None:
+        """So many steps of optimizers are over."""
+        self.step += number
+        if number and self.step <= _EARLY:
+            for name, module in self.trained.values():
+                self.state("weights", name, module)
 
     def parameters(self, optimizer: Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
         names = {
             id(p): f"{name}.{path}"
             for name, module in self.trained.values()
-            if isinstance(module, nn.Module)
             for path, p in module.named_parameters()
         }
         for number, group in enumerate(optimizer.param_groups):
@@ -196,17 +203,15 @@ class Watch:
     def _buffers(self) -> None:
         """What modules that are trained have counted and averaged until here."""
         for name, module in self.trained.values():
-            if isinstance(module, nn.Module):
-                found = [(path, on_host(b)) for path, b in module.named_buffers()
-                         if b.numel() <= _SMALL]  # fmt: skip
-                if found:
-                    self._keep("buffers", name, found)
+            found = [(path, on_host(b)) for path, b in module.named_buffers()
+                     if b.numel() <= _SMALL]  # fmt: skip
+            if found:
+                self._keep("buffers", name, found)
 
     def finish(self) -> None:
         """The states of what was trained."""
         for name, module in self.trained.values():
-            if isinstance(module, nn.Module):
-                self.state("end", name, module)
+            self.state("end", name, module)
 
     # ---- keeping ---------------------------------------------------------------------------------
 
@@ -260,7 +265,7 @@ class Watch:
     @property
     def convolves(self) -> bool:
         """Whether there is a layer that cuDNN computes."""
-        return any(isinstance(module, _CONVOLUTIONS) for module in list(self.modules))
+        return any(isinstance(module, CONVOLUTIONS) for module in list(self.modules))
 
     def leave(self) -> None:
         """In a child of the program's process: nothing of it is watched."""
@@ -283,61 +288,6 @@ class _AtRest:
     def __exit__(self, *exception: Any) -> None:
         self.no_grad.__exit__(*exception)
         self.watch.paused = self.before
-
-
-def _round_otherwise() -> None:
-    called = nn.Module.__call__
-    generator = torch._C.Generator().manual_seed(1)
-
-    def unit(tensor: torch.Tensor, module: nn.Module) -> float:
-        """The coarser one of both back ends."""
-        if tensor.dtype == torch.float16:  # bfloat16 on a TPU
-            return torch.finfo(torch.bfloat16).eps
-        if tensor.dtype == torch.float32 and isinstance(module, _PRODUCTS):
-            return EPS if in_tf32(isinstance(module, _CONVOLUTIONS)) else 2.0**-23
-        return torch.finfo(tensor.dtype).eps
-
-    def off(tensor: torch.Tensor, eps: float) -> torch.Tensor:
-        with torch.no_grad(), torch._C.DisableTorchFunction():  # this is none of the program's
-            signs = torch.empty(tensor.shape).bernoulli_(0.5, generator=generator) * 2 - 1
-            factors = signs.to(tensor.device) * eps
-            return tensor + tensor * factors.to(tensor.dtype)
-
-    class Off(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, tensor: torch.Tensor, eps: float) -> torch.Tensor:
-            ctx.eps = eps
-            return off(tensor, eps)
-
-        @staticmethod
-        def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-            return off(gradients[0], ctx.eps), None
-
-    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        output = called(self, *args, **kwargs)
-        # attention has a child, but computes all by itself
-        is_layer = isinstance(self, nn.MultiheadAttention) or next(self.children(), None) is None
-        return moved(output, self) if is_layer else output
-
-    def summed(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """A gradient is a sum over a batch: where it cancels, it is off by a unit of the largest,
-        and optimizers that divide by its size make a whole step of that."""
-        for gradient in (p.grad for group in optimizer.param_groups for p in group["params"]):
-            if gradient is not None and not gradient.is_sparse and gradient.numel():
-                signs = torch.empty(gradient.shape).bernoulli_(0.5, generator=generator) * 2 - 1
-                eps = torch.finfo(gradient.dtype).eps
-                largest = gradient.abs().max() * (gradient != 0)  # 0 is exact: it was not used
-                gradient.add_(signs.to(gradient.device, gradient.dtype) * eps * largest)
-
-    def moved(output: Any, module: nn.Module) -> Any:
-        if type(output) is tuple:  # of recurrent layers
-            return tuple(moved(part, module) for part in output)
-        if isinstance(output, torch.Tensor) and output.is_floating_point():
-            return Off.apply(output, unit(output, module))
-        return output
-
-    register_optimizer_step_pre_hook(torch.no_grad()(summed))
-    nn.Module.__call__ = call  # type: ignore[method-assign]
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

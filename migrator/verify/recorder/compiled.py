@@ -1,0 +1,30 @@
+"""Follows steps that the runtime compiles as a whole: no hook of an optimizer runs in them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from watch import Watch
+
+
+def follow(watch: Watch) -> None:
+    """Count the optimizer steps of each program that torchax's runtime runs, if that is here."""
+    programs = sys.modules.get("tpu_runtime.programs")
+    tracing = sys.modules.get("tpu_runtime.tracing")
+    if programs is None or tracing is None:
+        return
+    trace, run = tracing.Trace.run, programs.Program.run
+    steps: dict[int, tuple[int, Any]] = {}  # in each program, which is kept for its id
+
+    def traced(self: Any) -> Any:
+        watch.traced = 0  # the last one of several is that of the program
+        return trace(self)
+
+    def executed(self: Any, *args: Any) -> Any:
+        result = run(self, *args)
+        number, _ = steps.setdefault(id(self), (watch.traced, self))
+        watch.stepped(number)
+        return result
+
+    tracing.Trace.run, programs.Program.run = traced, executed  # type: ignore[attr-defined]
