@@ -19,7 +19,7 @@ from typing import Any
 from .errors import VerifyError
 from .inside import child_environment
 from .recordings import Recording, recorder
-from .tolerances import KINDS, LOST, OWN_NORM, PRINTED, ROUNDED, SMALL_LOSS, ULP, Tolerances
+from .tolerances import FEW, KINDS, LOST, OWN_NORM, PRINTED, ROUNDED, SMALL_LOSS, ULP, Tolerances
 
 _NUMBER = re.compile(
     r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b)"
@@ -115,8 +115,9 @@ class _Pairs:
     ) -> None:
         """``infinite``: the tensor of the golden whose Inf, as in masks, the program itself put
         there."""
+        few = FEW if about["kind"] in ("weights", "end", "file") else 0.0
         key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
-               "growth": growth}  # fmt: skip
+               "growth": growth, "few": few}  # fmt: skip
         self.keys.append(key)
         self.about.append(about)
 

@@ -13,6 +13,7 @@ import pytest
 from migrator import migrate_paths
 from migrator.verify.recordings import Recording, Settings
 from migrator.verify.script import Script, ScriptResult, hold, record_script, trace_original
+from migrator.verify.tolerances import KINDS
 from migrator.verify.verification import Options
 
 TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
@@ -117,11 +118,11 @@ def test_a_migrated_script_computes_what_the_original_does(
 ) -> None:
     result = verify()
     assert result.passed, (result.error, result.problems, result.stepwise.first, result.log_tail)
-    kinds = {f.kind for f in result.stepwise.findings}
-    assert kinds == {"start", "input", "output", "loss", "gradients", "buffers", "end", "file",
-                     "printed"}  # fmt: skip
+    assert {f.kind for f in result.stepwise.findings} == set(KINDS)
     if TARGET == "torchax":
-        assert {f.kind for f in result.compiled.findings} == {"end", "file", "printed"}
+        compiled = result.compiled.findings
+        assert {f.kind for f in compiled} == {"weights", "end", "file", "printed"}
+        assert {f.step for f in compiled if f.kind == "weights"} == {1, 2, 3}
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ def main() -> int:
     watch = Watch(store, spec["steps"], root)
     if spec["rounding"]:
         rounding.round_otherwise(spec["rounding"])
-    watch.install(spec["closely"])
+    watch.install(spec["closely"], counting=spec["focus"] is None)
     compiled.follow(watch)
     focus = None if spec["focus"] is None else Trace(watch, spec["focus"])
     if focus is not None:

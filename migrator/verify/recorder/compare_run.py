@@ -4,9 +4,10 @@
 
 SPEC.json: `golden` and `run`, safetensors files, and `roundings`, a list of them; `pairs`, each
 with `golden`, `run` and `roundings` (a list, with null for none), names of tensors in them,
-`factor` of the tolerance and `growth` of its unit (1 if missing), `infinite` (or null), the tensor
-of the golden whose Inf may be there, maybe `among` (a name that tensors share of which one may be
-nothing but rounding: the magnitude of all counts); `units` and `rounded`, see `allowed`.
+`factor` of the tolerance and `growth` of its unit (1 if missing), `few` (the share of elements that
+may be off by more, 0 if missing), `infinite` (or null), the tensor of the golden whose Inf may be
+there, maybe `among` (a name that tensors share of which one may be nothing but rounding: the
+magnitude of all counts); `units` and `rounded`, see `allowed`.
 Prints one line of JSON: a row for each pair.
 """
 
@@ -128,7 +129,9 @@ def compare(pair: dict[str, Any], golden: Tensors, roundings: list[Tensors], run
     factor = pair.get("factor", 1.0)
     unit *= pair.get("growth", 1.0)
     limit, mean_limit = (factor * a for a in allowed(want, again, unit, rounded, largest))
-    off, mean = np.abs(got - want), root_mean_square(got - want)
+    off = np.abs(got - want)
+    judged = _without_few(off, int(pair.get("few", 0.0) * off.size), magnitude(want))
+    farthest, mean = magnitude(judged), root_mean_square(judged)
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.where(want != 0, off / np.abs(want), 0.0)
     norms = float(np.linalg.norm(want) * np.linalg.norm(got))
@@ -136,14 +139,14 @@ def compare(pair: dict[str, Any], golden: Tensors, roundings: list[Tensors], run
     with np.errstate(divide="ignore"):
         ulps = off / (step * 2.0 ** np.floor(np.log2(np.maximum(np.abs(want), 2.0**-126))))
     at = int(np.argmax(off)) if off.size else 0
-    farthest = float(np.max(off, initial=0.0))
     reason = None
-    if beyond := int(np.sum(off > limit)):
+    if farthest > limit:
+        beyond = int(np.sum(off > limit))
         reason = f"{beyond} of {want.size} elements beyond it"
     elif mean > mean_limit:
         reason = f"off by {mean:.3g} on average (root mean square), allowed {mean_limit:.3g}"
     row |= {
-        "max_abs": farthest,
+        "max_abs": magnitude(off),
         "max_rel": float(np.max(relative, initial=0.0)),
         "cosine": float(np.sum(want * got) / norms) if norms else None,
         "max_ulp": float(np.max(ulps, initial=0.0)),
@@ -154,6 +157,13 @@ def compare(pair: dict[str, Any], golden: Tensors, roundings: list[Tensors], run
         "got": float(got.reshape(-1)[at]) if off.size else None,
     }
     return {**row, "reason": reason}
+
+
+def _without_few(off: Any, number: int, most: float) -> Any:
+    """All but so many of the largest, where none is off by more than `most`."""
+    if number == 0 or magnitude(off) > most:
+        return off
+    return np.partition(off, -number, axis=None)[:-number]
 
 
 def _share(off: float, limit: float) -> float:

@@ -55,11 +55,12 @@ class Watch:
 
     # ---- what happens ----------------------------------------------------------------------------
 
-    def install(self, closely: bool) -> None:
-        """Watch this process; `closely`: values of every step, too."""
+    def install(self, closely: bool, counting: bool = True) -> None:
+        """Watch this process; `closely`: values of every step, too; `counting`: the steps."""
         self._modules_made()
         self._optimizers_made()
-        register_optimizer_step_post_hook(self._after_step)
+        if counting:
+            register_optimizer_step_post_hook(self._after_step)
         if closely:
             self._modules_called()
             register_optimizer_step_pre_hook(self._before_step)
