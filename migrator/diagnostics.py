@@ -77,6 +77,12 @@ class Diagnostic:
     # Where the source changes for it; a range of no width is where something is put in.
     touched: tuple[Range, ...] = field(default=(), compare=False)
 
+    @property
+    def is_edit(self) -> bool:
+        """Whether the code changes for it: a construct that is rewritten, or the set-up."""
+        added = self.outcome is None and self.severity is Severity.INFO
+        return added or self.outcome is Outcome.REWRITTEN
+
 
 def shortened(text: str) -> str:
     """Source text as a diagnostic shows it: on one line, and not all of it."""

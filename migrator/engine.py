@@ -61,10 +61,7 @@ class Result:
     @property
     def migrated(self) -> bool:
         """Whether there is more to it than comments that were put in."""
-        return any(
-            d.outcome is Outcome.REWRITTEN or (d.outcome is None and d.severity is Severity.INFO)
-            for d in self.diagnostics
-        )
+        return any(d.is_edit for d in self.diagnostics)
 
     @property
     def failed(self) -> bool:

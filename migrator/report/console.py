@@ -61,12 +61,7 @@ def show_diff(report: Report, console: Console, companions: bool = True) -> None
 
 def _changes(report: Report, console: Console, verbose: bool) -> None:
     for file in report.changed:
-        codes = Counter(d.code for d in file.result.diagnostics if d.outcome is Outcome.REWRITTEN)
-        codes.update(
-            d.code
-            for d in file.result.diagnostics
-            if d.outcome is None and d.severity is Severity.INFO
-        )
+        codes = Counter(d.code for d in file.result.diagnostics if d.is_edit)
         edits = _times(sorted(codes.items()))
         console.print(_line((str(file.path), "bold"), "  ", (edits, "green")), soft_wrap=True)
         for diagnostic in file.result.diagnostics if verbose else ():

@@ -51,7 +51,7 @@ class Finding:
     @property
     def pending(self) -> bool:
         """Whether it is an edit that this tool makes."""
-        return is_edit(self.diagnostic) and not self.suppressed
+        return self.diagnostic.is_edit and not self.suppressed
 
     @property
     def message(self) -> str:
@@ -66,12 +66,6 @@ class Finding:
             verb = "to be rewritten" if d.outcome else "to be put in"
             said = f"{verb}: {said}" if said else verb
         return f"{d.construct}: {said}" if d.construct else said
-
-
-def is_edit(diagnostic: Diagnostic) -> bool:
-    """Whether the diagnostic stands for edits: a construct that is rewritten, or the set-up."""
-    added = diagnostic.outcome is None and diagnostic.severity is Severity.INFO
-    return added or diagnostic.outcome is Outcome.REWRITTEN
 
 
 def top(report: Report) -> Path:
@@ -178,7 +172,7 @@ def _of_file(file: FileReport, path: str, written: bool) -> Iterator[Finding]:
         suppressed = diagnostic.outcome is Outcome.KEPT and diagnostic.message == SUPPRESSED.reason
         if diagnostic.outcome is Outcome.KEPT and not suppressed:
             continue
-        if written and is_edit(diagnostic):
+        if written and diagnostic.is_edit:
             continue
         place = text.place(diagnostic.range)
         line = text.lines[place.line - 1] if place.line <= len(text.lines) else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from migrator.diagnostics import Diagnostic, Outcome, Range, Safety, Severity, SourceMap
+from migrator.diagnostics import Diagnostic, Range, Safety, SourceMap
 from migrator.engine import Result
 from migrator.formats import notebook, python
 
@@ -97,11 +97,7 @@ def hunks(path_suffix: str, result: Result) -> list[Hunk]:
     """Every hunk of a file, each with the diagnostics whose edits made it."""
     if not result.changed:
         return []
-    made = [
-        d
-        for d in result.diagnostics
-        if d.outcome is Outcome.REWRITTEN or (d.outcome is None and d.severity is Severity.INFO)
-    ]
+    made = [d for d in result.diagnostics if d.is_edit]
     return [h for part in parts(path_suffix, result) for h in _hunks(part, made)]
 
 
