@@ -589,3 +589,60 @@ def test_a_comment_is_never_too_long(tmp_path: Path) -> None:
     assert LIMIT // 2 < len(page.encode()) <= LIMIT
     assert re.search(r"… and \d+ more", page)
     assert html(page).rstrip().endswith("</details>")
+
+
+# ---- places in what was written ------------------------------------------------------------------
+
+STEP = """import torch
+from torch import nn
+
+model = nn.Linear(2, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in data:
+    x, side = x.cuda(), torch.cuda.Stream()
+    optimizer.zero_grad()
+    loss = (model(x) - y.cuda()).sum()
+    loss.backward()
+    optimizer.step()
+capability = torch.cuda.get_device_capability()
+"""
+
+
+@pytest.mark.parametrize("output", [None, "../copy"])
+def test_what_is_left_is_named_where_it_now_stands(tmp_path: Path, output: str | None) -> None:
+    root = committed(tmp_path / "p", {"a.py": STEP})
+    there = Path(output or ".", "a.py")
+    how = ["-o", output] if output else []
+    run = cli(".", *TO, *how, "--format", "json=../run.json", cwd=root)
+    lines = (root / there).read_text().splitlines()
+    assert lines != STEP.splitlines()
+    left = re.findall(r"^(\S+):(\d+):(\d+)  CUD", run.stdout.decode(), re.MULTILINE)
+    assert [name for name, *_ in left] == [str(there)] * 2
+    texts = [lines[int(line) - 1][int(column) - 1 :] for _, line, column in left]
+    assert texts[0].startswith("torch.cuda.Stream")
+    assert texts[1].startswith("torch.cuda.get_device_capability")
+
+    (file,) = json.loads((tmp_path / "run.json").read_text())["files"]
+    assert (file["path"], file["written"]) == ("a.py", str(there))
+    for d in [d for d in file["diagnostics"] if d["outcome"] == "reported"]:
+        for place, text in ((d["start"], STEP.splitlines()), (d["now"], lines)):
+            assert text[place["line"] - 1][place["column"] - 1 :].startswith(d["construct"])
+
+
+def test_what_is_not_written_stands_where_it_stood(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": STEP})
+    run = cli(".", *TO, "--check", "--format", "json", cwd=root)
+    (file,) = json.loads(run.stdout)["files"]
+    assert "written" not in file and all("now" not in d for d in file["diagnostics"])
+    assert "a.py:12:14  CUD005" in cli(".", *TO, "--check", cwd=root).stdout.decode()
+
+
+def test_lines_in_messages_are_those_of_the_written_file(tmp_path: Path) -> None:
+    source = STEP.replace("    loss.backward()", "    log.append(loss)\n    loss.backward()")
+    root = committed(tmp_path, {"a.py": source})
+    before, after = (
+        cli(".", *TO, *how, cwd=root).stdout.decode() for how in (["--check", "-v"], ["-v"])
+    )
+    told = [[int(n) for n in re.findall(r"\bline (\d+)", said)] for said in (before, after)]
+    old, new = source.splitlines(), (root / "a.py").read_text().splitlines()
+    assert told[0] and [old[n - 1] for n in told[0]] == [new[n - 1] for n in told[1]]

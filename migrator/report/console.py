@@ -15,6 +15,7 @@ from rich.text import Text
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity
 from migrator.report.diff import unified
+from migrator.report.findings import as_written
 from migrator.report.statistics import MANY, Work, by_code, by_effort, counted, of_project
 from migrator.report.terminal import print_code, shown
 from migrator.rule import registry
@@ -33,7 +34,8 @@ def render(
     verbose: bool = False,
     statistics: bool = False,
 ) -> None:
-    """Print a run."""
+    """Print a run; of files that were `written`, what they are now."""
+    report = as_written(report, edits=verbose) if written else report
     if not quiet:
         _changes(report, console, verbose)
         _left(report, console)
@@ -82,9 +84,8 @@ def _changes(report: Report, console: Console, verbose: bool) -> None:
                 line.append(shown(f"  ({said})"), "dim")
             console.print(line, soft_wrap=True)
     folders = {path.parent for path in report.companions}
-    copy = "" if report.output is None else ", in the copy"
     for folder in sorted(f for f in folders if f.parent not in folders):
-        text = f"  runtime of the migrated code{copy}"
+        text = "  runtime of the migrated code"
         console.print(_line((f"{folder}/", "bold"), text), soft_wrap=True)
 
 

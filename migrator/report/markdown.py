@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
 from migrator.report import View
-from migrator.report.findings import Text, relative, top
+from migrator.report.findings import Text, as_written, relative, top
 from migrator.report.hunks import Hunk, parts
 from migrator.report.markup import Page, code, difference, fitting, prose
 from migrator.report.statistics import counted, of_file, of_project
@@ -43,8 +43,9 @@ def render(report: Report, view: View) -> str:
     edits = sorted(_edits(report), key=lambda e: -e.risk)
     risky = [_shown(e) for e in edits if e.risk > 1]
     others = [_shown(e) for e in edits if e.risk <= 1]
-    left = _left(report)
-    advice = [_said(path, diagnostics) for path, diagnostics in _grouped(report, report.advice)]
+    now = as_written(report, edits=False) if view.written else report
+    left = _left(now)
+    advice = [_said(path, diagnostics) for path, diagnostics in _grouped(now, now.advice)]
     page = Page([MARK, _title(report, view), *_errors(report), *_table(report, view)])
     page.add("Look at these edits first" if others else "Edits", risky, 0.5 if left else 0.75)
     page.add("Left for a person", left, 0.75 if others or advice else 1)
