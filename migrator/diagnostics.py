@@ -24,9 +24,21 @@ class Outcome(StrEnum):
 class Safety(StrEnum):
     """How far an edit can be trusted (ruff's and rustfix's "applicability")."""
 
-    SAFE = "safe"  # same meaning, within the documented tolerance
-    UNSAFE = "unsafe"  # may change results; applied with --unsafe only
+    SAFE = "safe"
+    UNSAFE = "unsafe"  # applied with --unsafe only
     DISPLAY_ONLY = "display-only"  # never applied
+
+    @property
+    def words(self) -> str:
+        """What it says of an edit, the same in every report."""
+        return _SAFETIES[self]
+
+
+_SAFETIES = {
+    Safety.SAFE: "same meaning, within the documented tolerance",
+    Safety.UNSAFE: "may change results",
+    Safety.DISPLAY_ONLY: "not made, only said",
+}
 
 
 class Effort(StrEnum):

@@ -342,6 +342,24 @@ def test_edits_that_may_change_results_are_not_suggested(tmp_path: Path) -> None
     assert comment["line"] == 5 and "half" not in comment["body"]
 
 
+def test_every_report_says_the_same_of_what_an_edit_risks(tmp_path: Path) -> None:
+    """An edit with a price (here: float16 becomes bfloat16) is safe, wherever it is told."""
+    source = CODE + "with torch.cuda.amp.autocast():\n    z = x + 1\n"
+    root = changed(tmp_path, {"b.py": ""}, {"a.py": source})
+    run = cli(".", *TO, "--check", "--diff-base", "main", "--format", "github-review",
+              "--format", "markdown=r.md", "--format", "json=r.json", "--report", "r.html",
+              cwd=root)  # fmt: skip
+    review = json.loads(run.stdout)
+    assert any("float16 becomes bfloat16" in c["body"] for c in review["comments"])
+    same = "same meaning, within the documented tolerance"
+    assert same in review["body"]
+    page = (root / "r.md").read_text()
+    assert f"All edits are safe ({same})." in page and "**may change" not in page
+    assert f'"safe":"{same}"' in (root / "r.html").read_text()
+    (file,) = json.loads((root / "r.json").read_text())["files"]
+    assert {d["why"] for d in file["diagnostics"] if d["code"] == "PRE003"} == {same}
+
+
 # ---- GitLab --------------------------------------------------------------------------------------
 
 

@@ -259,7 +259,7 @@ def _summary(report: Report, console: Console, written: bool) -> None:
         console.print(f"effort for what is left: {work.effort} (constructs: {', '.join(parts)})")
     if report.unsafe:
         console.print(
-            f"--unsafe would rewrite {report.unsafe.total()} more, which may change results: "
+            f"--unsafe would rewrite {report.unsafe.total()} more, which {Safety.UNSAFE.words}: "
             f"{_times(sorted(report.unsafe.items()))}",
             soft_wrap=True,
         )

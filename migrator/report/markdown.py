@@ -49,7 +49,8 @@ def render(report: Report, view: View) -> str:
     page = Page([MARK, _title(report, view), *_errors(report), *_table(report, view)])
     page.add("Look at these edits first" if others else "Edits", risky, 0.5 if left else 0.75)
     page.add("Left for a person", left, 0.75 if others or advice else 1)
-    page.add(counted(len(others), "edit") + " with the same meaning", others, 0.75, fold=True)
+    more = "more edit" if risky else "edit"
+    page.add(counted(len(others), more), others, 0.75, fold=True)
     page.add(f"Advice ({len(report.advice)})", advice, 1, fold=True)
     return page.text
 
@@ -83,7 +84,7 @@ def _table(report: Report, view: View) -> list[str]:
     if not files:
         return []
     files.sort(key=_most, reverse=True)
-    rows = ["| file | edits | may change results | left | effort |", "|---|---:|---:|---:|---|"]
+    rows = [f"| file | edits | {Safety.UNSAFE.words} | left | effort |", "|---|---:|---:|---:|---|"]
     for file in files[:_ROWS]:
         rows.append(f"| {code(relative(file.path, folder)[-300:])} | {_counts(file)} |")
     if len(files) > _ROWS:
@@ -97,13 +98,18 @@ def _table(report: Report, view: View) -> list[str]:
             f"| {work.reported or ''} | {effort} |"
         )
     notes = []
+    if report.changed:
+        but = f", but those marked **{Safety.UNSAFE.words}**" if unsafe else ""
+        notes.append(f"All edits are safe ({Safety.SAFE.words}){but}.")
     if report.companions:
         place = relative(next(iter(report.companions)).parent, folder)
         verb = "was" if view.written else "would be"
         notes.append(f"{code(place + '/')}, the runtime of the migrated code, {verb} written.")
     if report.unsafe:
         codes = ", ".join(f"{c} ×{n}" if n > 1 else c for c, n in sorted(report.unsafe.items()))
-        notes.append(f"{code('--unsafe')} would rewrite more, which may change results: {codes}.")
+        notes.append(
+            f"{code('--unsafe')} would rewrite more, which {Safety.UNSAFE.words}: {codes}."
+        )
     return ["\n".join(rows), *notes]
 
 
@@ -150,7 +156,7 @@ def _shown(edit: _Edit) -> str:
     rule = registry().rules.get(hunk.codes[0]) if len(hunk.codes) == 1 else None
     said = "; ".join(prose(w) for w in dict.fromkeys(filter(None, why)))
     said = said or (prose(rule.summary) if rule else "")
-    unsafe = " **may change results**" * (hunk.safety is Safety.UNSAFE)
+    unsafe = f" **{hunk.safety.words}**" * (hunk.safety is Safety.UNSAFE)
     name = ", ".join(hunk.codes) or hunk.label
     first = f"{place(edit.path, hunk.cell, edit.line)} {name}{unsafe}{f': {said}' if said else ''}"
     return f"{first}\n{difference(hunk.before, hunk.after, edit.above)}"

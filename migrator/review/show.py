@@ -104,7 +104,7 @@ def _change(file: FileReview, change: Change, out: Console) -> None:
     unsafe = change.safety is Safety.UNSAFE
     line = Text.assemble(
         _place(file, change), "  ", (change.name, "cyan"),
-        ("  may change results" * unsafe, "yellow"), ("  " + _said(file, change), "dim"),
+        (f"  {Safety.UNSAFE.words}" * unsafe, "yellow"), ("  " + _said(file, change), "dim"),
     )  # fmt: skip
     line.rstrip()
     out.print(line, soft_wrap=True)
@@ -214,7 +214,8 @@ def markdown(review: Review) -> str:
 def _item(file: FileReview, change: Change) -> str:
     said = prose(_said(file, change))
     flags = f" with {code(' '.join(file.flags))}" if file.flags and change.tool else ""
-    words = [change.name + flags, "**may change results**" * (change.safety is Safety.UNSAFE), said]
+    unsafe = f"**{Safety.UNSAFE.words}**" * (change.safety is Safety.UNSAFE)
+    words = [change.name + flags, unsafe, said]
     first = f"{code(_place(file, change))} {': '.join(filter(None, words))}".rstrip()
     blocks = [first]
     for heading, diff in () if _is_whole(file) else _diffs(change):

@@ -44,10 +44,6 @@
     kept: ["Kept", "right as they stand: shown when chosen here, or by their rule"],
     failed: ["Failed", "could not be processed"],
   };
-  const SAFETIES = {
-    safe: ["Safe", "same meaning, within the documented tolerance"],
-    unsafe: ["Unsafe", "may change results: made with --unsafe, or left without it"],
-  };
   const STATUSES = {
     failed: ["✕", "Failed", "could not be processed"],
     left: ["!", "Left", "something is left for a person"],
@@ -61,6 +57,10 @@
   };
 
   const data = parsed("data");
+  const SAFETIES = {
+    safe: ["Safe", data.safeties.safe],
+    unsafe: ["Unsafe", `${data.safeties.unsafe}: made with --unsafe, or left without it`],
+  };
   const files = data.files.map(fileOf);
   const numbers = new Map(files.map((file) => [file.path, file.number]).reverse());
 
