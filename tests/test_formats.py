@@ -354,10 +354,28 @@ def test_every_report_says_the_same_of_what_an_edit_risks(tmp_path: Path) -> Non
     same = "same meaning, within the documented tolerance"
     assert same in review["body"]
     page = (root / "r.md").read_text()
-    assert f"All edits are safe ({same})." in page and "**may change" not in page
+    assert f"All rewrites are safe ({same})." in page and "**may change" not in page
     assert f'"safe":"{same}"' in (root / "r.html").read_text()
     (file,) = json.loads((root / "r.json").read_text())["files"]
     assert {d["why"] for d in file["diagnostics"] if d["code"] == "PRE003"} == {same}
+
+
+def test_every_report_counts_the_same(tmp_path: Path) -> None:
+    """Constructs by what became of them; the set-up is none, and two may be in one line."""
+    files = {"a.py": STEP, "b.py": CODE + "y = torch.ones(2).cuda() + x.cuda()\n"}
+    root = committed(tmp_path, files)
+    run = cli(".", *TO, "--check", "--format", "markdown=r.md", "--format", "json=r.json",
+              "--report", "r.html", cwd=root)  # fmt: skip
+    summary = json.loads((root / "r.json").read_text())["summary"]
+    rewritten, kept, left = (summary[word] for word in ("rewritten", "kept", "reported"))
+    said = f"= {rewritten} rewritten + {kept} kept + {left} reported"
+    assert rewritten > 5 and said in run.stdout.decode()
+    assert f"| **all 2** | {rewritten} |  | {left} |" in (root / "r.md").read_text()
+    page = (root / "r.html").read_text()
+    cards = re.findall(r"<dt>(Rewritten|Kept|Left for a person)</dt><dd><b>(\d+)</b>", page)
+    assert dict(cards) == {
+        "Rewritten": str(rewritten), "Kept": str(kept), "Left for a person": str(left),
+    }  # fmt: skip
 
 
 # ---- GitLab --------------------------------------------------------------------------------------

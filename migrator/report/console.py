@@ -234,7 +234,7 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     verb = "changed" if written else "would change"
     edits = counts[Outcome.REWRITTEN]
     console.print()
-    parts = [f"{counted(len(report.files), 'file')} scanned", f"{len(report.changed)} {verb}"]
+    parts = [f"{counted(len(report.files), 'file')} scanned", f"{len(report.changed):,} {verb}"]
     if report.failures or report.errors:
         parts.append(f"{len(report.failures) + len(report.errors)} failed")
     console.print(Text(", ".join(parts) + f"  ({report.seconds:.2f} s)", "bold"))
@@ -251,8 +251,8 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     if total:
         kept, reported = counts[Outcome.KEPT], counts[Outcome.REPORTED]
         console.print(
-            f"{counted(total, 'GPU construct')} = {edits} rewritten + {kept} kept + "
-            f"{reported} reported: {work.automatic:.0f}% automatic"
+            f"{counted(total, 'GPU construct')} = {edits:,} rewritten + {kept:,} kept + "
+            f"{reported:,} reported: {work.automatic:.0f}% automatic"
         )
     if work.effort is not None:
         parts = [f"{effort} {n}" for effort, n in sorted(work.efforts.items(), key=_worst)]

@@ -30,8 +30,29 @@ class Part:
     of_notebook: bool = False
 
 
+class Explained:
+    """Lines that change, by the diagnostics that they change for; without any, by a label."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    label: str
+
+    @property
+    def codes(self) -> list[str]:
+        return list(dict.fromkeys(d.code for d in self.diagnostics))
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self.codes) or self.label
+
+    @property
+    def safety(self) -> Safety | None:
+        """That of the edit in it that can be trusted least; None: no edit of the tool's."""
+        known = {d.safety for d in self.diagnostics}
+        return Safety.UNSAFE if Safety.UNSAFE in known else Safety.SAFE
+
+
 @dataclass(frozen=True)
-class Hunk:
+class Hunk(Explained):
     """Lines that changed side by side, none of them the same.
 
     Indices of lines are from 0 and the ends exclusive, as of a slice of `Part.before` and `.after`.
@@ -46,16 +67,6 @@ class Hunk:
     after: tuple[str, ...]
     diagnostics: tuple[Diagnostic, ...] = ()  # what it was made for; none: see `label`
     label: str = ""  # else what it is: "imports", "comments" or "metadata"
-
-    @property
-    def codes(self) -> list[str]:
-        return list(dict.fromkeys(d.code for d in self.diagnostics))
-
-    @property
-    def safety(self) -> Safety:
-        """That of the edit in it that can be trusted least."""
-        known = {d.safety for d in self.diagnostics}
-        return Safety.UNSAFE if Safety.UNSAFE in known else Safety.SAFE
 
 
 def parts(path_suffix: str, result: Result) -> list[Part]:

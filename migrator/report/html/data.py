@@ -24,7 +24,7 @@ AROUND = 50
 Json = dict[str, Any]
 
 
-def index(report: Report) -> tuple[Json, list[Json]]:
+def index(report: Report, written: bool) -> tuple[Json, list[Json]]:
     """The index, and for each of its files what `text_N` holds (empty: nothing to show)."""
     messages = _Table()
     found = [_file(file, messages) for file in sorted(report.files, key=_in_tree)]
@@ -33,6 +33,7 @@ def index(report: Report) -> tuple[Json, list[Json]]:
     files = [entry for entry, _ in found]
     return (
         {
+            "written": written,
             "rules": rules,
             "safeties": {str(s): s.words for s in (Safety.SAFE, Safety.UNSAFE)},
             "messages": messages.values,

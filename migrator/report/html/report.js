@@ -44,12 +44,6 @@
     kept: ["Kept", "right as they stand: shown when chosen here, or by their rule"],
     failed: ["Failed", "could not be processed"],
   };
-  const STATUSES = {
-    failed: ["✕", "Failed", "could not be processed"],
-    left: ["!", "Left", "something is left for a person"],
-    changed: ["✓", "Changed", "changed, nothing is left"],
-    clean: ["–", "Clean", "nothing to do"],
-  };
   const LABELS = {
     imports: "Imports that follow from other changes",
     comments: "Comments for what is left",
@@ -57,6 +51,13 @@
   };
 
   const data = parsed("data");
+  const change = data.written ? "changed" : "would change";
+  const STATUSES = {
+    failed: ["✕", "Failed", "could not be processed"],
+    left: ["!", "Left", "something is left for a person"],
+    changed: ["✓", data.written ? "Changed" : "Would change", `${change}, nothing is left`],
+    clean: ["–", "Clean", "nothing to do"],
+  };
   const SAFETIES = {
     safe: ["Safe", data.safeties.safe],
     unsafe: ["Unsafe", `${data.safeties.unsafe}: made with --unsafe, or left without it`],
