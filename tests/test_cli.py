@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -320,6 +321,13 @@ def test_quiet_and_verbose(tmp_path: Path) -> None:
     normal, verbose = (out(cli(".", *TO, "--check", *v, cwd=tmp_path)) for v in ((), ("-v",)))
     assert "non_blocking" not in normal and "MOV005  kept" in verbose
     assert "2:14  MOV001  rewritten" in verbose
+
+
+def test_what_is_right_is_told_of_files_that_stay(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"a.py": "import torch\n\n\ndef f(m, p):\n    torch.save(m, p)\n"})
+    normal, verbose = (out(cli(".", *TO, "--check", *v, cwd=tmp_path)) for v in ((), ("-v",)))
+    assert "1 GPU construct = 0 rewritten + 1 kept" in normal and "a.py" not in normal
+    assert re.search(r"^a\.py  stays as it is\n +5:5  IOS002  kept +torch\.save", verbose, re.M)
 
 
 def test_statistics(tmp_path: Path) -> None:

@@ -62,13 +62,15 @@ def show_diff(report: Report, console: Console, companions: bool = True) -> None
 
 
 def _changes(report: Report, console: Console, verbose: bool) -> None:
-    for file in report.changed:
+    for file in report.files:
+        details = [d for d in file.result.diagnostics if verbose and d.severity is Severity.INFO]
+        if not file.result.changed and not details:
+            continue
         codes = Counter(d.code for d in file.result.diagnostics if d.is_edit)
-        edits = _times(sorted(codes.items()))
-        console.print(_line((str(file.path), "bold"), "  ", (edits, "green")), soft_wrap=True)
-        for diagnostic in file.result.diagnostics if verbose else ():
-            if diagnostic.severity is not Severity.INFO:
-                continue
+        edits = _times(sorted(codes.items())) if file.result.changed else "stays as it is"
+        style = "green" if file.result.changed else "dim"
+        console.print(_line((str(file.path), "bold"), "  ", (edits, style)), soft_wrap=True)
+        for diagnostic in details:
             outcome = str(diagnostic.outcome or "added")
             style = "green" if diagnostic.outcome is not Outcome.KEPT else "dim"
             unsafe = diagnostic.safety not in (None, Safety.SAFE)
