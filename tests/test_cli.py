@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -151,6 +152,20 @@ def test_a_diff_can_be_applied(tmp_path: Path, target: str) -> None:
     assert "tpu_runtime/__init__.py" in expected  # companions were new files in the diff
     again = cli(".", "--target", target, "--diff", cwd=root)
     assert (again.returncode, again.stdout) == (0, b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such names there")
+def test_names_in_a_diff_are_quoted_as_git_does(tmp_path: Path) -> None:
+    names = ["a\nb.py", 'tab\there/quo"te.py', "back\\slash.py", "\x1b\x7f.py", " b\u00e4r .py"]
+    root = committed(tmp_path / "p", dict.fromkeys(names, SCRIPT))
+    diff = cli(".", *TO, "--diff", cwd=root)
+    git(root, "apply", "-", stdin=diff.stdout)
+    assert cli(".", *TO, "--diff", cwd=root).stdout == b""
+    headers = git(root, "-c", "core.quotepath=false", "diff").splitlines()
+    assert {line for line in headers if line.startswith("+++ ")} <= {
+        line.decode() + "\t" * (b" " in line[4:] and not line.endswith(b'"'))  # git's own oddity
+        for line in diff.stdout.splitlines()
+    }
 
 
 def test_a_diff_of_a_folder_below_applies_from_where_it_was_made(tmp_path: Path) -> None:
