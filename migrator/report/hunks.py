@@ -153,7 +153,7 @@ def _hunks(part: Part, made: Sequence[Diagnostic]) -> Iterator[Hunk]:
     for start, end, first, last in found:
         before, after = tuple(part.before[start:end]), tuple(part.after[first:last])
         adds_imports = start == end and _label(after) == "imports"
-        diagnostics = () if adds_imports else _of(start, end, in_part)
+        diagnostics = () if adds_imports else _of(start, end, in_part, part.before)
         about = part.cell == 0 and part.of_notebook
         label = "" if diagnostics else "metadata" if about else _label([*before, *after])
         if not diagnostics and not label and in_part:
@@ -166,12 +166,16 @@ def _opcodes(part: Part) -> Iterable[tuple[str, int, int, int, int]]:
     return SequenceMatcher(None, part.before, part.after, autojunk=False).get_opcodes()
 
 
-def _of(start: int, end: int, made: Iterable[tuple[Diagnostic, Range]]) -> tuple[Diagnostic, ...]:
+def _of(
+    start: int, end: int, made: Iterable[tuple[Diagnostic, Range]], lines: Sequence[str]
+) -> tuple[Diagnostic, ...]:
     """The diagnostics that touch lines `start` to `end`, or the place between two lines."""
     found: dict[Diagnostic, None] = {}
     for diagnostic, where in made:
         if (where.line, where.column) == (where.end_line, where.end_column):
             between = where.line if where.column > 1 else where.line - 1
+            while between < start and not lines[between].strip():
+                between += 1  # what is put in may stand above or below blank lines
             meets = start <= between <= end
         elif start == end:
             meets = where.line - 1 < start < where.end_line

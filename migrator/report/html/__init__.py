@@ -24,6 +24,7 @@ from migrator.report.markup import pieces
 from migrator.report.statistics import by_code, counted, of_project
 from migrator.rule import registry
 from migrator.run import FileReport, Report
+from migrator.targets import targets
 
 _MARK = "tpu-migrate report"  # in the second line of the file, which may then be written over
 _FOLDER = Path(__file__).parent
@@ -184,6 +185,7 @@ def _overview(report: Report, written: bool) -> dict[str, Any]:
     return {
         "project": _project(report),
         "target": report.target,
+        "about": targets().get(report.target),
         "written": written,
         "output": report.output,
         "files": len(report.files),
