@@ -303,8 +303,8 @@ def _show(report: Report, *, diff: bool, written: bool, companions: bool, **how:
         if (out := console()).is_terminal:
             show_diff(report, out, companions=companions and not sys.stdout.isatty())
         else:
-            shown = report if companions else replace(report, companions={})
-            sys.stdout.buffer.write(b"".join(unified(shown)))
+            told = report if companions else replace(report, companions={})
+            sys.stdout.buffer.write(b"".join(unified(told)))
             sys.stdout.flush()
     render(report, console(stderr=diff), written=written, **how)
 

@@ -24,9 +24,21 @@ class Outcome(StrEnum):
 class Safety(StrEnum):
     """How far an edit can be trusted (ruff's and rustfix's "applicability")."""
 
-    SAFE = "safe"  # same meaning, within the documented tolerance
-    UNSAFE = "unsafe"  # may change results; applied with --unsafe only
+    SAFE = "safe"
+    UNSAFE = "unsafe"  # applied with --unsafe only
     DISPLAY_ONLY = "display-only"  # never applied
+
+    @property
+    def words(self) -> str:
+        """What it says of an edit, the same in every report."""
+        return _SAFETIES[self]
+
+
+_SAFETIES = {
+    Safety.SAFE: "same meaning, within the documented tolerance",
+    Safety.UNSAFE: "may change results",
+    Safety.DISPLAY_ONLY: "not made, only said",
+}
 
 
 class Effort(StrEnum):
@@ -76,6 +88,12 @@ class Diagnostic:
     effort: Effort | None = field(default=None, compare=False)  # of what is left
     # Where the source changes for it; a range of no width is where something is put in.
     touched: tuple[Range, ...] = field(default=(), compare=False)
+
+    @property
+    def is_edit(self) -> bool:
+        """Whether the code changes for it: a construct that is rewritten, or the set-up."""
+        added = self.outcome is None and self.severity is Severity.INFO
+        return added or self.outcome is Outcome.REWRITTEN
 
 
 def shortened(text: str) -> str:

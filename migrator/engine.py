@@ -61,10 +61,7 @@ class Result:
     @property
     def migrated(self) -> bool:
         """Whether there is more to it than comments that were put in."""
-        return any(
-            d.outcome is Outcome.REWRITTEN or (d.outcome is None and d.severity is Severity.INFO)
-            for d in self.diagnostics
-        )
+        return any(d.is_edit for d in self.diagnostics)
 
     @property
     def failed(self) -> bool:
@@ -496,9 +493,6 @@ def _is_elif(names: Names, node: ast.If) -> bool:
 # ---- diagnostics ---------------------------------------------------------------------------------
 
 
-_SAME = "same meaning, within the documented tolerance"
-
-
 def _diagnostics(
     plan: Plan, additions: _Additions, advised: Sequence[Diagnostic], source: SourceMap
 ) -> tuple[Diagnostic, ...]:
@@ -520,7 +514,7 @@ def _diagnostics(
                     found.append(Diagnostic(where, code, Severity.ADVICE, advice))
                 severity, outcome, message = Severity.INFO, Outcome.REWRITTEN, note
                 safety = decision.safety or (rule.safety if rule else Safety.SAFE)
-                why = note or rule.summary if rule and safety is not Safety.SAFE else _SAME
+                why = note or rule.summary if rule and safety is not Safety.SAFE else safety.words
                 places = _touched(decision.edits, source) or (where,)
                 if plan.unsafe:
                     safety, why = Safety.UNSAFE, plan.unsafe

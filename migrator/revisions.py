@@ -16,7 +16,7 @@ from pathlib import Path
 
 from migrator import git
 from migrator.config import UsageError
-from migrator.diagnostics import Diagnostic, Outcome, Range, Severity
+from migrator.diagnostics import Diagnostic, Range, Severity
 from migrator.engine import Result
 from migrator.formats import notebook
 
@@ -161,15 +161,11 @@ def brought(result: Result, lines: Lines) -> Result:
     if lines.all:
         return result
     found = tuple(d for d in result.diagnostics if _is_about(d, lines))
-    pending = result.changed and any(_is_edit(d) for d in found)
+    pending = result.changed and any(d.is_edit for d in found)
     source = result.source if pending else result.original
     # A file that is migrated needs its runtime; one that stays as it is needs none.
     companions = result.companions if pending or not result.changed else frozenset()
     return replace(result, source=source, diagnostics=found, companions=companions)
-
-
-def _is_edit(diagnostic: Diagnostic) -> bool:
-    return diagnostic.severity is Severity.INFO and diagnostic.outcome is not Outcome.KEPT
 
 
 def _is_about(diagnostic: Diagnostic, lines: Lines) -> bool:

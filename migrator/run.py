@@ -45,10 +45,17 @@ class Report:
     companions: dict[Path, bytes] = field(default_factory=dict)  # files that are new or differ
     errors: list[str] = field(default_factory=list)  # about no single source file
     output: Path | None = None  # where a copy was written
+    copied: Path | None = None  # the folder that it is a copy of
     changes: Changes | None = None  # what the run tells of alone; None: all
     since: str = ""  # the revision that it tells the changes from; "": it tells all
     untracked: list[Path] = field(default_factory=list)  # runtimes that git does not have
     seconds: float = 0.0
+
+    def written_to(self, path: Path) -> Path:
+        """Where a file lies that has been written."""
+        if self.output is None or self.copied is None:
+            return path
+        return self.output / _relative(path, self.copied)
 
     @property
     def changed(self) -> list[FileReport]:
@@ -530,8 +537,8 @@ def _save(
     allow_dirty: bool,
 ) -> None:
     if output is not None:
-        report.errors += _copy(report, roots[0], Path(output))
-        report.output = Path(output)
+        report.output, report.copied = Path(output), _folder(roots[0])
+        report.errors += _copy(report, roots[0], report.output)
     elif write:
         _write(report, allow_dirty)
 
@@ -555,10 +562,14 @@ def _write(report: Report, allow_dirty: bool) -> None:
 
 
 def _copy(report: Report, source: Path, output: Path) -> list[str]:
-    top = source if source.is_dir() else source.parent
+    top = _folder(source)
     outputs = {f.path: f.result.source for f in report.changed} | report.companions
     relative = {_relative(path, top): content for path, content in outputs.items()}
     return workspace.copy(source, output, relative)
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
 
 
 def _relative(path: Path, top: Path) -> Path:

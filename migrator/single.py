@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from migrator.diagnostics import Diagnostic, Outcome, Range, Severity
+from migrator.diagnostics import Diagnostic, Range
 from migrator.discover import as_module
 from migrator.engine import Result, migrate_file
 from migrator.facts import ProjectFacts
@@ -20,13 +20,6 @@ from migrator.report.hunks import Hunk, hunks
 from migrator.targets import Target
 
 _ATTEMPTS = 6
-
-
-def can_be_made(diagnostic: Diagnostic) -> bool:
-    """Whether an edit was made for it."""
-    if diagnostic.outcome is None:
-        return diagnostic.severity is Severity.INFO
-    return diagnostic.outcome is Outcome.REWRITTEN
 
 
 def single(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -150,6 +152,20 @@ def test_a_diff_can_be_applied(tmp_path: Path, target: str) -> None:
     assert "tpu_runtime/__init__.py" in expected  # companions were new files in the diff
     again = cli(".", "--target", target, "--diff", cwd=root)
     assert (again.returncode, again.stdout) == (0, b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such names there")
+def test_names_in_a_diff_are_quoted_as_git_does(tmp_path: Path) -> None:
+    names = ["a\nb.py", 'tab\there/quo"te.py', "back\\slash.py", "\x1b\x7f.py", " b\u00e4r .py"]
+    root = committed(tmp_path / "p", dict.fromkeys(names, SCRIPT))
+    diff = cli(".", *TO, "--diff", cwd=root)
+    git(root, "apply", "-", stdin=diff.stdout)
+    assert cli(".", *TO, "--diff", cwd=root).stdout == b""
+    headers = git(root, "-c", "core.quotepath=false", "diff").splitlines()
+    assert {line for line in headers if line.startswith("+++ ")} <= {
+        line.decode() + "\t" * (b" " in line[4:] and not line.endswith(b'"'))  # git's own oddity
+        for line in diff.stdout.splitlines()
+    }
 
 
 def test_a_diff_of_a_folder_below_applies_from_where_it_was_made(tmp_path: Path) -> None:
@@ -320,6 +336,13 @@ def test_quiet_and_verbose(tmp_path: Path) -> None:
     normal, verbose = (out(cli(".", *TO, "--check", *v, cwd=tmp_path)) for v in ((), ("-v",)))
     assert "non_blocking" not in normal and "MOV005  kept" in verbose
     assert "2:14  MOV001  rewritten" in verbose
+
+
+def test_what_is_right_is_told_of_files_that_stay(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"a.py": "import torch\n\n\ndef f(m, p):\n    torch.save(m, p)\n"})
+    normal, verbose = (out(cli(".", *TO, "--check", *v, cwd=tmp_path)) for v in ((), ("-v",)))
+    assert "1 GPU construct = 0 rewritten + 1 kept" in normal and "a.py" not in normal
+    assert re.search(r"^a\.py  stays as it is\n +5:5  IOS002  kept +torch\.save", verbose, re.M)
 
 
 def test_statistics(tmp_path: Path) -> None:

@@ -342,6 +342,42 @@ def test_edits_that_may_change_results_are_not_suggested(tmp_path: Path) -> None
     assert comment["line"] == 5 and "half" not in comment["body"]
 
 
+def test_every_report_says_the_same_of_what_an_edit_risks(tmp_path: Path) -> None:
+    """An edit with a price (here: float16 becomes bfloat16) is safe, wherever it is told."""
+    source = CODE + "with torch.cuda.amp.autocast():\n    z = x + 1\n"
+    root = changed(tmp_path, {"b.py": ""}, {"a.py": source})
+    run = cli(".", *TO, "--check", "--diff-base", "main", "--format", "github-review",
+              "--format", "markdown=r.md", "--format", "json=r.json", "--report", "r.html",
+              cwd=root)  # fmt: skip
+    review = json.loads(run.stdout)
+    assert any("float16 becomes bfloat16" in c["body"] for c in review["comments"])
+    same = "same meaning, within the documented tolerance"
+    assert same in review["body"]
+    page = (root / "r.md").read_text()
+    assert f"All rewrites are safe ({same})." in page and "**may change" not in page
+    assert f'"safe":"{same}"' in (root / "r.html").read_text()
+    (file,) = json.loads((root / "r.json").read_text())["files"]
+    assert {d["why"] for d in file["diagnostics"] if d["code"] == "PRE003"} == {same}
+
+
+def test_every_report_counts_the_same(tmp_path: Path) -> None:
+    """Constructs by what became of them; the set-up is none, and two may be in one line."""
+    files = {"a.py": STEP, "b.py": CODE + "y = torch.ones(2).cuda() + x.cuda()\n"}
+    root = committed(tmp_path, files)
+    run = cli(".", *TO, "--check", "--format", "markdown=r.md", "--format", "json=r.json",
+              "--report", "r.html", cwd=root)  # fmt: skip
+    summary = json.loads((root / "r.json").read_text())["summary"]
+    rewritten, kept, left = (summary[word] for word in ("rewritten", "kept", "reported"))
+    said = f"= {rewritten} rewritten + {kept} kept + {left} reported"
+    assert rewritten > 5 and said in run.stdout.decode()
+    assert f"| **all 2** | {rewritten} |  | {left} |" in (root / "r.md").read_text()
+    page = (root / "r.html").read_text()
+    cards = re.findall(r"<dt>(Rewritten|Kept|Left for a person)</dt><dd><b>(\d+)</b>", page)
+    assert dict(cards) == {
+        "Rewritten": str(rewritten), "Kept": str(kept), "Left for a person": str(left),
+    }  # fmt: skip
+
+
 # ---- GitLab --------------------------------------------------------------------------------------
 
 
@@ -589,3 +625,60 @@ def test_a_comment_is_never_too_long(tmp_path: Path) -> None:
     assert LIMIT // 2 < len(page.encode()) <= LIMIT
     assert re.search(r"… and \d+ more", page)
     assert html(page).rstrip().endswith("</details>")
+
+
+# ---- places in what was written ------------------------------------------------------------------
+
+STEP = """import torch
+from torch import nn
+
+model = nn.Linear(2, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in data:
+    x, side = x.cuda(), torch.cuda.Stream()
+    optimizer.zero_grad()
+    loss = (model(x) - y.cuda()).sum()
+    loss.backward()
+    optimizer.step()
+capability = torch.cuda.get_device_capability()
+"""
+
+
+@pytest.mark.parametrize("output", [None, "../copy"])
+def test_what_is_left_is_named_where_it_now_stands(tmp_path: Path, output: str | None) -> None:
+    root = committed(tmp_path / "p", {"a.py": STEP})
+    there = Path(output or ".", "a.py")
+    how = ["-o", output] if output else []
+    run = cli(".", *TO, *how, "--format", "json=../run.json", cwd=root)
+    lines = (root / there).read_text().splitlines()
+    assert lines != STEP.splitlines()
+    left = re.findall(r"^(\S+):(\d+):(\d+)  CUD", run.stdout.decode(), re.MULTILINE)
+    assert [name for name, *_ in left] == [str(there)] * 2
+    texts = [lines[int(line) - 1][int(column) - 1 :] for _, line, column in left]
+    assert texts[0].startswith("torch.cuda.Stream")
+    assert texts[1].startswith("torch.cuda.get_device_capability")
+
+    (file,) = json.loads((tmp_path / "run.json").read_text())["files"]
+    assert (file["path"], file["written"]) == ("a.py", str(there))
+    for d in [d for d in file["diagnostics"] if d["outcome"] == "reported"]:
+        for place, text in ((d["start"], STEP.splitlines()), (d["now"], lines)):
+            assert text[place["line"] - 1][place["column"] - 1 :].startswith(d["construct"])
+
+
+def test_what_is_not_written_stands_where_it_stood(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": STEP})
+    run = cli(".", *TO, "--check", "--format", "json", cwd=root)
+    (file,) = json.loads(run.stdout)["files"]
+    assert "written" not in file and all("now" not in d for d in file["diagnostics"])
+    assert "a.py:12:14  CUD005" in cli(".", *TO, "--check", cwd=root).stdout.decode()
+
+
+def test_lines_in_messages_are_those_of_the_written_file(tmp_path: Path) -> None:
+    source = STEP.replace("    loss.backward()", "    log.append(loss)\n    loss.backward()")
+    root = committed(tmp_path, {"a.py": source})
+    before, after = (
+        cli(".", *TO, *how, cwd=root).stdout.decode() for how in (["--check", "-v"], ["-v"])
+    )
+    told = [[int(n) for n in re.findall(r"\bline (\d+)", said)] for said in (before, after)]
+    old, new = source.splitlines(), (root / "a.py").read_text().splitlines()
+    assert told[0] and [old[n - 1] for n in told[0]] == [new[n - 1] for n in told[1]]

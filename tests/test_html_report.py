@@ -310,6 +310,50 @@ def test_unsafe_edits_can_be_told(tmp_path: Path, opened: Any) -> None:
     assert page.locator(".come").all_inner_texts() == ["    model.bfloat16()"]
 
 
+STEP = """import torch
+from torch import nn
+
+model = nn.Linear(8, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+for epoch in range(5):
+    inputs, targets = x.cuda(), y.cuda()
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_lines_that_move_are_told_from_new_ones(tmp_path: Path, opened: Any) -> None:
+    """They stand beside nothing, and what changed in them is marked against where they were."""
+    write_tree(tmp_path, {"a.py": STEP})
+    cli("a.py", *TO, "--report", "r.html", "-q", cwd=tmp_path)
+    page = opened(tmp_path / "r.html")
+    texts = page.locator(".gone.moved").all_inner_texts()
+    assert texts == ["for epoch in range(5):", "    inputs, targets = x.cuda(), y.cuda()"]
+    came = page.locator(".come.moved")
+    assert came.all_inner_texts() == [
+        "for epoch in range(5):", '    inputs, targets = x.to("jax"), y.to("jax")',
+    ]  # fmt: skip
+    assert came.nth(0).locator(".word").count() == 0 < came.nth(1).locator(".word").count()
+    row = page.locator("tr", has=page.locator(".come", has_text="def step("))
+    assert row.locator(".gone").count() == 0
+    old, new = re.findall(
+        r"Moved: lines (\d+–\d+), now lines (\d+–\d+)\.", page.locator("#changes").inner_text()
+    )[0]
+    assert f"Moved: lines {new}, before lines {old}." in page.locator("#changes").inner_text()
+
+
+def test_the_overview_says_what_the_target_and_the_runtime_are(tmp_path: Path, opened: Any) -> None:
+    write_tree(tmp_path, {"a.py": STEP + "k = torch.utils.cpp_extension.load('k', ['k.cu'])\n"})
+    cli("a.py", *TO, "--report", "r.html", "-q", cwd=tmp_path)
+    overview = opened(tmp_path / "r.html").locator(".overview")
+    text = overview.inner_text()
+    assert "torchax: PyTorch on JAX" in text and "effort: rewrite" in text
+    assert "tpu_runtime/ is written beside the code" in text
+    assert overview.get_by_role("link", name="torchax", exact=True).count() == 1
+
+
 def test_search_finds_names_messages_and_code(project: Path, opened: Any) -> None:
     page = opened(project)
     for words, files in (

@@ -84,6 +84,21 @@ for x, y in loader:
     assert any(h.label == "imports" for h in needed)  # the decorator's
 
 
+def test_the_set_up_goes_with_every_edit_of_its_program() -> None:
+    """Also where it stands behind a blank line, and the edit of another rule below it."""
+    source = """import torch
+
+device = torch.device("cuda")
+x = torch.ones(2)
+y = x.cuda()
+"""
+    result = run(source, entry=True)
+    found = hunks(".py", result)
+    assert [h.codes for h in found] == [[], ["SET001", "DEV002"], ["MOV001"]]
+    moved = next(d for d in result.diagnostics if d.code == "MOV001")
+    assert together(found, moved) == found
+
+
 def test_what_is_put_in_for_a_person_is_no_rules_work() -> None:
     source = "import torch\n\ns = torch.cuda.Stream()\n"
     assert of(source, todo_comments=True) == [([], "comments")]

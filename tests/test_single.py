@@ -15,7 +15,7 @@ from migrator.names import Names
 from migrator.options import Options
 from migrator.rule import Example, registry
 from migrator.run import Worker
-from migrator.single import can_be_made, single
+from migrator.single import single
 from migrator.targets import targets
 
 EXAMPLES = [
@@ -35,7 +35,7 @@ def only(source: str, at: str, target: str = "torchax", code: str = "", **option
     """A snippet in which what is found at some text is rewritten, and nothing else."""
     made = Options(entry=False, **options)  # type: ignore[arg-type]
     whole = migrated(source.encode(), target, made)
-    found = [d for d in whole.diagnostics if at in d.construct and can_be_made(d)]
+    found = [d for d in whole.diagnostics if at in d.construct and d.is_edit]
     wanted = next(d for d in found if d.code.startswith(code))
     return single(Path("a.py"), whole, wanted, targets()[target], made).source.decode()
 
@@ -135,7 +135,7 @@ def test_a_cell_of_a_notebook_by_itself() -> None:
     )
     options, path = Options(), Path("a.ipynb")
     whole = migrate_file(path, book, targets()["torchax"], options)
-    wanted = next(d for d in whole.diagnostics if d.range.cell == 2 and can_be_made(d))
+    wanted = next(d for d in whole.diagnostics if d.range.cell == 2 and d.is_edit)
     part = single(path, whole, wanted, targets()["torchax"], options)
     assert b"y = x.to('jax')" in part.source and b"ones(2).cuda()" in part.source
 
@@ -154,7 +154,7 @@ def test_every_rewrite_of_the_examples(example: Example, target: str) -> None:
     now = migrate_file(path, example.before.encode(), words, options)
     end, steps = now.source, 0
     while now.changed:
-        parts = [single(path, now, d, words, options) for d in now.diagnostics if can_be_made(d)]
+        parts = [single(path, now, d, words, options) for d in now.diagnostics if d.is_edit]
         changing = [part for part in parts if part.changed]
         for part in changing:
             if path.suffix == ".py":
@@ -177,7 +177,7 @@ def test_every_rewrite_of_the_apps(target: str) -> None:
         now = migrate_file(path, path.read_bytes(), words, options, project)
         end = now.source
         while now.changed:
-            wanted = next(d for d in now.diagnostics if can_be_made(d))
+            wanted = next(d for d in now.diagnostics if d.is_edit)
             part = single(path, now, wanted, words, options, project)
             assert part.changed
             assert_consistent(now, part.source)

@@ -267,3 +267,26 @@ def test_names_give_no_commands(tmp_path: Path) -> None:
     (root / name).write_text(source + "\n")
     one_line(cli(name, *TO, cwd=root).stderr, r"a\n::error", r"\x1b")  # not staged
     one_line(cli("no\n::error::x", *TO, cwd=root).stderr, r"no\n::error")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such names there")
+@pytest.mark.parametrize("name", ["::error::x\x1b[31m.py", "a\n::b##[c].py"])
+def test_names_in_a_review_give_no_commands(tmp_path: Path, name: str) -> None:
+    source = "import torch\nx = torch.ones(2).cuda()  # \x1b[31m\n"
+    root = committed(tmp_path, {name: source, "other\x1b.bin": "x\n"})
+    (root / name).write_text(source + "print(x)  # \x1b[32m\n")
+    (root / "other\x1b.bin").write_text("y\n")
+    run = cli("review", "HEAD", *TO, cwd=root)
+    told = run.stdout.decode() + run.stderr.decode()
+    assert "print(x)" in told and "##[" not in told and "\x1b" not in told
+    assert not any(line.lstrip().startswith("::") for line in told.splitlines())
+
+
+def test_what_others_wrote_gives_no_commands_in_any_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Here, values of variables; colours are this program's own."""
+    monkeypatch.setenv("XLA_FLAGS", "--a=\x1b[5m\x9b5m\u202e")
+    told = cli("doctor", "--color", "always", cwd=tmp_path).stdout.decode()
+    assert "\x1b[36m" in told and r"\x1b[5m\x9b5m\u202e" in re.sub(r"\s", "", told)
+    assert "\x1b[5m" not in told and "\x9b" not in told and "\u202e" not in told

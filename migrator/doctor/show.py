@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from migrator.report.terminal import line
 from migrator.verify.interpreters import Interpreter, Problem
 
 from .diagnosis import PACKAGES, Diagnosis, State, version
@@ -20,7 +21,7 @@ def show(found: Diagnosis, console: Console) -> None:
     console.print()
     console.print(_packages(found.looked_at))
     for number, interpreter in enumerate(found.looked_at, 1):
-        console.print(Text(f"[{number}] {interpreter.python}", "dim"), soft_wrap=True)
+        console.print(line((f"[{number}] {interpreter.python}", "dim")), soft_wrap=True)
     if found.variables:
         console.print()
         console.print(_variables(found))
@@ -49,7 +50,7 @@ def _machine(found: Diagnosis) -> Table:
     missing = []
     for accelerator in machine.accelerators:
         if accelerator.found:
-            table.add_row(accelerator.kind, Text(accelerator.found))
+            table.add_row(accelerator.kind, line(accelerator.found))
         else:
             missing.append(accelerator.kind)
     if missing:
@@ -77,7 +78,7 @@ def _variables(found: Diagnosis) -> Table:
     for variable in found.variables:
         readers = chosen & set(variable.read_by)
         note = "" if readers == chosen else f" ({', '.join(variable.read_by)} only)"
-        table.add_row(Text(f"{variable.name}={variable.value}"), Text(variable.meaning + note))
+        table.add_row(line(f"{variable.name}={variable.value}"), Text(variable.meaning + note))
     return table
 
 
@@ -111,9 +112,9 @@ def _findings(found: Diagnosis, console: Console) -> None:
         problems = list(said)
         for problem, after in zip(problems, [*problems[1:], None], strict=True):
             of = ", ".join(said[problem])
-            console.print(Text.assemble((f"{of}  ", "cyan"), problem.text), soft_wrap=True)
+            console.print(line((f"{of}  ", "cyan"), problem.text), soft_wrap=True)
             if problem.fix and (after is None or after.fix != problem.fix):
-                console.print(Text.assemble("    ", (problem.fix, "bold")), soft_wrap=True)
+                console.print(line("    ", (problem.fix, "bold")), soft_wrap=True)
 
 
 def _of(state: State, kind: int) -> Sequence[Problem]:

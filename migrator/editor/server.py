@@ -30,7 +30,6 @@ from migrator.formats import notebook
 from migrator.report.explain import markdown
 from migrator.rule import registry
 from migrator.run import Worker, check, find_target, runtime_beside
-from migrator.single import can_be_made
 from migrator.targets import RUNTIME, targets
 
 NAME = "tpu-migrate"
@@ -325,7 +324,7 @@ class Server(LanguageServer):
         found: list[types.CodeAction] = []
         if _asked_for(types.CodeActionKind.QuickFix, only):
             findings = _once(self._findings_at(analysis, uri, params.range))
-            found += [self._rewrite(analysis, f) for f in findings if can_be_made(f)]
+            found += [self._rewrite(analysis, f) for f in findings if f.is_edit]
             shown = [f for f in findings if self._settings.level(f) is not None]
             edits = [(f, await self._beside(partial(analysis.suppression, f))) for f in shown]
             found += [self._ignore(analysis, f, *edit) for f, edit in edits if edit is not None]
@@ -578,7 +577,7 @@ def _once(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 
 def _message(finding: Diagnostic) -> str:
-    if can_be_made(finding):
+    if finding.is_edit:
         return "tpu-migrate can rewrite this" + (f": {finding.message}" if finding.message else "")
     return finding.message
 

@@ -15,8 +15,9 @@ from rich.text import Text
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity
 from migrator.report.diff import unified
+from migrator.report.findings import as_written
 from migrator.report.statistics import MANY, Work, by_code, by_effort, counted, of_project
-from migrator.report.terminal import print_code, shown
+from migrator.report.terminal import line, print_code, shown
 from migrator.rule import registry
 from migrator.run import Report
 
@@ -33,7 +34,8 @@ def render(
     verbose: bool = False,
     statistics: bool = False,
 ) -> None:
-    """Print a run."""
+    """Print a run; of files that were `written`, what they are now."""
+    report = as_written(report, edits=verbose) if written else report
     if not quiet:
         _changes(report, console, verbose)
         _left(report, console)
@@ -46,36 +48,26 @@ def render(
         _summary(report, console, written)
 
 
-def _line(*parts: str | tuple[str, str]) -> Text:
-    """Text with its styles; names and messages can not break it."""
-    return Text.assemble(
-        *((shown(p[0]), p[1]) if isinstance(p, tuple) else shown(p) for p in parts)
-    )
-
-
 def show_diff(report: Report, console: Console, companions: bool = True) -> None:
     """Print the diff of a run in colours; the runtime's files only if `companions` are wanted."""
-    shown = report if companions else replace(report, companions={})
-    print_code(b"".join(unified(shown)).decode("utf-8", "replace"), "diff", console)
+    report = report if companions else replace(report, companions={})
+    print_code(b"".join(unified(report)).decode("utf-8", "replace"), "diff", console)
 
 
 def _changes(report: Report, console: Console, verbose: bool) -> None:
-    for file in report.changed:
-        codes = Counter(d.code for d in file.result.diagnostics if d.outcome is Outcome.REWRITTEN)
-        codes.update(
-            d.code
-            for d in file.result.diagnostics
-            if d.outcome is None and d.severity is Severity.INFO
-        )
-        edits = _times(sorted(codes.items()))
-        console.print(_line((str(file.path), "bold"), "  ", (edits, "green")), soft_wrap=True)
-        for diagnostic in file.result.diagnostics if verbose else ():
-            if diagnostic.severity is not Severity.INFO:
-                continue
+    for file in report.files:
+        details = [d for d in file.result.diagnostics if verbose and d.severity is Severity.INFO]
+        if not file.result.changed and not details:
+            continue
+        codes = Counter(d.code for d in file.result.diagnostics if d.is_edit)
+        edits = _times(sorted(codes.items())) if file.result.changed else "stays as it is"
+        style = "green" if file.result.changed else "dim"
+        console.print(line((str(file.path), "bold"), "  ", (edits, style)), soft_wrap=True)
+        for diagnostic in details:
             outcome = str(diagnostic.outcome or "added")
             style = "green" if diagnostic.outcome is not Outcome.KEPT else "dim"
             unsafe = diagnostic.safety not in (None, Safety.SAFE)
-            line = _line(
+            row = line(
                 (f"  {diagnostic.range!s:>8}  ", "dim"), (diagnostic.code, "cyan"),
                 (f"  {outcome:<9}  ", style),
                 (f"{diagnostic.safety or '':<6}  ", "yellow" if unsafe else style),
@@ -84,13 +76,12 @@ def _changes(report: Report, console: Console, verbose: bool) -> None:
             why = diagnostic.why if unsafe else ""
             said = "; ".join(dict.fromkeys(filter(None, (diagnostic.message, why))))
             if said:
-                line.append(shown(f"  ({said})"), "dim")
-            console.print(line, soft_wrap=True)
+                row.append(shown(f"  ({said})"), "dim")
+            console.print(row, soft_wrap=True)
     folders = {path.parent for path in report.companions}
-    copy = "" if report.output is None else ", in the copy"
     for folder in sorted(f for f in folders if f.parent not in folders):
-        text = f"  runtime of the migrated code{copy}"
-        console.print(_line((f"{folder}/", "bold"), text), soft_wrap=True)
+        text = "  runtime of the migrated code"
+        console.print(line((f"{folder}/", "bold"), text), soft_wrap=True)
 
 
 def _left(report: Report, console: Console) -> None:
@@ -125,7 +116,7 @@ def _section(
             others = [str(other) for other in elsewhere if other != path]
             more = f" and {len(others) - 2} more" if len(others) > 2 else ""
             text = f"    and the same in {', '.join(others[:2])}{more}"
-            console.print(_line((text, "dim")), soft_wrap=True)
+            console.print(line((text, "dim")), soft_wrap=True)
 
 
 _MANY = 5  # files, or places of one reason in a file
@@ -145,30 +136,30 @@ def _reason(
 ) -> None:
     """One reason with all its places: `path:line:column` first, so that terminals link it."""
     first = diagnostics[0]
-    line = _line(
+    row = line(
         str(path), (f":{first.range}", "dim"), "  ", (code, "yellow"), "  ",
         (first.construct, "bold"), "  ", message,
     )  # fmt: skip
-    console.print(line, soft_wrap=True)
+    console.print(row, soft_wrap=True)
     rest = diagnostics[1:]
     if rest and brief:
         places = ", ".join(str(d.range) for d in rest[:_MANY])
         more = ", …" if len(rest) > _MANY else ""
         text = f"    also {counted(len(rest), 'place')}: {places}{more}"
-        console.print(_line((text, "dim")), soft_wrap=True)
+        console.print(line((text, "dim")), soft_wrap=True)
     elif rest:
         places = ", ".join(f"{d.range} {d.construct}" for d in rest)
-        console.print(_line((f"    also {places}", "dim")), soft_wrap=True)
+        console.print(line((f"    also {places}", "dim")), soft_wrap=True)
 
 
 def _errors(report: Report, console: Console) -> None:
     for path, diagnostic in report.failures:
         console.print(
-            _line((f"{path}:{diagnostic.range}", "bold"), "  ", (diagnostic.code, "red"),
+            line((f"{path}:{diagnostic.range}", "bold"), "  ", (diagnostic.code, "red"),
                           "  ", diagnostic.message), soft_wrap=True,
         )  # fmt: skip
     for error in report.errors:
-        console.print(_line(("error  ", "red"), error), soft_wrap=True)
+        console.print(line(("error  ", "red"), error), soft_wrap=True)
 
 
 _SHOWN = 10  # files
@@ -238,7 +229,7 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     verb = "changed" if written else "would change"
     edits = counts[Outcome.REWRITTEN]
     console.print()
-    parts = [f"{counted(len(report.files), 'file')} scanned", f"{len(report.changed)} {verb}"]
+    parts = [f"{counted(len(report.files), 'file')} scanned", f"{len(report.changed):,} {verb}"]
     if report.failures or report.errors:
         parts.append(f"{len(report.failures) + len(report.errors)} failed")
     console.print(Text(", ".join(parts) + f"  ({report.seconds:.2f} s)", "bold"))
@@ -247,23 +238,23 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     if report.untracked:
         folders = " ".join(shlex.quote(str(folder)) for folder in report.untracked)
         console.print(
-            _line(("git does not have the runtime yet: ", "yellow"), f"git add {folders}"),
+            line(("git does not have the runtime yet: ", "yellow"), f"git add {folders}"),
             soft_wrap=True,
         )
     if report.output is not None:
-        console.print(_line(f"written to {report.output}"), soft_wrap=True)
+        console.print(line(f"written to {report.output}"), soft_wrap=True)
     if total:
         kept, reported = counts[Outcome.KEPT], counts[Outcome.REPORTED]
         console.print(
-            f"{counted(total, 'GPU construct')} = {edits} rewritten + {kept} kept + "
-            f"{reported} reported: {work.automatic:.0f}% automatic"
+            f"{counted(total, 'GPU construct')} = {edits:,} rewritten + {kept:,} kept + "
+            f"{reported:,} reported: {work.automatic:.0f}% automatic"
         )
     if work.effort is not None:
         parts = [f"{effort} {n}" for effort, n in sorted(work.efforts.items(), key=_worst)]
         console.print(f"effort for what is left: {work.effort} (constructs: {', '.join(parts)})")
     if report.unsafe:
         console.print(
-            f"--unsafe would rewrite {report.unsafe.total()} more, which may change results: "
+            f"--unsafe would rewrite {report.unsafe.total()} more, which {Safety.UNSAFE.words}: "
             f"{_times(sorted(report.unsafe.items()))}",
             soft_wrap=True,
         )

@@ -42,12 +42,28 @@ def _name(path: Path, base: Path) -> bytes:
 
 
 def _file(name: bytes, before: bytes | None, after: bytes) -> Iterator[bytes]:
-    source = b"a/" + name if before is not None else b"/dev/null"
+    here, there = _quoted(b"a/" + name), _quoted(b"b/" + name)
     if before is None:
-        yield b"diff --git a/%b b/%b\nnew file mode 100644\n" % (name, name)
+        yield b"diff --git %b %b\nnew file mode 100644\n" % (here, there)
+        here = b"/dev/null"
     old, new = _lines(before or b""), _lines(after)
-    for line in difflib.diff_bytes(difflib.unified_diff, old, new, source, b"b/" + name):
+    for line in difflib.diff_bytes(difflib.unified_diff, old, new, here, there):
         yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+
+
+_LETTERS = dict(zip(b'\a\b\t\n\v\f\r"\\', b'abtnvfr"\\', strict=True))
+
+
+def _quoted(name: bytes) -> bytes:
+    """A name as git writes it: in quotes, as C does it, where it would break its line."""
+    spelled = b"".join(map(_spelled, name))
+    return name if spelled == name else b'"%b"' % spelled
+
+
+def _spelled(byte: int) -> bytes:
+    if byte in _LETTERS:
+        return b"\\%c" % _LETTERS[byte]
+    return b"\\%03o" % byte if byte < 32 or byte == 127 else b"%c" % byte
 
 
 def _lines(content: bytes) -> list[bytes]:

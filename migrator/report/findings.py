@@ -7,7 +7,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 
@@ -15,12 +16,13 @@ from migrator.decide import SUPPRESSED
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
 from migrator.discover import project_root
 from migrator.formats import notebook
-from migrator.report.hunks import Hunk, hunks, together
+from migrator.report.hunks import Hunk, hunks, parts, together
 from migrator.rule import registry
 from migrator.run import FileReport, Report
 
 _STDIN = Path("<stdin>")
 _NUMBER = re.compile(r"\bline \d+")
+_LINE = re.compile(r"\b((?:cell (\d+), )?(?<!\.py, )line )(\d+)\b")  # not of another file
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Finding:
     @property
     def pending(self) -> bool:
         """Whether it is an edit that this tool makes."""
-        return is_edit(self.diagnostic) and not self.suppressed
+        return self.diagnostic.is_edit and not self.suppressed
 
     @property
     def message(self) -> str:
@@ -66,12 +68,6 @@ class Finding:
             verb = "to be rewritten" if d.outcome else "to be put in"
             said = f"{verb}: {said}" if said else verb
         return f"{d.construct}: {said}" if d.construct else said
-
-
-def is_edit(diagnostic: Diagnostic) -> bool:
-    """Whether the diagnostic stands for edits: a construct that is rewritten, or the set-up."""
-    added = diagnostic.outcome is None and diagnostic.severity is Severity.INFO
-    return added or diagnostic.outcome is Outcome.REWRITTEN
 
 
 def top(report: Report) -> Path:
@@ -138,8 +134,8 @@ class Text:
             return None
 
     def place(self, where: Range) -> Place:
-        first, same = self._now(where.cell, where.line)
-        last, same_end = self._now(where.cell, where.end_line)
+        first, same = self._line(where.cell, where.line)
+        last, same_end = self._line(where.cell, where.end_line)
         last = max(first, last)
         if self._notebook is not None:
             rows = [self._notebook.row(where.cell, n) if where.cell else 1 for n in (first, last)]
@@ -148,18 +144,76 @@ class Text:
             return Place(first, last)
         return Place(first, last, where.column, where.end_column)
 
-    def _now(self, cell: int, line: int) -> tuple[int, bool]:
+    def now(self, diagnostic: Diagnostic) -> Diagnostic:
+        """The diagnostic with the places, in its message too, that the file has now."""
+        where = diagnostic.range
+        (line, same), (last, same_end) = (
+            self._line(where.cell, n) for n in (where.line, where.end_line)
+        )
+        last = max(line, last)
+        moved = replace(where, line=line, end_line=last)
+        if not (same and same_end):
+            column = self._column(where, line)
+            moved = Range(line, column, last, column if line == last else 1, where.cell)
+
+        def now(match: re.Match[str]) -> str:
+            cell = int(match[2] or where.cell)
+            return f"{match[1]}{self._line(cell, int(match[3]))[0]}"
+
+        return replace(diagnostic, range=moved, message=_LINE.sub(now, diagnostic.message))
+
+    def _line(self, cell: int, line: int) -> tuple[int, bool]:
         """The line that a line of the original is, and whether it is the same."""
         moved = 0
         for hunk in self.hunks if self.written else ():
             if hunk.cell != cell:
                 continue
             if hunk.start < line <= hunk.end:
-                last = max(hunk.new_end, hunk.new_start + 1)
-                return min(hunk.new_start + line - hunk.start, last), False
+                return self._in_hunk(hunk, line), False
             if hunk.end < line:
                 moved = hunk.new_end - hunk.end
         return line + moved, True
+
+    def _in_hunk(self, hunk: Hunk, line: int) -> int:
+        """The line that is most like one that has changed; it may have moved to another hunk."""
+        near = min(hunk.new_start + line - hunk.start, max(hunk.new_end, hunk.new_start + 1))
+        before = hunk.before[line - hunk.start - 1].strip()
+        others = [h for h in self.hunks if h.cell == hunk.cell]
+        for among, alike in (([hunk], 0.6), (others, 0.8)):
+            rows = [
+                (n, text.strip()) for h in among for n, text in enumerate(h.after, h.new_start + 1)
+            ]
+            if best := get_close_matches(before, [text for _, text in rows], 1, alike):
+                return min((n for n, text in rows if text == best[0]), key=lambda n: abs(n - near))
+        return near
+
+    def _column(self, where: Range, line: int) -> int:
+        """Where the code of a place is in a line that is not the same: else, where that begins."""
+        texts = zip(self._texts.get(where.cell, ([], [])), (where.line, line), strict=True)
+        before, after = (lines[n - 1] if n <= len(lines) else "" for lines, n in texts)
+        end = where.end_column - 1 if where.end_line == where.line else None
+        found = after.find(before[where.column - 1 : end])
+        return 1 + (found if found >= 0 else len(after) - len(after.lstrip()))
+
+    @cached_property
+    def _texts(self) -> dict[int, tuple[list[str], list[str]]]:
+        found = parts(self.file.path.suffix, self.file.result)
+        return {part.cell: (part.before, part.after) for part in found}
+
+
+def as_written(report: Report, *, edits: bool = True) -> Report:
+    """The report of a run that has written files, as of these: their names, and lines in them.
+
+    Without `edits`, these keep their old lines, which takes less time.
+    """
+    files = []
+    for file in report.files:
+        text = Text(file, written=True)
+        now = tuple(d if d.is_edit and not edits else text.now(d) for d in file.result.diagnostics)
+        path = report.written_to(file.path)
+        files.append(replace(file, path=path, result=replace(file.result, diagnostics=now)))
+    companions = {report.written_to(path): text for path, text in report.companions.items()}
+    return replace(report, files=files, companions=companions)
 
 
 def findings(report: Report, *, written: bool = False) -> list[Finding]:
@@ -178,7 +232,7 @@ def _of_file(file: FileReport, path: str, written: bool) -> Iterator[Finding]:
         suppressed = diagnostic.outcome is Outcome.KEPT and diagnostic.message == SUPPRESSED.reason
         if diagnostic.outcome is Outcome.KEPT and not suppressed:
             continue
-        if written and is_edit(diagnostic):
+        if written and diagnostic.is_edit:
             continue
         place = text.place(diagnostic.range)
         line = text.lines[place.line - 1] if place.line <= len(text.lines) else ""
@@ -188,6 +242,7 @@ def _of_file(file: FileReport, path: str, written: bool) -> Iterator[Finding]:
         named = "\0".join((*about, str(seen[about])))
         fingerprint = hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:40]
         made = tuple(h for h in text.hunks if diagnostic in h.diagnostics)
+        diagnostic = text.now(diagnostic) if written else diagnostic
         yield Finding(path, place, diagnostic, fingerprint, suppressed, made)
 
 

@@ -11,6 +11,7 @@ from migrator.diagnostics import Outcome, Severity
 from migrator.report import View
 from migrator.report.findings import Finding, by_importance, findings, relative, top
 from migrator.report.statistics import counted
+from migrator.report.terminal import shown
 from migrator.rule import registry
 from migrator.run import Report
 
@@ -23,17 +24,17 @@ def render(report: Report, view: View) -> str:
     """The most important findings as annotations, the others as a group of the log."""
     found = [f for f in findings(report, written=view.written) if not f.suppressed]
     folder = _in_workspace(report)
-    shown: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     lines: list[str] = []
     rest: list[str] = []
     for error in report.errors:
-        _put(lines, rest, shown, "error", {"title": "tpu-migrate"}, error, error)
+        _put(lines, rest, counts, "error", {"title": "tpu-migrate"}, error, error)
     for group in _by_line(by_importance(found)):
         first = group[0]
         message = "\n".join(dict.fromkeys([*(f.message for f in group), *_becomes(group)]))
         where = _where(first, folder)
         plain = f"{first.code}  {where['file']}:{first.place.line}  {first.message}"
-        _put(lines, rest, shown, _kind(first), {**where, "title": _title(group)}, message, plain)
+        _put(lines, rest, counts, _kind(first), {**where, "title": _title(group)}, message, plain)
     if rest:
         lines += [f"::group::tpu-migrate: and {len(rest)} more", *rest, "::endgroup::"]
     return "\n".join([*lines, _summary(report, view)])
@@ -42,17 +43,17 @@ def render(report: Report, view: View) -> str:
 def _put(
     lines: list[str],
     rest: list[str],
-    shown: Counter[str],
+    counts: Counter[str],
     kind: str,
     properties: dict[str, object],
     message: str,
     plain: str,
 ) -> None:
-    shown[kind] += 1
-    if shown[kind] <= _SHOWN:
+    counts[kind] += 1
+    if counts[kind] <= _SHOWN:
         lines.append(command(kind, properties, message[:_MESSAGE]))
     else:
-        rest.append(log_line(plain))
+        rest.append(f"  {shown(plain)}")
 
 
 def command(kind: str, properties: dict[str, object], message: str) -> str:
@@ -67,12 +68,6 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def log_line(text: str) -> str:
-    """A line of a log that the runner does not read as a command of either spelling."""
-    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    return "  " + line.replace("##[", "## [").replace("::", ": :")
 
 
 def _by_line(found: Iterable[Finding]) -> list[list[Finding]]:

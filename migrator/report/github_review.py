@@ -34,8 +34,8 @@ def render(report: Report, view: View) -> str:
     by_file = [(file, list(_of_file(file, folder, report))) for file in report.changed]
     found = [comment for _, comments in by_file for comment in comments]
     body = (
-        f"tpu-migrate suggests {counted(min(len(found), _COMMENTS), 'change')} that "
-        f"keep{'s' * (len(found) == 1)} the meaning."
+        f"tpu-migrate makes {counted(min(len(found), _COMMENTS), 'suggestion')}: "
+        f"{Safety.SAFE.words}."
     )
     if len(found) > _COMMENTS:
         body += (

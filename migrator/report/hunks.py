@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from migrator.diagnostics import Diagnostic, Outcome, Range, Safety, Severity, SourceMap
+from migrator.diagnostics import Diagnostic, Range, Safety, SourceMap
 from migrator.engine import Result
 from migrator.formats import notebook, python
 
@@ -30,8 +30,29 @@ class Part:
     of_notebook: bool = False
 
 
+class Explained:
+    """Lines that change, by the diagnostics that they change for; without any, by a label."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    label: str
+
+    @property
+    def codes(self) -> list[str]:
+        return list(dict.fromkeys(d.code for d in self.diagnostics))
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self.codes) or self.label
+
+    @property
+    def safety(self) -> Safety | None:
+        """That of the edit in it that can be trusted least; None: no edit of the tool's."""
+        known = {d.safety for d in self.diagnostics}
+        return Safety.UNSAFE if Safety.UNSAFE in known else Safety.SAFE
+
+
 @dataclass(frozen=True)
-class Hunk:
+class Hunk(Explained):
     """Lines that changed side by side, none of them the same.
 
     Indices of lines are from 0 and the ends exclusive, as of a slice of `Part.before` and `.after`.
@@ -46,16 +67,6 @@ class Hunk:
     after: tuple[str, ...]
     diagnostics: tuple[Diagnostic, ...] = ()  # what it was made for; none: see `label`
     label: str = ""  # else what it is: "imports", "comments" or "metadata"
-
-    @property
-    def codes(self) -> list[str]:
-        return list(dict.fromkeys(d.code for d in self.diagnostics))
-
-    @property
-    def safety(self) -> Safety:
-        """That of the edit in it that can be trusted least."""
-        known = {d.safety for d in self.diagnostics}
-        return Safety.UNSAFE if Safety.UNSAFE in known else Safety.SAFE
 
 
 def parts(path_suffix: str, result: Result) -> list[Part]:
@@ -97,11 +108,7 @@ def hunks(path_suffix: str, result: Result) -> list[Hunk]:
     """Every hunk of a file, each with the diagnostics whose edits made it."""
     if not result.changed:
         return []
-    made = [
-        d
-        for d in result.diagnostics
-        if d.outcome is Outcome.REWRITTEN or (d.outcome is None and d.severity is Severity.INFO)
-    ]
+    made = [d for d in result.diagnostics if d.is_edit]
     return [h for part in parts(path_suffix, result) for h in _hunks(part, made)]
 
 
@@ -146,7 +153,7 @@ def _hunks(part: Part, made: Sequence[Diagnostic]) -> Iterator[Hunk]:
     for start, end, first, last in found:
         before, after = tuple(part.before[start:end]), tuple(part.after[first:last])
         adds_imports = start == end and _label(after) == "imports"
-        diagnostics = () if adds_imports else _of(start, end, in_part)
+        diagnostics = () if adds_imports else _of(start, end, in_part, part.before)
         about = part.cell == 0 and part.of_notebook
         label = "" if diagnostics else "metadata" if about else _label([*before, *after])
         if not diagnostics and not label and in_part:
@@ -159,12 +166,16 @@ def _opcodes(part: Part) -> Iterable[tuple[str, int, int, int, int]]:
     return SequenceMatcher(None, part.before, part.after, autojunk=False).get_opcodes()
 
 
-def _of(start: int, end: int, made: Iterable[tuple[Diagnostic, Range]]) -> tuple[Diagnostic, ...]:
+def _of(
+    start: int, end: int, made: Iterable[tuple[Diagnostic, Range]], lines: Sequence[str]
+) -> tuple[Diagnostic, ...]:
     """The diagnostics that touch lines `start` to `end`, or the place between two lines."""
     found: dict[Diagnostic, None] = {}
     for diagnostic, where in made:
         if (where.line, where.column) == (where.end_line, where.end_column):
             between = where.line if where.column > 1 else where.line - 1
+            while between < start and not lines[between].strip():
+                between += 1  # what is put in may stand above or below blank lines
             meets = start <= between <= end
         elif start == end:
             meets = where.line - 1 < start < where.end_line

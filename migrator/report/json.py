@@ -5,18 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from migrator import __version__
-from migrator.diagnostics import Diagnostic, Outcome
+from migrator.diagnostics import Diagnostic, Outcome, Range
 from migrator.report import View, as_json
+from migrator.report.findings import as_written
 from migrator.report.statistics import Work, by_code, of_file, of_project
 from migrator.run import FileReport, Report
 
 
 def render(report: Report, view: View) -> str:
     """One JSON object: `files` with their diagnostics, `summary`, `errors`, `companions`."""
+    written = view.written or report.output is not None
+    now = as_written(report).files if written else [None] * len(report.files)
     document: dict[str, Any] = {
         "version": __version__,
         "target": report.target or None,
-        "files": [_file(f) for f in report.files if f.result.diagnostics or f.result.changed],
+        "files": [
+            _file(f, its)
+            for f, its in zip(report.files, now, strict=True)
+            if f.result.diagnostics or f.result.changed
+        ],
         "companions": [str(path) for path in report.companions],
         "errors": report.errors,
         "summary": {
@@ -38,13 +45,16 @@ def render(report: Report, view: View) -> str:
     return as_json(document)
 
 
-def _file(file: FileReport) -> dict[str, Any]:
+def _file(file: FileReport, now: FileReport | None) -> dict[str, Any]:
+    found = file.result.diagnostics
+    places = [d.range for d in now.result.diagnostics] if now else [None] * len(found)
     return {
         "path": str(file.path),
+        **({"written": str(now.path)} if now and file.result.changed else {}),
         "changed": file.result.changed,
         **_work(of_file(file)),
         "unsafe": dict(sorted(file.unsafe.items())),
-        "diagnostics": [_diagnostic(d) for d in file.result.diagnostics],
+        "diagnostics": [_diagnostic(d, at) for d, at in zip(found, places, strict=True)],
     }
 
 
@@ -59,7 +69,7 @@ def _work(work: Work) -> dict[str, Any]:
     }
 
 
-def _diagnostic(diagnostic: Diagnostic) -> dict[str, Any]:
+def _diagnostic(diagnostic: Diagnostic, now: Range | None) -> dict[str, Any]:
     where = diagnostic.range
     return {
         "code": diagnostic.code,
@@ -71,5 +81,6 @@ def _diagnostic(diagnostic: Diagnostic) -> dict[str, Any]:
         **({"effort": str(diagnostic.effort)} if diagnostic.effort else {}),
         "start": {"line": where.line, "column": where.column},
         "end": {"line": where.end_line, "column": where.end_column},
+        **({"now": {"line": now.line, "column": now.column}} if now else {}),
         **({"cell": where.cell} if where.cell else {}),
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
 from migrator.report import View
-from migrator.report.findings import Text, relative, top
+from migrator.report.findings import Text, as_written, relative, top
 from migrator.report.hunks import Hunk, parts
 from migrator.report.markup import Page, code, difference, fitting, prose
 from migrator.report.statistics import counted, of_file, of_project
@@ -43,12 +43,14 @@ def render(report: Report, view: View) -> str:
     edits = sorted(_edits(report), key=lambda e: -e.risk)
     risky = [_shown(e) for e in edits if e.risk > 1]
     others = [_shown(e) for e in edits if e.risk <= 1]
-    left = _left(report)
-    advice = [_said(path, diagnostics) for path, diagnostics in _grouped(report, report.advice)]
+    now = as_written(report, edits=False) if view.written else report
+    left = _left(now)
+    advice = [_said(path, diagnostics) for path, diagnostics in _grouped(now, now.advice)]
     page = Page([MARK, _title(report, view), *_errors(report), *_table(report, view)])
-    page.add("Look at these edits first" if others else "Edits", risky, 0.5 if left else 0.75)
+    page.add("Look at these changes first" if others else "Changes", risky, 0.5 if left else 0.75)
     page.add("Left for a person", left, 0.75 if others or advice else 1)
-    page.add(counted(len(others), "edit") + " with the same meaning", others, 0.75, fold=True)
+    more = "more change" if risky else "change"
+    page.add(counted(len(others), more), others, 0.75, fold=True)
     page.add(f"Advice ({len(report.advice)})", advice, 1, fold=True)
     return page.text
 
@@ -82,7 +84,10 @@ def _table(report: Report, view: View) -> list[str]:
     if not files:
         return []
     files.sort(key=_most, reverse=True)
-    rows = ["| file | edits | may change results | left | effort |", "|---|---:|---:|---:|---|"]
+    rows = [
+        f"| file | rewritten | {Safety.UNSAFE.words} | left | effort |",
+        "|---|---:|---:|---:|---|",
+    ]
     for file in files[:_ROWS]:
         rows.append(f"| {code(relative(file.path, folder)[-300:])} | {_counts(file)} |")
     if len(files) > _ROWS:
@@ -92,17 +97,22 @@ def _table(report: Report, view: View) -> list[str]:
     effort = str(work.effort or "")
     if len(files) > 1:
         rows.append(
-            f"| **all {len(files)}** | {sum(map(_hunks, report.files))} | {unsafe or ''} "
+            f"| **all {len(files)}** | {work.outcomes[Outcome.REWRITTEN]:,} | {unsafe or ''} "
             f"| {work.reported or ''} | {effort} |"
         )
     notes = []
+    if work.outcomes[Outcome.REWRITTEN]:
+        but = f", but those marked **{Safety.UNSAFE.words}**" if unsafe else ""
+        notes.append(f"All rewrites are safe ({Safety.SAFE.words}){but}.")
     if report.companions:
         place = relative(next(iter(report.companions)).parent, folder)
         verb = "was" if view.written else "would be"
         notes.append(f"{code(place + '/')}, the runtime of the migrated code, {verb} written.")
     if report.unsafe:
         codes = ", ".join(f"{c} ×{n}" if n > 1 else c for c, n in sorted(report.unsafe.items()))
-        notes.append(f"{code('--unsafe')} would rewrite more, which may change results: {codes}.")
+        notes.append(
+            f"{code('--unsafe')} would rewrite more, which {Safety.UNSAFE.words}: {codes}."
+        )
     return ["\n".join(rows), *notes]
 
 
@@ -114,12 +124,8 @@ def _most(file: FileReport) -> tuple[int, int, int]:
 
 def _counts(file: FileReport) -> str:
     work = of_file(file)
-    numbers = (_hunks(file), _unsafe(file), work.reported)
+    numbers = (work.outcomes[Outcome.REWRITTEN], _unsafe(file), work.reported)
     return " | ".join([*(str(n or "") for n in numbers), str(work.effort or "")])
-
-
-def _hunks(file: FileReport) -> int:
-    return len(Text(file).hunks)
 
 
 def _unsafe(file: FileReport) -> int:
@@ -149,9 +155,10 @@ def _shown(edit: _Edit) -> str:
     rule = registry().rules.get(hunk.codes[0]) if len(hunk.codes) == 1 else None
     said = "; ".join(prose(w) for w in dict.fromkeys(filter(None, why)))
     said = said or (prose(rule.summary) if rule else "")
-    unsafe = " **may change results**" * (hunk.safety is Safety.UNSAFE)
-    name = ", ".join(hunk.codes) or hunk.label
-    first = f"{place(edit.path, hunk.cell, edit.line)} {name}{unsafe}{f': {said}' if said else ''}"
+    unsafe = f" **{Safety.UNSAFE.words}**" * (hunk.safety is Safety.UNSAFE)
+    first = (
+        f"{place(edit.path, hunk.cell, edit.line)} {hunk.name}{unsafe}{f': {said}' if said else ''}"
+    )
     return f"{first}\n{difference(hunk.before, hunk.after, edit.above)}"
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$^-])")
-_REFERENCE = re.compile(r"([@#]|GH-)(?=\w)")
 _CODE = re.compile(r"`([^`\n]+)`")
 
 
@@ -26,8 +25,13 @@ def plain(text: str) -> str:
 
 def prose(text: str) -> str:
     """A message of this tool, in which `code` is marked."""
-    parts = _CODE.split(text)
-    return "".join(code(p) if n % 2 else plain(p) for n, p in enumerate(parts))
+    return "".join(code(piece) if is_code else plain(piece) for piece, is_code in pieces(text))
+
+
+def pieces(text: str) -> Iterator[tuple[str, bool]]:
+    """A message of this tool in pieces, and whether each is `code`."""
+    for number, piece in enumerate(_CODE.split(text)):
+        yield piece, number % 2 == 1
 
 
 def fenced(lines: Iterable[str], language: str) -> str:

@@ -171,7 +171,7 @@ def _fixes(report: Report) -> dict[tuple[str, object], list[dict[str, Any]]]:
                 replacements = [_replacement(h, text.lines, ending) for h in needed]
                 change = {"artifactLocation": _artifact(path), "replacements": replacements}
                 unsafe = any(h.safety is Safety.UNSAFE for h in needed)
-                said = f"{diagnostic.code}{', which may change results' * unsafe}"
+                said = f"{diagnostic.code}{f', which {Safety.UNSAFE.words}' * unsafe}"
                 found[path, diagnostic] = [
                     {"description": {"text": said}, "artifactChanges": [change]}
                 ]

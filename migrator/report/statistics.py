@@ -87,4 +87,4 @@ def by_code(report: Report) -> dict[str, Counter[Outcome]]:
 
 
 def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

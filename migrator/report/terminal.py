@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:  # rich takes longer to import than a shell should wait for a completion
     from rich.console import Console
+    from rich.text import Text
 
 # Of what goes to a file or a pipe: no line is broken, so that programs and people can search it.
 _UNBROKEN = 10_000
@@ -42,8 +45,6 @@ def console(stderr: bool = False) -> Console:
     By the first that says: `--color`, NO_COLOR, FORCE_COLOR (each counts if it is not empty),
     whether the stream is a terminal. COLUMNS is the width; else a terminal's own, or none at all.
     """
-    from rich.console import Console
-
     stream = sys.stderr if stderr else sys.stdout
     context = click.get_current_context(silent=True)
     color = context.color if context is not None else None
@@ -52,7 +53,7 @@ def console(stderr: bool = False) -> Console:
     if color is None and os.environ.get("FORCE_COLOR"):
         color = True
     terminal = stream.isatty()
-    return Console(
+    return _safe()(
         stderr=stderr,
         highlight=False,
         width=None if terminal or os.environ.get("COLUMNS") else _UNBROKEN,
@@ -63,12 +64,46 @@ def console(stderr: bool = False) -> Console:
     )
 
 
+@cache
+def _safe() -> type[Console]:
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Safe(Console):
+        """A console on which no text is obeyed: of a program, of a file name, of source."""
+
+        def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
+            for segment in super().render(*arguments, **options):
+                if segment.control is None and _OBEYED.search(segment.text):
+                    segment = Segment(_OBEYED.sub(_spelled_out, segment.text), segment.style)
+                yield segment
+
+    return Safe
+
+
+# Controls of a terminal but for tabs and ends of lines, and what turns the direction of text.
+_OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def _spelled_out(match: re.Match[str]) -> str:
+    return repr(match[0])[1:-1]
+
+
+def line(*parts: str | tuple[str, str]) -> Text:
+    """Text with its styles, on one line that names and messages can not break."""
+    from rich.text import Text
+
+    return Text.assemble(
+        *((shown(p[0]), p[1]) if isinstance(p, tuple) else shown(p) for p in parts)
+    )
+
+
 def shown(text: object) -> str:
     """A name or a message on one line that no terminal obeys, nor the runner of a workflow."""
-    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
-    if line.lstrip().startswith("::"):
-        line = line.replace("::", ": :", 1)
-    return line.replace("##[", "## [")
+    said = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+    if said.lstrip().startswith("::"):
+        said = said.replace("::", ": :", 1)
+    return said.replace("##[", "## [")
 
 
 def print_code(code: str, language: str, to: Console) -> None:

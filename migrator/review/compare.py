@@ -10,7 +10,7 @@ from enum import StrEnum
 from migrator.diagnostics import Diagnostic, Safety
 from migrator.engine import Result
 from migrator.formats import notebook
-from migrator.report.hunks import Hunk, hunks, parts
+from migrator.report.hunks import Explained, Hunk, hunks, parts
 from migrator.rule import registry
 
 
@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Change:
+class Change(Explained):
     """Lines side by side. `line` is that of what is there now, from 1."""
 
     kind: Kind
@@ -37,20 +37,8 @@ class Change:
     label: str = ""  # what they are without any: "imports", "comments" or "metadata"
 
     @property
-    def codes(self) -> list[str]:
-        return list(dict.fromkeys(d.code for d in self.diagnostics))
-
-    @property
-    def name(self) -> str:
-        return ", ".join(self.codes) or self.label
-
-    @property
     def safety(self) -> Safety | None:
-        """That of the tool's edits; None: it has none here."""
-        if self.kind is Kind.BY_HAND:
-            return None
-        unsafe = any(d.safety is Safety.UNSAFE for d in self.diagnostics)
-        return Safety.UNSAFE if unsafe else Safety.SAFE
+        return None if self.kind is Kind.BY_HAND else super().safety
 
     @property
     def why(self) -> str:

@@ -15,6 +15,7 @@ from migrator import __version__
 from migrator.diagnostics import Safety
 from migrator.report.markup import Page, changed, code, prose
 from migrator.report.statistics import counted
+from migrator.report.terminal import line
 from migrator.review.changes import FileReview, Review
 from migrator.review.compare import Change, Kind
 
@@ -80,11 +81,11 @@ def show(review: Review, out: Console, *, verbose: bool = False) -> None:
             _made(review, out)
         out.print()
     if review.others:
-        shown = ", ".join(review.others[:5])
+        names = ", ".join(review.others[:5])
         more = f" and {len(review.others) - 5} more" if len(review.others) > 5 else ""
-        out.print(Text(f"Not looked at: {shown}{more}", "dim"), soft_wrap=True)
+        out.print(line((f"Not looked at: {names}{more}", "dim")), soft_wrap=True)
     for error in review.errors:
-        out.print(Text.assemble(("error  ", "red"), error), soft_wrap=True)
+        out.print(line(("error  ", "red"), error), soft_wrap=True)
     out.print(Text(_summary(review), "bold"), soft_wrap=True)
 
 
@@ -96,18 +97,18 @@ def _made(review: Review, out: Console) -> None:
                 f"{name} ×{n}" if n > 1 else name for name, n in sorted(codes.items())
             )
             flags = f"  with {' '.join(file.flags)}" if file.flags else ""
-            line = Text.assemble((file.path, "bold"), "  ", (names, "green"), (flags, "yellow"))
-            out.print(line, soft_wrap=True)
+            row = line((file.path, "bold"), "  ", (names, "green"), (flags, "yellow"))
+            out.print(row, soft_wrap=True)
 
 
 def _change(file: FileReview, change: Change, out: Console) -> None:
     unsafe = change.safety is Safety.UNSAFE
-    line = Text.assemble(
+    head = line(
         _place(file, change), "  ", (change.name, "cyan"),
-        ("  may change results" * unsafe, "yellow"), ("  " + _said(file, change), "dim"),
+        (f"  {Safety.UNSAFE.words}" * unsafe, "yellow"), ("  " + _said(file, change), "dim"),
     )  # fmt: skip
-    line.rstrip()
-    out.print(line, soft_wrap=True)
+    head.rstrip()
+    out.print(head, soft_wrap=True)
     if _is_whole(file):
         return
     rows = [row for heading, diff in _diffs(change) for row in (heading, *diff) if row]
@@ -124,14 +125,14 @@ def _diffs(change: Change) -> Iterator[tuple[str, list[str]]]:
     """Lines of diffs, each with what it is where that needs words."""
     if change.kind is Kind.DIFFERENT and len(change.tool) + len(change.after) > _SMALL:
         lines = difflib.unified_diff(change.tool, change.after, n=2, lineterm="")
-        told = [line for line in list(lines)[2:] if not line.startswith("@@")]
+        told = [row for row in list(lines)[2:] if not row.startswith("@@")]
         yield "from what the tool makes to what is there:", told
         return
     after = change.tool if change.kind is Kind.MISSING else change.after
-    yield "", [*(f"-{line}" for line in change.before), *(f"+{line}" for line in after)]
+    yield "", [*(f"-{row}" for row in change.before), *(f"+{row}" for row in after)]
     if change.kind is Kind.DIFFERENT:
         heading = "the tool makes:" if change.tool else "the tool takes it out"
-        yield heading, [f"+{line}" for line in change.tool]
+        yield heading, [f"+{row}" for row in change.tool]
 
 
 # ---- JSON ----------------------------------------------------------------------------------------
@@ -214,7 +215,8 @@ def markdown(review: Review) -> str:
 def _item(file: FileReview, change: Change) -> str:
     said = prose(_said(file, change))
     flags = f" with {code(' '.join(file.flags))}" if file.flags and change.tool else ""
-    words = [change.name + flags, "**may change results**" * (change.safety is Safety.UNSAFE), said]
+    unsafe = f"**{Safety.UNSAFE.words}**" * (change.safety is Safety.UNSAFE)
+    words = [change.name + flags, unsafe, said]
     first = f"{code(_place(file, change))} {': '.join(filter(None, words))}".rstrip()
     blocks = [first]
     for heading, diff in () if _is_whole(file) else _diffs(change):

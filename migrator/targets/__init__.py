@@ -60,6 +60,7 @@ class Target:
 
     name: str
     summary: str
+    home: str  # where it is developed
     device: str  # the device type string
     device_object: Word | None  # None: torch.device(<device string>)
     autocast: Word  # the function; `autocast_arguments` are what it takes for bfloat16

@@ -5,6 +5,7 @@ from migrator.targets import RUNTIME, Devices, Target, Word
 TARGET = Target(
     name="torch_xla",
     summary="PyTorch/XLA lazy tensors (torch_xla 2.9.0)",
+    home="https://github.com/pytorch/xla",
     library="torch_xla",
     device="xla",
     device_object=Word("torch_xla.device()", ("torch_xla",)),

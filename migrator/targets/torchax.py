@@ -5,6 +5,7 @@ from migrator.targets import RUNTIME, Devices, Target, Word
 TARGET = Target(
     name="torchax",
     summary="PyTorch on JAX (torchax 0.0.13, jax 0.10.2)",
+    home="https://github.com/google/torchax",
     library="torchax",
     device="jax",
     device_object=None,

@@ -20,9 +20,11 @@ from migrator import __version__, workspace
 from migrator.config import UsageError
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
 from migrator.report.html import data
-from migrator.report.statistics import by_code, of_project
+from migrator.report.markup import pieces
+from migrator.report.statistics import by_code, counted, of_project
 from migrator.rule import registry
 from migrator.run import FileReport, Report
+from migrator.targets import targets
 
 _MARK = "tpu-migrate report"  # in the second line of the file, which may then be written over
 _FOLDER = Path(__file__).parent
@@ -97,7 +99,7 @@ def render(report: Report, *, written: bool) -> str:
         "name": data.name,
     }
     style, script = (_read(name) for name in ("report.css", "report.js"))
-    index, texts = data.index(report)
+    index, texts = data.index(report, written)
     return environment.get_template("page.html.j2").render(
         mark=_MARK,
         version=__version__,
@@ -138,15 +140,10 @@ def visible(text: object) -> str:
 
 def prose(text: str) -> Markup:
     """A sentence whose `code` is code."""
-    pieces = visible(text).split("`")
     return Markup("").join(
-        Markup("<code>{}</code>").format(piece) if number % 2 else piece
-        for number, piece in enumerate(pieces)
+        Markup("<code>{}</code>").format(piece) if is_code else piece
+        for piece, is_code in pieces(visible(text))
     )
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 # ---- the overview: everything that is there without the script -----------------------------------
@@ -188,6 +185,7 @@ def _overview(report: Report, written: bool) -> dict[str, Any]:
     return {
         "project": _project(report),
         "target": report.target,
+        "about": targets().get(report.target),
         "written": written,
         "output": report.output,
         "files": len(report.files),

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from migrator.diagnostics import Diagnostic, Outcome, Severity
+from migrator.diagnostics import Diagnostic, Outcome, Safety, Severity
 from migrator.formats import lines
 from migrator.report.hunks import Hunk, Part, hunks, parts
 from migrator.report.statistics import of_file
@@ -24,7 +24,7 @@ AROUND = 50
 Json = dict[str, Any]
 
 
-def index(report: Report) -> tuple[Json, list[Json]]:
+def index(report: Report, written: bool) -> tuple[Json, list[Json]]:
     """The index, and for each of its files what `text_N` holds (empty: nothing to show)."""
     messages = _Table()
     found = [_file(file, messages) for file in sorted(report.files, key=_in_tree)]
@@ -32,7 +32,13 @@ def index(report: Report) -> tuple[Json, list[Json]]:
     rules = {code: _rule(code) for code in sorted(codes) if code in registry().rules}
     files = [entry for entry, _ in found]
     return (
-        {"rules": rules, "messages": messages.values, "files": files},
+        {
+            "written": written,
+            "rules": rules,
+            "safeties": {str(s): s.words for s in (Safety.SAFE, Safety.UNSAFE)},
+            "messages": messages.values,
+            "files": files,
+        },
         [text for _, text in found],
     )
 

@@ -33,6 +33,7 @@
   const CONTEXT = 3; // lines shown around what matters
   const FOLDED = 3; // so few lines are not folded
   const STEP = 20; // lines that one press shows more
+  const MOVED = 0.6; // how much a line that moved has in common with what it became
   const SETTLED = 2000; // ms in which files above a place are drawn
   const WRAPS = 60; // characters of a line that may go on in the next row
   const ROW = 21; // pixels, as in report.css
@@ -44,16 +45,6 @@
     kept: ["Kept", "right as they stand: shown when chosen here, or by their rule"],
     failed: ["Failed", "could not be processed"],
   };
-  const SAFETIES = {
-    safe: ["Safe", "same meaning, within the documented tolerance"],
-    unsafe: ["Unsafe", "may change results: made with --unsafe, or left without it"],
-  };
-  const STATUSES = {
-    failed: ["✕", "Failed", "could not be processed"],
-    left: ["!", "Left", "something is left for a person"],
-    changed: ["✓", "Changed", "changed, nothing is left"],
-    clean: ["–", "Clean", "nothing to do"],
-  };
   const LABELS = {
     imports: "Imports that follow from other changes",
     comments: "Comments for what is left",
@@ -61,6 +52,17 @@
   };
 
   const data = parsed("data");
+  const change = data.written ? "changed" : "would change";
+  const STATUSES = {
+    failed: ["✕", "Failed", "could not be processed"],
+    left: ["!", "Left", "something is left for a person"],
+    changed: ["✓", data.written ? "Changed" : "Would change", `${change}, nothing is left`],
+    clean: ["–", "Clean", "nothing to do"],
+  };
+  const SAFETIES = {
+    safe: ["Safe", data.safeties.safe],
+    unsafe: ["Unsafe", `${data.safeties.unsafe}: made with --unsafe, or left without it`],
+  };
   const files = data.files.map(fileOf);
   const numbers = new Map(files.map((file) => [file.path, file.number]).reverse());
 
@@ -107,6 +109,9 @@
     file.text = { parts, hunks };
     return file.text;
   }
+
+  const beforeOf = (file, hunk) =>
+    (textOf(file).parts[partNumber(file, hunk.cell)] || []).slice(hunk.start, hunk.end);
 
   // ---- text -------------------------------------------------------------------------------------
 
@@ -225,14 +230,20 @@
     return share >= 0.4 ? share : 0;
   }
 
-  /** The lines of a hunk side by side, with the words that differ where two belong together. */
-  function pairedLines(before, after) {
-    const pairs = before.length * after.length <= 2500 ? align(before, after, alike) : [];
+  /**
+   * The lines of a hunk side by side, with the words that differ where two belong together; lines
+   * that moved, which are not beside what they became, are in `went` and `came` by their index.
+   */
+  function pairedLines(before, after, went, came) {
+    const score = (i, j) => went.has(i) || came.has(j) ? 0 : alike(before[i], after[j]);
+    const few = before.length * after.length <= 2500;
+    const pairs = few ? align([...before.keys()], [...after.keys()], score) : [];
     const rows = [];
     let [i, j] = [0, 0];
     for (const [k, l] of [...pairs, [before.length, after.length]]) {
       while (i < k || j < l) {
-        rows.push({ old: i < k ? i++ : -1, new: j < l ? j++ : -1, words: [[], []] });
+        const [old, now] = [i < k ? i++ : -1, j < l ? j++ : -1];
+        rows.push({ old, new: now, words: [went.get(old)?.words[0] || [], came.get(now)?.words[1] || []] });
       }
       if (k < before.length) {
         rows.push({ old: i++, new: j++, words: changedWords(before[k], after[l]) });
@@ -241,11 +252,46 @@
     return rows;
   }
 
-  function changedWords(a, b) {
+  /** Lines that an edit took from one hunk to another: of each, its index there and the words. */
+  function movesOf(file) {
+    if (file.moves) return file.moves;
+    file.moves = file.hunks.map(() => ({ went: new Map(), came: new Map() }));
+    const found = [];
+    for (const note of new Set(file.hunks.flatMap((hunk) => hunk.by))) {
+      const hunks = file.hunks.filter((hunk) => hunk.by.includes(note));
+      if (hunks.length < 2) continue;
+      const texts = hunks.map((hunk) => [beforeOf(file, hunk), textOf(file).hunks[hunk.index]]);
+      const best = (line, others) => Math.max(0, ...others.map((other) => alike(line, other)));
+      if (texts.flatMap((t) => t[0]).length * texts.flatMap((t) => t[1]).length > 10_000) continue;
+      texts.forEach(([before, near], n) => before.forEach((line, i) => texts.forEach(([far, after], m) => {
+        if (n === m || split(line.trim()).length < 3) return;
+        after.forEach((other, j) => {
+          const score = alike(line, other);
+          if (score >= MOVED && score > best(line, near) && score > best(other, far)) {
+            found.push({ score, from: hunks[n], i, to: hunks[m], j, words: changedWords(line, other, true) });
+          }
+        });
+      })));
+    }
+    for (const move of found.sort((a, b) => b.score - a.score)) {
+      const [{ went }, { came }] = [file.moves[move.from.index], file.moves[move.to.index]];
+      if (went.has(move.i) || came.has(move.j)) continue;
+      went.set(move.i, move);
+      came.set(move.j, move);
+    }
+    return file.moves;
+  }
+
+  /** The ranges of words that differ; `shifted`: however far the lines are indented. */
+  function changedWords(a, b, shifted = false) {
     const [left, right] = [split(a), split(b)];
     if (left.length * right.length > 40_000) return [[], []];
     const same = align(left, right, (x, y) => (x === y ? (x.trim() ? 1 : 0.1) : 0));
-    return [ranges(left, new Set(same.map(([i]) => i))), ranges(right, new Set(same.map(([, j]) => j)))];
+    const kept = [0, 1].map((side) => new Set(same.map((pair) => pair[side])));
+    if (shifted) {
+      [left, right].forEach((parts, side) => { if (!parts[0]?.trim()) kept[side].add(0); });
+    }
+    return [ranges(left, kept[0]), ranges(right, kept[1])];
   }
 
   function ranges(parts, same) {
@@ -657,23 +703,26 @@
     const inString = above && hunk.start < lines.before.length && hunk.end > hunk.start &&
       (lines.colours[hunk.start][0] || []).join() === [0, before[0].length, "string"].join();
     const colour = inString ? after.map((line) => [[0, line.length, "string"]]) : colours(after, file.python);
-    const old = (row) => [before[row.old], lines.colours[hunk.start + row.old] || [], row.words[0]];
-    const now = (row) => [after[row.new], colour[row.new] || [], row.words[1]];
+    const { went, came } = movesOf(file)[hunk.index];
+    const old = (row) => [went.has(row.old) ? "gone moved" : "gone", "before", before[row.old],
+      lines.colours[hunk.start + row.old] || [], row.words[0]];
+    const now = (row) => [came.has(row.new) ? "come moved" : "come", "after", after[row.new],
+      colour[row.new] || [], row.words[1]];
     const oldNo = (row) => lineNo(row.old >= 0 ? hunk.start + row.old + 1 : 0);
     const nowNo = (row) => lineNo(row.new >= 0 ? hunk.newStart + row.new + 1 : 0);
-    const paired = pairedLines(before, after);
+    const paired = pairedLines(before, after, went, came);
     let rows;
     if (lines.layout === "unified") {
       rows = [
         ...paired.filter((r) => r.old >= 0).map((r) =>
-          make("tr", {}, oldNo(r), lineNo(0), lineOf("gone", "before", ...old(r)))),
+          make("tr", {}, oldNo(r), lineNo(0), lineOf(...old(r)))),
         ...paired.filter((r) => r.new >= 0).map((r) =>
-          make("tr", {}, lineNo(0), nowNo(r), lineOf("come", "after", ...now(r)))),
+          make("tr", {}, lineNo(0), nowNo(r), lineOf(...now(r)))),
       ];
     } else {
       rows = paired.map((r) => make("tr", {},
-        oldNo(r), r.old >= 0 ? lineOf("gone", "before", ...old(r)) : lineOf("none", "before"),
-        nowNo(r), r.new >= 0 ? lineOf("come", "after", ...now(r)) : lineOf("none", "after")));
+        oldNo(r), r.old >= 0 ? lineOf(...old(r)) : lineOf("none", "before"),
+        nowNo(r), r.new >= 0 ? lineOf(...now(r)) : lineOf("none", "after")));
     }
     return [wide("hunk", lines, hunkHead(file, hunk)), ...rows];
   }
@@ -695,7 +744,31 @@
         make("span", { class: "summary" }, ...prose(hunk.by.length ? summary : LABELS[hunk.label] || "")),
         hunk.by.length ? safetyTag(unsafe ? "unsafe" : "safe") : null,
         anchor(file, hunk)),
-      ...said.filter((text) => text && text !== summary).map((text) => make("p", {}, ...prose(text))));
+      ...said.filter((text) => text && text !== summary).map((text) => make("p", {}, ...prose(text))),
+      ...moved(file, hunk).map((text) => make("p", { class: "moves" }, text)));
+  }
+
+  /** Where lines of a hunk went, and where others came from, in words. */
+  function moved(file, hunk) {
+    const { went, came } = movesOf(file)[hunk.index];
+    const old = (moves) => linesOf([...moves.values()].map((move) => move.from.start + move.i + 1));
+    const now = (moves) => linesOf([...moves.values()].map((move) => move.to.newStart + move.j + 1));
+    return [
+      went.size ? `Moved: ${old(went)}, now ${now(went)}.` : "",
+      came.size ? `Moved: ${now(came)}, before ${old(came)}.` : "",
+    ].filter(Boolean);
+  }
+
+  /** "line 3", "lines 3–7, 12": what is at most two lines apart is told as one. */
+  function linesOf(numbers) {
+    const found = [];
+    for (const n of numbers.sort((a, b) => a - b)) {
+      const last = found[found.length - 1];
+      if (last && n - last[1] <= 3) last[1] = n;
+      else found.push([n, n]);
+    }
+    const said = found.map(([start, end]) => (start === end ? `${start}` : `${start}–${end}`));
+    return `line${numbers.length > 1 ? "s" : ""} ${said.join(", ")}`;
   }
 
   function finding(file, item, said) {
