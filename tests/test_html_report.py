@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.engine import Result
 from migrator.report import html
+from migrator.report.html.numbers import Numbers, Row
 from migrator.run import FileReport, Report
 
 TO = ("--target", "torchax", "--check")
@@ -538,6 +540,30 @@ def test_paper_has_all_of_it(tmp_path: Path, opened: Any) -> None:
 
 
 # ---- hostile input, and much of it ---------------------------------------------------------------
+
+
+def test_numbers_of_a_script_stand_above_its_changes(tmp_path: Path, opened: Any) -> None:
+    write_tree(tmp_path, {"train.py": SCRIPT})
+    report = migrate_paths([tmp_path], target="torchax", config=Config())
+    row = Row("losses", "step by step", "4", "1.2e-07", "1e-07", "-", "0.5 %", "pass", True)
+    losses = [(2.0, 2.0), (1.5, math.nan), (1.0, 1.25)]
+    numbers = Numbers(f"FAIL: {EVIL}", False, [row], losses, ["first difference: x"], ["one note"])
+    html.write(report, tmp_path / "r.html", written=False, numbers=numbers)
+    page = opened(tmp_path / "r.html")
+    section = page.locator(".measured")
+    assert section.locator(".verdict").inner_text() == f"FAIL: {EVIL}"
+    assert section.locator("tbody tr").inner_text().split() == row_words(row)
+    assert "at most 0.25" in section.locator("figcaption").inner_text()
+    lines = [line.get_attribute("points") for line in section.locator("polyline").all()]
+    assert lines == ["0.0,0.0 360.0,90.0 720.0,180.0", "0.0,0.0 720.0,135.0", "0.0,60.0 720.0,0.0"]
+    assert section.locator(".parting, .note").all_inner_texts() == [
+        "first difference: x", "Note: one note",
+    ]  # fmt: skip
+
+
+def row_words(row: Row) -> list[str]:
+    values = (row.what, row.run, row.number, row.largest, row.relative, row.cosine, row.share)
+    return " ".join((*values, row.state)).split()
 
 
 def test_nothing_in_the_source_is_run(tmp_path: Path, opened: Any) -> None:

@@ -99,6 +99,12 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Time limit of the migrated script, else the app's own.",
 )
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.html",
+    help="Of a script: its edits and numbers, with a chart, as one HTML file.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, to stdout.")
 @click.option(
     "--keep",
@@ -128,6 +134,7 @@ def verify_command(
     python: Path | None,
     install: bool,
     timeout: float | None,
+    report: Path | None,
     as_json: bool,
     keep: Path | None,
 ) -> None:
@@ -140,12 +147,16 @@ def verify_command(
     the TPU. Exit code 0: everything passed; 1: numbers differ, the script failed, or a program does
     not compile for the TPU; 2: wrong usage or no environment.
     """
+    from migrator.config import UsageError
+    from migrator.report import html
+
     from . import verify_app, verify_script
     from .apps import app_names
     from .errors import VerifyError
     from .recordings import Settings
     from .result import VerifyResult
     from .script import hold
+    from .script_table import numbers as of_script
     from .script_table import show as show_script
     from .table import show, summary
     from .tolerances import Tolerances
@@ -164,6 +175,13 @@ def verify_command(
         raise click.UsageError(f"arguments ({arguments[0]} …) go with a SCRIPT.py, not with an app")
     if not is_script and (tolerances or memory or module):
         raise click.UsageError("--tolerance, --memory and -m go with a script, not with an app")
+    if report is not None:
+        if not is_script or chosen == "all" or compile_for:
+            raise click.UsageError("--report goes with a SCRIPT.py, on one target")
+        try:
+            html.check(report)
+        except UsageError as error:
+            raise click.UsageError(str(error)) from error
     if module and compile_for:
         raise click.UsageError("--compile-for runs a SCRIPT.py, not a module")
     if compile_for and chosen != "torchax":
@@ -199,6 +217,8 @@ def verify_command(
                 Path(name), arguments, target, golden, settings, Options(**how), factors, module
             )
             results.append(numbers)
+            if report is not None and numbers.migration is not None:
+                html.write(numbers.migration, report, written=False, numbers=of_script(numbers))
             if not as_json:
                 show_script(numbers, out if numbers.error is None else console(stderr=True))
             continue

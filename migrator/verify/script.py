@@ -7,8 +7,7 @@ step by step; and compiled, as it will run, compared at its end. Both have to ag
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from .divergence import Comparison, compare
 from .errors import VerifyError
 from .folders import check_size, copy_folder
 from .interpreters import Interpreter
+from .progress import progress
 from .recordings import Recording, ScriptGolden, Settings, digest, keep, read, record_run
 from .result import finite
 from .tolerances import Tolerances
@@ -57,6 +57,7 @@ class ScriptResult:
     tolerances: Tolerances = field(default_factory=Tolerances)
     kept: Path | None = None
     bisection: Bisection | None = None
+    migration: Report | None = None  # what it did
 
     @property
     def compared(self) -> int:
@@ -75,7 +76,8 @@ class ScriptResult:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; all times are in seconds. NaN and Inf are text."""
-        fields = asdict(self)
+        fields = asdict(replace(self, migration=None))
+        del fields["migration"]
         fields["kept"] = str(self.kept) if self.kept else None
         more = {"passed": self.passed, "partial": self.partial, "exit_code": self.exit_code}
         found: dict[str, Any] = finite({**fields, **more})
@@ -173,7 +175,7 @@ def _record(
         text = f"recording {script.entry}"
         if rounding:
             text += f", rounded otherwise ({rounding} of {settings.roundings})"
-        with _status(console, text) as update:
+        with progress(console, text) as update:
             done, recording = record_run(
                 python, script.entry, script.args, copy, work / f"{name}-recording", settings,
                 stand_in=True, original=script.folder, module=script.module, rounding=rounding,
@@ -200,7 +202,7 @@ def trace_original(
         name = f"operations-{step}-{f'rounding-{rounding}' if rounding else 'original'}"
         copy = script.copy(work / name, options.keep)
         text = f"every operation of step {step + 1} of the original{', rounded' * bool(rounding)}"
-        with _status(options.console, text) as update:
+        with progress(options.console, text) as update:
             _, recording = record_run(
                 python, script.entry, script.args, copy, work / f"{name}-recording", settings,
                 stand_in=True, original=script.folder, module=script.module, closely=False,
@@ -304,7 +306,7 @@ def hold(
             if options.keep is not None:
                 notes = [*result.notes, *draw(result, interpreter.python, work)]
                 result = replace(result, kept=work, notes=notes)
-            return result
+            return replace(result, migration=verification.report)
     except (VerifyError, UsageError) as error:
         return replace(result, error=str(error))
 
@@ -373,15 +375,15 @@ class _Verification:
                 raise VerifyError("\n".join(errors))
             return
         config = Config(portable=self.options.portable)
-        with _status(self.console, "migrating"):
+        with progress(self.console, "migrating"):
             report = migrate_paths([source], target=self.target, config=config, output=to)
-        self.report = report
+        self.report = report = _of_folder(report, source)
         if self.console is not None and self.options.diff:
             show_diff(report, self.console, companions=False)
-        entry = source / self.script.entry
-        failed = [d.message for path, d in report.failures if path == entry]
+        entry = self.script.entry
+        failed = [d.message for path, d in report.failures if path == Path(entry)]
         if failed:
-            raise VerifyError(f"{self.script.entry} could not be migrated: {failed[0]}")
+            raise VerifyError(f"{entry} could not be migrated: {failed[0]}")
 
     def record(
         self,
@@ -396,7 +398,7 @@ class _Verification:
         copy_folder(self.work / "migrated", copy)
         env = {**device.environment, "TPU_RUNTIME_DEVICE": "tpu", **more,
                "JAX_COMPILATION_CACHE_DIR": str(self.work / "jax_cache")}  # fmt: skip
-        with _status(self.console, f"running on the {device.label}, {name}") as update:
+        with progress(self.console, f"running on the {device.label}, {name}") as update:
             return record_run(
                 self.interpreter.python, self.script.entry, self.script.args, copy,
                 self.work / f"{name}-recording", self.settings, original=self.script.folder,
@@ -416,10 +418,11 @@ class _Verification:
             earlier = self.focused(first.step - 1)
             found = earlier if earlier.found else found
         source = self.work / "source"
-        report = self.report or migrate_paths(
-            [source], target=self.target, config=Config(portable=self.options.portable)
+        config = Config(portable=self.options.portable)
+        report = self.report or _of_folder(
+            migrate_paths([source], target=self.target, config=config), source
         )
-        results = {f.path.relative_to(source).as_posix(): f.result for f in report.files}
+        results = {f.path.as_posix(): f.result for f in report.files}
         return with_sources(found, source, self.work / "migrated", results)
 
     def focused(self, step: int) -> Bisection:
@@ -431,7 +434,7 @@ class _Verification:
             env = {"TPU_RUNTIME_EAGER": "1", **_NO_COMPILER}
             name = f"operations-{step}"
             _, run = self.record(name, device, env, closely=False, focus=step)
-            with _status(self.console, "comparing operations"):
+            with progress(self.console, "comparing operations"):
                 found = locate(first, rounded, run, self.interpreter.python, self.work)
         except VerifyError as error:
             return Bisection(step, str(error))
@@ -468,7 +471,7 @@ class _Verification:
         name: str,
         kinds: Sequence[str],
     ) -> ScriptResult:
-        with _status(self.console, "comparing"):
+        with progress(self.console, "comparing"):
             found = compare(
                 first, rounded, run, self.interpreter.python, self.work, kinds, result.tolerances
             )
@@ -478,6 +481,12 @@ class _Verification:
         if name == "stepwise":
             return replace(result, stepwise=found, seconds=seconds)
         return replace(result, compiled=found, seconds=seconds)
+
+
+def _of_folder(report: Report, folder: Path) -> Report:
+    """With the names that files have in a folder that is a copy."""
+    files = [replace(f, path=f.path.relative_to(folder)) for f in report.files]
+    return replace(report, files=files, output=None, copied=None)
 
 
 def _of_growth(comparison: Comparison, golden: Recording) -> str:
@@ -490,19 +499,3 @@ def _of_growth(comparison: Comparison, golden: Recording) -> str:
             f"{grown}: weights at the end and files say nothing and are left out; run fewer steps"
         )
     return f"{grown}: later steps are compared that much less closely"
-
-
-@contextmanager
-def _status(console: Console | None, text: str) -> Iterator[Any]:
-    """A spinner on a terminal, with the seconds and the last line of what runs."""
-    if console is None or not console.is_terminal:
-        yield None
-        return
-    from rich.markup import escape
-
-    with console.status(text) as status:
-
-        def update(seconds: float, line: str) -> None:
-            status.update(f"{text}, {seconds:.0f} s  [dim]{escape(line[:100])}")
-
-        yield update

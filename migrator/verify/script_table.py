@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -10,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+
+from migrator.report.html.numbers import Numbers, Row
 
 from .bisection_table import bisected
 from .divergence import Comparison, Finding
@@ -91,11 +94,30 @@ def _table(result: ScriptResult) -> Table:
     for heading in ("number", "max abs", "max relative", "cosine", "of allowed"):
         table.add_column(heading, justify="right")
     table.add_column("result", overflow="fold")
+    for row in rows(result):
+        state = Text(row.state, style="green" if row.passed else "red")
+        table.add_row(row.what, row.run, row.number, row.largest, row.relative, row.cosine,
+                      row.share, state)  # fmt: skip
+    return table
+
+
+def numbers(result: ScriptResult) -> Numbers:
+    """The same for the HTML report."""
+    lines = [
+        line for comparison in (result.stepwise, result.compiled) for line in _parting(comparison)
+    ]
+    return Numbers(
+        verdict(result), result.passed, list(rows(result)), result.stepwise.losses, lines,
+        result.notes,
+    )  # fmt: skip
+
+
+def rows(result: ScriptResult) -> Iterator[Row]:
+    """What was compared: by kind, the worst of each."""
     for how, comparison in (("step by step", result.stepwise), ("compiled", result.compiled)):
         ordered = sorted(comparison.findings, key=lambda f: list(_WORDS).index(f.kind))
         for kind, group in groupby(ordered, key=lambda f: f.kind):
-            table.add_row(*_row(_WORDS[kind], how, list(group)))
-    return table
+            yield _row(_WORDS[kind], how, list(group))
 
 
 def _factors(result: ScriptResult) -> str:
@@ -103,20 +125,20 @@ def _factors(result: ScriptResult) -> str:
     return "".join(f", × {factor:g}{f' for {kind}' if kind else ''}" for kind, factor in factors)
 
 
-def _row(what: str, how: str, found: list[Finding]) -> list[Any]:
+def _row(what: str, how: str, found: list[Finding]) -> Row:
     failed = [f for f in found if not f.passed]
     cosines = [f.cosine for f in found if f.cosine is not None]
     if failed:
         first = min(failed, key=lambda f: f.order)
         name = f"{first.name}{'.' if first.place else ''}{first.place}"
-        state = Text(f"FAIL: {len(failed)}, first {name} in step {first.step + 1}", style="red")
+        state = f"FAIL: {len(failed)}, first {name} in step {first.step + 1}"
     else:
-        state = Text("pass", style="green")
-    return [
+        state = "pass"
+    return Row(
         what, how, str(len(found)), _largest(f.max_abs for f in found),
         _largest(f.max_rel for f in found), f"{min(cosines):.7f}" if cosines else "-",
-        _share(max(f.ratio for f in found)), state,
-    ]  # fmt: skip
+        _share(max(f.ratio for f in found)), state, not failed,
+    )  # fmt: skip
 
 
 def _largest(values: Any) -> str:

@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from .folders import check_size
 from .inside import ask
 from .interpreters import Interpreter, without_libtpu
 from .measures import measure
+from .progress import progress
 from .result import Figure, Measure, OutputResult, StepTime, VerifyResult
 from .run import Run, run
 
@@ -163,7 +164,7 @@ def choose_interpreter(
     target: str, python: Path | None, install: bool, console: "Console | None", name: str
 ) -> Interpreter:
     """The interpreter to use; one is installed only by --install or a yes on a terminal."""
-    with _status(console, f"looking for an interpreter with {target}"):
+    with progress(console, f"looking for an interpreter with {target}"):
         found = interpreters.require(python, target) if python else interpreters.find(target)
     if found is not None:
         return found
@@ -260,7 +261,7 @@ class _Work:
             shard=self.app.shard,
             script=None if self.golden else self.app.entry,
         )
-        with _status(self.console, f"migrating {self.app.name}"):
+        with progress(self.console, f"migrating {self.app.name}"):
             errors = migrate(self.app.folder, self.interpreter.target, self.copy)
         if errors:
             raise VerifyError("\n".join([f"{self.app.name} could not be migrated:", *errors]))
@@ -289,14 +290,14 @@ class _Work:
         }
         if self.options.compile_for is not None:
             env["TPU_RUNTIME_PROGRAMS"] = str(self.for_tpu)
-        with _status(self.console, f"running {self.app.name} on the {device.label}") as status:
+        with progress(self.console, f"running {self.app.name} on the {device.label}") as update:
             return run(
                 [str(self.interpreter.python), self.app.entry, *self.app.args, *self._for_devices],
                 cwd=self.copy,
                 log=self.folder / "run.log",
                 timeout=timeout,
                 env=precision.collect(env, self.programs, self.interpreter.target),
-                on_progress=_progress(status, device.label),
+                on_progress=update,
             )
 
     def _judge(
@@ -363,7 +364,7 @@ class _Work:
             ),
             encoding="utf-8",
         )
-        with _status(self.console, "comparing"):
+        with progress(self.console, "comparing"):
             answer = ask(
                 self.interpreter.python,
                 "compare.py",
@@ -425,7 +426,7 @@ class _Work:
     ) -> tpu.TpuReport:
         def compiler(paths: list[Path]) -> dict[str, Any]:
             text = f"compiling {len(paths)} programs for a TPU that is not here"
-            with _status(self.console, text):
+            with progress(self.console, text):
                 return ask(
                     self.interpreter.python,
                     "compile_for_tpu.py",
@@ -451,23 +452,5 @@ class _Work:
             return [], []
         if not self.app.measures:
             return [], [f"{self.app.name} names no measurement for {self.interpreter.target}"]
-        with _status(self.console, "measuring") as status:
-            progress = _progress(status, "measuring")
-            return measure(self.app.measures, self.interpreter.python, self.folder, progress)
-
-
-def _progress(status: Any, what: str) -> Callable[[float, str], None]:
-    """Shows the seconds and the last line of a script that runs."""
-
-    def update(seconds: float, line: str) -> None:
-        if status is not None:
-            from rich.markup import escape
-
-            status.update(f"{what}, {seconds:.0f} s  [dim]{escape(line[:100])}")
-
-    return update
-
-
-def _status(console: "Console | None", text: str) -> Any:
-    """A spinner on a terminal; nothing (None) elsewhere."""
-    return console.status(text) if console is not None and console.is_terminal else nullcontext()
+        with progress(self.console, "measuring") as update:
+            return measure(self.app.measures, self.interpreter.python, self.folder, update)

@@ -20,6 +20,7 @@ from migrator import __version__, workspace
 from migrator.config import UsageError
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
 from migrator.report.html import data
+from migrator.report.html.numbers import Numbers
 from migrator.report.markup import pieces
 from migrator.report.statistics import by_code, counted, of_project
 from migrator.rule import registry
@@ -65,13 +66,13 @@ def _is_report(path: Path) -> bool:
         return _MARK.encode() in file.read(200)
 
 
-def write(report: Report, path: Path, *, written: bool) -> None:
-    """Write the report in one step.
+def write(report: Report, path: Path, *, written: bool, numbers: Numbers | None = None) -> None:
+    """Write the report in one step; ``numbers``: of the original and the migrated script.
 
     Raises:
         UsageError: it can not be written.
     """
-    content = render(report, written=written).encode("utf-8", "xmlcharrefreplace")
+    content = render(report, written=written, numbers=numbers).encode("utf-8", "xmlcharrefreplace")
     try:
         workspace.write(path, content)
     except OSError as error:
@@ -80,7 +81,7 @@ def write(report: Report, path: Path, *, written: bool) -> None:
         ) from None
 
 
-def render(report: Report, *, written: bool) -> str:
+def render(report: Report, *, written: bool, numbers: Numbers | None = None) -> str:
     """The page. `written` says whether the files have been changed, or would be.
 
     The same run gives the same page: there is no time and no place in it.
@@ -109,6 +110,7 @@ def render(report: Report, *, written: bool) -> str:
         index=_embedded(index),
         texts=[(number, _embedded(text)) for number, text in enumerate(texts) if text],
         overview=_overview(report, written),
+        numbers=numbers,
     )
 
 

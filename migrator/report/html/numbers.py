@@ -1,0 +1,76 @@
+"""What `verify` found out about a script's numbers, as a part of the page: rows, and a chart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDTH, HEIGHT, APART = 720, 180, 60  # of the chart and of its lower part, in units of the picture
+
+
+@dataclass(frozen=True)
+class Row:
+    """Values of one kind in one run, all as text."""
+
+    what: str
+    run: str
+    number: str
+    largest: str
+    relative: str
+    cosine: str
+    share: str
+    state: str
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Points of lines, for SVG: the losses of both, and how far they are apart."""
+
+    golden: str
+    here: str
+    apart: str
+    high: str
+    low: str
+    most: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The verdict in a line, what it rests on, and where the runs part."""
+
+    verdict: str
+    passed: bool
+    rows: Sequence[Row]
+    losses: Sequence[tuple[float, float]]  # golden, here
+    parting: Sequence[str]
+    notes: Sequence[str]
+
+    @property
+    def chart(self) -> Chart | None:
+        """None for too few losses to draw a line."""
+        finite = [value for pair in self.losses for value in pair if math.isfinite(value)]
+        if len(self.losses) < 3 or not finite:
+            return None
+        low, high = min(finite), max(finite)
+        apart = [abs(here - golden) for golden, here in self.losses]
+        most = max((a for a in apart if math.isfinite(a)), default=0.0)
+        return Chart(
+            _points([golden for golden, _ in self.losses], low, high, HEIGHT),
+            _points([here for _, here in self.losses], low, high, HEIGHT),
+            _points(apart, 0.0, most, APART),
+            f"{high:.4g}", f"{low:.4g}", f"{most:.3g}", len(self.losses),
+        )  # fmt: skip
+
+
+def _points(values: Sequence[float], low: float, high: float, height: int) -> str:
+    """What is not finite is left out."""
+    span = (high - low) or 1.0
+    across = WIDTH / (len(values) - 1)
+    return " ".join(
+        f"{number * across:.1f},{height * (high - value) / span:.1f}"
+        for number, value in enumerate(values)
+        if math.isfinite(value)
+    )
