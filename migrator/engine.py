@@ -41,7 +41,9 @@ from migrator.rule import Context, Keep, Registry, Report, Rewrite, registry
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME, Target, portable, targets, with_ranks
 
-_IMPORTS_RUNTIME = re.compile(rb"^[ \t]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b", re.M)
+_IMPORTS_RUNTIME = re.compile(
+    rb"(?:^|[\r\n])[ \t\f]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b"
+)
 
 
 @dataclass(frozen=True)
