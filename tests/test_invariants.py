@@ -376,7 +376,7 @@ def test_any_text_is_survived(text: str) -> None:
         b"import torch\n\n\x0cdef f(x):\n    y = x.cuda()\n\x0c    return y\n",
         b"\x0cimport torch\r\n\r\n \x0c\x0cdef f(x):\r\n    return x.cuda()\r\n",
         b"import torch\ndef f(x):\n    if x:\n        pass\n\x0c    else:\n        x.cuda()\n",
-        b"import torch\ns = '''\n\x0cx''' + \\\n\x0cstr()\n#\x0c\n\x0cdef f(x): x.cuda()\nprint(\"\")\n",
+        b'import torch\ns = """\n\x0cx""" + \\\n\x0cf()\n#\x0c\n\x0cdef f(x): x.cuda()\n',
     ],
 )
 def test_form_feeds_and_line_ends_of_old_macs_stay(source: bytes) -> None:
