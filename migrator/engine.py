@@ -255,10 +255,8 @@ def _migrate(
     if not (was_foreign or inventory.has_tokens(source, _further(options))) and not (
         project is not None and project.may_start_gpu_code(source)
     ):
-        return Result(source, source)
+        return _of_no_concern(source)
     try:
-        if b"\0" in source:
-            raise SyntaxError("source contains NUL bytes")
         decoded = python.decode(source)
         tree = ast.parse(decoded.text)
         accelerators.as_cuda(tree, source, "xla" if was_foreign else "")
@@ -272,6 +270,16 @@ def _migrate(
         return _migrate_tree(source, decoded, tree, target, options, project)
     except RecursionError:
         return _failed(source, INTERNAL, "too deeply nested to be rewritten")
+
+
+def _of_no_concern(source: bytes) -> Result:
+    """A file without a word of GPUs; in one that can not be read as text, none would be seen."""
+    if not source.isascii() or b"\0" in source:
+        try:
+            python.decode(source)
+        except (SyntaxError, ValueError) as error:
+            return _failure(source, error)
+    return Result(source, source)
 
 
 def _further(options: Options) -> Further:

@@ -131,6 +131,8 @@ LAYOUTS: dict[str, bytes] = {
     "latin.py": "# -*- coding: latin-1 -*-\n# café\n".encode("latin-1") + GPU.encode(),
     "utf.py": f"# größe ✓ \u2028 \x85\n{GPU}".encode(),
     "dir with space/ä.py": GPU.encode(),
+    "feeds.py": b"\x0c\n" + GPU.encode() + b"\x0cx.cuda()\n\x0c",
+    "mac.py": GPU.replace("\n", "\r").encode(),
     "tab.py": b"def f(x):\n\treturn x.cuda()\t\n\n\n\n",
 }
 
@@ -499,6 +501,9 @@ def bad(tmp_path: Path) -> Iterator[Path]:
             "coding.py": b"s = 'cuda \xff'\n",
             "unknown.py": b"# coding: nonsense\ns = 'cuda'\n",
             "nul.py": b"s = 'cuda'\0\n",
+            "binary.py": b"\x7fELF\2\1\1\0\0\0",
+            "utf16.py": GPU.encode("utf-16"),
+            "cafe.py": b"a = 1\nb = 2\n# caf\xe9\n",
             "generated.py": b"x = 'cuda'\n" * 500_000,
             "deep.py": "x = " + "(" * 3000 + "'cuda'" + ")" * 3000 + "\n",
             "z_fine.py": GPU,
@@ -516,6 +521,7 @@ def bad(tmp_path: Path) -> Iterator[Path]:
 
 ERRORS = {
     "syntax.py": "ERR001", "coding.py": "ERR001", "unknown.py": "ERR001", "nul.py": "ERR001",
+    "binary.py": "ERR001", "utf16.py": "ERR001", "cafe.py": "ERR002",
     "generated.py": "ERR004", "deep.py": "ERR001", "dangling.py": "ERR005", "self.py": "ERR005",
 }  # fmt: skip
 
