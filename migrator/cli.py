@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,11 @@ class _Group(click.Group):
         if named and args[0] in ("rules", "explain") and "--target" in args:
             named = not Path(args[0]).exists()
         if args and not named and args[0] not in ("--help", "-h", "--version"):
+            meant = get_close_matches(args[0], self.commands, 1) if args[0].isalpha() else []
+            if meant and not os.path.lexists(args[0]):
+                raise UsageError(
+                    f"{args[0]}: no such file or folder; did you mean the command {meant[0]}?"
+                )
             args.insert(0, "migrate")
         return super().parse_args(ctx, args)
 
