@@ -408,6 +408,7 @@ def test_folders_that_are_no_source_are_passed_over(tmp_path: Path) -> None:
         (("a.py",), ("no target", "--target")),
         (("a.py", "--target", "cpu"), ("--target", "cpu", "torchax")),
         (("missing.py", *TO), ("missing.py", "no such file")),
+        (("reveiw", "HEAD"), ("reveiw", "no such file", "review?")),
         ((*TO,), ("no PATH",)),
         (("a.py", *TO, "--diff", "--check"), ("--diff", "--check")),
         (("a.py", *TO, "--diff", "-o", "q"), ("-o", "--diff")),
@@ -429,6 +430,21 @@ def test_wrong_usage_is_one_line(
     assert run.returncode == 2 and run.stdout == b""
     one_line(run.stderr, "tpu-migrate: ", *words)
     assert read_tree(tmp_path) == {"a.py": GPU.encode(), "b.py": GPU.encode()}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(*TO, "--check", "a.py", "--diff-base", "HEAD"), ("review", "HEAD"), ("--hook", *TO, "a.py")],
+)
+def test_without_git_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    root = committed(tmp_path, {"a.py": GPU})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    run = cli(*arguments, cwd=root)
+    assert run.returncode == 2 and run.stdout == b""
+    one_line(run.stderr, "tpu-migrate: ", "git is not installed, or not on PATH")
+    assert (root / "a.py").read_text() == GPU
 
 
 # ---- configuration -------------------------------------------------------------------------------
