@@ -27,6 +27,8 @@ from migrator.targets import RUNTIME
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^\r\n]*)|import[ \t]+([^\r\n]+))", re.M
 )
+_SYS_PATH = re.compile(rb"^[^#\r\n]*\bsys\.path\.(append|insert)\(([^\r\n]*)", re.M)
+_LITERAL = re.compile(rb"""(?<![\w"'])["']([^"'\r\n]+)["']""")
 _DISTRIBUTES = re.compile(
     rb"init_process_group|spawn|DistributedDataParallel|init_rpc|init_device_mesh|Process"
 )
@@ -219,17 +221,39 @@ class ProjectFacts:
         return found[0] if found else None
 
     def _absolute(self, module: str) -> tuple[Path, Path] | None:
-        """The file of an absolute import, and the folder on `sys.path` that it was found from."""
+        """The file of an absolute import, and the folder on `sys.path` that it was found from.
+
+        That is the file's own for what is found in a folder that it adds to `sys.path` itself.
+        """
         parts = module.split(".")
-        folder = self.path.parent
+        own = folder = self.path.parent
+        first, last = self._added()
         while True:
-            for base in (folder, folder / "src"):
+            usual = [folder, folder / "src"]
+            for base in [*first, *usual, *last] if folder == own else usual:
                 found = self._module(base, parts)
                 if found is not None and found != self.path:
-                    return found, base
+                    return found, base if base in usual else own
             if folder == self.root or self.root not in folder.parents:
                 return None
             folder = folder.parent
+
+    def _added(self) -> tuple[list[Path], list[Path]]:
+        """Folders that this file puts first on `sys.path`, and last.
+
+        Written as `'core'` or `os.path.join(os.path.dirname(__file__), 'core')`.
+        """
+        known = self.cache.added.get(self.path)
+        if known is None:
+            known = self.cache.added[self.path] = [], []
+            source = self.reader.read(self.path) or b""
+            for how, added in _SYS_PATH.findall(source) if b"sys.path" in source else ():
+                parts = [os.fsdecode(part) for part in _LITERAL.findall(added)]
+                for folder in (self.path.parent, self.root) if parts else ():
+                    at = Path(os.path.normpath(folder.joinpath(*parts)))
+                    if self.root in at.parents and self.reader.list(at):
+                        known[how == b"append"].append(at)
+        return known
 
     def _module(self, folder: Path, parts: list[str]) -> Path | None:
         for part in parts[:-1]:
@@ -497,6 +521,7 @@ class ProjectCache:
             dict(earlier._parsed) if earlier is not None else {}
         )
         self.imports: dict[Path, list[Path]] = {}
+        self.added: dict[Path, tuple[list[Path], list[Path]]] = {}
         self.reached: dict[Path, Set[Path]] = {}
         self._facts: dict[Path, FileFacts | None] = {}
         self._distributes: dict[Path, bool] = {}

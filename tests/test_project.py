@@ -225,6 +225,25 @@ def test_the_runtime_is_placed_once_per_import_root(tmp_path: Path, target: str)
     assert names == {Path(name).name for name in runtime_files(targets()[target])}
 
 
+@pytest.mark.parametrize(
+    "added",
+    ["append('core')", "insert(0, os.path.join(os.path.dirname(__file__), 'core'))"],
+)
+def test_a_folder_that_a_script_adds_to_sys_path_is_searched(tmp_path: Path, added: str) -> None:
+    library = LIBRARY.replace("x.cuda()", "torch.cuda.initial_seed()")
+    files: Files = {
+        "core/__init__.py": "",
+        "core/lib.py": f"from helper import get_device\n{library}",
+        "core/helper.py": HELPER,
+        "main.py": f"import os\nimport sys\nsys.path.{added}\nimport torch\nimport lib\n"
+        "from helper import get_device\nassert get_device() == 'cuda'\nlib.run(1)\n",
+    }
+    write_tree(tmp_path, files)
+    report = migrate_paths([tmp_path])
+    assert folders(report, tmp_path) == [""]
+    assert "assert get_device() == 'jax'" in results(report, tmp_path)["main.py"]
+
+
 def test_two_programs_get_a_runtime_each(tmp_path: Path) -> None:
     script = "import torch\nfrom lib import run\nprint(torch.cuda.seed(), run(1))\n"
     library = LIBRARY.replace("x.cuda()", "torch.cuda.initial_seed()")
