@@ -19,6 +19,7 @@ from migrator import accelerators, inventory
 from migrator.flow import Flow, Kind
 from migrator.formats.embedded import CELL
 from migrator.formats.python import decode
+from migrator.indices import compares_indices
 from migrator.names import Binding, Names, dotted
 from migrator.ranks import Ranks
 from migrator.sharding import Models
@@ -366,6 +367,16 @@ class ProjectFacts:
                 taken.update(n.attr for n in facts.names.order if isinstance(n, ast.Attribute))
         return frozenset(taken)
 
+    def compares_indices(self) -> bool:
+        """True where a program that this file is of, or may set up, compares devices by index.
+
+        A configuration may set up every program beside it or above it.
+        """
+        is_code = self.path.suffix in (".py", ".ipynb")
+        programs = [self.path, *self._importers()] if is_code else self._modules_above()
+        files = dict.fromkeys(f for path in programs for f in (path, *self.reached(path)))
+        return any(map(self.cache.compares_indices, files))
+
     def makes_copies(self) -> bool:
         """True where a file that this one imports, directly or not, uses nn.DataParallel."""
         return any(map(self.cache.makes_copies, self.reached()))
@@ -384,13 +395,15 @@ class ProjectFacts:
 
     def _importers(self) -> Iterator[Path]:
         """Files beside this one or above it that import it."""
+        return (other for other in self._modules_above() if self.path in self.reached(other))
+
+    def _modules_above(self) -> Iterator[Path]:
+        """Other files beside this one or above it."""
         folder = self.path.parent
         while True:
             for name in sorted(self.reader.list(folder)):
-                other = folder / name
-                if name.endswith(".py") and other != self.path:
-                    if self.path in self.reached(other):
-                        yield other
+                if name.endswith(".py") and folder / name != self.path:
+                    yield folder / name
             if folder == self.root or self.root not in folder.parents:
                 return
             folder = folder.parent
@@ -547,6 +560,13 @@ class ProjectCache:
                 known = facts is not None and facts.ranks.start is not None
             self._distributes[path] = known
         return known
+
+    def compares_indices(self, path: Path) -> bool:
+        """True for a file that compares the device of a tensor with one that may have an index."""
+        if b".device" not in (self.reader.read(path) or b""):
+            return False
+        facts = self.facts(path)
+        return facts is not None and compares_indices(facts.names, facts.flow)
 
     def makes_copies(self, path: Path) -> bool:
         """True for a file that uses nn.DataParallel, or what a migration made of it."""

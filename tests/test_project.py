@@ -106,6 +106,26 @@ def test_a_broken_import_does_not_stop_its_user(tmp_path: Path) -> None:
     assert not report.failures and report.changed
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("compares", [True, False])
+def test_an_index_stays_where_the_program_compares_devices(
+    tmp_path: Path, target: str, compares: bool
+) -> None:
+    name = f"{DEVICE[target]}:0" if compares else DEVICE[target]
+    test = "x.device != device" if compares else "x.device.type != device"
+    files: Files = {
+        "main.py": "import net\nfrom pick import first\nnet.run(first())\n",
+        "net.py": f"import torch\ndef run(device):\n    x = torch.ones(2)\n    return {test}\n",
+        "pick.py": "def first(device='cuda:1'):\n    return device\n",
+        "conf/net.yaml": "device: cuda:1\nother_device: cuda\n",
+        "run.sh": "python main.py --device cuda:0\n",
+    }
+    out = migrate(tmp_path, files, target)
+    assert f"device='{name}'" in out["pick.py"]
+    assert out["conf/net.yaml"] == f"device: {name}\nother_device: {DEVICE[target]}\n"
+    assert out["run.sh"] == f"python main.py --device {name}\n"
+
+
 # ---- set-up --------------------------------------------------------------------------------------
 
 LIBRARY = "import torch\n\n\ndef run(x):\n    return x.cuda()\n"
