@@ -296,11 +296,18 @@ def _reports(
     return True
 
 
+def _says_nothing(report: Report, *, quiet: bool, statistics: bool, **how: bool) -> bool:
+    """Whether the console has nothing to tell: a hook should not wait for the import of rich."""
+    return quiet and not statistics and not report.errors and not report.failures
+
+
 def _show(report: Report, *, diff: bool, written: bool, companions: bool, **how: bool) -> None:
     """The console output; with --diff, the diff alone goes to standard output.
 
     It has the runtime's files if `companions` are wanted, and nobody reads it in place.
     """
+    if _says_nothing(report, **how) and not diff:
+        return
     from migrator.report.console import render, show_diff
 
     if diff:
@@ -332,7 +339,6 @@ def _filter(
     """
     from migrator import todo
     from migrator.engine import Result
-    from migrator.report.console import render
     from migrator.report.diff import unified
     from migrator.run import FileReport, Report, find_target, migrate_content, migrated
 
@@ -352,7 +358,9 @@ def _filter(
     sys.stdout.flush()
     code = report.check_code(strict) if diff or check else report.exit_code
     view = View(code, statistics=how["statistics"])
-    if not _reports(report, forms, view, err=not check):
+    if not _reports(report, forms, view, err=not check) and not _says_nothing(report, **how):
+        from migrator.report.console import render
+
         err = console(stderr=True)
         render(report, err, written=not (diff or check), **how)
         missing = result.companions if given is None else report.companions
@@ -429,12 +437,11 @@ def main() -> None:
     from migrator.verify.command import verify_command
     from migrator.verify.record_command import record_command
 
-    cli.add_command(lsp_command)
-    cli.add_command(verify_command)
-    cli.add_command(record_command)
-    cli.add_command(review_command)
-    cli.add_command(doctor_command)
-    cli.add_command(completion_command)
+    for command in (
+        lsp_command, verify_command, record_command, review_command, doctor_command,
+        completion_command,
+    ):  # fmt: skip
+        cli.add_command(command)
     spell_out()
     try:
         cli.main(prog_name="tpu-migrate", standalone_mode=False)

@@ -37,7 +37,15 @@ from migrator.inventory import Construct, Further
 from migrator.names import Names
 from migrator.options import Options
 from migrator.origins import Origins, of_original
-from migrator.rule import Context, Keep, Registry, Report, Rewrite, registry
+from migrator.rule import (
+    Context,
+    Keep,
+    Registry,
+    Report,
+    Rewrite,
+    further_constructs,
+    registry,
+)
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME, Target, portable, targets, with_ranks
 
@@ -284,7 +292,7 @@ def _of_no_concern(source: bytes) -> Result:
 
 def _further(options: Options) -> Further:
     """What counts as a construct beside what the inventory knows."""
-    return _with_own(registry().further, options.replace)
+    return _with_own(further_constructs(), options.replace)
 
 
 @cache

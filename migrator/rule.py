@@ -420,6 +420,16 @@ def registry() -> Registry:
     return Registry([*others, *own], _further(others, own))
 
 
+@cache
+def further_constructs() -> Further:
+    """What counts as a construct beside what the inventory knows.
+
+    Only rules of other packages say so: where there are none, no rule is loaded. Raises UsageError
+    as `registry` does.
+    """
+    return registry().further if entry_points(group=GROUP) else NOTHING
+
+
 def _rules_of(module: ModuleType) -> list[Rule]:
     """Each `Rule` at the top of a module, or of the modules of a package."""
     modules = [module]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -445,6 +447,18 @@ def test_without_git_one_line_says_so(
     assert run.returncode == 2 and run.stdout == b""
     one_line(run.stderr, "tpu-migrate: ", "git is not installed, or not on PATH")
     assert (root / "a.py").read_text() == GPU
+
+
+def test_a_quiet_run_with_nothing_to_do_loads_neither_rules_nor_rich(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"a.py": "x = 1\n"})
+    code = (
+        "import sys\nfrom migrator.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as done:\n    assert not done.code\n"
+        "assert not {'rich', 'migrator.rules', 'libcst'} & sys.modules.keys()"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, "a.py", *TO, "--check", "-q"], cwd=tmp_path, check=True
+    )
 
 
 # ---- configuration -------------------------------------------------------------------------------
