@@ -384,7 +384,7 @@ def test_form_feeds_and_line_ends_of_old_macs_stay(source: bytes) -> None:
 
 
 def test_a_module_with_line_ends_of_old_macs_gets_the_runtime() -> None:
-    result = run(b"import torch\rx = torch.ones(2).cuda()\r")
+    result = run(b"import torch\rx = torch.ones(2).cuda()\r", entry=True)
     assert b"\rimport tpu_runtime\r" in result.source
     assert result.companions == {"tpu_runtime"}
 
