@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,11 @@ class _Group(click.Group):
         if named and args[0] in ("rules", "explain") and "--target" in args:
             named = not Path(args[0]).exists()
         if args and not named and args[0] not in ("--help", "-h", "--version"):
+            meant = get_close_matches(args[0], self.commands, 1) if args[0].isalpha() else []
+            if meant and not os.path.lexists(args[0]):
+                raise UsageError(
+                    f"{args[0]}: no such file or folder; did you mean the command {meant[0]}?"
+                )
             args.insert(0, "migrate")
         return super().parse_args(ctx, args)
 
@@ -290,11 +296,18 @@ def _reports(
     return True
 
 
+def _says_nothing(report: Report, *, quiet: bool, statistics: bool, **how: bool) -> bool:
+    """Whether the console has nothing to tell: a hook should not wait for the import of rich."""
+    return quiet and not statistics and not report.errors and not report.failures
+
+
 def _show(report: Report, *, diff: bool, written: bool, companions: bool, **how: bool) -> None:
     """The console output; with --diff, the diff alone goes to standard output.
 
     It has the runtime's files if `companions` are wanted, and nobody reads it in place.
     """
+    if _says_nothing(report, **how) and not diff:
+        return
     from migrator.report.console import render, show_diff
 
     if diff:
@@ -326,7 +339,6 @@ def _filter(
     """
     from migrator import todo
     from migrator.engine import Result
-    from migrator.report.console import render
     from migrator.report.diff import unified
     from migrator.run import FileReport, Report, find_target, migrate_content, migrated
 
@@ -346,7 +358,9 @@ def _filter(
     sys.stdout.flush()
     code = report.check_code(strict) if diff or check else report.exit_code
     view = View(code, statistics=how["statistics"])
-    if not _reports(report, forms, view, err=not check):
+    if not _reports(report, forms, view, err=not check) and not _says_nothing(report, **how):
+        from migrator.report.console import render
+
         err = console(stderr=True)
         render(report, err, written=not (diff or check), **how)
         missing = result.companions if given is None else report.companions
@@ -423,12 +437,11 @@ def main() -> None:
     from migrator.verify.command import verify_command
     from migrator.verify.record_command import record_command
 
-    cli.add_command(lsp_command)
-    cli.add_command(verify_command)
-    cli.add_command(record_command)
-    cli.add_command(review_command)
-    cli.add_command(doctor_command)
-    cli.add_command(completion_command)
+    for command in (
+        lsp_command, verify_command, record_command, review_command, doctor_command,
+        completion_command,
+    ):  # fmt: skip
+        cli.add_command(command)
     spell_out()
     try:
         cli.main(prog_name="tpu-migrate", standalone_mode=False)

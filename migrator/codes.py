@@ -41,7 +41,8 @@ notebook that is no JSON. A file without a word of GPUs is not parsed, and is no
         "the bytes of the file are not in the encoding that it names",
         """Python files are UTF-8, or what their first lines say (`# -*- coding: latin-1 -*-`);
 notebooks, shell scripts, requirements and configurations are UTF-8. A file that can not be decoded
-could not be written back byte by byte, so it stays as it is.""",
+could not be written back byte by byte, so it stays as it is. A Python file is named here even where
+no word of GPUs is seen in it.""",
         "Save the file as UTF-8, name its real encoding in the first line, or leave it out.",
     ),
     Code(

@@ -68,8 +68,15 @@ class Range:
 
 
 START = Range(1, 1, 1, 1)
-# Lines as the Python tokenizer counts them: a form feed or U+2028 does not end one.
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines, with their ends, as Python's tokenizer counts them.
+
+    Form feeds and U+2028 end none, as they would for `str.splitlines`.
+    """
+    return _LINE.findall(text)
 
 
 @dataclass(frozen=True, order=True)
@@ -107,7 +114,7 @@ class SourceMap:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.lines = _LINE.findall(text) or [""]
+        self.lines = lines_of(text) or [""]
         self.starts = [0]
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line))

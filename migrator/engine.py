@@ -37,11 +37,21 @@ from migrator.inventory import Construct, Further
 from migrator.names import Names
 from migrator.options import Options
 from migrator.origins import Origins, of_original
-from migrator.rule import Context, Keep, Registry, Report, Rewrite, registry
+from migrator.rule import (
+    Context,
+    Keep,
+    Registry,
+    Report,
+    Rewrite,
+    further_constructs,
+    registry,
+)
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME, Target, portable, targets, with_ranks
 
-_IMPORTS_RUNTIME = re.compile(rb"^[ \t]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b", re.M)
+_IMPORTS_RUNTIME = re.compile(
+    rb"(?:^|[\r\n])[ \t\f]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b"
+)
 
 
 @dataclass(frozen=True)
@@ -250,10 +260,8 @@ def _migrate(
     if not (was_foreign or inventory.has_tokens(source, _further(options))) and not (
         project is not None and project.may_start_gpu_code(source)
     ):
-        return Result(source, source)
+        return _of_no_concern(source)
     try:
-        if b"\0" in source:
-            raise SyntaxError("source contains NUL bytes")
         decoded = python.decode(source)
         tree = ast.parse(decoded.text)
         accelerators.as_cuda(tree, source, "xla" if was_foreign else "")
@@ -269,9 +277,19 @@ def _migrate(
         return _failed(source, INTERNAL, "too deeply nested to be rewritten")
 
 
+def _of_no_concern(source: bytes) -> Result:
+    """A file without a word of GPUs; in one that can not be read as text, none would be seen."""
+    if not source.isascii() or b"\0" in source:
+        try:
+            python.decode(source)
+        except (SyntaxError, ValueError) as error:
+            return _failure(source, error)
+    return Result(source, source)
+
+
 def _further(options: Options) -> Further:
     """What counts as a construct beside what the inventory knows."""
-    return _with_own(registry().further, options.replace)
+    return _with_own(further_constructs(), options.replace)
 
 
 @cache

@@ -19,6 +19,7 @@ from migrator import accelerators, inventory
 from migrator.flow import Flow, Kind
 from migrator.formats.embedded import CELL
 from migrator.formats.python import decode
+from migrator.indices import compares_indices
 from migrator.names import Binding, Names, dotted
 from migrator.ranks import Ranks
 from migrator.sharding import Models
@@ -27,6 +28,8 @@ from migrator.targets import RUNTIME
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^\r\n]*)|import[ \t]+([^\r\n]+))", re.M
 )
+_SYS_PATH = re.compile(rb"^[^#\r\n]*\bsys\.path\.(append|insert)\(([^\r\n]*)", re.M)
+_LITERAL = re.compile(rb"""(?<![\w"'])["']([^"'\r\n]+)["']""")
 _DISTRIBUTES = re.compile(
     rb"init_process_group|spawn|DistributedDataParallel|init_rpc|init_device_mesh|Process"
 )
@@ -219,17 +222,39 @@ class ProjectFacts:
         return found[0] if found else None
 
     def _absolute(self, module: str) -> tuple[Path, Path] | None:
-        """The file of an absolute import, and the folder on `sys.path` that it was found from."""
+        """The file of an absolute import, and the folder on `sys.path` that it was found from.
+
+        That is the file's own for what is found in a folder that it adds to `sys.path` itself.
+        """
         parts = module.split(".")
-        folder = self.path.parent
+        own = folder = self.path.parent
+        first, last = self._added()
         while True:
-            for base in (folder, folder / "src"):
+            usual = [folder, folder / "src"]
+            for base in [*first, *usual, *last] if folder == own else usual:
                 found = self._module(base, parts)
                 if found is not None and found != self.path:
-                    return found, base
+                    return found, base if base in usual else own
             if folder == self.root or self.root not in folder.parents:
                 return None
             folder = folder.parent
+
+    def _added(self) -> tuple[list[Path], list[Path]]:
+        """Folders that this file puts first on `sys.path`, and last.
+
+        Written as `'core'` or `os.path.join(os.path.dirname(__file__), 'core')`.
+        """
+        known = self.cache.added.get(self.path)
+        if known is None:
+            known = self.cache.added[self.path] = [], []
+            source = self.reader.read(self.path) or b""
+            for how, added in _SYS_PATH.findall(source) if b"sys.path" in source else ():
+                parts = [os.fsdecode(part) for part in _LITERAL.findall(added)]
+                for folder in (self.path.parent, self.root) if parts else ():
+                    at = Path(os.path.normpath(folder.joinpath(*parts)))
+                    if self.root in at.parents and self.reader.list(at):
+                        known[how == b"append"].append(at)
+        return known
 
     def _module(self, folder: Path, parts: list[str]) -> Path | None:
         for part in parts[:-1]:
@@ -342,6 +367,16 @@ class ProjectFacts:
                 taken.update(n.attr for n in facts.names.order if isinstance(n, ast.Attribute))
         return frozenset(taken)
 
+    def compares_indices(self) -> bool:
+        """True where a program that this file is of, or may set up, compares devices by index.
+
+        A configuration may set up every program beside it or above it.
+        """
+        is_code = self.path.suffix in (".py", ".ipynb")
+        programs = [self.path, *self._importers()] if is_code else self._modules_above()
+        files = dict.fromkeys(f for path in programs for f in (path, *self.reached(path)))
+        return any(map(self.cache.compares_indices, files))
+
     def makes_copies(self) -> bool:
         """True where a file that this one imports, directly or not, uses nn.DataParallel."""
         return any(map(self.cache.makes_copies, self.reached()))
@@ -360,13 +395,15 @@ class ProjectFacts:
 
     def _importers(self) -> Iterator[Path]:
         """Files beside this one or above it that import it."""
+        return (other for other in self._modules_above() if self.path in self.reached(other))
+
+    def _modules_above(self) -> Iterator[Path]:
+        """Other files beside this one or above it."""
         folder = self.path.parent
         while True:
             for name in sorted(self.reader.list(folder)):
-                other = folder / name
-                if name.endswith(".py") and other != self.path:
-                    if self.path in self.reached(other):
-                        yield other
+                if name.endswith(".py") and folder / name != self.path:
+                    yield folder / name
             if folder == self.root or self.root not in folder.parents:
                 return
             folder = folder.parent
@@ -497,6 +534,7 @@ class ProjectCache:
             dict(earlier._parsed) if earlier is not None else {}
         )
         self.imports: dict[Path, list[Path]] = {}
+        self.added: dict[Path, tuple[list[Path], list[Path]]] = {}
         self.reached: dict[Path, Set[Path]] = {}
         self._facts: dict[Path, FileFacts | None] = {}
         self._distributes: dict[Path, bool] = {}
@@ -522,6 +560,13 @@ class ProjectCache:
                 known = facts is not None and facts.ranks.start is not None
             self._distributes[path] = known
         return known
+
+    def compares_indices(self, path: Path) -> bool:
+        """True for a file that compares the device of a tensor with one that may have an index."""
+        if b".device" not in (self.reader.read(path) or b""):
+            return False
+        facts = self.facts(path)
+        return facts is not None and compares_indices(facts.names, facts.flow)
 
     def makes_copies(self, path: Path) -> bool:
         """True for a file that uses nn.DataParallel, or what a migration made of it."""

@@ -19,6 +19,19 @@ class GitError(Exception):
     """What git said, in one line."""
 
 
+class SaidNothing(GitError):
+    """Git failed, and its exit code is all that it told."""
+
+
+def _not_run(error: OSError) -> GitError:
+    missing = isinstance(error, FileNotFoundError)
+    return GitError(
+        "git is not installed, or not on PATH"
+        if missing
+        else f"git can not be run: {error.strerror or error}"
+    )
+
+
 def top(path: Path) -> Path | None:
     """The top of the work tree that a file or folder is in, or None."""
     real = path.resolve()
@@ -35,10 +48,12 @@ def run(root: Path, *arguments: str) -> bytes:
     try:
         done = subprocess.run(command, capture_output=True, check=False, env=_environment(root))
     except OSError as error:
-        raise GitError(f"git can not be run: {error.strerror or error}") from error
+        raise _not_run(error) from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise GitError(said[0].removeprefix("fatal: ") if said else f"exit code {done.returncode}")
+        if not said:
+            raise SaidNothing(f"exit code {done.returncode}")
+        raise GitError(said[0].removeprefix("fatal: "))
     return done.stdout
 
 
@@ -50,11 +65,11 @@ def names(root: Path, *arguments: str) -> Iterator[str]:
 
 
 def commit(root: Path, revision: str) -> str | None:
-    """The hash of the commit that a revision names, or None."""
+    """The hash of the commit that a revision names, or None. Raises GitError if git can not say."""
     how = ("rev-parse", "--verify", "--quiet", "--end-of-options")
     try:
         return run(root, *how, f"{revision}^{{commit}}").decode().strip()
-    except GitError:
+    except SaidNothing:
         return None
 
 
@@ -100,7 +115,7 @@ class Blobs:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(root)
             )
         except OSError as error:
-            raise GitError(f"git can not be run: {error.strerror or error}") from error
+            raise _not_run(error) from error
 
     def read(self, blob: str) -> bytes:
         """Raises GitError for one that is not there (a partial clone)."""

@@ -75,14 +75,23 @@ def edits(
     constructs are taken from may go, too. What other files take from this one (`taken`) stays.
     """
     result: list[Edit] = []
+    unused = _unused(names, removed, foreign, further)
+    if unused:
+        kept = taken()
+        unused = [edit for edit in map(partial(_without, kept), unused) if edit is not None]
+    blocks = {e.node.body[0]: e.node for e in unused if isinstance(e.node, ast.Try)}
     missing = [m for m in modules if not _is_imported(names, m)]
     for module in list(missing):
         beside = _beside(names, module)
         if beside:
             missing.remove(module)
-            result += [Insert(names.tree, at, [statement_for(module)]) for at in beside]
+            result += [
+                Insert(names.tree, blocks.get(at, at), [statement_for(module)]) for at in beside
+            ]
     if missing:
         anchor, before = _anchor(names)
+        if anchor in blocks:  # what stands in a block goes with it
+            anchor, before = blocks[anchor], False
         if setup is not None and _is_below(anchor, setup):
             anchor, before = setup.anchor, setup.before
         groups: dict[tuple[int, bool], list[str]] = {}
@@ -95,10 +104,6 @@ def edits(
             if _is_docstring(anchors[key]) or _is_future(anchors[key]):
                 lines.insert(0, "")
             result.append(Insert(names.tree, anchors[key], lines, before=ahead))
-    unused = _unused(names, removed, foreign, further)
-    if unused:
-        kept = taken()
-        unused = [edit for edit in map(partial(_without, kept), unused) if edit is not None]
     result.extend(unused)
     return result
 
@@ -229,8 +234,9 @@ def _sort_key(module: str) -> str:
 
 def _unused(names: Names, removed: set[ast.AST], foreign: str, further: Further) -> list[Edit]:
     result: list[Edit] = []
-    # below `try` or `if`, an import is a question; it stays
-    plain = [s for s in names.imports if names.is_plain_import(s)]
+    # below `try` or `if`, an import is a question; it stays, unless the answer is known
+    answered = {s: block for s in names.imports if (block := _with_fallback(names, s))}
+    plain = [s for s in names.imports if s in answered or names.is_plain_import(s)]
     gone = {
         s: [a for a in s.names if _lost_all_uses(names, s, a, removed, foreign, further)]
         for s in plain
@@ -245,20 +251,41 @@ def _unused(names: Names, removed: set[ast.AST], foreign: str, further: Further)
             or (_library(statement, alias) in libraries and _is_never_used(names, statement, alias))
         ]
         if len(aliases) == len(statement.names):
-            result.append(Delete(statement))
-        elif aliases:
+            result.append(Delete(answered.get(statement, statement)))
+        elif aliases and statement not in answered:
             result.append(EditImport(statement, drop=aliases))
     return result
 
 
+def _with_fallback(names: Names, statement: ast.Import | ast.ImportFrom) -> ast.Try | None:
+    """`try: from torch.cuda.amp import GradScaler`, `except ImportError: class GradScaler: …`"""
+    block = names.never_fails(statement)
+    bound = {alias.asname or alias.name for alias in statement.names}
+    for other in (s for handler in block.handlers for s in handler.body) if block else ():
+        match other:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) if name in bound:
+                continue
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant()) if name in bound:
+                continue
+            case ast.ImportFrom(names=aliases) if bound >= {a.asname or a.name for a in aliases}:
+                continue
+            case ast.Pass():
+                continue
+        return None
+    return block
+
+
 def _without(taken: frozenset[str], edit: Edit) -> Edit | None:
     """Less what other files take: they import it from here."""
-    aliases = edit.drop if isinstance(edit, EditImport) else getattr(edit.node, "names", ())
+    node = edit.node.body[0] if isinstance(edit.node, ast.Try) else edit.node
+    aliases = edit.drop if isinstance(edit, EditImport) else getattr(node, "names", ())
     gone = [a for a in aliases if not {a.asname or a.name, "*"} & taken]
     if len(gone) == len(aliases):
         return edit
-    assert isinstance(edit.node, ast.Import | ast.ImportFrom)
-    return EditImport(edit.node, drop=gone) if gone else None
+    if node is not edit.node:
+        return None
+    assert isinstance(node, ast.Import | ast.ImportFrom)
+    return EditImport(node, drop=gone) if gone else None
 
 
 def _library(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> str | None:
@@ -307,6 +334,9 @@ def _lost_all_uses(
     if name in exported(names):
         return False
     bindings = scope.bindings.get(name, ())
+    if block := _with_fallback(names, statement):
+        fallback = {node for handler in block.handlers for node in ast.walk(handler)}
+        bindings = [b for b in bindings if b.node not in fallback]
     if is_foreign:
         if name != meaning.partition(".")[0] and name in spoken(names):
             return False

@@ -381,7 +381,7 @@ def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Cons
             kind = "get_device" if qualname is None and not _defines(names, "get_device") else None
         elif node.attr == "to" and call.args and is_device_index(names, flow, call.args[0]):
             kind = "to"
-        elif node.attr == "step":
+        elif node.attr == "step" and not names.never_runs(node):
             verdict = is_optimizer_step(names, flow, call)
             kind = {True: "step", None: "unclear step", False: None}[verdict]
         elif node.attr == "type" and len(call.args) == 1:

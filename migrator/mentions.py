@@ -46,13 +46,13 @@ _STARTS = {
 # `--device cuda:0`, also as two words of a list, in one line or two
 DEVICE_OPTION = re.compile(
     r"""(?P<option>--device(?:[ =]|["'],\s*|["']?,?\s*\n\s*(?:-\s+)?))(?P<quote>["']?)"""
-    rf"""{DEVICES}(?::\d+)?(?P=quote)(?=[\s;|&)"'\],]|$)"""
+    rf"""{DEVICES}(?P<index>:\d+)?(?P=quote)(?=[\s;|&)"'\],]|$)"""
 )
 
 # `device: cuda:0`, `"device": "cuda"`, also in `{…}`
 DEVICE_SETTING = re.compile(
     r"""(?P<before>(?<![\w.-])["']?(?:[\w.-]*[_.-])?device["']?\s*:\s*(?P<quote>["']?))"""
-    rf"""{DEVICES}(?::\d+)?"""
+    rf"""{DEVICES}(?P<index>:\d+)?"""
     r"""(?P<after>(?P=quote)\s*(?:[,}\]]|\Z))""",
     re.IGNORECASE,
 )

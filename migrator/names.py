@@ -41,6 +41,7 @@ _CANONICAL = {
     "apex.normalization.fused_layer_norm": "apex.normalization",
 }
 
+_AMP = ("torch.cuda.amp.", "torch.amp.")
 _EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
 
 
@@ -401,6 +402,23 @@ class Names:
             case ast.If(body=then, orelse=orelse):
                 return self.ends(then) and self.ends(orelse)
         return False
+
+    def never_fails(self, node: ast.AST) -> ast.Try | None:
+        """The `try` around an import that only a PyTorch without torch.cuda.amp needs one for."""
+        match self.parents.get(node):
+            case ast.Try(body=[ast.ImportFrom(module=str(module), level=0)]) as block:
+                own = block.body[0] is node and not block.orelse and not block.finalbody
+                return block if own and f"{module}.".startswith(_AMP) else None
+        return None
+
+    def never_runs(self, node: ast.AST) -> bool:
+        """True for what is done for a PyTorch without torch.cuda.amp, the `except` of an import."""
+        return any(
+            isinstance(a, ast.ExceptHandler)
+            and isinstance(block := self.parents[a], ast.Try)
+            and self.never_fails(block.body[0]) is block
+            for a in self.ancestors(node)
+        )
 
     def is_plain_import(self, node: ast.AST) -> bool:
         """True for an import that runs in any case, in the file or when its function is called."""

@@ -192,8 +192,14 @@ class Context:
 
     @cached_property
     def compares_indices(self) -> bool:
-        """Whether "cuda:0" has to keep its index in this file."""
-        return compares_indices(self.names, self.flow)
+        """Whether "cuda:0" has to keep its index in this file, or in the program that it is of."""
+        return compares_indices(self.names, self.flow) or (
+            self.project is not None and self.project.compares_indices()
+        )
+
+    def device_name(self, indexed: bool) -> str:
+        """The name of the target's device in the place of one with an index, or of one without."""
+        return f"{self.target.device}{':0' if indexed and self.compares_indices else ''}"
 
     def device(self, near: ast.AST | None = None) -> str:
         """Code for the target's device where an object does as well as a string."""
@@ -412,6 +418,16 @@ def registry() -> Registry:
             origin[rule.code] = point.value
         others += found
     return Registry([*others, *own], _further(others, own))
+
+
+@cache
+def further_constructs() -> Further:
+    """What counts as a construct beside what the inventory knows.
+
+    Only rules of other packages say so: where there are none, no rule is loaded. Raises UsageError
+    as `registry` does.
+    """
+    return registry().further if entry_points(group=GROUP) else NOTHING
 
 
 def _rules_of(module: ModuleType) -> list[Rule]:

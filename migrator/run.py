@@ -20,7 +20,7 @@ from migrator.formats import lines, notebook
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
 from migrator.options import Options
 from migrator.revisions import Changes, brought
-from migrator.rule import registry
+from migrator.rule import further_constructs, registry
 from migrator.targets import RUNTIME, Target, portable, targets
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
@@ -209,7 +209,7 @@ def migrate_content(
 
 def check(config: Config, words: Target) -> None:
     """Raise UsageError for what the target does not have, and for a rule package with a fault."""
-    registry()
+    further_constructs()
     if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
         raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
     if config.options.tensor_parallel and (config.portable or words.devices is None):
@@ -294,6 +294,8 @@ def _migrate_all(
     from concurrent.futures import ProcessPoolExecutor
 
     import migrator.tree  # noqa: F401  LibCST, once for all processes
+
+    registry()  # so are the rules
 
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:

@@ -48,17 +48,17 @@ def unsafe_to_write(paths: Iterable[Path]) -> list[str]:
     A file is safe if git tracks it and it equals the index, or if it is our own last output.
     """
     problems = []
-    repositories: dict[Path | None, _Repository | None] = {}
+    repositories: dict[Path | None, _Repository | str] = {}
     for path in paths:
         if not path.exists():
             continue
         root = git.top(path)
         if root not in repositories:
-            repositories[root] = _repository(root) if root else None
+            repositories[root] = _repository(root) if root else "is not under version control"
         repository = repositories[root]
         reason = ""
-        if repository is None or root is None:
-            reason = "is not under version control"
+        if root is None or isinstance(repository, str):
+            reason = str(repository)
         else:
             name = path.resolve().relative_to(root).as_posix()
             if name not in repository.tracked:
@@ -83,12 +83,13 @@ def _has_untracked(folder: Path) -> bool:
         return False
 
 
-def _repository(root: Path) -> _Repository | None:
+def _repository(root: Path) -> _Repository | str:
+    """What git has, or why it can not say."""
     try:
         tracked = frozenset(git.names(root, "ls-files", "-z"))
         return _Repository(tracked, frozenset(git.names(root, "diff", "--name-only", "-z")))
-    except git.GitError:
-        return None
+    except git.GitError as error:
+        return f"is not known to be in version control ({error})"
 
 
 def _stamp(path: Path) -> Path:

@@ -101,7 +101,8 @@ def device_option(ctx: Context, found: Construct) -> Decision | None:
         return Report("the program chooses its device itself; leave the option out")
     device = ctx.target.device
     text = DEVICE_OPTION.sub(
-        lambda m: f"{m['option']}{m['quote']}{device}{m['quote']}", ctx.text(found)
+        lambda m: f"{m['option']}{m['quote']}{ctx.device_name(bool(m['index']))}{m['quote']}",
+        ctx.text(found),
     )
     if text == ctx.text(found):
         return Report(f"names a GPU; the target's device is {device}")

@@ -4,10 +4,12 @@ import ast
 
 from migrator.accelerators import MIGRATED
 from migrator.edits import Delete, Replace
+from migrator.flow import Kind
 from migrator.inventory import Construct
 from migrator.names import argument
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
+from migrator.training import trains
 
 from .cuda_api import counterpart, removal
 from .device import device_object_word
@@ -73,9 +75,10 @@ SCRIPT = Rule(
     code="RUN004",
     name="torchscript",
     summary="TorchScript's modules can not be moved to the target, and XLA compiles without it",
-    why="""A scripted function runs on both targets as it is, and so does a module that was on the
-device before. A module that is scripted, or loaded, first can not be moved there. torchax can not
-follow torch.jit.trace. Programs that use no device (exports) stay.""",
+    why="""A scripted function runs on both targets as it is; a module that is scripted, or loaded,
+can not be moved there. On torchax, one that was moved before it is scripted runs as it is, but not
+in training with dropout; recurrent layers can not be scripted. On torch_xla, normalization can not.
+torchax can not follow torch.jit.trace. Programs that use no device (exports) stay.""",
     examples=(
         Example(
             "import torch\nnet = torch.jit.script(net).cuda()\n",
@@ -83,6 +86,11 @@ follow torch.jit.trace. Programs that use no device (exports) stay.""",
             torch_xla='import torch\nnet = torch.jit.script(net).to("xla")\n',
         ),
         Example("import torch\n\n\n@torch.jit.script\ndef f(x):\n    return x\n"),
+        Example(
+            "import torch\nnet = torch.jit.script(net.cuda().eval())\n",
+            torchax='import torch\nnet = torch.jit.script(net.to("jax").eval())\n',
+            torch_xla='import torch\nnet = torch.jit.script(net.to("xla").eval())\n',
+        ),
     ),
 )
 
@@ -167,10 +175,62 @@ def script(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     if call is None or (call.args and isinstance(ctx.flow.definition(call.args[0]), _FUNCTION)):
         return Keep("a scripted function runs on the target as it is")
+    if call.args and not _is_moved(ctx, call) and _is_on_device(ctx, call.args[0], call):
+        if ctx.target.library == "torch_xla":
+            return Report("normalization can not be scripted; leave it out, XLA compiles by itself")
+        if trains(ctx.names.tree):
+            return Report("fails in training with dropout; leave it out, XLA compiles by itself")
+        advice = "nothing is gained by it: XLA compiles by itself; recurrent layers fail in it"
+        return Keep("of a module that is on the target", advice=advice)
     return Report("can not be moved once it is scripted; leave it out, XLA compiles by itself")
 
 
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _is_on_device(ctx: Context, model: ast.expr, call: ast.Call) -> bool:
+    """Whether a model is moved to the device, in place or above the call in the same function."""
+    if any(_is_move(ctx, node) for node in ast.walk(model)):
+        return True
+    function, text = ctx.names.function(call), ast.unparse(model).removesuffix(".eval()")
+    for move in ctx.names.order:
+        if not _is_move(ctx, move) or ctx.names.function(move) is not function:
+            continue
+        assert isinstance(move, ast.Call) and isinstance(move.func, ast.Attribute)
+        names = [move.func.value]
+        statement = ctx.names.statement(move)
+        if isinstance(statement, ast.Assign) and statement.value is move:
+            names += statement.targets
+        if move.lineno < call.lineno and text in map(ast.unparse, names):
+            return True
+    return False
+
+
+def _is_moved(ctx: Context, scripted: ast.Call) -> bool:
+    """Whether what is scripted is moved anywhere behind that."""
+    statement = ctx.names.statement(scripted)
+    names = statement.targets if isinstance(statement, ast.Assign) else []
+    texts = {ast.unparse(scripted), *map(ast.unparse, names)}
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("to", "cuda", "cpu")
+        and ast.unparse(node.func.value) in texts
+        and node.lineno >= scripted.lineno
+        for node in ctx.names.order
+    )
+
+
+def _is_move(ctx: Context, node: ast.AST) -> bool:
+    """`.cuda()`, or `.to(…)` of a device that is not the CPU."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="cuda")):
+            return True
+        case ast.Call(func=ast.Attribute(attr="to"), args=[place, *_]):
+            if isinstance(place, ast.Constant) and isinstance(place.value, str):
+                return not place.value.startswith(("cpu", "meta"))
+            return ctx.flow.is_device(place) and not ctx.flow.kind(place) & Kind.CPU
+    return False
 
 
 @ACCELERATOR.on("name", "torch.accelerator*")

@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
+from migrator.diagnostics import lines_of
 from migrator.formats.lines import lists_packages
 from migrator.inventory import Construct
 from migrator.libraries import of_package
@@ -196,11 +197,12 @@ def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
 @REQUIREMENT.on("requirement", "text")
 def requirements_in_text(ctx: Context, found: Construct) -> Decision:
     """Strings of setup.py that are no elements of a list, or of one that is read in pieces."""
-    names = [name_of(re.split(r"[;#]", line)[0]) for line in ctx.text(found).splitlines()]
+    every = lines_of(ctx.text(found))
+    names = [name_of(re.split(r"[;#]", line)[0]) for line in every]
     libraries = [library.reason(str(n)) for n in names if (library := of_package(n or ""))]
     if ctx.target.portable:
         return Keep("a portable program takes what its machine has")
-    lines = [line for line in ctx.text(found).splitlines() if (name := name_of(line))
+    lines = [line for line in every if (name := name_of(line))
              and shut_out(ctx.target.name, name, asked_of(line))]  # fmt: skip
     said = [f"`{line.strip()}` leaves no version that was tested" for line in lines] + libraries
     if "torch" in names or (None in names and "torch" in ctx.text(found)):

@@ -9,7 +9,8 @@ SETTING = Rule(
     name="gpu-setting",
     summary="a setting in YAML or JSON that names a GPU",
     why="""In YAML and JSON, a key that ends in `device` with `cuda` as its value gets the target's
-device, which the migrated program understands. What else speaks of GPUs (how many, a back end, an
+device, which the migrated program understands, with an index where a program beside it or above
+it compares devices. What else speaks of GPUs (how many, a back end, an
 accelerator of Lightning) is named: the program decides what it means. Commands are rewritten as in
 a script (rule CMD001). Files that are longer than a person writes are data, and are not looked
 into.""",
@@ -35,7 +36,9 @@ def device_setting(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Report("the program chooses its device itself; leave the setting out")
     said = without_comment(ctx.text(found))
-    device = DEVICE_SETTING.sub(rf"\g<before>{ctx.target.device}\g<after>", said)
+    device = DEVICE_SETTING.sub(
+        lambda m: f"{m['before']}{ctx.device_name(bool(m['index']))}{m['after']}", said
+    )
     return ctx.with_text(found, device + ctx.text(found)[len(said) :])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +134,8 @@ LAYOUTS: dict[str, bytes] = {
     "latin.py": "# -*- coding: latin-1 -*-\n# café\n".encode("latin-1") + GPU.encode(),
     "utf.py": f"# größe ✓ \u2028 \x85\n{GPU}".encode(),
     "dir with space/ä.py": GPU.encode(),
+    "feeds.py": b"\x0c\n" + GPU.encode() + b"\x0cx.cuda()\n\x0c",
+    "mac.py": GPU.replace("\n", "\r").encode(),
     "tab.py": b"def f(x):\n\treturn x.cuda()\t\n\n\n\n",
 }
 
@@ -429,6 +432,7 @@ def test_folders_that_are_no_source_are_passed_over(tmp_path: Path) -> None:
         (("a.py",), ("no target", "--target")),
         (("a.py", "--target", "cpu"), ("--target", "cpu", "torchax")),
         (("missing.py", *TO), ("missing.py", "no such file")),
+        (("reveiw", "HEAD"), ("reveiw", "no such file", "review?")),
         ((*TO,), ("no PATH",)),
         (("a.py", *TO, "--diff", "--check"), ("--diff", "--check")),
         (("a.py", *TO, "--diff", "-o", "q"), ("-o", "--diff")),
@@ -450,6 +454,33 @@ def test_wrong_usage_is_one_line(
     assert run.returncode == 2 and run.stdout == b""
     one_line(run.stderr, "tpu-migrate: ", *words)
     assert read_tree(tmp_path) == {"a.py": GPU.encode(), "b.py": GPU.encode()}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(*TO, "--check", "a.py", "--diff-base", "HEAD"), ("review", "HEAD"), ("--hook", *TO, "a.py")],
+)
+def test_without_git_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    root = committed(tmp_path, {"a.py": GPU})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    run = cli(*arguments, cwd=root)
+    assert run.returncode == 2 and run.stdout == b""
+    one_line(run.stderr, "tpu-migrate: ", "git is not installed, or not on PATH")
+    assert (root / "a.py").read_text() == GPU
+
+
+def test_a_quiet_run_with_nothing_to_do_loads_neither_rules_nor_rich(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"a.py": "x = 1\n"})
+    code = (
+        "import sys\nfrom migrator.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as done:\n    assert not done.code\n"
+        "assert not {'rich', 'migrator.rules', 'libcst'} & sys.modules.keys()"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, "a.py", *TO, "--check", "-q"], cwd=tmp_path, check=True
+    )
 
 
 # ---- configuration -------------------------------------------------------------------------------
@@ -522,6 +553,9 @@ def bad(tmp_path: Path) -> Iterator[Path]:
             "coding.py": b"s = 'cuda \xff'\n",
             "unknown.py": b"# coding: nonsense\ns = 'cuda'\n",
             "nul.py": b"s = 'cuda'\0\n",
+            "binary.py": b"\x7fELF\2\1\1\0\0\0",
+            "utf16.py": GPU.encode("utf-16"),
+            "cafe.py": b"a = 1\nb = 2\n# caf\xe9\n",
             "generated.py": b"x = 'cuda'\n" * 500_000,
             "deep.py": "x = " + "(" * 3000 + "'cuda'" + ")" * 3000 + "\n",
             "z_fine.py": GPU,
@@ -539,6 +573,7 @@ def bad(tmp_path: Path) -> Iterator[Path]:
 
 ERRORS = {
     "syntax.py": "ERR001", "coding.py": "ERR001", "unknown.py": "ERR001", "nul.py": "ERR001",
+    "binary.py": "ERR001", "utf16.py": "ERR001", "cafe.py": "ERR002",
     "generated.py": "ERR004", "deep.py": "ERR001", "dangling.py": "ERR005", "self.py": "ERR005",
 }  # fmt: skip
 

@@ -91,30 +91,25 @@ def test_03_device_type_from_a_device() -> None:
 
 
 def test_04_dummy_scaler_in_except() -> None:
-    becomes(
-        """\
-        import torch
+    """It is for an old PyTorch alone, and goes with its last use."""
+    fallback = """\
         try:
             from torch.cuda.amp import GradScaler
         except ImportError:
             # for PyTorch < 1.6
             class GradScaler:
-                def scale(self, loss):
-                    return loss
-        scaler = GradScaler(enabled=args.mixed_precision)
-        """,
-        """\
-        import torch
-        try:
-            from torch.cuda.amp import GradScaler
-        except ImportError:
-            # for PyTorch < 1.6
-            class GradScaler:
-                def scale(self, loss):
-                    return loss
-        scaler = torch.amp.GradScaler("cpu", enabled=False)
-        """,
-    )
+                def step(self, optimizer):
+                    optimizer.step()
+"""
+    call = "        scaler = GradScaler(enabled=args.mixed_precision)\n"
+    off = '        scaler = torch.amp.GradScaler("cpu", enabled=False)\n'
+    torch = "        import torch\n"
+    becomes(f"{torch}{fallback}{call}", f"{torch}{off}")
+    becomes(f"{fallback}{call}", f"{torch}{off}")
+    for use in ("        scaler: GradScaler = None\n", '        __all__ = ["GradScaler"]\n'):
+        becomes(f"{torch}{fallback}{use}{call}", f"{torch}{fallback}{use}{off}")
+    told = fallback.replace("            # for", "            HAS_AMP = False\n            # for")
+    becomes(f"{torch}{told}{call}", f"{torch}{told}{off}")
 
 
 def test_05_custom_fwd_by_hasattr() -> None:

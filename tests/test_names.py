@@ -174,7 +174,7 @@ def test_try_except_imports_of_autocast() -> None:
         assert_sound(result, target)
         assert not [o for o in outcomes(result) if o[1] == "reported"]
         text = result.source.decode()
-        assert text.count("import autocast, GradScaler") == 2  # an import under try is a question
+        assert "try" not in text and text.startswith("import torch\n")
         assert "GradScaler()" not in text
 
 

@@ -106,6 +106,26 @@ def test_a_broken_import_does_not_stop_its_user(tmp_path: Path) -> None:
     assert not report.failures and report.changed
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("compares", [True, False])
+def test_an_index_stays_where_the_program_compares_devices(
+    tmp_path: Path, target: str, compares: bool
+) -> None:
+    name = f"{DEVICE[target]}:0" if compares else DEVICE[target]
+    test = "x.device != device" if compares else "x.device.type != device"
+    files: Files = {
+        "main.py": "import net\nfrom pick import first\nnet.run(first())\n",
+        "net.py": f"import torch\ndef run(device):\n    x = torch.ones(2)\n    return {test}\n",
+        "pick.py": "def first(device='cuda:1'):\n    return device\n",
+        "conf/net.yaml": "device: cuda:1\nother_device: cuda\n",
+        "run.sh": "python main.py --device cuda:0\n",
+    }
+    out = migrate(tmp_path, files, target)
+    assert f"device='{name}'" in out["pick.py"]
+    assert out["conf/net.yaml"] == f"device: {name}\nother_device: {DEVICE[target]}\n"
+    assert out["run.sh"] == f"python main.py --device {name}\n"
+
+
 # ---- set-up --------------------------------------------------------------------------------------
 
 LIBRARY = "import torch\n\n\ndef run(x):\n    return x.cuda()\n"
@@ -223,6 +243,25 @@ def test_the_runtime_is_placed_once_per_import_root(tmp_path: Path, target: str)
     assert folders(report, tmp_path) == [""]
     names = {path.name for path in report.companions}
     assert names == {Path(name).name for name in runtime_files(targets()[target])}
+
+
+@pytest.mark.parametrize(
+    "added",
+    ["append('core')", "insert(0, os.path.join(os.path.dirname(__file__), 'core'))"],
+)
+def test_a_folder_that_a_script_adds_to_sys_path_is_searched(tmp_path: Path, added: str) -> None:
+    library = LIBRARY.replace("x.cuda()", "torch.cuda.initial_seed()")
+    files: Files = {
+        "core/__init__.py": "",
+        "core/lib.py": f"from helper import get_device\n{library}",
+        "core/helper.py": HELPER,
+        "main.py": f"import os\nimport sys\nsys.path.{added}\nimport torch\nimport lib\n"
+        "from helper import get_device\nassert get_device() == 'cuda'\nlib.run(1)\n",
+    }
+    write_tree(tmp_path, files)
+    report = migrate_paths([tmp_path])
+    assert folders(report, tmp_path) == [""]
+    assert "assert get_device() == 'jax'" in results(report, tmp_path)["main.py"]
 
 
 def test_two_programs_get_a_runtime_each(tmp_path: Path) -> None:

@@ -260,6 +260,28 @@ def test_what_only_looks_like_it_stays(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "on_torchax"),
+    [
+        ("net.cuda()\nnet = torch.jit.script(net)", False),
+        ("net = Net().to(device)\nscripted = torch.jit.script(net.eval())", False),
+        ("net = Net().to(device)\nscripted = torch.jit.script(net)", False),
+        ("net = torch.jit.script(Net().cuda())", False),
+        ("net.cuda()\nnet = torch.jit.script(net)\nnet.to(device)", True),  # moved again
+        ("net.cuda()\nnet = torch.jit.script(net).cuda()", True),
+        ("net.to('cpu')\nnet = torch.jit.script(net)", True),
+        ("net = torch.jit.script(net)\nother.cuda()", True),
+        ("net.cuda()\nnet = torch.jit.script(net)\nnet(x).backward()", True),
+    ],
+)
+def test_a_module_that_is_on_the_device_may_be_scripted(line: str, on_torchax: bool) -> None:
+    source = f'{IMPORTED}device = torch.device("cuda")\n{line}\n'
+    assert "torch.jit.script" in reported(run(source, "torch_xla"))
+    first = run(source)
+    assert ("torch.jit.script" in reported(first)) is on_torchax
+    assert ("torch.jit.script" in reported(run(first.source))) is on_torchax
+
+
+@pytest.mark.parametrize(
     ("line", "is_reported"),
     [
         ('os.environ["CUDA_VISIBLE_DEVICES"] = "0"', False),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from itertools import accumulate
 
+from migrator.diagnostics import lines_of
 from migrator.formats.embedded import CONDA, REQUIREMENT
 from migrator.formats.entries import Entry, PipList
 
@@ -29,7 +30,7 @@ def may_be_one(content: bytes) -> bool:
 
 def read(text: str) -> tuple[list[Entry], PipList] | None:
     """What conda and pip install, and where pip's list is; None for other files in YAML."""
-    rows = text.splitlines(keepends=True)
+    rows = lines_of(text)
     starts = [0, *accumulate(map(len, rows))]
     at = next(n for n, row in enumerate(rows) if _HEAD.fullmatch(row.rstrip("\n").encode())) + 1
     found: list[Entry] = []

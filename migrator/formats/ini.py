@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from migrator.diagnostics import lines_of
 from migrator.formats.embedded import BUILD, COMMAND, PYTHON, REQUIREMENT
 from migrator.formats.entries import Entry
 
@@ -30,7 +31,7 @@ def lists(text: str) -> list[list[Entry]]:
     goes_on = False
     end = "\r\n" if "\r\n" in text else "\n"
     at = 0
-    for row in text.splitlines(keepends=True):
+    for row in lines_of(text):
         start, at = at, at + len(row)
         line = row.strip()
         if not line or line[0] in "#;":

@@ -34,9 +34,11 @@ def decode(source: bytes) -> Source:
     """Decode as Python would.
 
     Raises:
-        SyntaxError: unknown or contradictory encoding.
+        SyntaxError: unknown or contradictory encoding, or NUL bytes, which no source has.
         UnicodeDecodeError: bytes that the encoding does not allow.
     """
+    if b"\0" in source:
+        raise SyntaxError("NUL bytes: this is UTF-16, or no text")
     encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
     bom = source.startswith(codecs.BOM_UTF8)
     if bom:

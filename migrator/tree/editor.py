@@ -60,7 +60,7 @@ def apply(tree: Tree, source: SourceMap, edits: Sequence[Edit]) -> str:
     if missed:
         raise UnplacedEdit(missed)
     assert isinstance(result, cst.Module)
-    return result.code + tree.tail
+    return tree.text(result)
 
 
 class _Editor(cst.CSTTransformer):

@@ -26,6 +26,7 @@ from migrator.edits import (
     SetString,
     Unwrap,
 )
+from migrator.tree.feeds import FormFeeds
 
 
 class UnplacedEdit(Exception):
@@ -69,9 +70,10 @@ class Tree:
     """A LibCST module with the offsets of its nodes."""
 
     def __init__(self, text: str) -> None:
-        # LibCST loses blanks behind the last line end (seen in 1.9)
+        # LibCST 1.9 loses blanks behind the last line end, and line ends of old Macs there
         self.tail = _TAIL.search(text)[0]  # type: ignore[index]
-        body = text.removesuffix(self.tail)
+        feeds = FormFeeds(text.removesuffix(self.tail))
+        self._feeds, body = feeds, feeds.marked
         self.module = cst.parse_module(body)
         state = _RecordingState(self.module)
         self.module._codegen(state)
@@ -80,12 +82,17 @@ class Tree:
         for token in state.tokens:
             offsets.append(offsets[-1] + len(token))
         last = len(offsets) - 1  # code generation drops the final newline token it does not need
+        offsets = [feeds.offset(offset) for offset in offsets]
         self.spans = [
             (offsets[min(s.start, last)], offsets[min(s.end, last)], s.node) for s in state.spans
         ]
 
+    def text(self, module: cst.Module) -> str:
+        """The source of this tree after a change."""
+        return self._feeds.unmarked(module.code) + self.tail
 
-_TAIL = re.compile(r"(?:(?<=\n)[ \t\f]+)?\Z")
+
+_TAIL = re.compile(r"(?:\r[\r \t\f]*|(?<=\n)[ \t\f]+)?\Z")
 _STATEMENTS = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
 _PRUNED = (cst.BaseExpression, cst.BaseStatement, cst.BaseSmallStatement)  # spans hold all of them
 

@@ -10,7 +10,7 @@ from migrator.completion import apps, paths
 from migrator.report.terminal import color_option, console
 from migrator.targets import targets
 
-from .tpu import TOPOLOGIES
+from . import TOPOLOGIES
 
 if TYPE_CHECKING:
     from .result import VerifyResult

@@ -20,7 +20,6 @@ from .precision import PrecisionReport, Product, products_of
 
 CHIP = "TPU v6e"
 HBM = 32 * 2**30  # bytes of one v6e; its compiler keeps 0.76 GiB of them for itself
-TOPOLOGIES = {"v6e-1": "v6e:1x1", "v6e-4": "v6e:2x2", "v6e-8": "v6e:2x4"}  # by --compile-for
 DEFAULT = "v6e-8"
 
 # Compiles programs inside the target's interpreter; returns what compile_for_tpu.py prints.

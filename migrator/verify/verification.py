@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from migrator.config import UsageError
 
-from . import environments, interpreters, precision, tpu
+from . import TOPOLOGIES, environments, interpreters, precision, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
 from .device import Device, device_for
 from .errors import VerifyError
@@ -430,7 +430,7 @@ class _Work:
                 return ask(
                     self.interpreter.python,
                     "compile_for_tpu.py",
-                    [tpu.TOPOLOGIES[compile_for], str(seconds), *map(str, paths)],
+                    [TOPOLOGIES[compile_for], str(seconds), *map(str, paths)],
                     timeout=2 * seconds,
                     cwd=self.folder,
                 )
