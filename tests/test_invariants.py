@@ -23,7 +23,7 @@ from helpers import (
     errors,
     run,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 
@@ -344,6 +344,10 @@ def test_a_file_without_edits_comes_back_as_it_was(source: bytes, target: str) -
 
 @PROPERTY
 @given(source=MODULES, target=st.sampled_from(TARGETS))
+@example(
+    source=b"import torch\nif gpu:\n    torch.cuda.synchronize()\n\n\x0ctorch.cuda.empty_cache()\n",
+    target="torch_xla",
+)
 def test_line_ends_and_encoding_stay(source: bytes, target: str) -> None:
     """New lines end like the others; every other line keeps its own end."""
     result = run(source, target)

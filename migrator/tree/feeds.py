@@ -38,7 +38,9 @@ class FormFeeds:
         return offset - bisect_right(self._behind, offset) * self._added
 
     def unmarked(self, text: str) -> str:
-        return text.replace(self._mark, "\f")
+        """A form feed in front of the last statement goes with it."""
+        kept = re.sub(rf"^[ \t]*{re.escape(self._mark)}\s*\Z", "", text, flags=re.MULTILINE)
+        return kept.replace(self._mark, "\f")
 
 
 def _in_front_of_statements(text: str) -> list[int]:
