@@ -24,7 +24,7 @@ from migrator.report.hunks import hunks
 from .compare import read_header
 from .divergence import compare_tensors
 from .recordings import Recording
-from .tolerances import Tolerances
+from .tolerances import ROUNDED, Tolerances
 
 _MANTISSA = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7}
 _AS_GOOD = {("F64", "F32"), ("F16", "BF16")}  # what a TPU has in the place of it
@@ -283,6 +283,7 @@ def _checks(
                                 other.get(group, {}).get(path, {}).get(part) for other in others
                             ],
                             "run": mine[part],
+                            "rounded": ROUNDED,
                         }
                         if event["kind"] == "grad" and event["place"][:5] == "reads":
                             key["among"] = part  # of weights; one may be zero but for rounding

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -111,13 +111,14 @@ class _Pairs:
         run: str,
         infinite: str | None = None,
         growth: float = 1.0,
+        gain: float = ROUNDED,
         **about: Any,
     ) -> None:
         """``infinite``: the tensor of the golden whose Inf, as in masks, the program itself put
         there."""
         few = FEW if about["kind"] in ("weights", "end", "file") else 0.0
         key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
-               "growth": growth, "few": few}  # fmt: skip
+               "growth": growth, "few": few, "rounded": gain}  # fmt: skip
         self.keys.append(key)
         self.about.append(about)
 
@@ -141,6 +142,7 @@ def compare(
         kinds = [kind for kind in kinds if kind not in ("end", "file")]
     pairs = _Pairs()
     grown = growth(golden, rounded)
+    gains = _gains(golden, rounded, grown, tolerances)
     result = replace(result, growth=grown[-1])
     ours, theirs = _by_key(run.events), [_by_key(r.events) for r in rounded]
     wanted = _by_key(golden.events)
@@ -182,7 +184,8 @@ def compare(
                 started[name, path] = tensor
             infinite = tensor if kind in ("start", "input") else started.get((name, path))
             infinite = None if kind == "output" else infinite
-            pairs.add(tensor, others, mine, infinite, times, place=path, **about)
+            gain = gains.until(f"{name}.{path}", event["step"])
+            pairs.add(tensor, others, mine, infinite, times, gain, place=path, **about)
     if not result.partial:
         result.missing.extend(
             f"{kind} {number} is not in the golden"
@@ -192,7 +195,7 @@ def compare(
             and (kind, name, number) not in wanted
         )
     if "file" in kinds:
-        _files(golden, rounded, run, pairs, result, grown[-1])
+        _files(golden, rounded, run, pairs, result, gains)
     if "printed" in kinds:
         result.findings.extend(_printed(golden, rounded, run, tolerances, result))
     found = list(_tensors(golden, rounded, run, pairs, python, folder, tolerances))
@@ -293,8 +296,55 @@ def _norms(
             continue
         moved = _moved(want, (event["norms"].get(name, want) for event in again))
         unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
-        allowed = growth * unit * max(OWN_NORM * want, whole) + 2 * ROUNDED * moved
+        allowed = growth * _unit_of_norm(unit, want, whole) + 2 * ROUNDED * moved
         yield _scalar(about, name, want, float(got), allowed * tolerances.factor("gradients"))
+
+
+def _unit_of_norm(unit: float, norm: float, whole: float) -> float:
+    """How far the norm of a gradient may be off, but for what rounding does to it."""
+    return unit * max(OWN_NORM * norm, whole)
+
+
+@dataclass
+class _Gains:
+    """How many times what rounding does to a weight it may be off, by its name.
+
+    A gradient may be off by its unit, which is more than rounding moved it. What an optimizer makes
+    of that is many times what it made of rounding, by as much: little of SGD, a lot of Adam, which
+    divides by the size of the gradient.
+    """
+
+    steps: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+
+    def until(self, name: str, step: int) -> float:
+        """After so many steps of optimizers."""
+        return max((gain for at, gain in self.steps.get(name, ()) if at < step), default=ROUNDED)
+
+    def of_file(self, path: str, step: int) -> float:
+        """Of a tensor in a file, where it is named as a parameter."""
+        names = [n for n in self.steps if n.endswith(f".{path}") or n.partition(".")[2] == path]
+        inner = [n for n in self.steps if path.endswith("." + n.partition(".")[2])]
+        return max((self.until(name, step) for name in names or inner), default=ROUNDED)
+
+
+def _gains(
+    golden: Recording, rounded: Sequence[Recording], grown: Sequence[float], tolerances: Tolerances
+) -> _Gains:
+    found = _Gains()
+    others = [_by_key(recording.events) for recording in rounded]
+    for key, event in _by_key(golden.events).items():
+        if event["kind"] != "gradients":
+            continue
+        norms = {name: float(norm) for name, norm in event["norms"].items()}
+        whole = _whole(norms)
+        for name, norm in norms.items():
+            again = [events[key]["norms"].get(name, norm) for events in others if key in events]
+            unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
+            allowed = grown[event["step"]] * _unit_of_norm(unit, norm, whole)
+            moved = max(_moved(norm, again), ULP * norm)
+            if again and moved:
+                found.steps[name].append((event["step"], max(ROUNDED, allowed / moved)))
+    return found
 
 
 def _whole(norms: Mapping[str, float]) -> float:
@@ -308,7 +358,7 @@ def _files(
     run: Recording,
     pairs: _Pairs,
     result: Comparison,
-    growth: float,
+    gains: _Gains,
 ) -> None:
     ours = {f["name"]: f for f in run.files}
     third = [{f["name"]: f for f in r.files} for r in rounded]
@@ -326,8 +376,10 @@ def _files(
                 result.missing.append(f"{file['name']}: {path}{f' ({error})' if error else ''}")
                 continue
             again = [files.get(file["name"], {}).get("tensors", {}).get(path) for files in third]
-            pairs.add(tensor, again, mine, growth=growth, kind="file", name=file["name"],
-                      place=path, step=golden.steps, order=_LAST + number, line="")  # fmt: skip
+            gain = gains.of_file(path, golden.steps)
+            pairs.add(tensor, again, mine, None, result.growth, gain, kind="file",
+                      name=file["name"], place=path, step=golden.steps, order=_LAST + number,
+                      line="")  # fmt: skip
 
 
 def _tensors(
@@ -375,7 +427,6 @@ def compare_tensors(
         "run": str(run.path.absolute()),
         "pairs": pairs,
         "units": tolerances.units,
-        "rounded": ROUNDED,
     }
     path = folder / "compare.json"
     path.write_text(json.dumps(spec), "utf-8")

@@ -61,6 +61,41 @@ def test_which_element_rounding_moves_is_chance_how_many_is_not(tmp_path: Path) 
     assert found.reason == "off by 0.0606 on average (root mean square), allowed 0.04"
 
 
+def test_a_few_weights_may_be_off_by_a_step_and_no_outputs(tmp_path: Path) -> None:
+    golden = f32(*[1.0] * 400)
+
+    def off(number: int, by: float, kind: str) -> bool:
+        return held(
+            tmp_path, golden, f32(*[1.0 + by] * number, *[1.0] * (400 - number)), kind=kind
+        ).passed
+
+    assert off(2, 0.5, "end") and off(2, 0.5, "weights")
+    assert not off(3, 0.5, "end") and not off(2, 1.5, "end") and not off(2, 0.5, "output")
+
+
+def test_what_a_weight_may_be_off_follows_what_its_gradient_may(tmp_path: Path) -> None:
+    """By 1e-4, ten units of its norm; an optimizer made 1e-6 of 1e-6, or much more of it."""
+
+    def passes(gradient: float, weight: float, by: float) -> bool:
+        runs = []
+        for name, norm, value in (
+            ("g", 1.0, 1.0),
+            ("r", 1 + gradient, 1 + weight),
+            ("x", 1.0, 1 + by),
+        ):
+            (tmp_path / name).write_bytes(safetensors({"w": f32(value)}))
+            step = {"kind": "gradients", "name": "SGD", "step": 0, "line": "",
+                    "norms": {"Net.w": norm}, "dtypes": {}}  # fmt: skip
+            after = {"kind": "weights", "name": "Net", "step": 1, "line": "", "tensors": {"w": "w"}}
+            events = [step, after]
+            runs.append(Recording(tmp_path, events, [], "", "", 1, 1.0, {}, {}, tensors=name))
+        found = compare(runs[0], [runs[1]], runs[2], Path(sys.executable), tmp_path)
+        return next(f for f in found.findings if f.kind == "weights").passed
+
+    assert passes(1e-6, 1e-6, 1e-4) and not passes(1e-6, 1e-6, 2e-4)
+    assert passes(1e-6, 1e-4, 9e-3) and not passes(1e-4, 1e-6, 1e-4)
+
+
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 def test_nan_and_inf_never_pass(tmp_path: Path, value: float) -> None:
     for golden, run in ((value, 1.0), (1.0, value), (value, value)):

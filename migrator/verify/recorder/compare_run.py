@@ -4,10 +4,10 @@
 
 SPEC.json: `golden` and `run`, safetensors files, and `roundings`, a list of them; `pairs`, each
 with `golden`, `run` and `roundings` (a list, with null for none), names of tensors in them,
-`factor` of the tolerance and `growth` of its unit (1 if missing), `few` (the share of elements that
-may be off by more, 0 if missing), `infinite` (or null), the tensor of the golden whose Inf may be
-there, maybe `among` (a name that tensors share of which one may be nothing but rounding: the
-magnitude of all counts); `units` and `rounded`, see `allowed`.
+`rounded` (see `allowed`), `factor` of the tolerance and `growth` of its unit (1 if missing), `few`
+(the share of elements that may be off by more, 0 if missing), `infinite` (or null), the tensor of
+the golden whose Inf may be there, maybe `among` (a name that tensors share of which one may be
+nothing but rounding: the magnitude of all counts); `units` of dtypes.
 Prints one line of JSON: a row for each pair.
 """
 
@@ -90,7 +90,7 @@ def root_mean_square(values: Any) -> float:
 
 
 def compare(pair: dict[str, Any], golden: Tensors, roundings: list[Tensors], run: Tensors,
-            units: dict[str, float], rounded: float, among: dict[str, float]
+            units: dict[str, float], among: dict[str, float]
             ) -> dict[str, Any]:  # fmt: skip
     """One row."""
     want, entry = golden.read(pair["golden"])
@@ -128,7 +128,7 @@ def compare(pair: dict[str, Any], golden: Tensors, roundings: list[Tensors], run
     largest = among.get(pair.get("among", ""), 0.0)
     factor = pair.get("factor", 1.0)
     unit *= pair.get("growth", 1.0)
-    limit, mean_limit = (factor * a for a in allowed(want, again, unit, rounded, largest))
+    limit, mean_limit = (factor * a for a in allowed(want, again, unit, pair["rounded"], largest))
     off = np.abs(got - want)
     judged = _without_few(off, int(pair.get("few", 0.0) * off.size), magnitude(want))
     farthest, mean = magnitude(judged), root_mean_square(judged)
@@ -179,7 +179,7 @@ def main() -> None:
         if pair.get("among"):
             largest = magnitude(golden.read(pair["golden"])[0])
             among[pair["among"]] = max(largest, among.get(pair["among"], 0.0))
-    how = (golden, roundings, run, spec["units"], spec["rounded"], among)
+    how = (golden, roundings, run, spec["units"], among)
     rows = [compare(pair, *how) for pair in spec["pairs"]]
     print(json.dumps({"rows": rows}))
 
