@@ -56,7 +56,7 @@ def row(number: int, found: Comparison) -> str:
     text = ", ".join(f"{kind} × {ratio:.2g}" for kind, ratio in worst.items() if ratio)
     verdict = "passed" if found.passed else "FAILED"
     left_out = f", {len(found.lost)} late tensors left out" if found.lost else ""
-    return f"rounding {number}: {verdict}, grew {found.growth:.2g}-fold{left_out}: {text}"
+    return f"rounding {number}: {verdict}, growth {found.growth:.2g}{left_out}: {text}"
 
 
 if __name__ == "__main__":

@@ -19,7 +19,18 @@ from typing import Any
 from .errors import VerifyError
 from .inside import child_environment
 from .recordings import Recording, recorder
-from .tolerances import FEW, KINDS, LOST, OWN_NORM, PRINTED, ROUNDED, SMALL_LOSS, ULP, Tolerances
+from .tolerances import (
+    FEW,
+    GROWN,
+    KINDS,
+    LOST,
+    OWN_NORM,
+    PRINTED,
+    ROUNDED,
+    SMALL_LOSS,
+    ULP,
+    Tolerances,
+)
 
 _NUMBER = re.compile(
     r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b)"
@@ -78,7 +89,7 @@ class Comparison:
     missing: list[str] = field(default_factory=list)  # of the golden, not in the run; or too much
     losses: list[tuple[float, float]] = field(default_factory=list)  # golden, run
     partial: bool = False  # one of them ended too early: compared as far as both came
-    growth: float = 1.0  # to how many times of itself a rounding difference grew, to the end
+    growth: float = 1.0  # how many times of itself a difference by rounding may be at the end
     lost: list[str] = field(default_factory=list)  # what rounding alone moves that far
 
     @property
@@ -209,7 +220,8 @@ def compare(
 
 
 def growth(golden: Recording, rounded: Sequence[Recording]) -> list[float]:
-    """To how many times of itself a difference by rounding has grown, at most, before each step.
+    """How many times of itself a difference by rounding may be before each step: `GROWN` times what
+    it has grown to, at most, in one of the runs.
 
     Of losses and gradient norms, relative to the loss and to the norm of all gradients: the largest
     difference at a step by that at one before it, in one of the runs. At any step two back ends may
@@ -234,7 +246,7 @@ def growth(golden: Recording, rounded: Sequence[Recording]) -> list[float]:
                 moved[event["step"]] = max(moved[event["step"]], size)
         for step in range(1, last + 1):
             found[step] = max(found[step], moved[step] / min(moved[:step]))
-    return list(accumulate(found, max))
+    return [1.0, *(GROWN * grown for grown in accumulate(found[1:], max))]
 
 
 def _by_key(events: Sequence[dict[str, Any]]) -> dict[tuple[str, str, int], dict[str, Any]]:

@@ -67,6 +67,7 @@ class Recording:
     processes: int = 0  # that it started, and that were not recorded
     outside: list[str] = field(default_factory=list)  # files that it wrote there
     not_copied: list[str] = field(default_factory=list)  # modules of the folder that is copied
+    devices: list[str] = field(default_factory=list)  # types of those where tensors were
     tensors: str = TENSORS
 
     @property

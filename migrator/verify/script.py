@@ -27,7 +27,7 @@ from .interpreters import Interpreter
 from .progress import progress
 from .recordings import Recording, ScriptGolden, Settings, digest, keep, read, record_run
 from .result import finite
-from .tolerances import Tolerances
+from .tolerances import GROWN, Tolerances
 from .verification import Options, choose_interpreter, workplace
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _COMPILED = ("weights", "end", "file", "printed")  # what can be seen of a compiled run
 _STEPWISE = ("start", "input", "output", "loss", "gradients", "buffers", *_COMPILED)
-_GROWN = 100.0  # times, from where it is said
+_MUCH = 100.0  # times, from where it is said
 _NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}  # each operation by itself
 
 
@@ -346,6 +346,9 @@ class _Verification:
         stepwise = self.record("stepwise", device, {"TPU_RUNTIME_EAGER": "1"}, closely=True)
         result = self.compared(result, first, rounded, stepwise[1], "stepwise", _STEPWISE)
         result = self.ended(result, "operator by operator", *stepwise)
+        if stepwise[1].devices == ["cpu"]:
+            text = "no tensor was on the device: the script, as it was called, chose the CPU"
+            result = replace(result, problems=[*result.problems, text])
         if self.target != "torchax" or result.problems:  # there, no step is compiled as a whole
             return result
         if self.options.bisect and not result.passed:
@@ -491,9 +494,10 @@ def _of_folder(report: Report, folder: Path) -> Report:
 
 def _of_growth(comparison: Comparison, golden: Recording) -> str:
     """What is to be said where rounding grows; "" where it does not."""
-    if comparison.growth < _GROWN:
+    growth = comparison.growth / GROWN
+    if growth < _MUCH:
         return ""
-    grown = f"rounding alone grows {comparison.growth:,.0f}-fold over {golden.steps} steps here"
+    grown = f"rounding alone grows {growth:,.0f}-fold over {golden.steps} steps here"
     if comparison.lost:
         return (
             f"{grown}: weights at the end and files say nothing and are left out; run fewer steps"

@@ -125,6 +125,19 @@ def test_a_migrated_script_computes_what_the_original_does(
         assert {f.step for f in compiled if f.kind == "weights"} == {1, 2, 3}
 
 
+def test_a_script_that_chose_the_cpu_shows_nothing_of_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "import sys, torch\nd = 'cuda' if '--gpu' in sys.argv else 'cpu'\n"
+    text += "print(torch.nn.Linear(2, 2).to(d)(torch.ones(3, 2).to(d)).sum().item())\n"
+    Path("t.py").write_text(text, encoding="utf-8")
+    options, settings = Options(python=Path(sys.executable)), Settings(roundings=0)
+    found = hold(Path("t.py"), [], TARGET, None, settings, options)
+    assert not found.passed and "no tensor was on the device" in found.problems[0]
+    assert hold(Path("t.py"), ["--gpu"], TARGET, None, settings, options).passed
+
+
 @pytest.fixture(scope="module")
 def _originals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The operations of the original are recorded once for each step, not for each fault."""

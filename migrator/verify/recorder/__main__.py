@@ -100,6 +100,7 @@ def main() -> int:
     said = {
         "processes": children.started,
         "outside": outside.written,
+        "devices": sorted(watch.devices),
         "not_copied": process.imported_from(Path(spec["original"]), root),
     }
     _write(output, store, watch, random, ended, seconds, found, runtime, said)

@@ -24,6 +24,7 @@ _TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4",
     "I16": "<i2", "I8": "<i1", "U8": "<u1", "BOOL": "<u1",
 }  # fmt: skip
+_TINY = 2.0**-126  # what is smaller may be flushed to 0
 _ULP = {"F64": 2.0**-52, "F32": 2.0**-23, "F16": 2.0**-10, "BF16": 2.0**-7}
 # Other types that a back end may have in the place of the golden's: none of 64 bits, no float16.
 _INSTEAD = {("F64", "F32"), ("F16", "BF16")}
@@ -69,8 +70,8 @@ def allowed(
         moved = np.where(np.isfinite(moved), moved, 0.0)
         farthest, mean = max(farthest, magnitude(moved)), max(mean, root_mean_square(moved))
     return (
-        unit * max(magnitude(want), among) + rounded * farthest,
-        unit * max(root_mean_square(want), among) + rounded * mean,
+        _TINY + unit * max(magnitude(want), among) + rounded * farthest,
+        _TINY + unit * max(root_mean_square(want), among) + rounded * mean,
     )
 
 

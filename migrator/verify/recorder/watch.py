@@ -52,6 +52,7 @@ class Watch:
         self.started: set[int] = set()
         self.own: dict[str, str] = {}
         self.paused = False
+        self.devices: set[str] = set()  # types of those where tensors were
 
     # ---- what happens ----------------------------------------------------------------------------
 
@@ -198,7 +199,7 @@ class Watch:
             found = {}
             for path, value in module.state_dict().items():
                 if isinstance(value, torch.Tensor):
-                    found[path] = on_host(value)
+                    found[path] = self.on_host(value)
             self._keep(when, name, list(found.items()))
 
     def _buffers(self) -> None:
@@ -218,7 +219,12 @@ class Watch:
 
     def _tensors(self, kind: str, name: str, value: Any) -> None:
         with self.at_rest():
-            self._keep(kind, name, [(path, on_host(t)) for path, t in leaves(value)])
+            self._keep(kind, name, [(path, self.on_host(t)) for path, t in leaves(value)])
+
+    def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy on the CPU; where it was is noted."""
+        self.devices.add(tensor.device.type)
+        return on_host(tensor)
 
     def _keep(self, kind: str, name: str, found: list[tuple[str, torch.Tensor]]) -> None:
         number = len(self.events)
