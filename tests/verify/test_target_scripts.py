@@ -138,6 +138,26 @@ def test_a_script_that_chose_the_cpu_shows_nothing_of_the_target(
     assert hold(Path("t.py"), ["--gpu"], TARGET, None, settings, options).passed
 
 
+def test_a_recurrent_network_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On torch_xla it is a loop whose backward pass is a graph with tensors that have no values."""
+    monkeypatch.chdir(tmp_path)
+    text = """\
+import torch
+net = torch.nn.LSTM(3, 4, 2, batch_first=True).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    loss = net(torch.randn(5, 6, 3).cuda())[0].pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    Path("t.py").write_text(text, encoding="utf-8")
+    options, settings = Options(python=Path(sys.executable)), Settings(roundings=1)
+    found = hold(Path("t.py"), [], TARGET, None, settings, options)
+    assert found.passed, (found.error, found.problems, found.stepwise.first, found.log_tail)
+    assert {"output", "loss", "gradients", "weights"} <= {f.kind for f in found.stepwise.findings}
+
+
 @pytest.fixture(scope="module")
 def _originals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The operations of the original are recorded once for each step, not for each fault."""

@@ -102,7 +102,7 @@ class Watch:
         watch = self
 
         def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if watch.depth or watch.paused or is_traced() or not watch._wants(self):
+            if watch.depth or watch.paused or not _has_values() or not watch._wants(self):
                 watch.depth += 1
                 try:
                     return called(self, *args, **kwargs)
@@ -295,6 +295,15 @@ class _AtRest:
     def __exit__(self, *exception: Any) -> None:
         self.no_grad.__exit__(*exception)
         self.watch.paused = self.before
+
+
+def _has_values() -> bool:
+    """Whether tensors have values now that can be read.
+
+    None have in what JAX traces. In a backward pass torch_xla runs graphs of its own for loops, as
+    of an LSTM, whose tensors stand for others: to read one ends the process.
+    """
+    return not is_traced() and torch._C._current_graph_task_id() == -1
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
