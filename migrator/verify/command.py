@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.option(
     "--bisect",
     is_flag=True,
-    help="Of a script: where it differs, find the operation (runs it again, slowly).",
+    help="Where it differs, find the operation (runs it again, slowly).",
 )
 @click.option("--dropout", is_flag=True, help="Of a script: dropout with the same masks, not off.")
 @click.option(
@@ -151,11 +151,11 @@ def verify_command(
     from migrator.report import html
 
     from . import verify_app, verify_script
-    from .apps import app_names
+    from .apps import app_names, find_app
     from .errors import VerifyError
     from .recordings import Settings
     from .result import VerifyResult
-    from .script import hold
+    from .script import Script, hold
     from .script_table import numbers as of_script
     from .script_table import show as show_script
     from .table import show, summary
@@ -167,8 +167,8 @@ def verify_command(
     is_script = app is not None and (app.endswith(".py") or module)
     if golden is not None and not is_script:
         raise click.UsageError("--golden goes with a SCRIPT.py: an app has its own")
-    if bisect and (not is_script or compile_for):
-        raise click.UsageError("--bisect goes with a SCRIPT.py whose numbers are compared")
+    if bisect and compile_for:
+        raise click.UsageError("--bisect compares numbers, --compile-for does not")
     if is_script and measure:
         raise click.UsageError("--measure runs what an app's app.toml names: name an app")
     if arguments and not is_script:
@@ -229,6 +229,13 @@ def verify_command(
         results.append(result)
         if not as_json:
             show(result, out if result.error is None else console(stderr=True))
+        if bisect and not is_script and result.error is None and not result.passed:
+            entry = find_app(name, target)
+            script = Script(entry.folder, entry.entry, entry.args)
+            closely = hold(script, [], target, None, Settings(), Options(**how))
+            results.append(closely)
+            if not as_json:
+                show_script(closely, out if closely.error is None else console(stderr=True))
     if all_apps and not as_json:
         out.print(summary([result for result in results if isinstance(result, VerifyResult)]))
     if as_json:

@@ -262,7 +262,7 @@ def said_of(recording: Recording, settings: Settings) -> list[str]:
 
 
 def hold(
-    script: Path,
+    script: Path | Script,
     args: Sequence[str],
     target: str,
     golden: Path | None,
@@ -273,17 +273,19 @@ def hold(
 ) -> ScriptResult:
     """Migrate a script and hold what it computes on ``target`` against its golden.
 
-    Without ``golden`` the original runs here first, on the CPU in the place of a GPU. Never raises
-    VerifyError.
+    Without ``golden`` the original runs here first, on the CPU in the place of a GPU. ``args`` and
+    ``module`` are of a script that is a path. Never raises VerifyError.
     """
     tolerances = tolerances or Tolerances()
-    result = ScriptResult(str(script), target, tolerances=tolerances)
+    name = str(script) if isinstance(script, Path) else script.name
+    result = ScriptResult(name, target, tolerances=tolerances)
     without, console = options.keep, options.console
     try:
-        found = Script.find(script, args, module)
+        found = Script.find(script, args, module) if isinstance(script, Path) else script
+        stem = Path(found.entry).stem
         python, install = options.python, options.install
-        interpreter = choose_interpreter(target, python, install, console, script.stem)
-        with workplace(options.keep, f"{script.stem}-{target}") as work:
+        interpreter = choose_interpreter(target, python, install, console, stem)
+        with workplace(options.keep, f"{stem}-{target}") as work:
             known = read(golden) if golden else None
             if known is None:
                 first, rounded = _record(

@@ -97,7 +97,7 @@ def summary(results: Sequence[VerifyResult]) -> Table:
     table = Table(title="summary", caption="seconds: sums over the steps", caption_justify="left")
     for heading in ("app", "target", "devices"):
         table.add_column(heading, overflow="fold")
-    for heading in ("outputs", "of tolerance", "first run", "later runs"):
+    for heading in ("outputs", "max abs", "of tolerance", "first run", "later runs"):
         table.add_column(heading, justify="right")
     table.add_column("golden", overflow="fold")
     table.add_column("verdict", no_wrap=True)
@@ -108,6 +108,7 @@ def summary(results: Sequence[VerifyResult]) -> Table:
             result.target,
             escape(result.device or "-"),
             f"{result.compared}" if result.error is None else "-",
+            _largest(result),
             _share(result),
             _seconds(_sum(time.first for time in result.times)),
             _seconds(_sum(time.later for time in result.times)),
@@ -115,6 +116,13 @@ def summary(results: Sequence[VerifyResult]) -> Table:
             Text(word, style="green" if result.passed else "red"),
         )
     return table
+
+
+def _largest(result: VerifyResult) -> str:
+    """The largest difference, of the output that comes nearest to its tolerance."""
+    known = [o for o in result.outputs if o.elements and o.of_tolerance is not None]
+    worst = max(known, key=lambda output: output.of_tolerance or 0.0, default=None)
+    return "-" if worst is None or worst.max_abs is None else f"{worst.max_abs:.3g}"
 
 
 def _share(result: VerifyResult) -> str:

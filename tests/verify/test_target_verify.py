@@ -1,12 +1,15 @@
 """Tiny apps on the real target of this environment, down to the numbers and the precision."""
 
+import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from migrator.verify import verify_app, verify_script
+from migrator.verify.command import verify_command
 from migrator.verify.result import VerifyResult
 
 from .support import APP_TOML, GOLDEN, Checkout, copy_as_migration, writing
@@ -43,6 +46,27 @@ def app(checkout: Checkout, precise: bool) -> None:
 
 def verify() -> VerifyResult:
     return verify_app("tiny", TARGET, python=Path(sys.executable), migrate=copy_as_migration)
+
+
+TRAINED = """
+import torch
+net = torch.nn.Linear(2, 2).cuda()
+net(torch.ones(3, 2, device="cuda")).sum().backward()
+"""
+
+
+def test_an_app_that_disagrees_with_its_golden_is_followed_step_by_step(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = {"y": ("F32", [2, 2], [1.0, 2.0, 3.0, 5.0])}
+    checkout.script(writing(wrong, TRAINED))
+    monkeypatch.chdir(checkout.app.parent.parent)
+    how = ["--target", TARGET, "--python", sys.executable, "--bisect", "--json"]
+    found = CliRunner().invoke(verify_command, ["tiny", *how])
+    assert found.exit_code == 1, found.output
+    app, script = json.loads(found.stdout)
+    assert not app["passed"] and script["passed"], "what differs from its golden is the app itself"
+    assert {f["kind"] for f in script["stepwise"]["findings"]} >= {"output", "loss", "start"}
 
 
 def test_equal_numbers_at_highest_precision_pass(checkout: Checkout) -> None:

@@ -348,8 +348,10 @@ def test_tolerances_read_well() -> None:
 
 def test_the_summary_has_one_line_for_each_result() -> None:
     rows = [
-        OutputResult("y", [2], "float32", True, Tolerance(1e-6), elements=2, of_tolerance=0.25),
-        OutputResult("z", [2], "float32", True, Tolerance(1e-6), elements=2, of_tolerance=0.5),
+        OutputResult(
+            name, [2], "float32", True, Tolerance(1e-6), None, 2, max_abs=off, of_tolerance=t
+        )
+        for name, off, t in (("y", 3e-6, 0.25), ("z", 5e-7, 0.5))
     ]
     times = [StepTime("a", 2.0, 0.25), StepTime("b", 1.0, 0.5), StepTime("c", None, None)]
     good = VerifyResult(
@@ -363,7 +365,20 @@ def test_the_summary_has_one_line_for_each_result() -> None:
     lines = [line.split() for line in console.export_text().splitlines() if " │ " in line]
     cells = [[word for word in line if word != "│"] for line in lines]
     assert cells == [
-        ["tiny", "torchax", "CPU", "2", "50", "%", "3.0000", "0.7500", "NVIDIA", "H100", "PASS"],
-        ["tiny", "torch_xla", "CPU", "1", "∞", "-", "-", "CPU", "FAIL"],
-        ["other", "torchax", "-", "-", "-", "-", "-", "-", "ERROR"],
+        [
+            "tiny",
+            "torchax",
+            "CPU",
+            "2",
+            "5e-07",
+            "50",
+            "%",
+            "3.0000",
+            "0.7500",
+            "NVIDIA",
+            "H100",
+            "PASS",
+        ],
+        ["tiny", "torch_xla", "CPU", "1", "-", "∞", "-", "-", "CPU", "FAIL"],
+        ["other", "torchax", "-", "-", "-", "-", "-", "-", "-", "ERROR"],
     ]
