@@ -20,6 +20,7 @@ from .errors import VerifyError
 from .inside import child_environment
 from .recordings import Recording, recorder
 from .tolerances import (
+    DECIDED,
     FEW,
     GROWN,
     KINDS,
@@ -37,6 +38,12 @@ _NUMBER = re.compile(
 )
 _TIME = re.compile(
     r"\d%\||\[\d+:\d\d<|it/s|s/it|\btimes?\b|\bms\b|\bsec|\bMi?B\b|\bGi?B\b|elapsed|duration|\d\s?s\b|\beta\b|took",
+    re.IGNORECASE,
+)
+# Shares of decisions, each of which a rounding can turn over; what is no such share after all.
+_DECIDED = re.compile(
+    r"(?:\b|_)(?:acc|accuracy|correct|precision|recall|f1|m?iou|dice|top[-#]?|error rate)(?:\b|_|#)"
+    r"(?!.*\b(?:loss|lr)\b)",
     re.IGNORECASE,
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -474,12 +481,29 @@ def _printed(
             yield Finding(place=text, ratio=math.inf, reason="is not printed", **about)
             continue
         again = [texts.get(key, []) for texts in third]
+        decided = _decided(text, numbers)
         for place, (want, other) in enumerate(zip(numbers, got, strict=True)):
             value, digit = _value(want)
             moved = _moved(value, (_value(a[place])[0] for a in again if len(a) > place))
             allowed = result.growth * tolerances.units["F32"] * abs(value) + ROUNDED * moved
-            allowed = PRINTED * digit + tolerances.factor("printed") * allowed
+            allowed = decided[place] + PRINTED * digit + tolerances.factor("printed") * allowed
             yield _scalar(about, text, value, _value(other)[0], allowed)
+
+
+def _decided(text: str, numbers: Sequence[str]) -> list[float]:
+    """What each of the numbers may be off because a few decisions fell otherwise; 0 for others.
+
+    ``text`` has # in the place of each number.
+    """
+    most = max((float(n) for n in numbers if n.isdecimal()), default=1.0)
+    found: list[float] = []
+    before = ""
+    for number, part in zip(numbers, text.split("#"), strict=False):
+        before = re.split(r"[,;|\t]", before + part)[-1]
+        behind = text.split("#", len(found) + 1)[-1].lstrip()
+        whole = most if number.isdecimal() else 100.0 if behind.startswith("%") else 1.0
+        found.append(DECIDED * whole if _DECIDED.search(before) else 0.0)
+    return found
 
 
 def _value(text: str) -> tuple[float, float]:

@@ -173,6 +173,22 @@ class TestPrinted:
         found = printed(line, line.replace("5", "7"))
         assert not found.findings and not found.passed
 
+    @pytest.mark.parametrize(("text", "golden", "run", "passed"), [
+        ("Accuracy of the model on the 128 images: {} %", "39.84375", "39.0625", True),
+        ("Accuracy of the model on the 128 images: {} %", "39.84375", "31.25", False),
+        ("loss: 0.3452, Accuracy: {}/64", "15", "16", True),
+        ("loss: 0.3452, Accuracy: {}/64", "15", "18", False),
+        ("acc 0.5000 loss {}", "0.3452", "0.3460", False),
+        ("val_acc: {}", "0.5000", "0.4900", True),
+        ("top-1 {}, lr 0.1", "0.8125", "0.8000", True),
+        ("top-1 0.8125, lr {}", "0.100", "0.110", False),
+        ("accident {}", "0.8125", "0.8000", False),
+    ])  # fmt: skip
+    def test_a_few_decisions_may_fall_otherwise(
+        self, text: str, golden: str, run: str, passed: bool
+    ) -> None:
+        assert printed(text.format(golden), text.format(run)).passed is passed
+
     def test_lines_that_a_carriage_return_writes_over_are_lines(self) -> None:
         found = printed("\rloss 0.5\rloss 0.25\n", "\rloss 0.5\rloss 0.75\n")
         assert [f.passed for f in found.findings] == [True, False]
