@@ -1,4 +1,7 @@
-"""Tests that need a target's packages are collected only where TPU_MIGRATE_TARGET names one."""
+"""Tests that need a target's packages are collected only where TPU_MIGRATE_TARGET names one.
+
+`test_target_*` concern the target of the environment; `test_torch_*` need the torch of any.
+"""
 
 import os
 from pathlib import Path
@@ -7,7 +10,9 @@ import pytest
 
 from .support import Checkout, fake_interpreter
 
-collect_ignore_glob = [] if os.environ.get("TPU_MIGRATE_TARGET") else ["test_target_*.py"]
+collect_ignore_glob = (
+    [] if os.environ.get("TPU_MIGRATE_TARGET") else ["test_target_*.py", "test_torch_*.py"]
+)
 
 
 @pytest.fixture
