@@ -78,7 +78,8 @@ SCRIPT = Rule(
     why="""A scripted function runs on both targets as it is; a module that is scripted, or loaded,
 can not be moved there. On torchax, one that was moved before it is scripted runs as it is, but not
 in training with dropout; recurrent layers can not be scripted. On torch_xla, normalization can not.
-torchax can not follow torch.jit.trace. Programs that use no device (exports) stay.""",
+torchax can not follow torch.jit.trace; on torch_xla the tracer does not see convolutions, and would
+keep their results as constants. Programs that use no device (exports) stay.""",
     examples=(
         Example(
             "import torch\nnet = torch.jit.script(net).cuda()\n",
@@ -169,9 +170,9 @@ def script(ctx: Context, found: Construct) -> Decision:
     if name == "load":
         return Report("its module can not be moved to the target; load a state_dict into the class")
     if name.startswith("trace"):
-        if ctx.target.library == "torch_xla":
-            return Keep("traces on the target")
-        return Report("torchax can not follow it; call the module itself, which XLA compiles")
+        why = "can not follow it, or keeps results as constants"
+        call_it = "call the module itself, which XLA compiles"
+        return Report(f"{ctx.target.library} {why}; {call_it}")
     call = ctx.names.call_of(found.node)
     if call is None or (call.args and isinstance(ctx.flow.definition(call.args[0]), _FUNCTION)):
         return Keep("a scripted function runs on the target as it is")

@@ -243,6 +243,12 @@ def test_what_can_not_be_said_in_other_words_is_named(line: str, found: str) -> 
     assert found in reported(result)
 
 
+@pytest.mark.parametrize("target", ["torchax", "torch_xla"])
+def test_a_trace_is_left_to_a_person_on_both_targets(target: str) -> None:
+    result = run(f"{IMPORTED}x = x.cuda()\nnet = torch.jit.trace(net, x)\n", target)
+    assert "torch.jit.trace" in reported(result)
+
+
 @pytest.mark.parametrize(
     "line",
     [

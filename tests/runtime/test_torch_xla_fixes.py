@@ -426,6 +426,19 @@ CONVOLUTIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
+def test_a_convolution_does_not_become_a_constant_of_a_trace() -> None:
+    net, x = nn.Conv2d(3, 4, 3).to(DEVICE), torch.ones(1, 3, 8, 8, device=DEVICE)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="can not follow XLA tensors"):
+        torch.jit.trace(net, x)
+    assert torch.jit.trace(nn.Conv2d(3, 4, 3), torch.ones(1, 3, 8, 8))(x.cpu()).shape == (
+        1,
+        4,
+        6,
+        6,
+    )
+    assert net(x).shape == (1, 4, 6, 6)
+
+
 @pytest.mark.parametrize(("make", "shape"), CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
 def test_convolutions_and_their_gradients(
     make: Callable[[], nn.Module], shape: tuple[int, ...]
