@@ -10,7 +10,7 @@ from migrator.completion import apps, paths
 from migrator.report.terminal import color_option, console
 from migrator.targets import targets
 
-from . import TOPOLOGIES
+from . import TOPOLOGIES, options
 
 if TYPE_CHECKING:
     from .result import VerifyResult
@@ -46,20 +46,13 @@ if TYPE_CHECKING:
     help="Where it differs, find the operation (runs it again, slowly).",
 )
 @click.option("--dropout", is_flag=True, help="Of a script: dropout with the same masks, not off.")
-@click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Of a script: calls of each model whose inputs and outputs are compared.",
+@options.count(
+    "--steps", 5, 1, "Of a script: calls of each model whose inputs and outputs are compared."
 )
-@click.option(
-    "--roundings",
-    type=click.IntRange(min=0),
-    default=3,
-    show_default=True,
-    help="Of a script, without --golden: runs of the original that show what rounding does.",
-)
+@options.count(
+    "--roundings", 3, 0,
+    "Of a script, without --golden: runs of the original that show what rounding does.",
+)  # fmt: skip
 @click.option("-m", "module", is_flag=True, help="The script is a module, as of `python -m`.")
 @click.option(
     "--tolerance",
@@ -68,12 +61,7 @@ if TYPE_CHECKING:
     metavar="[KIND=]FACTOR",
     help="Of a script: allow so many times as much, of all or of one kind, e.g. output=4.",
 )
-@click.option(
-    "--memory",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="GB",
-    help="Of a script: what each run may allocate.",
-)
+@options.memory("Of a script: what each run may allocate.")
 @click.option(
     "--devices",
     type=click.IntRange(min=1),
@@ -192,7 +180,17 @@ def verify_command(
         factors = Tolerances.parse(tolerances)
     except VerifyError as error:
         raise click.UsageError(str(error)) from error
+    settings = Settings(
+        steps=steps, roundings=roundings, dropout=dropout, timeout=timeout or 600.0,
+        memory=options.in_bytes(memory),
+    )  # fmt: skip
     results: list[VerifyResult | ScriptResult] = []
+
+    def add(result: Any, table: Any) -> None:
+        results.append(result)
+        if not as_json:
+            table(result, out if result.error is None else console(stderr=True))
+
     on = list(targets()) if chosen == "all" else [chosen]
     for name, target in product(names, on):
         how: dict[str, Any] = {
@@ -209,33 +207,22 @@ def verify_command(
             "bisect": bisect,
         }
         if is_script and not compile_for:
-            settings = Settings(
-                steps=steps, roundings=roundings, dropout=dropout, timeout=timeout or 600.0,
-                memory=int(memory * 2**30) if memory else None,
-            )  # fmt: skip
             numbers = hold(
                 Path(name), arguments, target, golden, settings, Options(**how), factors, module
             )
-            results.append(numbers)
             if report is not None and numbers.migration is not None:
                 html.write(numbers.migration, report, written=False, numbers=of_script(numbers))
-            if not as_json:
-                show_script(numbers, out if numbers.error is None else console(stderr=True))
+            add(numbers, show_script)
             continue
         if is_script:
             result = verify_script(Path(name), arguments, target, **how)
         else:
             result = verify_app(name, target, **how)
-        results.append(result)
-        if not as_json:
-            show(result, out if result.error is None else console(stderr=True))
+        add(result, show)
         if bisect and not is_script and result.error is None and not result.passed:
             entry = find_app(name, target)
             script = Script(entry.folder, entry.entry, entry.args)
-            closely = hold(script, [], target, None, Settings(), Options(**how))
-            results.append(closely)
-            if not as_json:
-                show_script(closely, out if closely.error is None else console(stderr=True))
+            add(hold(script, [], target, None, settings, Options(**how)), show_script)
     if all_apps and not as_json:
         out.print(summary([result for result in results if isinstance(result, VerifyResult)]))
     if as_json:

@@ -11,7 +11,7 @@ import re
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ _DECIDED = re.compile(
     re.IGNORECASE,
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_Events = dict[tuple[str, str, int], dict[str, Any]]  # by kind, name and number
 _LAST = 10**8  # the order of what is only there at the end
 
 
@@ -155,15 +156,14 @@ def compare(
     Where one of them ended too early: as far as both came, without what is only there at the end.
     Raises VerifyError where that fails.
     """
-    result = Comparison(partial=bool(golden.ended or run.ended))
+    ours, theirs = _by_key(run.events), [_by_key(r.events) for r in rounded]
+    wanted = _by_key(golden.events)
+    grown = _growth(wanted, theirs, golden.steps)
+    gains = _gains(wanted, theirs, grown, tolerances)
+    result = Comparison(partial=bool(golden.ended or run.ended), growth=grown[-1])
     if result.partial:
         kinds = [kind for kind in kinds if kind not in ("end", "file")]
     pairs = _Pairs()
-    grown = growth(golden, rounded)
-    gains = _gains(golden, rounded, grown, tolerances)
-    result = replace(result, growth=grown[-1])
-    ours, theirs = _by_key(run.events), [_by_key(r.events) for r in rounded]
-    wanted = _by_key(golden.events)
     both = [order for order, key in enumerate(wanted) if key in ours and key[0] != "end"]
     came_to = (both or [-1])[-1] if result.partial else len(wanted)
     started: dict[tuple[str, str], str] = {}  # tensors of first states, by model and path
@@ -226,7 +226,7 @@ def compare(
     return result
 
 
-def growth(golden: Recording, rounded: Sequence[Recording]) -> list[float]:
+def _growth(wanted: _Events, rounded: Sequence[_Events], last: int) -> list[float]:
     """How many times of itself a difference by rounding may be before each step: `GROWN` times what
     it has grown to, at most, in one of the runs.
 
@@ -234,11 +234,10 @@ def growth(golden: Recording, rounded: Sequence[Recording]) -> list[float]:
     difference at a step by that at one before it, in one of the runs. At any step two back ends may
     differ by a unit more than the roundings did, where a ReLU cuts off or a maximum is another's.
     """
-    wanted, last = _by_key(golden.events), golden.steps
     found = [1.0] * (last + 1)
-    for recording in rounded:
+    for events in rounded:
         moved = [ULP] * (last + 1)
-        for key, event in _by_key(recording.events).items():
+        for key, event in events.items():
             if key not in wanted or event["step"] > last:
                 continue
             want, size = wanted[key], 0.0
@@ -256,7 +255,7 @@ def growth(golden: Recording, rounded: Sequence[Recording]) -> list[float]:
     return [1.0, *(GROWN * grown for grown in accumulate(found[1:], max))]
 
 
-def _by_key(events: Sequence[dict[str, Any]]) -> dict[tuple[str, str, int], dict[str, Any]]:
+def _by_key(events: Sequence[dict[str, Any]]) -> _Events:
     """Events by kind, name and how many of these there were before; weights by the step.
 
     A program that is compiled as a whole may take several steps at once.
@@ -347,17 +346,16 @@ class _Gains:
 
 
 def _gains(
-    golden: Recording, rounded: Sequence[Recording], grown: Sequence[float], tolerances: Tolerances
+    wanted: _Events, rounded: Sequence[_Events], grown: Sequence[float], tolerances: Tolerances
 ) -> _Gains:
     found = _Gains()
-    others = [_by_key(recording.events) for recording in rounded]
-    for key, event in _by_key(golden.events).items():
+    for key, event in wanted.items():
         if event["kind"] != "gradients":
             continue
         norms = {name: float(norm) for name, norm in event["norms"].items()}
         whole = _whole(norms)
         for name, norm in norms.items():
-            again = [events[key]["norms"].get(name, norm) for events in others if key in events]
+            again = [events[key]["norms"].get(name, norm) for events in rounded if key in events]
             unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
             allowed = grown[event["step"]] * _unit_of_norm(unit, norm, whole)
             moved = max(_moved(norm, again), ULP * norm)

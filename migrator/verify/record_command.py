@@ -9,6 +9,8 @@ import click
 
 from migrator.report.terminal import color_option, console
 
+from . import options
+
 
 @click.command("record")
 @click.argument("script", metavar="SCRIPT.py")
@@ -28,20 +30,10 @@ from migrator.report.terminal import color_option, console
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as of `python -m`.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all random numbers.")
-@click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Calls of each model whose inputs and outputs are kept.",
-)
+@options.count("--steps", 5, 1, "Calls of each model whose inputs and outputs are kept.")
 @click.option("--dropout", is_flag=True, help="Dropout with the same masks in all runs; else off.")
-@click.option(
-    "--roundings",
-    type=click.IntRange(min=0),
-    default=3,
-    show_default=True,
-    help="How often to run again, rounded otherwise, to see what rounding does.",
+@options.count(
+    "--roundings", 3, 0, "How often to run again, rounded otherwise, to see what rounding does."
 )
 @click.option(
     "--timeout",
@@ -51,12 +43,7 @@ from migrator.report.terminal import color_option, console
     metavar="SECONDS",
     help="What was recorded until then is kept.",
 )
-@click.option(
-    "--memory",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="GB",
-    help="What each run may allocate.",
-)
+@options.memory("What each run may allocate.")
 @color_option
 def record_command(
     script: str,
@@ -85,9 +72,8 @@ def record_command(
 
     out = console(stderr=True)
     settings = Settings(
-        seed, steps, roundings, dropout, timeout=timeout,
-        memory=int(memory * 2**30) if memory else None,
-    )  # fmt: skip
+        seed, steps, roundings, dropout, timeout=timeout, memory=options.in_bytes(memory)
+    )
     try:
         recording, notes = record_script(
             Path(script), arguments, output, python or Path(sys.executable), settings,

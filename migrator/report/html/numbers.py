@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-WIDTH, HEIGHT, APART = 720, 180, 60  # of the chart and of its lower part, in units of the picture
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,9 @@ class Row:
 class Chart:
     """Points of lines, for SVG: the losses of both, and how far they are apart."""
 
+    WIDTH: ClassVar = 720  # in units of the picture
+    HEIGHT: ClassVar = 180
+    LOWER: ClassVar = 60  # the height of its lower part
     golden: str
     here: str
     apart: str
@@ -58,9 +60,9 @@ class Numbers:
         apart = [abs(here - golden) for golden, here in self.losses]
         most = max((a for a in apart if math.isfinite(a)), default=0.0)
         return Chart(
-            _points([golden for golden, _ in self.losses], low, high, HEIGHT),
-            _points([here for _, here in self.losses], low, high, HEIGHT),
-            _points(apart, 0.0, most, APART),
+            _points([golden for golden, _ in self.losses], low, high, Chart.HEIGHT),
+            _points([here for _, here in self.losses], low, high, Chart.HEIGHT),
+            _points(apart, 0.0, most, Chart.LOWER),
             f"{high:.4g}", f"{low:.4g}", f"{most:.3g}", len(self.losses),
         )  # fmt: skip
 
@@ -68,7 +70,7 @@ class Numbers:
 def _points(values: Sequence[float], low: float, high: float, height: int) -> str:
     """What is not finite is left out."""
     span = (high - low) or 1.0
-    across = WIDTH / (len(values) - 1)
+    across = Chart.WIDTH / (len(values) - 1)
     return " ".join(
         f"{number * across:.1f},{height * (high - value) / span:.1f}"
         for number, value in enumerate(values)
