@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from .compare import Damaged, read_header
 from .errors import VerifyError
 from .result import Tolerance
+from .tensors import Damaged, read_header
 
 _SCHEMA = 1  # of provenance.json
 

@@ -21,14 +21,12 @@ from migrator.diagnostics import Diagnostic
 from migrator.engine import Result
 from migrator.report.hunks import hunks
 
-from .compare import read_header
-from .divergence import compare_tensors
 from .recordings import Recording
+from .tensors import compare_tensors
 from .tolerances import ROUNDED, Tolerances
 
-_MANTISSA = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7}
-_AS_GOOD = {("F64", "F32"), ("F16", "BF16")}  # what a TPU has in the place of it
-_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
+_AS_GOOD = {("float64", "float32"), ("float16", "bfloat16")}  # what a TPU has in the place of it
 _ARITHMETIC = {
     "add",
     "sub",
@@ -231,12 +229,12 @@ def locate(
     keys: list[dict[str, Any]] = []
     checks = list(_checks(search, again, keys))
     tolerances = Tolerances(tf32=bool(golden.machine.get("tf32")))
-    rows = compare_tensors(golden, rounded, run, keys, python, folder, tolerances)
-    headers = read_header(golden.path)[0], read_header(run.path)[0]
-    for row, key in zip(rows, keys, strict=True):
-        kinds = headers[0][key["golden"]]["dtype"], headers[1][key["run"]]["dtype"]
-        if row["reason"] is None and _is_narrower(*kinds):
-            row["reason"] = f"{_DTYPES[kinds[1]]}, in the original {_DTYPES[kinds[0]]}"
+    rows = compare_tensors(
+        golden.path, run.path, keys, python, folder, [r.path for r in rounded], tolerances.units
+    )
+    for row in rows:
+        if row["reason"] is None and _is_narrower(row["dtype"], row["got_dtype"]):
+            row["reason"] = f"{row['got_dtype']}, in the original {row['dtype']}"
     step = golden.events[0]["step"] if golden.events else 0
     agreed = 0
     for check in checks:

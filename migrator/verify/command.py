@@ -1,8 +1,9 @@
 """``tpu-migrate verify``. Everything heavy is imported when it runs."""
 
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,8 +14,11 @@ from migrator.targets import targets
 from . import TOPOLOGIES, options
 
 if TYPE_CHECKING:
+    from .recordings import Settings
     from .result import VerifyResult
     from .script import ScriptResult
+    from .tolerances import Tolerances
+    from .verification import Options
 
 
 @click.command("verify")
@@ -135,45 +139,26 @@ def verify_command(
     the TPU. Exit code 0: everything passed; 1: numbers differ, the script failed, or a program does
     not compile for the TPU; 2: wrong usage or no environment.
     """
-    from migrator.config import UsageError
-    from migrator.report import html
-
-    from . import verify_app, verify_script
-    from .apps import app_names, find_app
+    from .app_table import summary
+    from .apps import app_names
     from .errors import VerifyError
     from .recordings import Settings
     from .result import VerifyResult
-    from .script import Script, hold
-    from .script_table import numbers as of_script
-    from .script_table import show as show_script
-    from .table import show, summary
+    from .table import show
     from .tolerances import Tolerances
     from .verification import Options
 
     if bool(app) == all_apps:
         raise click.UsageError("name one APP, or give --all")
     is_script = app is not None and (app.endswith(".py") or module)
-    if golden is not None and not is_script:
-        raise click.UsageError("--golden goes with a SCRIPT.py: an app has its own")
     if bisect and compile_for:
         raise click.UsageError("--bisect compares numbers, --compile-for does not")
-    if is_script and measure:
-        raise click.UsageError("--measure runs what an app's app.toml names: name an app")
-    if arguments and not is_script:
-        raise click.UsageError(f"arguments ({arguments[0]} …) go with a SCRIPT.py, not with an app")
-    if not is_script and (tolerances or memory or module):
-        raise click.UsageError("--tolerance, --memory and -m go with a script, not with an app")
-    if report is not None:
-        if not is_script or chosen == "all" or compile_for:
-            raise click.UsageError("--report goes with a SCRIPT.py, on one target")
-        try:
-            html.check(report)
-        except UsageError as error:
-            raise click.UsageError(str(error)) from error
-    if module and compile_for:
-        raise click.UsageError("--compile-for runs a SCRIPT.py, not a module")
     if compile_for and chosen != "torchax":
         raise click.UsageError("--compile-for needs --target torchax")
+    if is_script:
+        _refuse_of_script(measure, module, compile_for, report, chosen)
+    else:
+        _refuse_of_app(golden, arguments, tolerances, memory, module, report)
     out = console(stderr=as_json)
     try:
         names = app_names() if all_apps else [str(app)]  # or one script
@@ -184,51 +169,108 @@ def verify_command(
         steps=steps, roundings=roundings, dropout=dropout, timeout=timeout or 600.0,
         memory=options.in_bytes(memory),
     )  # fmt: skip
+    how = Options(
+        diff=diff, portable=portable, python=python, install=install, timeout=timeout, keep=keep,
+        console=out, compile_for=compile_for, devices=devices, measure=measure, bisect=bisect,
+    )  # fmt: skip
     results: list[VerifyResult | ScriptResult] = []
-
-    def add(result: Any, table: Any) -> None:
-        results.append(result)
-        if not as_json:
-            table(result, out if result.error is None else console(stderr=True))
-
-    on = list(targets()) if chosen == "all" else [chosen]
-    for name, target in product(names, on):
-        how: dict[str, Any] = {
-            "diff": diff,
-            "portable": portable,
-            "python": python,
-            "install": install,
-            "timeout": timeout,
-            "keep": keep,
-            "console": out,
-            "compile_for": compile_for,
-            "devices": devices,
-            "measure": measure,
-            "bisect": bisect,
-        }
-        if is_script and not compile_for:
-            numbers = hold(
-                Path(name), arguments, target, golden, settings, Options(**how), factors, module
-            )
-            if report is not None and numbers.migration is not None:
-                html.write(numbers.migration, report, written=False, numbers=of_script(numbers))
-            add(numbers, show_script)
-            continue
+    for name, target in product(names, list(targets()) if chosen == "all" else [chosen]):
         if is_script:
-            result = verify_script(Path(name), arguments, target, **how)
+            found = _of_script(
+                Path(name), arguments, module, target, golden, settings, how, factors, report
+            )
         else:
-            result = verify_app(name, target, **how)
-        add(result, show)
-        if bisect and not is_script and result.error is None and not result.passed:
-            entry = find_app(name, target)
-            script = Script(entry.folder, entry.entry, entry.args)
-            add(hold(script, [], target, None, settings, Options(**how)), show_script)
+            found = _of_app(name, target, settings, how)
+        for result in found:
+            results.append(result)
+            if not as_json:
+                show(result, out if result.error is None else console(stderr=True))
     if all_apps and not as_json:
         out.print(summary([result for result in results if isinstance(result, VerifyResult)]))
     if as_json:
         _print_json(results, single=len(results) == 1 and not all_apps)
     # Not context.exit(): it is lost where a caller does without click's standalone mode.
     raise SystemExit(max(result.exit_code for result in results))
+
+
+def _refuse_of_script(
+    measure: bool, module: bool, compile_for: str | None, report: Path | None, chosen: str
+) -> None:
+    """Raises UsageError for options that do not go with a script, or with each other."""
+    from migrator.config import UsageError
+    from migrator.report import html
+
+    if measure:
+        raise click.UsageError("--measure runs what an app's app.toml names: name an app")
+    if module and compile_for:
+        raise click.UsageError("--compile-for runs a SCRIPT.py, not a module")
+    if report is not None:
+        if chosen == "all" or compile_for:
+            raise click.UsageError("--report goes with a SCRIPT.py, on one target")
+        try:
+            html.check(report)
+        except UsageError as error:
+            raise click.UsageError(str(error)) from error
+
+
+def _refuse_of_app(
+    golden: Path | None,
+    arguments: tuple[str, ...],
+    tolerances: tuple[str, ...],
+    memory: float | None,
+    module: bool,
+    report: Path | None,
+) -> None:
+    """Raises UsageError for options that do not go with an app."""
+    if golden is not None:
+        raise click.UsageError("--golden goes with a SCRIPT.py: an app has its own")
+    if arguments:
+        raise click.UsageError(f"arguments ({arguments[0]} …) go with a SCRIPT.py, not with an app")
+    if tolerances or memory or module:
+        raise click.UsageError("--tolerance, --memory and -m go with a script, not with an app")
+    if report is not None:
+        raise click.UsageError("--report goes with a SCRIPT.py, on one target")
+
+
+def _of_script(
+    script: Path,
+    arguments: tuple[str, ...],
+    module: bool,
+    target: str,
+    golden: Path | None,
+    settings: "Settings",
+    how: "Options",
+    factors: "Tolerances",
+    report: Path | None,
+) -> "Iterator[VerifyResult | ScriptResult]":
+    from migrator.report import html
+
+    from . import verify_script
+    from .script import hold
+    from .script_table import numbers
+
+    if how.compile_for:
+        yield verify_script(script, arguments, target, **vars(how))
+        return
+    result = hold(script, arguments, target, golden, settings, how, factors, module)
+    if report is not None and result.migration is not None:
+        html.write(result.migration, report, written=False, numbers=numbers(result))
+    yield result
+
+
+def _of_app(
+    name: str, target: str, settings: "Settings", how: "Options"
+) -> "Iterator[VerifyResult | ScriptResult]":
+    """And where it disagrees, with --bisect, of the same app as a script."""
+    from . import verify_app
+    from .apps import find_app
+    from .script import Script, hold
+
+    result = verify_app(name, target, **vars(how))
+    yield result
+    if how.bisect and result.error is None and not result.passed:
+        app = find_app(name, target)
+        yield hold(Script(app.folder, app.entry, app.args), [], target, None, settings, how)
 
 
 def _print_json(results: "list[VerifyResult | ScriptResult]", single: bool) -> None:

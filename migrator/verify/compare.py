@@ -1,9 +1,18 @@
-"""Compares two safetensors files number by number.
+"""Compares tensors of two safetensors files, pair by pair.
 
-Runs inside a target's interpreter (needs numpy there), so it is self-contained: one argument, a
-JSON file with ``golden`` and ``outputs`` (paths) and ``tolerances`` (by output name: atol, rtol,
-max_mismatch, nonfinite, any_width); prints one JSON line ``{"error": …, "outputs": […]}``. Reading
-a header needs only the standard library, so the migrator uses that part itself.
+Runs inside a target's interpreter (needs NumPy there), so it is self-contained. One argument, a
+JSON file: ``golden`` and ``run``, paths; ``roundings``, a list of paths of runs of the original
+that were rounded otherwise; ``units`` of dtypes; ``pairs``, each with ``golden`` and ``run``, names
+of tensors, and how far they may be apart. That is either stated or measured:
+
+* ``stated``: ``atol``, ``rtol``, ``max_mismatch``, ``nonfinite``, ``any_width`` of an app.toml.
+* ``roundings`` (a list of names, with null for none), ``rounded`` (see ``_measured``), ``factor``
+  of the tolerance and ``growth`` of its unit (1 if missing), ``few`` (the share of elements that
+  may be off by more, 0 if missing), ``infinite`` (or null), the tensor of the golden whose Inf may
+  be there, maybe ``among`` (a name that tensors share of which one may be nothing but rounding: the
+  magnitude of all counts).
+
+Prints one line of JSON, ``{"rows": […]}``: a row for each pair.
 """
 
 import json
@@ -12,222 +21,254 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# safetensors name: (numpy name of the stored bytes, mantissa bits or None)
-_DTYPES = {
-    "F64": ("<f8", 64),
-    "F32": ("<f4", 32),
-    "F16": ("<f2", 16),
-    "BF16": ("<u2", 16),
-    "I64": ("<i8", None),
-    "I32": ("<i4", None),
-    "I16": ("<i2", None),
-    "I8": ("<i1", None),
-    "U64": ("<u8", None),
-    "U32": ("<u4", None),
-    "U16": ("<u2", None),
-    "U8": ("<u1", None),
-    "BOOL": ("<u1", None),
+np: Any = import_module("numpy")  # by name: the migrator's type check does without it
+
+# safetensors name: (numpy name of the stored bytes, unit in the last place of 1)
+_FLOATS = {
+    "F64": ("<f8", 2.0**-52),
+    "F32": ("<f4", 2.0**-23),
+    "F16": ("<f2", 2.0**-10),
+    "BF16": ("<u2", 2.0**-7),
 }
-_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"}
+_SIGNED = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1"}
+_OTHERS = {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "<u1"}
+_STORED = {**{name: stored for name, (stored, _) in _FLOATS.items()}, **_SIGNED, **_OTHERS}
+_TINY = 2.0**-126  # what is smaller may be flushed to 0
+# Other types that a back end may have in the place of the golden's: none of 64 bits, no float16.
+_INSTEAD = {("F64", "F32"), ("F16", "BF16")}
 
 
-def _numpy() -> Any:
-    """Imported late and by name: the migrator, and its type check, do without numpy."""
-    return import_module("numpy")
+class Tensors:
+    """A safetensors file; tensors are read one by one."""
 
-
-class Damaged(ValueError):
-    """The file is not a whole safetensors file; the text says why, in one line."""
-
-
-def read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """The tensors that a safetensors file says it holds, and where their bytes start.
-
-    Raises Damaged where the file is not what its header says.
-    """
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        with self.path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > size - 8:
-                raise Damaged(f"{path} is cut short or no safetensors file")
-            header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        for entry in header.values():
-            start, end = entry["data_offsets"]
-            count = 1
-            for extent in entry["shape"]:
-                count *= extent
-            known = entry["dtype"] not in _DTYPES or end - start == count * _width(entry["dtype"])
-            if not (0 <= start <= end and known):
-                raise Damaged(f"{path} is damaged: sizes in its header do not agree")
-        if 8 + length + max((e["data_offsets"][1] for e in header.values()), default=0) != size:
-            raise Damaged(f"{path} is damaged: it is not as long as its header says")
-    except OSError as error:
-        raise Damaged(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, Damaged):
-            raise
-        raise Damaged(f"{path} is damaged or no safetensors file") from error
-    return header, 8 + length
+            self.header: dict[str, Any] = json.loads(file.read(length))
+        self.start = 8 + length
+
+    def read(self, name: str) -> Any:
+        """Values as float64, or integers as they are stored."""
+        entry = self.header[name]
+        begin, end = entry["data_offsets"]
+        with self.path.open("rb") as file:
+            file.seek(self.start + begin)
+            raw = np.frombuffer(file.read(end - begin), _STORED[entry["dtype"]])
+        if entry["dtype"] == "BF16":
+            raw = (raw.astype(np.uint32) << 16).view(np.float32)
+        values = raw.astype(np.float64) if entry["dtype"] in _FLOATS else raw
+        return values.reshape(entry["shape"])
 
 
-def _width(dtype: str) -> int:
-    return int(_DTYPES[dtype][0][-1])
+class Comparison:
+    """One pair of files, and what all its pairs of tensors share."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.golden, self.run = Tensors(spec["golden"]), Tensors(spec["run"])
+        self.roundings = [Tensors(path) for path in spec.get("roundings", [])]
+        self.units = spec.get("units", {})
+        self.pairs = spec["pairs"]
+        self.among: dict[str, float] = {}
+        for pair in self.pairs:
+            if name := pair.get("among"):
+                largest = magnitude(self.golden.read(pair["golden"]))
+                self.among[name] = max(largest, self.among.get(name, 0.0))
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [self._row(pair) for pair in self.pairs]
+
+    def _row(self, pair: dict[str, Any]) -> dict[str, Any]:
+        theirs, ours = self.golden.header[pair["golden"]], self.run.header[pair["run"]]
+        row: dict[str, Any] = {
+            "shape": theirs["shape"],
+            "dtype": word(theirs["dtype"]),
+            "got_dtype": word(ours["dtype"]),
+            "elements": 0,
+        }
+        if reason := _unlike(theirs, ours, pair.get("stated")):
+            return {**row, "reason": reason}
+        want, got = self.golden.read(pair["golden"]), self.run.read(pair["run"])
+        row["elements"] = int(want.size)
+        if not want.size:
+            return {**row, "reason": None, "ratio": 0.0}
+        if theirs["dtype"] in _FLOATS:
+            odd = ~(np.isfinite(want) & np.isfinite(got))
+            own = odd & self._own(pair, want, got) if odd.any() else odd
+            if number := int(np.sum(odd & ~own)):
+                same = np.array_equal(want[odd], got[odd], equal_nan=True)
+                text = "both have" if same else "here or in the golden"
+                return {**row, "reason": f"{number} NaN or Inf, {text}"}
+            want, got = np.where(own, 0.0, want), np.where(own, 0.0, got)
+            off = np.abs(got - want)
+            finite = want.size - int(np.sum(own))
+        else:
+            off, finite = _distance(got, want).astype(np.float64), int(want.size)
+            want, got = want.astype(np.float64), got.astype(np.float64)
+        judge = _stated if "stated" in pair else self._measured
+        verdict = judge(pair, want, off)
+        row |= _numbers(want, got, off, finite)
+        if theirs["dtype"] in _FLOATS:
+            row["cosine"] = _cosine(want, got)
+            steps = (_FLOATS[entry["dtype"]][1] for entry in (theirs, ours))
+            row["max_ulp"] = _ulps(want, off, max(steps), verdict.pop("floor"))
+        else:
+            del verdict["floor"]
+        return {**row, **verdict}
+
+    def _own(self, pair: dict[str, Any], want: Any, got: Any) -> Any:
+        """Where NaN and Inf agree, because they are declared, or the program's own."""
+        if "stated" in pair:
+            same = (want == got) | (np.isnan(want) & np.isnan(got))
+            return same if pair["stated"]["nonfinite"] else np.zeros_like(same)
+        none = np.zeros(want.shape, bool)
+        if pair.get("infinite") is None:
+            return none
+        first = self.golden.read(pair["infinite"])  # as in a mask
+        same = first.shape == want.shape
+        return np.isinf(first) & (first == want) & (want == got) if same else none
+
+    def _measured(self, pair: dict[str, Any], want: Any, off: Any) -> dict[str, Any]:
+        """How far any element of a tensor may be off; and the root mean square of all.
+
+        ``unit`` of the largest magnitude, or of the root mean square: what one operation's other
+        order of sums does. And ``rounded`` times what other roundings did to the original, at most:
+        which element they move far is chance, how many and how far is not. Integers are equal.
+        """
+        dtypes = self.golden.header[pair["golden"]]["dtype"], self.run.header[pair["run"]]["dtype"]
+        if dtypes[0] not in _FLOATS:
+            wrong = int(np.sum(off > 0))
+            reason = f"{wrong} of {off.size} values differ" if wrong else None
+            return {"reason": reason, "ratio": float("inf") if wrong else 0.0, "floor": 0.0,
+                    "mismatch": wrong / off.size}  # fmt: skip
+        unit = max(self.units[dtype] for dtype in dtypes) * pair.get("growth", 1.0)
+        among = self.among.get(pair.get("among", ""), 0.0)
+        farthest = mean = 0.0
+        for again in self._again(pair, want.shape):
+            with np.errstate(invalid="ignore"):
+                moved = again - want
+            moved = np.where(np.isfinite(moved), moved, 0.0)
+            farthest, mean = max(farthest, magnitude(moved)), max(mean, root_mean_square(moved))
+        factor = pair.get("factor", 1.0)
+        limit = _TINY + unit * max(magnitude(want), among) + pair["rounded"] * farthest
+        mean_limit = _TINY + unit * max(root_mean_square(want), among) + pair["rounded"] * mean
+        limit, mean_limit = factor * limit, factor * mean_limit
+        judged = _without_few(off, int(pair.get("few", 0.0) * off.size), magnitude(want))
+        farthest, mean = magnitude(judged), root_mean_square(judged)
+        beyond = int(np.sum(off > limit))
+        reason = None
+        if farthest > limit:
+            reason = f"{beyond} of {off.size} elements beyond the tolerance"
+        elif mean > mean_limit:
+            reason = f"off by {mean:.3g} on average (root mean square), allowed {mean_limit:.3g}"
+        return {
+            "reason": reason,
+            "ratio": max(farthest / limit, mean / mean_limit),
+            "allowed": limit,
+            "floor": limit,
+            "mismatch": beyond / off.size,
+        }
+
+    def _again(self, pair: dict[str, Any], shape: tuple[int, ...]) -> list[Any]:
+        return [
+            file.read(name)
+            for file, name in zip(self.roundings, pair["roundings"], strict=True)
+            if name in file.header and file.header[name]["shape"] == list(shape)
+        ]
 
 
-def _load(path: Path, entry: dict[str, Any], start: int) -> Any:
-    np = _numpy()
-
-    begin, end = entry["data_offsets"]
-    with path.open("rb") as file:
-        file.seek(start + begin)
-        data = file.read(end - begin)
-    return np.frombuffer(data, dtype=_DTYPES[entry["dtype"]][0])
-
-
-def compare_files(golden: Path, outputs: Path, tolerances: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row for each output of either file, in the golden's order; raises Damaged."""
-    want, want_start = read_header(golden)
-    got, got_start = read_header(outputs)
-    rows = []
-    for name in [*want, *(name for name in got if name not in want)]:
-        ours, theirs = got.get(name), want.get(name)
-        present = ours or theirs or {}
-        dtype = present["dtype"]
-        row = {"name": name, "shape": present["shape"], "dtype": _NAMES.get(dtype, _word(dtype))}
-        reason = _not_comparable(ours, theirs, tolerances.get(name))
-        if reason or ours is None or theirs is None:
-            rows.append({**row, "passed": False, "reason": reason})
-            continue
-        numbers = compare_arrays(
-            _load(outputs, ours, got_start),
-            _load(golden, theirs, want_start),
-            dtype,
-            tolerances[name],
-        )
-        rows.append({**row, **numbers})
-    return rows
+def word(dtype: str) -> str:
+    """The name of a dtype in PyTorch; of one that safetensors has, and this does not, its own."""
+    if dtype not in _STORED or dtype == "BOOL":
+        return dtype.lower()
+    for short, long in (("BF", "bfloat"), ("F", "float"), ("U", "uint"), ("I", "int")):
+        if dtype.startswith(short):
+            return dtype.replace(short, long, 1)
+    return dtype
 
 
-def _word(dtype: str) -> str:
-    return dtype.replace("U", "uint", 1).replace("I", "int", 1) if dtype[0] in "UI" else dtype
+def _unlike(want: dict[str, Any], got: dict[str, Any], stated: dict[str, Any] | None) -> str | None:
+    """Why two tensors can't be compared."""
+    if want["shape"] != got["shape"]:
+        return f"shape {got['shape']}, golden {want['shape']}"
+    dtypes = want["dtype"], got["dtype"]
+    any_width = stated is None or stated["any_width"]
+    instead = (any_width and set(dtypes) <= set(_SIGNED)) or (stated is None and dtypes in _INSTEAD)
+    if dtypes[0] != dtypes[1] and not instead:
+        return f"dtype {word(dtypes[1])}, golden {word(dtypes[0])}"
+    return None if set(dtypes) <= set(_STORED) else f"dtype {word(dtypes[1])} cannot be compared"
 
 
-def _not_comparable(
-    ours: dict[str, Any] | None, theirs: dict[str, Any] | None, tolerance: dict[str, Any] | None
-) -> str | None:
-    if ours is None:
-        return "missing: the script did not write it"
-    if theirs is None:
-        return "extra: the golden has no such output"
-    if ours["shape"] != theirs["shape"]:
-        return f"shape {ours['shape']}, golden {theirs['shape']}"
-    signed = ours["dtype"][0] == theirs["dtype"][0] == "I"
-    any_width = signed and tolerance is not None and tolerance.get("any_width", False)
-    if ours["dtype"] != theirs["dtype"] and not any_width:
-        return f"dtype {ours['dtype']}, golden {theirs['dtype']}"
-    if ours["dtype"] not in _DTYPES:
-        return f"dtype {ours['dtype']} cannot be compared"
-    return None if tolerance is not None else "no tolerance is stated for it in app.toml"
-
-
-def compare_arrays(got: Any, want: Any, dtype: str, tolerance: dict[str, Any]) -> dict[str, Any]:
-    """Compare stored values of one dtype; an element agrees if |got - want| <= atol + rtol |want|.
-
-    NaN and Inf agree only where the tolerance declares them (``nonfinite``) and both have the same
-    at the same place; they are left out of the differences. ``max_ulp`` looks at finite pairs of
-    one sign whose golden value exceeds atol: below that, the distance says nothing.
-    """
-    np = _numpy()
-
-    bits = _DTYPES[dtype][1]
-    if bits is None:
-        difference, ulp = _distance(got, want).astype(np.float64), None
-        magnitude = np.abs(want.astype(np.float64))
-        odd = np.zeros(want.shape, bool)
-        bad_nonfinite = 0
-    else:
-        a, b = _as_float64(got, dtype), _as_float64(want, dtype)
-        odd = ~(np.isfinite(a) & np.isfinite(b))
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
-        bad_nonfinite = int(np.sum(odd & ~same)) if tolerance["nonfinite"] else int(np.sum(odd))
-        with np.errstate(invalid="ignore"):
-            difference = np.where(odd, 0.0, np.abs(a - b))
-            magnitude = np.where(odd, 0.0, np.abs(b))
-        comparable = ~odd & (np.sign(a) == np.sign(b)) & (magnitude > tolerance["atol"])
-        steps = _distance(_ordered(got, bits), _ordered(want, bits))[comparable]
-        ulp = int(steps.max()) if steps.size else None
-    limit = tolerance["atol"] + tolerance["rtol"] * magnitude
-    beyond = int(np.sum(difference > limit))
-    finite = difference.size - int(np.sum(odd))
-    mismatch = beyond / difference.size if difference.size else 0.0
-    reason = None
-    if bad_nonfinite:
-        reason = f"{bad_nonfinite} NaN or Inf"
-    elif mismatch > tolerance["max_mismatch"]:
-        reason = f"{beyond} of {difference.size} elements beyond the tolerance"
+def _stated(pair: dict[str, Any], want: Any, off: Any) -> dict[str, Any]:
+    """An element agrees if |got - want| <= atol + rtol |want|; a share of them need not."""
+    stated = pair["stated"]
+    limit = stated["atol"] + stated["rtol"] * np.abs(want)
+    beyond = int(np.sum(off > limit))
+    mismatch = beyond / off.size
+    wrong = mismatch > stated["max_mismatch"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(off == 0, 0.0, off / limit)
+    if excused := int(stated["max_mismatch"] * off.size):
+        shares = np.partition(shares, -excused, axis=None)[:-excused]
     return {
-        "passed": reason is None,
-        "reason": reason,
-        "elements": int(difference.size),
-        "max_abs": float(difference.max()) if finite else None,
-        "mean_abs": float(difference.sum() / finite) if finite else None,
-        "max_ulp": ulp,
+        "reason": f"{beyond} of {off.size} elements beyond the tolerance" if wrong else None,
+        "ratio": float(shares.max(initial=0.0)),
+        "floor": stated["atol"],
         "mismatch": mismatch,
-        "of_tolerance": None if bad_nonfinite else _share(difference, limit, tolerance),
     }
 
 
-def _share(difference: Any, limit: Any, tolerance: dict[str, Any]) -> float | None:
-    """The largest difference by what is allowed, but for the elements that may disagree; None where
-    a difference is allowed nothing."""
-    np = _numpy()
-
-    excused = int(tolerance["max_mismatch"] * difference.size)
+def _numbers(want: Any, got: Any, off: Any, finite: int) -> dict[str, Any]:
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(difference == 0, 0.0, difference / limit)
-    if excused:
-        shares = np.sort(shares.reshape(-1))[: shares.size - excused]
-    largest = float(shares.max(initial=0.0))
-    return largest if np.isfinite(largest) else None
+        relative = np.where(want != 0, off / np.abs(want), 0.0)
+    at = int(np.argmax(off))
+    return {
+        "max_abs": magnitude(off) if finite else None,
+        "mean_abs": float(off.sum() / finite) if finite else None,
+        "max_rel": float(np.max(relative, initial=0.0)),
+        "want": float(want.reshape(-1)[at]),
+        "got": float(got.reshape(-1)[at]),
+        "at": [int(i) for i in np.unravel_index(at, want.shape)],
+    }
 
 
-def _as_float64(stored: Any, dtype: str) -> Any:
-    np = _numpy()
-
-    if dtype == "BF16":
-        stored = (stored.astype(np.uint32) << 16).view(np.float32)
-    return stored.astype(np.float64)
+def _cosine(want: Any, got: Any) -> float | None:
+    norms = float(np.linalg.norm(want) * np.linalg.norm(got))
+    return float(np.sum(want * got) / norms) if norms else None
 
 
-def _ordered(stored: Any, bits: int) -> Any:
-    """Integers in the order of the floats, one apart from neighbour to neighbour; -0 is 0."""
-    np = _numpy()
+def _ulps(want: Any, off: Any, step: float, floor: float) -> float | None:
+    """The largest difference in units in the last place of the golden's value, where that exceeds
+    what is allowed: below that, such a number says nothing."""
+    there = np.abs(want) > max(floor, _TINY)
+    if not there.any():
+        return None
+    return float(np.max(off[there] / (step * 2.0 ** np.floor(np.log2(np.abs(want[there]))))))
 
-    number = stored.view(f"<i{bits // 8}").astype(np.int64)
-    return np.where(number < 0, -(number & ((1 << (bits - 1)) - 1)), number)
+
+def magnitude(values: Any) -> float:
+    """The largest that is finite."""
+    return float(np.max(np.abs(values), initial=0.0, where=np.isfinite(values)))
+
+
+def root_mean_square(values: Any) -> float:
+    """Of those that are finite."""
+    finite = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
+
+
+def _without_few(off: Any, number: int, most: float) -> Any:
+    """All but so many of the largest, where none is off by more than `most`."""
+    if number == 0 or magnitude(off) > most:
+        return off
+    return np.partition(off, -number, axis=None)[:-number]
 
 
 def _distance(a: Any, b: Any) -> Any:
     """|a - b| of integers as uint64; exact even where int64 would overflow."""
-    np = _numpy()
-
     high, low = np.maximum(a, b), np.minimum(a, b)
     return high.astype(np.uint64) - low.astype(np.uint64)
 
 
-def main() -> None:
-    spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    answer: dict[str, Any] = {"error": None, "outputs": []}
-    try:
-        answer["outputs"] = compare_files(
-            Path(spec["golden"]), Path(spec["outputs"]), spec["tolerances"]
-        )
-    except Damaged as error:
-        answer["error"] = str(error)
-    print(json.dumps(answer))
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps({"rows": Comparison(json.loads(Path(sys.argv[1]).read_text("utf-8"))).rows()}))

@@ -5,10 +5,8 @@ Numbers are those of `recorder/watch.py`. What may differ: see docs/tolerances.m
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +14,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from .errors import VerifyError
-from .inside import child_environment
-from .recordings import Recording, recorder
+from .recordings import Recording
+from .tensors import Difference, compare_tensors
 from .tolerances import (
     DECIDED,
     FEW,
@@ -52,31 +49,15 @@ _LAST = 10**8  # the order of what is only there at the end
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One value or tensor that was compared. ``ratio`` is its difference by what is allowed."""
+class Finding(Difference):
+    """One value or tensor that was compared."""
 
     kind: str  # of KINDS
     name: str
     place: str  # path in a state or an output, or the text around a printed number
     step: int
     order: int  # in the run
-    ratio: float
-    reason: str | None  # why it failed
-    want: float | None = None
-    got: float | None = None
-    max_abs: float | None = None
-    max_rel: float | None = None
-    cosine: float | None = None
-    max_ulp: float | None = None
-    allowed: float | None = None
-    elements: int = 1
-    shape: Sequence[int] = ()
-    dtype: str = ""
     line: str = ""  # of the original
-
-    @property
-    def passed(self) -> bool:
-        return self.reason is None
 
     @property
     def is_odd(self) -> bool:
@@ -412,51 +393,13 @@ def _tensors(
         {**pair, "factor": tolerances.factor(about["kind"])}
         for pair, about in zip(pairs.keys, pairs.about, strict=True)
     ]
-    rows = compare_tensors(golden, rounded, run, keys, python, folder, tolerances)
+    rows = compare_tensors(
+        golden.path, run.path, keys, python, folder, [r.path for r in rounded], tolerances.units
+    )
     for about, row in zip(pairs.about, rows, strict=True):
-        row.pop("at", None)
-        reason, ratio = row.pop("reason"), row.pop("ratio", math.inf)
-        if about["kind"] == "input" and about["step"] == 0 and reason:
-            reason = f"the batches differ: {reason}"
-        yield Finding(
-            ratio=ratio if reason is None else max(ratio, 1.0), reason=reason, **about, **row
-        )
-
-
-def compare_tensors(
-    golden: Recording,
-    rounded: Sequence[Recording],
-    run: Recording,
-    pairs: Sequence[dict[str, Any]],
-    python: Path,
-    folder: Path,
-    tolerances: Tolerances,
-) -> list[dict[str, Any]]:
-    """A row of `recorder/compare_run.py` for each of ``pairs``, by ``python``, which needs NumPy.
-
-    Raises VerifyError where that fails.
-    """
-    if not pairs:
-        return []
-    spec = {
-        "golden": str(golden.path.absolute()),
-        "roundings": [str(r.path.absolute()) for r in rounded],
-        "run": str(run.path.absolute()),
-        "pairs": pairs,
-        "units": tolerances.units,
-    }
-    path = folder / "compare.json"
-    path.write_text(json.dumps(spec), "utf-8")
-    with recorder() as program:
-        done = subprocess.run(
-            [str(python), str(program / "compare_run.py"), str(path)],
-            capture_output=True, text=True, env=child_environment(), check=False,
-        )  # fmt: skip
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise VerifyError(f"the tensors could not be compared: {last}")
-    rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
-    return rows
+        if about["kind"] == "input" and about["step"] == 0 and row["reason"]:
+            row["reason"] = f"the batches differ: {row['reason']}"
+        yield Finding(**about, **row)
 
 
 def _printed(

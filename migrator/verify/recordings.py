@@ -20,9 +20,9 @@ from typing import Any
 
 from migrator import __version__
 
-from .compare import Damaged, read_header
 from .errors import VerifyError
 from .run import Run, run
+from .tensors import Damaged, read_header
 
 SCHEMA = 3  # of golden.json; 1 is that of the apps' provenance.json
 TENSORS, TABLE, OUTPUT = "tensors.safetensors", "golden.json", "output.txt"

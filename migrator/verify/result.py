@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .precision import PrecisionReport
+from .tensors import Difference
 from .tpu import TpuReport
 
 
@@ -44,21 +45,11 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class OutputResult:
-    """One output against the golden. Numbers are None where they make no sense."""
+class OutputResult(Difference):
+    """One output against the golden."""
 
     name: str
-    shape: list[int]
-    dtype: str
-    passed: bool
     tolerance: Tolerance | None = None
-    reason: str | None = None  # why it failed
-    elements: int = 0  # how many were compared
-    max_abs: float | None = None
-    mean_abs: float | None = None
-    max_ulp: int | None = None
-    mismatch: float | None = None  # fraction of elements beyond atol + rtol * |want|
-    of_tolerance: float | None = None  # the largest difference by atol + rtol * |want|
 
 
 @dataclass(frozen=True)
@@ -116,6 +107,10 @@ class VerifyResult:
     kept: Path | None = None
 
     @property
+    def name(self) -> str:
+        return self.app
+
+    @property
     def compared(self) -> int:
         """How many outputs were compared, each by at least one element."""
         return sum(output.elements > 0 for output in self.outputs)
@@ -140,6 +135,8 @@ class VerifyResult:
     def to_dict(self) -> dict[str, Any]:
         """For JSON; all times are in seconds."""
         fields = asdict(self)
+        for output, row in zip(self.outputs, fields["outputs"], strict=True):
+            row["passed"] = output.passed
         for name in ("python", "kept"):
             fields[name] = str(fields[name]) if fields[name] else None
         found: dict[str, Any] = finite(

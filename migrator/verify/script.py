@@ -60,6 +60,10 @@ class ScriptResult:
     migration: Report | None = None  # what it did
 
     @property
+    def name(self) -> str:
+        return self.script
+
+    @property
     def compared(self) -> int:
         return self.stepwise.compared + self.compiled.compared
 

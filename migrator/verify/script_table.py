@@ -1,11 +1,10 @@
-"""Prints what became of a script for people: by kind, the worst of each; where the runs part."""
+"""What a script's result looks like: by kind, the worst of each; where the runs part."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,6 +16,7 @@ from migrator.report.html.numbers import Numbers, Row
 from .bisection_table import bisected
 from .divergence import Comparison, Finding
 from .script import ScriptResult
+from .table import largest, share
 
 _WORDS = {
     "start": "weights at the start",
@@ -34,12 +34,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 48  # of a chart, in characters
 
 
-def show(result: ScriptResult, console: Console) -> None:
-    """The comparison, the drift of the losses, notes and the verdict."""
-    if result.error is not None:
-        text = Text(f"{result.script} on {result.target}: {result.error}", style="red")
-        console.print(text, soft_wrap=True)
-        return
+def body(result: ScriptResult, console: Console) -> None:
+    """The comparison, the drift of the losses, where the runs part."""
     if result.compared:
         console.print(_table(result))
     chart = drift(result.stepwise.losses)
@@ -52,15 +48,6 @@ def show(result: ScriptResult, console: Console) -> None:
         console.print(bisected(result.bisection), soft_wrap=True)
     elif result.stepwise.first is not None:
         console.print(Text("--bisect finds the operation.", style="dim"), soft_wrap=True)
-    for note in result.notes:
-        console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
-    if result.log_tail:
-        console.print(Text("The last lines of its output:", style="dim"))
-        console.print(Text(result.log_tail), soft_wrap=True)
-    if result.kept:
-        console.print(Text(f"Kept in {result.kept}", style="dim"), soft_wrap=True)
-    style = "bold green" if result.passed else "bold red"
-    console.print(Text(verdict(result), style=style), soft_wrap=True)
 
 
 def verdict(result: ScriptResult) -> str:
@@ -135,22 +122,10 @@ def _row(what: str, how: str, found: list[Finding]) -> Row:
     else:
         state = "pass"
     return Row(
-        what, how, str(len(found)), _largest(f.max_abs for f in found),
-        _largest(f.max_rel for f in found), f"{min(cosines):.7f}" if cosines else "-",
-        _share(max(f.ratio for f in found)), state, not failed,
+        what, how, str(len(found)), largest(f.max_abs for f in found),
+        largest(f.max_rel for f in found), f"{min(cosines):.7f}" if cosines else "-",
+        share(f.ratio for f in found), state, not failed,
     )  # fmt: skip
-
-
-def _largest(values: Any) -> str:
-    known = [v for v in values if v is not None]
-    if not known:
-        return "-"
-    largest = max(known)
-    return "0" if largest == 0 else f"{largest:.3g}"
-
-
-def _share(ratio: float) -> str:
-    return "∞" if math.isinf(ratio) else f"{100 * ratio:.3g} %"
 
 
 def _parting(comparison: Comparison) -> list[str]:

@@ -27,6 +27,7 @@ from .measures import measure
 from .progress import progress
 from .result import Figure, Measure, OutputResult, StepTime, VerifyResult
 from .run import Run, run
+from .tensors import Damaged, compare_outputs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -352,31 +353,16 @@ class _Work:
         outputs = self.copy / self.app.outputs
         if not outputs.is_file():
             return [], [f"the migrated script wrote no {self.app.outputs}"]
-        spec = self.folder / "compare.json"
-        tolerances = {name: asdict(value) for name, value in self.app.tolerances.items()}
-        spec.write_text(
-            json.dumps(
-                {
-                    "golden": str(golden.outputs),
-                    "outputs": str(outputs),
-                    "tolerances": tolerances,
-                }
-            ),
-            encoding="utf-8",
-        )
-        with progress(self.console, "comparing"):
-            answer = ask(
-                self.interpreter.python,
-                "compare.py",
-                [str(spec)],
-                timeout=_COMPARE_SECONDS,
-                cwd=self.folder,
-            )
-        rows: list[dict[str, Any]] = answer["outputs"]
-        results = [
-            OutputResult(**row, tolerance=self.app.tolerances.get(row["name"])) for row in rows
-        ]
-        return results, [answer["error"]] if answer["error"] else []
+        stated = self.app.tolerances
+        tolerances = {name: asdict(value) for name, value in stated.items()}
+        try:
+            with progress(self.console, "comparing"):
+                rows = compare_outputs(
+                    golden.outputs, outputs, tolerances, self.interpreter.python, self.folder
+                )
+        except Damaged as error:
+            return [], [str(error)]
+        return [OutputResult(name, stated.get(name), **row) for name, row in rows.items()], []
 
     def _sheet(self, golden: Golden) -> list[str]:
         """Draw the frames of both where the folder is kept; what to say of it."""

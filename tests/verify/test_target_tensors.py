@@ -49,7 +49,7 @@ def test_what_agrees_and_what_does_not(tmp_path: Path) -> None:
     found = held(tmp_path, f32(1, 2), f32(1, 2.0000002))
     assert found.passed and 0 < found.ratio < 0.05 and found.max_ulp == pytest.approx(1, rel=0.2)
     found = held(tmp_path, f32(1, 2), f32(1, 2.1))
-    assert found.reason == "1 of 2 elements beyond it" and found.want == 2
+    assert found.reason == "1 of 2 elements beyond the tolerance" and found.want == 2
     assert found.max_abs == pytest.approx(0.1) and found.ratio > 1000
 
 
@@ -119,15 +119,15 @@ def test_inf_of_the_programs_own_masks_is_compared_as_it_is(tmp_path: Path) -> N
 @pytest.mark.parametrize(("golden", "run", "reason"), [
     (("I64", [2], [1, 2]), ("I32", [2], [1, 2]), None),  # 64-bit types of JAX are off
     (("I64", [2], [1, 2]), ("I32", [2], [1, 3]), "1 of 2 values differ"),
-    (("BOOL", [2], [0, 1]), ("I32", [2], [0, 1]), "dtype I32, golden BOOL"),
-    (("U8", [2], [0, 1]), ("I32", [2], [0, 1]), "dtype I32, golden U8"),
+    (("BOOL", [2], [0, 1]), ("I32", [2], [0, 1]), "dtype int32, golden bool"),
+    (("U8", [2], [0, 1]), ("I32", [2], [0, 1]), "dtype int32, golden uint8"),
     (("F64", [1], [1.0]), ("F32", [1], [1.0]), None),
-    (("F32", [1], [1.0]), ("BF16", [1], [0x3F80]), "dtype BF16, golden F32"),
-    (("F32", [1], [1.0]), ("I32", [1], [1]), "dtype I32, golden F32"),
+    (("F32", [1], [1.0]), ("BF16", [1], [0x3F80]), "dtype bfloat16, golden float32"),
+    (("F32", [1], [1.0]), ("I32", [1], [1]), "dtype int32, golden float32"),
     (("F32", [2, 1], [1, 2]), ("F32", [1, 2], [1, 2]), "shape [1, 2], golden [2, 1]"),
     (("BF16", [2], [0x3F80, 0x4000]), ("BF16", [2], [0x3F81, 0x4000]), None),
     (("BF16", [2], [0x3F80, 0x4000]), ("BF16", [2], [0x3FA0, 0x4000]),
-     "1 of 2 elements beyond it"),
+     "1 of 2 elements beyond the tolerance"),
 ])  # fmt: skip
 def test_dtypes_and_shapes(tmp_path: Path, golden: Tensor, run: Tensor, reason: str | None) -> None:
     assert held(tmp_path, golden, run).reason == reason

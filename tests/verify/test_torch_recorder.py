@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from migrator.verify.compare import read_header
 from migrator.verify.errors import VerifyError
 from migrator.verify.recordings import Recording, Settings, read
 from migrator.verify.script import record_script
+from migrator.verify.tensors import read_header
 
 STEP = """\
 import os, random, signal, sys, time

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from migrator.verify import environments, folders, interpreters, verification
+from migrator.verify.app_table import summary, verdict
 from migrator.verify.apps import find_app
 from migrator.verify.command import verify_command
 from migrator.verify.measures import measure
@@ -21,7 +22,7 @@ from migrator.verify.result import (
     Tolerance,
     VerifyResult,
 )
-from migrator.verify.table import show, summary, verdict
+from migrator.verify.table import show
 
 from .support import APP_TOML, GOLDEN, Checkout, copy_as_migration, fake_interpreter, writing
 
@@ -256,8 +257,9 @@ def test_wrong_usage_is_exit_code_2(checkout: Checkout) -> None:
 
 def result(**changes: object) -> VerifyResult:
     passed = OutputResult(
-        "y", [2, 2], "float32", True, Tolerance(atol=1e-6), None, 4, 2.5e-7, 1e-8, 3, 0.0
-    )
+        "y", Tolerance(atol=1e-6), shape=[2, 2], dtype="float32", elements=4, ratio=0.25,
+        max_abs=2.5e-7, mean_abs=1e-8, max_ulp=3,
+    )  # fmt: skip
     fields: dict[str, object] = {
         "app": "tiny",
         "target": "torchax",
@@ -332,10 +334,10 @@ def test_exit_codes() -> None:
     assert result(problems=["x"]).exit_code == 1
     assert result(error="x").exit_code == 2
     assert result(outputs=[]).exit_code == 1
-    nothing = OutputResult("y", [0], "float32", True, Tolerance())
+    nothing = OutputResult("y", Tolerance(), shape=[0], elements=0, ratio=0.0)
     assert result(outputs=[nothing]).exit_code == 1
     assert verdict(result(outputs=[nothing])).endswith("no output was compared")
-    wrong = OutputResult("y", [1], "float32", False, None, "1 NaN or Inf", 1)
+    wrong = OutputResult("y", shape=[1], reason="1 NaN or Inf")
     assert result(outputs=[wrong]).exit_code == 1
     assert "FAIL: 1 NaN or Inf" in printed(result(outputs=[wrong]))
 
@@ -348,16 +350,14 @@ def test_tolerances_read_well() -> None:
 
 def test_the_summary_has_one_line_for_each_result() -> None:
     rows = [
-        OutputResult(
-            name, [2], "float32", True, Tolerance(1e-6), None, 2, max_abs=off, of_tolerance=t
-        )
+        OutputResult(name, Tolerance(1e-6), elements=2, max_abs=off, ratio=t)
         for name, off, t in (("y", 3e-6, 0.25), ("z", 5e-7, 0.5))
     ]
     times = [StepTime("a", 2.0, 0.25), StepTime("b", 1.0, 0.5), StepTime("c", None, None)]
     good = VerifyResult(
         "tiny", "torchax", device="CPU", outputs=rows, times=times, golden_device="NVIDIA H100"
     )
-    exact = OutputResult("y", [2], "int32", False, Tolerance(), "2 of 2", 2, of_tolerance=None)
+    exact = OutputResult("y", Tolerance(), reason="2 of 2", elements=2)
     wrong = VerifyResult("tiny", "torch_xla", device="CPU", outputs=[exact], golden_device="CPU")
     none = VerifyResult("other", "torchax", error="no environment")
     console = Console(width=160, record=True, file=io.StringIO())
