@@ -7,10 +7,10 @@ of tensors, and how far they may be apart. That is either stated or measured:
 
 * ``stated``: ``atol``, ``rtol``, ``max_mismatch``, ``nonfinite``, ``any_width`` of an app.toml.
 * ``roundings`` (a list of names, with null for none), ``rounded`` (see ``_measured``), ``factor``
-  of the tolerance and ``growth`` of its unit (1 if missing), ``few`` (the share of elements that
-  may be off by more, 0 if missing), ``infinite`` (or null), the tensor of the golden whose Inf may
-  be there, maybe ``among`` (a name that tensors share of which one may be nothing but rounding: the
-  magnitude of all counts).
+  of the tolerance and ``growth`` of its unit (1 if missing), ``few`` (see ``_without_few``, 0 if
+  missing), ``start`` (or null), the tensor of the golden that this one was at first, ``infinite``
+  (or null), the one whose Inf may be there, maybe ``among`` (a name that tensors share of which one
+  may be nothing but rounding: the magnitude of all counts).
 
 Prints one line of JSON, ``{"rows": […]}``: a row for each pair.
 """
@@ -33,6 +33,8 @@ _FLOATS = {
 _SIGNED = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1"}
 _OTHERS = {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "<u1"}
 _STORED = {**{name: stored for name, (stored, _) in _FLOATS.items()}, **_SIGNED, **_OTHERS}
+_DOZENS = 24
+_ROUNDED_UP = 1.01
 _TINY = 2.0**-126  # what is smaller may be flushed to 0
 # Other types that a back end may have in the place of the golden's: none of 64 bits, no float16.
 _INSTEAD = {("F64", "F32"), ("F16", "BF16")}
@@ -153,7 +155,7 @@ class Comparison:
         limit = _TINY + unit * max(magnitude(want), among) + pair["rounded"] * farthest
         mean_limit = _TINY + unit * max(root_mean_square(want), among) + pair["rounded"] * mean
         limit, mean_limit = factor * limit, factor * mean_limit
-        judged = _without_few(off, int(pair.get("few", 0.0) * off.size), magnitude(want))
+        judged = self._without_few(pair, want, off)
         farthest, mean = magnitude(judged), root_mean_square(judged)
         beyond = int(np.sum(off > limit))
         reason = None
@@ -168,6 +170,23 @@ class Comparison:
             "floor": limit,
             "mismatch": beyond / off.size,
         }
+
+    def _without_few(self, pair: dict[str, Any], want: Any, off: Any) -> Any:
+        """All but the largest of a weight's differences: a share ``few``, and one of some dozens.
+
+        An optimizer that divides by the size of the gradient makes a whole step of one that is
+        nothing but rounding, to one side or the other: so none may be further off than both runs
+        together have come from the start.
+        """
+        few = pair.get("few", 0.0)
+        number = max(int(few * off.size), int(few > 0 and off.size >= _DOZENS))
+        most = magnitude(want)
+        start = self.golden.read(pair["start"]) if number and pair.get("start") else None
+        if start is not None and start.shape == want.shape:
+            most = 2 * magnitude(want - start)
+        if number == 0 or magnitude(off) > _ROUNDED_UP * most:
+            return off
+        return np.partition(off, -number, axis=None)[:-number]
 
     def _again(self, pair: dict[str, Any], shape: tuple[int, ...]) -> list[Any]:
         return [
@@ -255,13 +274,6 @@ def root_mean_square(values: Any) -> float:
     """Of those that are finite."""
     finite = values[np.isfinite(values)]
     return float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
-
-
-def _without_few(off: Any, number: int, most: float) -> Any:
-    """All but so many of the largest, where none is off by more than `most`."""
-    if number == 0 or magnitude(off) > most:
-        return off
-    return np.partition(off, -number, axis=None)[:-number]
 
 
 def _distance(a: Any, b: Any) -> Any:

@@ -109,16 +109,17 @@ class _Pairs:
         golden: str,
         roundings: list[str | None],
         run: str,
-        infinite: str | None = None,
+        start: str | None = None,
         growth: float = 1.0,
         gain: float = ROUNDED,
         **about: Any,
     ) -> None:
-        """``infinite``: the tensor of the golden whose Inf, as in masks, the program itself put
-        there."""
+        """``start``: the tensor of the golden that it was at first; Inf that the program itself put
+        there, as in masks, may still be there."""
         few = FEW if about["kind"] in ("weights", "end", "file") else 0.0
+        infinite = golden if about["kind"] in ("start", "input") else start
         key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
-               "growth": growth, "few": few, "rounded": gain}  # fmt: skip
+               "start": start, "growth": growth, "few": few, "rounded": gain}  # fmt: skip
         self.keys.append(key)
         self.about.append(about)
 
@@ -181,10 +182,9 @@ def compare(
             others = [events.get(key, {}).get("tensors", {}).get(path) for events in theirs]
             if kind == "start":
                 started[name, path] = tensor
-            infinite = tensor if kind in ("start", "input") else started.get((name, path))
-            infinite = None if kind == "output" else infinite
+            first = None if kind == "output" else started.get((name, path))
             gain = gains.until(f"{name}.{path}", event["step"])
-            pairs.add(tensor, others, mine, infinite, times, gain, place=path, **about)
+            pairs.add(tensor, others, mine, first, times, gain, place=path, **about)
     if not result.partial:
         result.missing.extend(
             f"{kind} {number} is not in the golden"
@@ -194,7 +194,7 @@ def compare(
             and (kind, name, number) not in wanted
         )
     if "file" in kinds:
-        _files(golden, rounded, run, pairs, result, gains)
+        _files(golden, rounded, run, pairs, result, gains, started)
     if "printed" in kinds:
         result.findings.extend(_printed(golden, rounded, run, tolerances, result))
     found = list(_tensors(golden, rounded, run, pairs, python, folder, tolerances))
@@ -357,6 +357,7 @@ def _files(
     pairs: _Pairs,
     result: Comparison,
     gains: _Gains,
+    started: Mapping[tuple[str, str], str],
 ) -> None:
     ours = {f["name"]: f for f in run.files}
     third = [{f["name"]: f for f in r.files} for r in rounded]
@@ -375,7 +376,9 @@ def _files(
                 continue
             again = [files.get(file["name"], {}).get("tensors", {}).get(path) for files in third]
             gain = gains.of_file(path, golden.steps)
-            pairs.add(tensor, again, mine, None, result.growth, gain, kind="file",
+            first = [t for (_, p), t in started.items() if f".{path}".endswith(f".{p}")]
+            start = first[0] if len(first) == 1 else None
+            pairs.add(tensor, again, mine, start, result.growth, gain, kind="file",
                       name=file["name"], place=path, step=golden.steps, order=_LAST + number,
                       line="")  # fmt: skip
 

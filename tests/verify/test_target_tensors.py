@@ -73,6 +73,19 @@ def test_a_few_weights_may_be_off_by_a_step_and_no_outputs(tmp_path: Path) -> No
     assert not off(3, 0.5, "end") and not off(2, 1.5, "end") and not off(2, 0.5, "output")
 
 
+def test_one_weight_of_some_may_step_to_the_other_side(tmp_path: Path) -> None:
+    """Adam's first step has the sign of a gradient: a bias that was 0 may be one step off 0."""
+    start = f32(*[0.5] * 32)
+    golden = f32(*[0.501] * 32)
+
+    def passes(number: int, other: float, start: Tensor | None = start) -> bool:
+        run = f32(*[other] * number, *[0.501] * (32 - number))
+        return held(tmp_path, golden, run, kind="end", start=start).passed
+
+    assert passes(1, 0.499) and not passes(2, 0.499)
+    assert not passes(1, 0.498) and passes(1, 0.498, start=None)
+
+
 def test_what_a_weight_may_be_off_follows_what_its_gradient_may(tmp_path: Path) -> None:
     """By 1e-4, ten units of its norm; an optimizer made 1e-6 of 1e-6, or much more of it."""
 
