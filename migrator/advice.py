@@ -11,10 +11,10 @@ import ast
 import re
 from collections.abc import Iterator
 
+from migrator.analysis.inventory import Construct
 from migrator.decide import Plan, excerpt
 from migrator.diagnostics import Diagnostic, Severity
 from migrator.edits import Hoist
-from migrator.inventory import Construct
 from migrator.rule import Context, Keep, Registry, Rewrite
 from migrator.suppress import Suppressions
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from migrator import imports
+from migrator.analysis.inventory import Construct, beside, is_around, uses_device
+from migrator.analysis.names import Names, dotted
 from migrator.codes import UNKNOWN
 from migrator.diagnostics import Range, Safety, shortened
 from migrator.edits import Edit, SetString, code, covered
 from migrator.formats import embedded
-from migrator.inventory import Construct, beside, is_around, uses_device
-from migrator.names import Names, dotted
 from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME

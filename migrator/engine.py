@@ -13,9 +13,15 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 
-from migrator import accelerators, imports, inventory, mentions, todo
+from migrator import imports, todo
 from migrator.advice import advise
-from migrator.children import Children
+from migrator.analysis import accelerators, inventory, mentions
+from migrator.analysis.children import Children
+from migrator.analysis.facts import ProjectFacts, Reader
+from migrator.analysis.flow import Flow
+from migrator.analysis.inventory import Construct, Further
+from migrator.analysis.names import Names
+from migrator.analysis.origins import Origins, of_original
 from migrator.codes import ENCODING, INTERNAL, SYNTAX
 from migrator.decide import Plan, decide, restrict, withdraw
 from migrator.diagnostics import (
@@ -29,14 +35,9 @@ from migrator.diagnostics import (
     SourceMap,
 )
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered, touched
-from migrator.facts import ProjectFacts, Reader
-from migrator.flow import Flow
 from migrator.formats import lines, manifest, notebook, python
 from migrator.formats.embedded import COMMAND, SETTING, Document, Located, spoken
-from migrator.inventory import Construct, Further
-from migrator.names import Names
 from migrator.options import Options
-from migrator.origins import Origins, of_original
 from migrator.rule import (
     Context,
     Keep,

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from itertools import pairwise
 
+from migrator.analysis.facts import is_main_guard
+from migrator.analysis.inventory import NOTHING, USED_LIBRARIES, Further
+from migrator.analysis.names import Names
 from migrator.edits import Delete, Edit, EditImport, Insert
-from migrator.facts import is_main_guard
 from migrator.formats.embedded import spoken
-from migrator.inventory import NOTHING, USED_LIBRARIES, Further
-from migrator.names import Names
 from migrator.targets import RUNTIME
 
 # Names that are only taken out of an import if they came from here.

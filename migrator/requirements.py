@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
+from migrator.analysis.libraries import Library, of_package
 from migrator.config import UsageError
-from migrator.libraries import Library, of_package
 
 DISTRIBUTION = "tpu-migrate"
 TARGETS = ("torchax", "torch_xla")

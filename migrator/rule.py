@@ -13,15 +13,11 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from migrator.config import UsageError
-from migrator.diagnostics import Effort, Safety, SourceMap
-from migrator.edits import Edit, SetString, Spread
-from migrator.facts import ProjectFacts, is_script, only_infers
-from migrator.flow import Flow
-from migrator.formats.embedded import is_embedded
-from migrator.hot import Hot
-from migrator.indices import compares_indices
-from migrator.inventory import (
+from migrator.analysis.facts import ProjectFacts, is_script, only_infers
+from migrator.analysis.flow import Flow
+from migrator.analysis.hot import Hot
+from migrator.analysis.indices import compares_indices
+from migrator.analysis.inventory import (
     FOREIGN,
     NAMES,
     NOTHING,
@@ -31,10 +27,14 @@ from migrator.inventory import (
     Further,
     uses_device,
 )
-from migrator.names import Names
+from migrator.analysis.names import Names
+from migrator.analysis.ranks import Ranks
+from migrator.analysis.sharding import Models, Table
+from migrator.config import UsageError
+from migrator.diagnostics import Effort, Safety, SourceMap
+from migrator.edits import Edit, SetString, Spread
+from migrator.formats.embedded import is_embedded
 from migrator.options import Options
-from migrator.ranks import Ranks
-from migrator.sharding import Models, Table
 from migrator.targets import RUNTIME, Target
 
 

@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from migrator import inventory, todo, workspace
+from migrator import todo
+from migrator.analysis import inventory
+from migrator.analysis.facts import ProjectCache, ProjectFacts, Reader
 from migrator.codes import INTERNAL, TOO_LARGE, UNREADABLE
 from migrator.config import Config, UsageError, common, home
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
-from migrator.discover import Disk, bundled_target, discover, is_passed_over, project_root
 from migrator.engine import AsGpuCode, Result, migrate_file
-from migrator.facts import ProjectCache, ProjectFacts, Reader
+from migrator.files import workspace
+from migrator.files.discover import Disk, bundled_target, discover, is_passed_over, project_root
+from migrator.files.revisions import Changes, brought
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
 from migrator.options import Options
-from migrator.revisions import Changes, brought
 from migrator.rule import further_constructs, registry
 from migrator.targets import RUNTIME, Target, portable, targets
 

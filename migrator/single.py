@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from migrator.analysis.facts import ProjectFacts
 from migrator.diagnostics import Diagnostic, Range
-from migrator.discover import as_module
 from migrator.engine import Result, migrate_file
-from migrator.facts import ProjectFacts
+from migrator.files.discover import as_module
 from migrator.options import Options
 from migrator.report.hunks import Hunk, hunks
 from migrator.targets import Target

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from migrator.analysis.mentions import without_comment
 from migrator.diagnostics import Diagnostic, Outcome, SourceMap
 from migrator.formats import lines, notebook, python
 from migrator.formats.embedded import COMMAND, FILE, OTHER, SETTING
-from migrator.mentions import without_comment
 
 _OURS = re.compile(r"[ \t]*# TPU-TODO\[[^\]\s]+\]: \S")
 _TEXT = re.compile(rb"# TPU-TODO\[[^\]\s]+\]: [^\r\n]*")

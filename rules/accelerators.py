@@ -2,12 +2,12 @@
 
 import ast
 
-from migrator.accelerators import LIBRARIES, OTHERS, is_guarded
-from migrator.devices import ladder
+from migrator.analysis.accelerators import LIBRARIES, OTHERS, is_guarded
+from migrator.analysis.devices import ladder
+from migrator.analysis.flow import Kind
+from migrator.analysis.inventory import Construct
+from migrator.analysis.names import argument, dotted
 from migrator.edits import AddBranch, Delete
-from migrator.flow import Kind
-from migrator.inventory import Construct
-from migrator.names import argument, dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
 

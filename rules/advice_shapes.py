@@ -3,10 +3,10 @@
 import ast
 import re
 
+from migrator.analysis.hot import own_nodes
+from migrator.analysis.inventory import Construct
+from migrator.analysis.names import argument, dotted
 from migrator.diagnostics import Safety
-from migrator.hot import own_nodes
-from migrator.inventory import Construct
-from migrator.names import argument, dotted
 from migrator.rule import Context, Decision, Example, Rule, advice
 
 _RECOMPILATION = "https://docs.pytorch.org/xla/release/r2.8/perf/recompilation.html"

@@ -2,10 +2,10 @@
 
 import ast
 
+from migrator.analysis.flow import Kind
+from migrator.analysis.inventory import Construct
+from migrator.analysis.names import argument, dotted
 from migrator.diagnostics import Safety
-from migrator.flow import Kind
-from migrator.inventory import Construct
-from migrator.names import argument, dotted
 from migrator.rule import Context, Decision, Example, Rule, advice
 
 _GUIDE = "https://cloud.google.com/tpu/docs/performance-guide"

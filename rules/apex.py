@@ -4,8 +4,8 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from migrator.analysis.inventory import Construct
 from migrator.edits import EditCall, Replace
-from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
 
 APEX = Rule(

@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Sequence
 
+from migrator.analysis.inventory import Construct
 from migrator.edits import Delete, Edit, EditCall, Replace
-from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
 

@@ -2,9 +2,9 @@
 
 import ast
 
+from migrator.analysis.inventory import Construct
+from migrator.analysis.names import argument
 from migrator.edits import Replace, Unwrap
-from migrator.inventory import Construct
-from migrator.names import argument
 from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
 
 BRANCH = Rule(

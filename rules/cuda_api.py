@@ -2,11 +2,11 @@
 
 import ast
 
+from migrator.analysis.inventory import VISIBLE, Construct
+from migrator.analysis.mentions import HIDES
+from migrator.analysis.names import dotted
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
-from migrator.inventory import VISIBLE, Construct
-from migrator.mentions import HIDES
-from migrator.names import dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
 

@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.devices import (
+from migrator.analysis.devices import (
     availability_choice,
     device_call,
     method_caller,
@@ -12,11 +12,11 @@ from migrator.devices import (
     table_of_places,
     whole_string,
 )
+from migrator.analysis.flow import CUDA_STRING, TENSOR_TYPE_DTYPES, Kind
+from migrator.analysis.indices import INDEXED, compared_with, is_read, names_index
+from migrator.analysis.inventory import Construct
+from migrator.analysis.names import argument, dotted
 from migrator.edits import Edit, Insert, Replace, SetString
-from migrator.flow import CUDA_STRING, TENSOR_TYPE_DTYPES, Kind
-from migrator.indices import INDEXED, compared_with, is_read, names_index
-from migrator.inventory import Construct
-from migrator.names import argument, dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, Word
 

@@ -2,13 +2,13 @@
 
 import ast
 
+from migrator.analysis.inventory import Construct
+from migrator.analysis.names import argument, dotted
+from migrator.analysis.rank_uses import SPAWN
+from migrator.analysis.ranks import COPIES as COPYING
+from migrator.analysis.ranks import ENVIRONMENT, SHARDED, WRAPPER, Ranks, environment
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, EditCall, Replace
-from migrator.inventory import Construct
-from migrator.names import argument, dotted
-from migrator.rank_uses import SPAWN
-from migrator.ranks import COPIES as COPYING
-from migrator.ranks import ENVIRONMENT, SHARDED, WRAPPER, Ranks, environment
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, Devices, Target, Word
 

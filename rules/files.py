@@ -2,12 +2,12 @@
 
 import ast
 
-from migrator.devices import table_of_location, table_of_places
+from migrator.analysis.devices import table_of_location, table_of_places
+from migrator.analysis.facts import is_script
+from migrator.analysis.flow import Kind
+from migrator.analysis.inventory import Construct, uses_device
+from migrator.analysis.names import Names, argument
 from migrator.edits import Edit, EditCall, Replace
-from migrator.facts import is_script
-from migrator.flow import Kind
-from migrator.inventory import Construct, uses_device
-from migrator.names import Names, argument
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
 

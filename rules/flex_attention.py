@@ -1,7 +1,7 @@
 """Attention whose kernel is compiled from a function of the program's own."""
 
+from migrator.analysis.inventory import Construct
 from migrator.diagnostics import Effort
-from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Report, Rule
 
 FLEX = Rule(

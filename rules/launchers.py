@@ -4,12 +4,12 @@ import re
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from migrator.analysis.flow import Flow
+from migrator.analysis.inventory import Construct
+from migrator.analysis.libraries import MODULES
 from migrator.diagnostics import SourceMap
-from migrator.flow import Flow
 from migrator.formats.python import decode
 from migrator.formats.shell import words
-from migrator.inventory import Construct
-from migrator.libraries import MODULES
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule, registry
 
 LAUNCHER = Rule(

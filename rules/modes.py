@@ -2,14 +2,14 @@
 
 import ast
 
-from migrator.accelerators import MIGRATED
+from migrator.analysis.accelerators import MIGRATED
+from migrator.analysis.flow import Kind
+from migrator.analysis.inventory import Construct
+from migrator.analysis.names import argument
+from migrator.analysis.training import trains
 from migrator.edits import Delete, Replace
-from migrator.flow import Kind
-from migrator.inventory import Construct
-from migrator.names import argument
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
-from migrator.training import trains
 
 from .cuda_api import counterpart, removal
 from .device import device_object_word

@@ -2,11 +2,11 @@
 
 import ast
 
-from migrator.devices import method_caller, runs_kernels
+from migrator.analysis.devices import method_caller, runs_kernels
+from migrator.analysis.flow import TENSOR_TYPE_DTYPES as DTYPES
+from migrator.analysis.inventory import Construct
+from migrator.analysis.names import dotted
 from migrator.edits import Delete, Edit, EditCall, Replace
-from migrator.flow import TENSOR_TYPE_DTYPES as DTYPES
-from migrator.inventory import Construct
-from migrator.names import dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
 

@@ -3,9 +3,9 @@
 import ast
 from collections.abc import Callable
 
+from migrator.analysis.inventory import XLA_VARIABLES, Construct
+from migrator.analysis.names import argument, dotted
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, Unwrap
-from migrator.inventory import XLA_VARIABLES, Construct
-from migrator.names import argument, dotted
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 OLDER = Rule(

@@ -2,11 +2,11 @@
 
 import ast
 
+from migrator.analysis.flow import Kind
+from migrator.analysis.inventory import Construct
+from migrator.analysis.names import argument
 from migrator.diagnostics import Safety
 from migrator.edits import Delete, EditCall, Replace, ReplaceStatement, Unwrap
-from migrator.flow import Kind
-from migrator.inventory import Construct
-from migrator.names import argument
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
 

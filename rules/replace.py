@@ -3,10 +3,10 @@
 import ast
 from collections.abc import Sequence
 
+from migrator.analysis.inventory import Construct, imported_name
 from migrator.edits import Edit, EditImport, Insert, Replace
 from migrator.formats.embedded import spoken
 from migrator.imports import exported
-from migrator.inventory import Construct, imported_name
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 OWN = Rule(

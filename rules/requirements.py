@@ -5,11 +5,11 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
+from migrator.analysis.inventory import Construct
+from migrator.analysis.libraries import of_package
+from migrator.analysis.mentions import without_comment
 from migrator.diagnostics import lines_of
 from migrator.formats.lines import lists_packages
-from migrator.inventory import Construct
-from migrator.libraries import of_package
-from migrator.mentions import without_comment
 from migrator.requirements import (
     CPU_WHEELS,
     CUDA_WHEELS,

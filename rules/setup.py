@@ -4,12 +4,12 @@ import ast
 from collections.abc import Iterator
 
 from migrator import imports
+from migrator.analysis.inventory import Construct
+from migrator.analysis.names import dotted
+from migrator.analysis.training import following
 from migrator.edits import Insert
-from migrator.inventory import Construct
-from migrator.names import dotted
 from migrator.rule import Context, Decision, Example, Rewrite, Rule
 from migrator.targets import RUNTIME
-from migrator.training import following
 
 SETUP = Rule(
     code="SET001",

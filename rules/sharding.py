@@ -3,9 +3,9 @@
 import ast
 
 from migrator import imports
+from migrator.analysis.inventory import Construct
+from migrator.analysis.names import argument
 from migrator.edits import Edit, Insert, Replace
-from migrator.inventory import Construct
-from migrator.names import argument
 from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
 from migrator.targets import RUNTIME
 

@@ -4,12 +4,12 @@ import ast
 import itertools
 import re
 
+from migrator.analysis.inventory import Construct
+from migrator.analysis.training import end_of_round, end_of_step, following
 from migrator.diagnostics import Effort
 from migrator.edits import Decorate, Hoist, Insert
-from migrator.inventory import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.steps import Computation, NotMovable, Settled, Step, find_step
-from migrator.training import end_of_round, end_of_step, following
 
 STEP = Rule(
     code="TRN001",

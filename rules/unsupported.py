@@ -1,8 +1,8 @@
 """What stays for a person: CUDA-only libraries and extensions."""
 
+from migrator.analysis.inventory import Construct
+from migrator.analysis.libraries import MODULES
 from migrator.diagnostics import Effort
-from migrator.inventory import Construct
-from migrator.libraries import MODULES
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 LIBRARY = Rule(

@@ -22,12 +22,12 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
+from migrator.analysis.facts import ProjectCache, ProjectFacts
 from migrator.codes import INTERNAL
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
-from migrator.discover import Disk, discover, project_root
 from migrator.engine import AsGpuCode, Result, migrate, migrate_file
-from migrator.facts import ProjectCache, ProjectFacts
+from migrator.files.discover import Disk, discover, project_root
 from migrator.formats import lines, notebook, python
 from migrator.rule import registry
 from migrator.targets import Target, targets

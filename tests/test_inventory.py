@@ -25,9 +25,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_invariants import MODULES, PROPERTY
 
+from migrator.analysis.libraries import MODULES as CUDA_MODULES
 from migrator.engine import Result
 from migrator.formats.python import decode
-from migrator.libraries import MODULES as CUDA_MODULES
 
 # ---- a counter of its own ------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from helpers import constructs, run, write_tree
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome
-from migrator.discover import discover
+from migrator.files.discover import discover
 
 INFERS = """import torch
 import torch.distributed as dist

@@ -10,7 +10,7 @@ from helpers import constructs, run
 
 from migrator import migrate_paths
 from migrator.diagnostics import Outcome, Severity
-from migrator.discover import discover
+from migrator.files.discover import discover
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT
 from migrator.formats.lines import kind
 

@@ -10,8 +10,8 @@ import pytest
 from helpers import constructs, run
 
 from migrator import migrate_paths
+from migrator.analysis.libraries import LIBRARIES, MENTIONED, of_package
 from migrator.diagnostics import Outcome
-from migrator.libraries import LIBRARIES, MENTIONED, of_package
 
 TORCH = "torch==2.9.0", "torch_xla[tpu]==2.9.0"
 TORCHAX = "torch==2.9.0", "torchax==0.0.13", "jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.52"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from helpers import REPOSITORY, TARGETS, comments, constructs, errors, run
 
-from migrator import inventory
-from migrator.inventory import Construct
-from migrator.libraries import MODULES as LIBRARIES
+from migrator.analysis import inventory
+from migrator.analysis.inventory import Construct
+from migrator.analysis.libraries import MODULES as LIBRARIES
 from migrator.report.explain import markdown
 from migrator.rule import Example, Rule, registry
 from migrator.targets import MIRRORED, RUNTIME, portable, targets

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from helpers import REPOSITORY, TARGETS
 
+from migrator.analysis.names import Names
 from migrator.config import Config
 from migrator.engine import Result, migrate_file
-from migrator.names import Names
 from migrator.options import Options
 from migrator.rule import Example, registry
 from migrator.run import Worker

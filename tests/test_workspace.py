@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from helpers import cli, committed, git, read_tree, write_tree
 
-from migrator import migrate_paths, workspace
+from migrator import migrate_paths
 from migrator.config import Config, UsageError
-from migrator.workspace import check_output, copy, unsafe_to_write, write
+from migrator.files import workspace
+from migrator.files.workspace import check_output, copy, unsafe_to_write, write
 
 GPU = "def f(x):\n    return x.cuda()\n"
 TPU = 'def f(x):\n    return x.to("jax")\n'

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from migrator.inventory import XLA_VARIABLES
+from migrator.analysis.inventory import XLA_VARIABLES
 from migrator.targets import targets
 from migrator.verify.device import WISH
 from migrator.verify.interpreters import JAX_PLUGINS, Problem

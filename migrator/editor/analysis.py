@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from migrator import single
+from migrator.analysis.facts import Overlay, ProjectCache
 from migrator.codes import INTERNAL
 from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Range, Severity
-from migrator.discover import Disk
 from migrator.editor.documents import Document, Edit, Text
 from migrator.engine import Result, migrate_file
-from migrator.facts import Overlay, ProjectCache
+from migrator.files.discover import Disk
 from migrator.run import MAX_BYTES, MAX_NOTEBOOK, Worker
 from migrator.targets import Target
 

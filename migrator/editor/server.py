@@ -18,14 +18,15 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import to_fs_path, uri_scheme
 from pygls.workspace import TextDocument, Workspace
 
-from migrator import __version__, workspace
+from migrator import __version__
+from migrator.analysis.facts import ProjectCache
 from migrator.config import Config, UsageError, load
 from migrator.diagnostics import Diagnostic, SourceMap
-from migrator.discover import as_module, is_passed_over, project_root
 from migrator.editor import settings
 from migrator.editor.analysis import Analysis, analyse
 from migrator.editor.documents import Document, Edit, Text
-from migrator.facts import ProjectCache
+from migrator.files import workspace
+from migrator.files.discover import as_module, is_passed_over, project_root
 from migrator.formats import notebook
 from migrator.report.explain import markdown
 from migrator.rule import registry

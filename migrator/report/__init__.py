@@ -94,7 +94,7 @@ def write(path: Path, report: str) -> None:
     Raises:
         UsageError: it can not be written.
     """
-    from migrator import workspace  # not for every start
+    from migrator.files import workspace  # not for every start
 
     content = report.encode("utf-8", "replace") + b"\n"
     try:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from migrator.discover import project_root
+from migrator.files.discover import project_root
 from migrator.run import Report
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from migrator.decide import SUPPRESSED
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
-from migrator.discover import project_root
+from migrator.files.discover import project_root
 from migrator.formats import notebook
 from migrator.report.hunks import Hunk, hunks, parts, together
 from migrator.rule import registry

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path, PurePosixPath
 
-from migrator import git
+from migrator.analysis.facts import ProjectCache, ProjectFacts
 from migrator.config import Config, UsageError
-from migrator.discover import Disk, bundled_target, is_source
 from migrator.engine import AsGpuCode, Result, migrate_file
-from migrator.facts import ProjectCache, ProjectFacts
+from migrator.files import git
+from migrator.files.discover import Disk, bundled_target, is_source
 from migrator.formats import lines
 from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.review.compare import Change, Kind, compare

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
+from migrator.analysis.names import dotted
+from migrator.analysis.training import calls_model, is_backward, reads
 from migrator.edits import Edit, Replace
-from migrator.names import dotted
 from migrator.steps.blocks import COUNTER, counter_names, loop_of, loops_of
 from migrator.steps.computation import Computation
 from migrator.steps.graphs import is_harmless, keeps, only_detached, with_graph
@@ -34,7 +35,6 @@ from migrator.steps.values import (
     surely_known,
     written_names,
 )
-from migrator.training import calls_model, is_backward, reads
 
 
 @dataclass

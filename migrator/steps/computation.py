@@ -11,17 +11,17 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from migrator.facts import ProjectFacts
-from migrator.flow import Flow, Kind
-from migrator.names import Binding, Names, dotted
-from migrator.steps.values import stored_names
-from migrator.training import (
+from migrator.analysis.facts import ProjectFacts
+from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.names import Binding, Names, dotted
+from migrator.analysis.training import (
     READING_FUNCTIONS,
     READING_METHODS,
     is_model,
     is_optimizer_step,
     is_scaler,
 )
+from migrator.steps.values import stored_names
 
 _FORBIDDEN = (
     ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue, ast.Global,

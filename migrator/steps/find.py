@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from migrator.names import Binding
+from migrator.analysis.names import Binding
+from migrator.analysis.training import is_scaler, trains
 from migrator.steps.blocks import loop_of, runs_repeatedly
 from migrator.steps.builder import Builder
 from migrator.steps.computation import Computation
 from migrator.steps.region import Region, Role, Split, region_of, step_calls
 from migrator.steps.step import NotMovable, Settled, Step
 from migrator.steps.values import loaded_names, position, stored_names
-from migrator.training import is_scaler, trains
 
 
 def find_step(code: Computation, call: ast.Call) -> Step:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from migrator.names import Names
+from migrator.analysis.names import Names
+from migrator.analysis.training import reads
 from migrator.steps.computation import Computation
 from migrator.steps.region import WAITING_FUNCTIONS
 from migrator.steps.values import loaded_names, stored_names
-from migrator.training import reads
 
 _DETACHING = ("detach", "data", "item", "numpy", "cpu", "tolist", "shape", "size", "dtype",
               "device", "ndim", "dim", "numel", "detach_")  # fmt: skip

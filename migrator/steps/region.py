@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from migrator.flow import Kind
-from migrator.names import dotted
+from migrator.analysis.flow import Kind
+from migrator.analysis.names import dotted
+from migrator.analysis.training import following, is_model, is_optimizer_step, is_scaler
 from migrator.steps.blocks import block_of, counter_names, loops_of
 from migrator.steps.computation import Computation
 from migrator.steps.values import loaded_names, stored_names, written_names
-from migrator.training import following, is_model, is_optimizer_step, is_scaler
 
 
 class Role(Enum):

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from shutil import rmtree, which
 
+from migrator.files.workspace import cache_folder
 from migrator.requirements import OLDEST, TARGETS, newest, pinned
-from migrator.workspace import cache_folder
 
 from .errors import VerifyError
 from .inside import child_environment, command_line

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from migrator.discover import is_of_tools
+from migrator.files.discover import is_of_tools
 
 from .errors import VerifyError
 

@@ -16,9 +16,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from migrator import __version__, workspace
+from migrator import __version__
 from migrator.config import UsageError
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
+from migrator.files import workspace
 from migrator.report.html import data
 from migrator.report.html.numbers import Numbers
 from migrator.report.markup import pieces

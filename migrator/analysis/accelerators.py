@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from migrator.flow import CUDA_STRING
-from migrator.names import Names, dotted
+from migrator.analysis.flow import CUDA_STRING
+from migrator.analysis.names import Names, dotted
 
 OTHERS = ("xpu", "npu", "mps", "vulkan")  # the first of them is the one that a file runs on
 _METHODS = ("xpu", "npu")  # of a tensor or a model; `.mps()` is something else

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Set
 
-from migrator.facts import ProjectFacts
-from migrator.flow import Flow, Kind
-from migrator.inventory import Construct, uses_device
-from migrator.names import Names, argument, dotted
+from migrator.analysis.facts import ProjectFacts
+from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.inventory import Construct, uses_device
+from migrator.analysis.names import Names, argument, dotted
 from migrator.targets import RUNTIME
 
 _MODULES = ("torch.multiprocessing", "multiprocessing", "multiprocessing.context")

@@ -11,10 +11,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from migrator.flow import ANY_DEVICE, Flow, Kind
-from migrator.names import DEFINITIONS, Binding, Names, argument, dotted
-from migrator.training import is_backward, is_optimizer_step
-from migrator.training import is_model as looks_like_model
+from migrator.analysis.flow import ANY_DEVICE, Flow, Kind
+from migrator.analysis.names import DEFINITIONS, Binding, Names, argument, dotted
+from migrator.analysis.training import is_backward, is_optimizer_step
+from migrator.analysis.training import is_model as looks_like_model
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.While

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from migrator.analysis.libraries import matters
 from migrator.formats.shell import words
-from migrator.libraries import matters
 from migrator.requirements import library_of
 
 DEVICES = "(?:cuda|xpu|npu|mps)"

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from migrator import accelerators, inventory
-from migrator.flow import Flow, Kind
+from migrator.analysis import accelerators, inventory
+from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.indices import compares_indices
+from migrator.analysis.names import Binding, Names, dotted
+from migrator.analysis.ranks import Ranks
+from migrator.analysis.sharding import Models
 from migrator.formats.embedded import CELL
 from migrator.formats.python import decode
-from migrator.indices import compares_indices
-from migrator.names import Binding, Names, dotted
-from migrator.ranks import Ranks
-from migrator.sharding import Models
 from migrator.targets import RUNTIME
 
 _IMPORT = re.compile(

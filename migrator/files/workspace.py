@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from migrator import git
 from migrator.config import UsageError
+from migrator.files import git
 
 
 def cache_folder() -> Path:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 import re
 
-from migrator.devices import device_call
-from migrator.flow import Flow, Kind
-from migrator.names import Names, argument, dotted
+from migrator.analysis.devices import device_call
+from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.names import Names, argument, dotted
 
 INDEXED = re.compile(r"cuda:(\d+)\Z")
 _SETTINGS = re.compile(r"(?:args?|opts?|options?|cfg|conf|config|hparams|params|flags)\Z", re.I)

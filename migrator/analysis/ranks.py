@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 
-from migrator.flow import RANK_NAME, Flow
-from migrator.names import Names, argument, choices, dotted, number, said_name
-from migrator.rank_uses import SAMPLER, SPAWN, Uses, is_named, parameter_name
+from migrator.analysis.flow import RANK_NAME, Flow
+from migrator.analysis.names import Names, argument, choices, dotted, number, said_name
+from migrator.analysis.rank_uses import SAMPLER, SPAWN, Uses, is_named, parameter_name
 from migrator.targets import RUNTIME
 
 # Finds the function or class of a qualified name.

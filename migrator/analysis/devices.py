@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from migrator.accelerators import asked_for
-from migrator.flow import DEVICE_NAME, Flow, Kind, is_option, option_name
-from migrator.libraries import MODULES
-from migrator.names import FUNCTIONS, Binding, Names, argument, dotted, parameters
+from migrator.analysis.accelerators import asked_for
+from migrator.analysis.flow import DEVICE_NAME, Flow, Kind, is_option, option_name
+from migrator.analysis.libraries import MODULES
+from migrator.analysis.names import FUNCTIONS, Binding, Names, argument, dotted, parameters
 from migrator.targets import RUNTIME
 
 if TYPE_CHECKING:
-    from migrator.facts import ProjectFacts
+    from migrator.analysis.facts import ProjectFacts
 
 AVAILABLE = ("torch.cuda.is_available", "torch.accelerator.is_available")
 _OTHER_DEVICES = {"cpu", "mps", "xpu", "npu", "hpu", "meta", "xla"}

@@ -14,10 +14,10 @@ from difflib import SequenceMatcher
 from functools import cache, cached_property
 from pathlib import Path
 
-from migrator import git
 from migrator.config import UsageError
 from migrator.diagnostics import Diagnostic, Range, Severity
 from migrator.engine import Result
+from migrator.files import git
 from migrator.formats import notebook
 
 AUTO = "auto"  # as a revision: the default branch

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from migrator.flow import ANY_DEVICE, Flow, Kind
-from migrator.names import Names, argument, dotted
+from migrator.analysis.flow import ANY_DEVICE, Flow, Kind
+from migrator.analysis.names import Names, argument, dotted
 
 if TYPE_CHECKING:
-    from migrator.facts import ProjectFacts
+    from migrator.analysis.facts import ProjectFacts
 
 _END = r"_?(?:proj|projection|lin|linear|layer|fc)?\d?$"
 _QUERY, _KEY, _VALUE = (

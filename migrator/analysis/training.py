@@ -10,8 +10,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from migrator.flow import Flow, Kind
-from migrator.names import Names, dotted
+from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.names import Names, dotted
 
 _OPTIMIZER_NAME = re.compile(
     r"optim|(?:^|_)opt(?:$|_|[a-z]?$|imizer)|^(?:adam|adamw|sgd|lbfgs)$", re.I

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from migrator.names import argument, dotted, number, parameters, said_name
+from migrator.analysis.names import argument, dotted, number, parameters, said_name
 
 if TYPE_CHECKING:
-    from migrator.ranks import Ranks
+    from migrator.analysis.ranks import Ranks
 
 _OPTIONS = frozenset({
     "args", "cfg", "config", "conf", "opt", "opts", "options", "hps", "h", "hparams", "hyp",

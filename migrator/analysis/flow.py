@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from enum import Flag, auto
 
-from migrator.names import Binding, Names, Scope, argument, dotted
+from migrator.analysis.names import Binding, Names, Scope, argument, dotted
 from migrator.targets import RUNTIME
 
 DEVICE_NAME = re.compile(

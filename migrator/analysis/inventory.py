@@ -11,9 +11,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from migrator import accelerators, mentions
-from migrator.devices import ladders
-from migrator.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
+from migrator.analysis import accelerators, mentions
+from migrator.analysis.devices import ladders
+from migrator.analysis.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
+from migrator.analysis.libraries import MODULES, matters
+from migrator.analysis.names import Names, argument
+from migrator.analysis.ranks import Ranks, environment
+from migrator.analysis.training import is_optimizer_step, rounds_without_gradients
 from migrator.formats.embedded import (
     COMMAND,
     CONDA,
@@ -25,11 +29,7 @@ from migrator.formats.embedded import (
     TEXT,
     is_embedded,
 )
-from migrator.libraries import MODULES, matters
-from migrator.names import Names, argument
-from migrator.ranks import Ranks, environment
 from migrator.targets import Target
-from migrator.training import is_optimizer_step, rounds_without_gradients
 
 NAMES = frozenset({
     "torch.autocast", "torch.set_autocast_enabled", "torch.set_autocast_gpu_dtype",

@@ -1,0 +1,1 @@
+"""What the source means: names, values, devices, ranks, training. Nothing is changed here."""
