@@ -21,6 +21,10 @@ from migrator.targets import RUNTIME
 
 NATIVE = "XLA001"  # code that was written for the target
 _NATIVE = Keep("of a program for the target itself")
+LAUNCHED = "DST001"  # code for several GPUs
+_LAUNCHED = Report(
+    "only the processes of a launcher get here; one process drives the TPU, so start it without one"
+)
 _OF_BUILD = Keep("asked while the project is built; a TPU machine has no GPU, and builds without")
 SUPPRESSED = Keep("suppressed by a comment")
 
@@ -80,6 +84,8 @@ def decide(
             rulings = [_ruling(context, construct, *plan.left[node])]
         elif gate is not None and construct.kind not in ("own", "own import"):
             rulings = [_ruling(context, construct, gate[0], gate[1])]
+        elif context.is_unlaunched and context.own_ranks.launched.holds(node):
+            rulings = [_ruling(context, construct, LAUNCHED, _LAUNCHED)]
         elif context.is_native and not is_around(construct):
             rulings = [_ruling(context, construct, NATIVE, _NATIVE)]
         else:

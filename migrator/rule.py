@@ -311,8 +311,24 @@ class Context:
     def ranks(self) -> dict[str, Ranks]:
         """The files of the program for several devices that this file is a part of, if it is.
 
-        By name; this one's is "".
+        By name; this one's is "". None where this target runs what the program does without a
+        launcher.
         """
+        return {} if self.is_unlaunched else self._program
+
+    @cached_property
+    def is_unlaunched(self) -> bool:
+        """True for a program whose ranks only a launcher makes, where one process drives all
+        devices and can not do what the ranks do together: it does what nobody launched does."""
+        parts = [ranks for ranks in self._program.values() if ranks.take_part]
+        if not parts or self.target.launches or self.target.devices is None:
+            return False
+        if not all(ranks.launched.holds_all for ranks in parts):
+            return False
+        return self.rank_obstacle is not None or not any(ranks.samples for ranks in parts)
+
+    @cached_property
+    def _program(self) -> dict[str, Ranks]:
         if self.project is None:
             return {"": self.own_ranks} if self.own_ranks.start is not None else {}
         here = self.project.path

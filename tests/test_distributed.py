@@ -9,7 +9,7 @@ import pytest
 from migrator import migrate_paths
 from migrator.config import Config, UsageError
 from migrator.diagnostics import Outcome
-from tests.helpers import TARGETS, constructs, migrated, run
+from tests.helpers import TARGETS, assert_sound, constructs, migrated, reported, run
 
 UNSAFE = Config(unsafe=True)
 HEAD = """import os
@@ -545,3 +545,81 @@ def test_devices_that_another_file_counts_keep_a_program_whole(tmp_path: Path) -
     assert "sample.py" not in [f.path.name for f in report.changed]
     messages = [d.message for _, d in report.diagnostics(Outcome.REPORTED)]
     assert any("(machine.py, line 5)" in message for message in messages)
+
+
+# In the way of karpathy/nanoGPT: a launcher's variable decides whether there are ranks at all.
+LAUNCHED = """\
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+device = "cuda"
+batch_size = 4
+ddp = int(os.environ.get("RANK", -1)) != -1
+if ddp:
+    dist.init_process_group("nccl")
+    rank = int(os.environ["RANK"])
+    world_size = dist.get_world_size()
+    device = f"cuda:{rank}"
+else:
+    rank = 0
+    world_size = 1
+seen = world_size * batch_size * 3.5
+model = net.to(device)
+if ddp:
+    model = DDP(model, device_ids=[rank])
+raw = model.module if ddp else model
+for step in range(9):
+    x = torch.randn(batch_size, 3, device=device)
+    if ddp and step == 8:
+        dist.barrier()
+if ddp:
+    dist.destroy_process_group()
+"""
+
+
+def test_what_nobody_launches_is_rewritten_and_what_a_launcher_starts_stays() -> None:
+    result = run(LAUNCHED, "torchax", entry=True)
+    after = result.source.decode()
+    gone = [line for line in LAUNCHED.splitlines() if line not in after.splitlines()]
+    assert gone == ['device = "cuda"']
+    assert 'device = "jax"' in after and "tpu_runtime.setup()" in after
+    assert reported(result) == [
+        "dist.init_process_group", 'os.environ["RANK"]', "dist.get_world_size", 'f"cuda:{rank}"',
+        "DDP", "dist.barrier", "dist.destroy_process_group",
+    ]  # fmt: skip
+    assert_sound(result, "torchax", entry=True)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        'os.environ.get("RANK") is not None',
+        '"WORLD_SIZE" in os.environ',
+        'int(os.getenv("WORLD_SIZE", "1")) > 1',
+        'not int(os.environ.get("LOCAL_RANK", -1)) == -1',
+        'dist.is_available() and int(os.environ.get("RANK", -1)) >= 0',
+    ],
+)
+def test_questions_that_only_a_launcher_answers(asked: str) -> None:
+    source = LAUNCHED.replace('int(os.environ.get("RANK", -1)) != -1', asked)
+    assert 'device = "jax"' in run(source, "torchax", entry=True).source.decode()
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ('ddp = int(os.environ.get("RANK", -1)) != -1', "ddp = args.distributed"),
+        ('ddp = int(os.environ.get("RANK", -1)) != -1', "ddp = False"),
+        ('int(os.environ.get("RANK", -1)) != -1', 'int(os.environ.get("RANK", 0)) != -1'),
+        ("seen = world_size", "local = os.environ['LOCAL_RANK']\nseen = world_size"),
+        ("seen = world_size", "seen = dist.get_world_size() + world_size"),
+        ("seen = world_size", "ddp = True\nseen = world_size"),
+    ],
+)
+def test_ranks_that_are_there_without_a_launcher_stay_with_all(line: str, other: str) -> None:
+    assert line in LAUNCHED
+    source = LAUNCHED.replace(line, other)
+    result = run(source, "torchax", entry=True)
+    assert result.source.decode() == source and reported(result)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 
 from migrator.analysis.flow import RANK_NAME, Flow
+from migrator.analysis.launched import Launched
 from migrator.analysis.names import Names, argument, choices, dotted, number, said_name
 from migrator.analysis.rank_uses import SAMPLER, SPAWN, Uses, is_named, parameter_name
 from migrator.targets import RUNTIME
@@ -170,6 +171,31 @@ class Ranks:
 
     def _references(self) -> Iterator[ast.expr]:
         return (n for n in self.names.order if isinstance(n, ast.Attribute | ast.Name))
+
+    # ---- launchers --------------------------------------------------------------------------
+
+    @cached_property
+    def launched(self) -> Launched:
+        return Launched(self)
+
+    def asks_launcher(self, node: ast.AST) -> bool:
+        """Whether an expression asks for a variable that a launcher may have set."""
+        return environment(self.names, node) is not None and not isinstance(node, ast.Subscript)
+
+    def needs_launcher(self, node: ast.AST) -> bool:
+        """Whether an expression fails where no launcher has set a variable."""
+        return environment(self.names, node) is not None and isinstance(node, ast.Subscript)
+
+    def is_for_several(self, node: ast.AST) -> bool:
+        """Whether an expression does something that only several processes do."""
+        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+            return False
+        name, parent = self.names.qualified(node) or "", self.names.parents.get(node)
+        if isinstance(parent, ast.Attribute) or _is_type_asked_for(node, parent):
+            return False
+        return name.startswith((GROUP, WRAPPER, SAMPLER, SPAWN)) and not name.startswith(
+            f"{GROUP}is_"
+        )
 
     # ---- what is exchanged ----------------------------------------------------------------
 
@@ -363,6 +389,15 @@ def environment(names: Names, node: ast.AST) -> str | None:
         case _:
             return None
     return key if read and key in ENVIRONMENT else None
+
+
+def _is_type_asked_for(node: ast.AST, parent: ast.AST | None) -> bool:
+    """`isinstance(model, DistributedDataParallel)`"""
+    return (
+        isinstance(parent, ast.Call)
+        and dotted(parent.func) == "isinstance"
+        and node in parent.args[1:]
+    )
 
 
 def _is_length_of_sampler(node: ast.expr) -> bool:

@@ -34,7 +34,8 @@ _NUMBER = re.compile(
     r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b)"
 )
 _TIME = re.compile(
-    r"\d%\||\[\d+:\d\d<|it/s|s/it|\btimes?\b|\bms\b|\bsec|\bMi?B\b|\bGi?B\b|elapsed|duration|\d\s?s\b|\beta\b|took",
+    r"\d%\||\[\d+:\d\d<|it/s|s/it|\btimes?\b|\bms\b|\bsec|\bMi?B\b|\bGi?B\b|elapsed|duration"
+    r"|\d\s?[mu]?s\b|\beta\b|took",
     re.IGNORECASE,
 )
 # Shares of decisions, each of which a rounding can turn over; what is no such share after all.
@@ -462,7 +463,7 @@ def _by_text(printed: str) -> dict[tuple[str, int], list[str]]:
     """The numbers of each line with a fraction in it, by the text around them; no times."""
     found: dict[tuple[str, int], list[str]] = {}
     count: Counter[str] = Counter()
-    for line in re.split(r"[\r\n]+", _ESCAPES.sub("", printed)):
+    for line in re.split(r"[\r\n\b]+", _ESCAPES.sub("", printed)):
         if _TIME.search(line) or "warn" in line.lower() or ".py" in line:
             continue
         numbers = _NUMBER.findall(line)

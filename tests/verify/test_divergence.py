@@ -164,6 +164,7 @@ class TestPrinted:
 
     @pytest.mark.parametrize("line", [
         "epoch 1 took 3.25 s", "step 3: 12.5 ms", "elapsed 0.25", "1.5 it/s",
+        "Step: 12ms | Tot: 1.5ms | Loss: 0.5\b\b\b\b\b",
         " 50%|█████     | 1/2 [00:01<00:01, 1.05it/s]",
         "round: 100%|███| 1/1 [00:01<00:00, 1.05batch/s]",
         "memory 1.5 GiB",
