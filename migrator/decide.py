@@ -12,7 +12,7 @@ from migrator import imports
 from migrator.analysis.inventory import Construct, beside, is_around, uses_device
 from migrator.analysis.names import Names, dotted
 from migrator.codes import UNKNOWN
-from migrator.diagnostics import Range, Safety, shortened
+from migrator.diagnostics import Effort, Range, Safety, shortened
 from migrator.edits import Edit, SetString, code, covered
 from migrator.formats import embedded
 from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule
@@ -23,7 +23,8 @@ NATIVE = "XLA001"  # code that was written for the target
 _NATIVE = Keep("of a program for the target itself")
 LAUNCHED = "DST001"  # code for several GPUs
 _LAUNCHED = Report(
-    "only the processes of a launcher get here; one process drives the TPU, so start it without one"
+    "only the processes of a launcher get here; one process drives the TPU, so start it without one",
+    effort=Effort.MINUTES,  # for several devices, it takes more
 )
 _OF_BUILD = Keep("asked while the project is built; a TPU machine has no GPU, and builds without")
 SUPPRESSED = Keep("suppressed by a comment")
