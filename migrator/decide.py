@@ -23,7 +23,7 @@ NATIVE = "XLA001"  # code that was written for the target
 _NATIVE = Keep("of a program for the target itself")
 LAUNCHED = "DST001"  # code for several GPUs
 _LAUNCHED = Report(
-    "only the processes of a launcher get here; one process drives the TPU, so start it without one",
+    "only what a launcher starts gets here; one process drives the TPU, so start it without one",
     effort=Effort.MINUTES,  # for several devices, it takes more
 )
 _OF_BUILD = Keep("asked while the project is built; a TPU machine has no GPU, and builds without")
