@@ -319,13 +319,16 @@ class Context:
     @cached_property
     def is_unlaunched(self) -> bool:
         """True for a program whose ranks only a launcher makes, where one process drives all
-        devices and can not do what the ranks do together: it does what nobody launched does."""
+        devices and does not do what the ranks do together: it does what nobody launched does."""
         parts = [ranks for ranks in self._program.values() if ranks.take_part]
         if not parts or self.target.launches or self.target.devices is None:
             return False
         if not all(ranks.launched.holds_all for ranks in parts):
             return False
-        return self.rank_obstacle is not None or not any(ranks.samples for ranks in parts)
+        if self.rank_obstacle is not None:
+            return True
+        joined = self.options.unsafe and any(ranks.samples for ranks in parts)
+        return not joined and not self.only_infers
 
     @cached_property
     def _program(self) -> dict[str, Ranks]:

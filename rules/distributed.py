@@ -19,8 +19,8 @@ DISTRIBUTED = Rule(
     why="""A program that starts a process for each GPU is one design with the loop around it:
 half of it would be broken. So it is rewritten with all its files, or stays with all of them, and
 the message names the line that is in the way (docs/several-devices.md). Where only a launcher makes
-processes of it (`if int(os.environ.get("RANK", -1)) != -1:`) and one process can not take the place
-of all, the program that nobody launched is rewritten, and what only a launcher reaches stays.""",
+processes of it (`if int(os.environ.get("RANK", -1)) != -1:`) and one process is not to take the
+place of all, the program that nobody launched is rewritten, and what a launcher reaches stays.""",
     effort=Effort.HOURS,
     examples=(
         Example("import torch\nfrom torch.distributed import rpc\nrpc.init_rpc('worker')\n"),

@@ -623,3 +623,22 @@ def test_ranks_that_are_there_without_a_launcher_stay_with_all(line: str, other:
     source = LAUNCHED.replace(line, other)
     result = run(source, "torchax", entry=True)
     assert result.source.decode() == source and reported(result)
+
+
+def test_one_process_takes_the_place_of_launched_ranks_only_where_it_can() -> None:
+    sampled = LAUNCHED.replace("seen = world_size * batch_size * 3.5\n", "").replace(
+        "x = torch.randn(batch_size, 3, device=device)", "x = next(batches).to(device)"
+    )
+    sampled = sampled.replace(
+        "    model = DDP", "    sampler = DistributedSampler(data)\n    model = DDP"
+    ).replace(
+        "device = \"cuda\"\n",
+        "from torch.utils.data import DistributedSampler\n\ndevice = \"cuda\"\n", 1
+    )  # fmt: skip
+    alone = run(sampled, "torchax", entry=True).source.decode()
+    assert "model = DDP(model, device_ids=[rank])" in alone and 'device = "jax"' in alone
+    joined = run(sampled, "torchax", entry=True, unsafe=True).source.decode()
+    assert "tpu_runtime.DistributedDataParallel(model)" in joined
+    infers = "with torch.no_grad():\n    y = model(x)\n"
+    together = run(LAUNCHED + infers, "torchax", entry=True).source.decode()
+    assert "jax://alone" in together
