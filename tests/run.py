@@ -21,7 +21,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ">=3.11,<3.13"  # torch_xla's libtpu has no wheels for later ones
 # torchax's tests take longest, so the other environment runs those that need no target, too.
 BACK_ENDS = {"torch_xla": {"PJRT_DEVICE": "CPU"}, "torchax": {"JAX_PLATFORMS": "cpu"}}
-TARGET_TESTS = ["tests/runtime", "tests/apps", "tests/verify/test_target_*.py"]
+# XLA's own passes all run, but LLVM need not polish machine code that runs once: that took most of
+# the time of torch_xla's tests. And threads of two runs at the same time only wait for each other.
+QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "OMP_NUM_THREADS": "1"}
+TARGET_TESTS = ["tests/runtime", "tests/verify/test_target_*.py"]
 
 
 def find_uv() -> list[str]:
@@ -62,6 +65,8 @@ def find_chromium() -> None:
 
 
 def main() -> int:
+    # Tests start hundreds of interpreters, and torch takes seconds more without its bytecode.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     uv = find_uv()
     find_chromium()
     pythons = {target: environment(uv, target) for target in BACK_ENDS}
@@ -74,7 +79,7 @@ def main() -> int:
             paths = sorted(found) if runs else ["tests"]
             output = later if runs else None
             print(f"== {target}: pytest {' '.join(paths)}", file=output, flush=True)
-            env = {**os.environ, **back_end, "TPU_MIGRATE_TARGET": target}
+            env = {**QUICKLY, **os.environ, **back_end, "TPU_MIGRATE_TARGET": target}
             command = [pythons[target], "-m", "pytest", *paths, *sys.argv[1:]]
             runs[target] = subprocess.Popen(
                 command, cwd=ROOT, env=env, stdout=output, stderr=subprocess.STDOUT

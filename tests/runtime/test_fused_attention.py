@@ -303,8 +303,15 @@ for _ in range(3):
 """
 
 
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    script = tmp_path_factory.mktemp("by_hand") / "by_hand.py"
+    script.write_text(BY_HAND)
+    return [float(line) for line in execute(script).split()]
+
+
 @pytest.mark.parametrize("device", ["tpu", "cpu", ""])
-def test_a_program_of_all_of_them(device: str, tmp_path: Path) -> None:
+def test_a_program_of_all_of_them(device: str, by_hand: list[float], tmp_path: Path) -> None:
     """Migrated, or portable on either device, it computes what is written out by hand."""
     (tmp_path / "gpu.py").write_text(PROGRAM)
     report = migrate_paths(
@@ -313,7 +320,5 @@ def test_a_program_of_all_of_them(device: str, tmp_path: Path) -> None:
     text = (tmp_path / "out" / "gpu.py").read_text()
     assert report.exit_code == 0 and not re.search("flash_attn import|xops|apex|xformers", text)
     variables = {"TPU_RUNTIME_DEVICE": device} if device else {}
-    (tmp_path / "by_hand.py").write_text(BY_HAND)
-    expected = [float(line) for line in execute(tmp_path / "by_hand.py").split()]
     printed = execute(tmp_path / "out" / "gpu.py", **variables).splitlines()
-    assert [float(line) for line in printed[-3:]] == pytest.approx(expected, rel=1e-4)
+    assert [float(line) for line in printed[-3:]] == pytest.approx(by_hand, rel=1e-4)

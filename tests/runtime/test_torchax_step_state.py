@@ -107,7 +107,10 @@ def test_an_object_whose_inside_is_not_known_keeps_its_own_program() -> None:
             agree(step(data), model(data.x))
 
 
-def test_the_programs_of_a_step_are_bounded_and_the_number_that_changes_is_named() -> None:
+def test_the_programs_of_a_step_are_bounded_and_the_number_that_changes_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(internals, "MOST", 10)  # so that fewer have to be compiled
     model = linear()
 
     @tpu.train_step
@@ -116,10 +119,10 @@ def test_the_programs_of_a_step_are_bounded_and_the_number_that_changes_is_named
 
     x = on_device(0, 5, 4)
     with pytest.warns(UserWarning, match=r"8 sets of shapes or Python values.*\(epoch\)"):
-        for epoch in range(40):
+        for epoch in range(14):
             for _ in range(2):  # the second one compiles
                 agree(step(x, epoch=epoch), model(x) * epoch)
-    assert len(step._program.programs) <= internals.MOST
+    assert step.compilations > 10 >= len(step._program.programs)
     agree(step(x, epoch=0), model(x) * 0)
 
 

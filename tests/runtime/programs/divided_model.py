@@ -58,6 +58,7 @@ def main() -> None:
         model.zero_grad()
         loss = (model(x.cuda()) * weights.cuda()).sum()
         loss.backward()
+        torch.cuda.synchronize()
         found |= {f"{name} {number}": p.grad.cpu() for name, p in model.named_parameters()}
     found |= {f"state {name}": value.cpu() for name, value in model.state_dict().items()}
     torch.save(found, sys.argv[1])
