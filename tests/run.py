@@ -43,9 +43,7 @@ def find_uv() -> list[str]:
 def environment(uv: list[str], target: str) -> Path:
     """The interpreter of a target's environment, made or brought up to date."""
     folder = ROOT / f".venv-{target}"
-    # Tests start hundreds of interpreters, and importing torch takes half the time from bytecode.
-    command = [*uv, "sync", "--frozen", "-q", "--compile-bytecode", "--python", PYTHONS]
-    command += ["--extra", target]
+    command = [*uv, "sync", "--frozen", "-q", "--python", PYTHONS, "--extra", target]
     subprocess.run(
         command, cwd=ROOT, env={**os.environ, "UV_PROJECT_ENVIRONMENT": str(folder)}, check=True
     )
