@@ -22,8 +22,8 @@ PYTHONS = ">=3.11,<3.13"  # torch_xla's libtpu has no wheels for later ones
 # torchax's tests take longest, so the other environment runs those that need no target, too.
 BACK_ENDS = {"torch_xla": {"PJRT_DEVICE": "CPU"}, "torchax": {"JAX_PLATFORMS": "cpu"}}
 # XLA's own passes all run, but LLVM need not polish machine code that runs once: that took most of
-# the time of torch_xla's tests. And threads of two runs at the same time only wait for each other.
-QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "OMP_NUM_THREADS": "1"}
+# the time of torch_xla's tests.
+QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
 TARGET_TESTS = ["tests/runtime", "tests/verify/test_target_*.py"]
 
 
