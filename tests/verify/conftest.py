@@ -4,6 +4,7 @@
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,15 @@ from .support import Checkout, fake_interpreter
 collect_ignore_glob = (
     [] if os.environ.get("TPU_MIGRATE_TARGET") else ["test_target_*.py", "test_torch_*.py"]
 )
+
+
+@pytest.fixture(scope="package", autouse=True)
+def compiled_as_for_users() -> Iterator[None]:
+    """Without the flags of tests/run.py: LLVM decides how numbers are rounded, and with it on which
+    side of 0 the input of a ReLU is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("XLA_FLAGS", raising=False)
+        yield
 
 
 @pytest.fixture
