@@ -85,10 +85,10 @@ def decide(
             rulings = [_ruling(context, construct, *plan.left[node])]
         elif gate is not None and construct.kind not in ("own", "own import"):
             rulings = [_ruling(context, construct, gate[0], gate[1])]
-        elif context.is_unlaunched and context.own_ranks.launched.holds(node):
-            rulings = [_ruling(context, construct, LAUNCHED, _LAUNCHED)]
         elif context.is_native and not is_around(construct):
             rulings = [_ruling(context, construct, NATIVE, _NATIVE)]
+        elif context.is_unlaunched and context.own_ranks.launched.holds(node):
+            rulings = [_ruling(context, construct, LAUNCHED, _LAUNCHED)]
         else:
             rulings = _rule_on_all(context, rules, construct, suppressions)
         plan.rulings += rulings

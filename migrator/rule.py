@@ -311,7 +311,7 @@ class Context:
     def ranks(self) -> dict[str, Ranks]:
         """The files of the program for several devices that this file is a part of, if it is.
 
-        By name; this one's is "". None where this target runs what the program does without a
+        By name; this one's is "". No files where this target runs what the program does without a
         launcher.
         """
         return {} if self.is_unlaunched else self._program
@@ -320,10 +320,10 @@ class Context:
     def is_unlaunched(self) -> bool:
         """True for a program whose ranks only a launcher makes, where one process drives all
         devices and does not do what the ranks do together: it does what nobody launched does."""
-        parts = [ranks for ranks in self._program.values() if ranks.take_part]
-        if not parts or self.target.launches or self.target.devices is None:
+        if self.target.launches or self.target.devices is None:
             return False
-        if not all(ranks.launched.holds_all for ranks in parts):
+        parts = [ranks for ranks in self._program.values() if ranks.take_part]
+        if not parts or not all(ranks.launched.holds_all for ranks in parts):
             return False
         if self.rank_obstacle is not None:
             return True

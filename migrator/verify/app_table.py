@@ -7,8 +7,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from .cells import number, share
 from .result import OutputResult, VerifyResult
-from .table import number, share
 from .tpu import HBM, Compiled, TpuReport, mib, precision_of
 
 

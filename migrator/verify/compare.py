@@ -7,10 +7,10 @@ of tensors, and how far they may be apart. That is either stated or measured:
 
 * ``stated``: ``atol``, ``rtol``, ``max_mismatch``, ``nonfinite``, ``any_width`` of an app.toml.
 * ``roundings`` (a list of names, with null for none), ``rounded`` (see ``_measured``), ``factor``
-  of the tolerance and ``growth`` of its unit (1 if missing), ``few`` (see ``_without_few``, 0 if
-  missing), ``start`` (or null), the tensor of the golden that this one was at first, ``infinite``
-  (or null), the one whose Inf may be there, maybe ``among`` (a name that tensors share of which one
-  may be nothing but rounding: the magnitude of all counts).
+  of the tolerance and ``growth`` of its unit (1 if missing), ``few`` and ``one_of`` (see
+  ``_without_few``, none if missing), ``start`` (or null), the tensor of the golden that this one
+  was at first, ``infinite`` (or null), the one whose Inf may be there, maybe ``among`` (a name that
+  tensors share of which one may be nothing but rounding: the magnitude of all counts).
 
 Prints one line of JSON, ``{"rows": […]}``: a row for each pair.
 """
@@ -33,8 +33,7 @@ _FLOATS = {
 _SIGNED = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1"}
 _OTHERS = {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "<u1"}
 _STORED = {**{name: stored for name, (stored, _) in _FLOATS.items()}, **_SIGNED, **_OTHERS}
-_DOZENS = 24
-_ROUNDED_UP = 1.01
+_ROUNDED_UP = 1.01  # a limit that is computed from rounded numbers
 _TINY = 2.0**-126  # what is smaller may be flushed to 0
 # Other types that a back end may have in the place of the golden's: none of 64 bits, no float16.
 _INSTEAD = {("F64", "F32"), ("F16", "BF16")}
@@ -109,13 +108,12 @@ class Comparison:
             want, got = want.astype(np.float64), got.astype(np.float64)
         judge = _stated if "stated" in pair else self._measured
         verdict = judge(pair, want, off)
+        floor = verdict.pop("floor")
         row |= _numbers(want, got, off, finite)
         if theirs["dtype"] in _FLOATS:
             row["cosine"] = _cosine(want, got)
             steps = (_FLOATS[entry["dtype"]][1] for entry in (theirs, ours))
-            row["max_ulp"] = _ulps(want, off, max(steps), verdict.pop("floor"))
-        else:
-            del verdict["floor"]
+            row["max_ulp"] = _ulps(want, off, max(steps), floor)
         return {**row, **verdict}
 
     def _own(self, pair: dict[str, Any], want: Any, got: Any) -> Any:
@@ -172,14 +170,15 @@ class Comparison:
         }
 
     def _without_few(self, pair: dict[str, Any], want: Any, off: Any) -> Any:
-        """All but the largest of a weight's differences: a share ``few``, and one of some dozens.
+        """All but the largest of a weight's differences: a share ``few``, or one of ``one_of``.
 
         An optimizer that divides by the size of the gradient makes a whole step of one that is
         nothing but rounding, to one side or the other: so none may be further off than both runs
         together have come from the start.
         """
-        few = pair.get("few", 0.0)
-        number = max(int(few * off.size), int(few > 0 and off.size >= _DOZENS))
+        if not pair.get("few"):
+            return off
+        number = max(int(pair["few"] * off.size), int(off.size >= pair["one_of"]))
         most = magnitude(want)
         start = self.golden.read(pair["start"]) if number and pair.get("start") else None
         if start is not None and start.shape == want.shape:

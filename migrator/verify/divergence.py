@@ -22,6 +22,7 @@ from .tolerances import (
     GROWN,
     KINDS,
     LOST,
+    ONE_OF,
     OWN_NORM,
     PRINTED,
     ROUNDED,
@@ -120,7 +121,8 @@ class _Pairs:
         few = FEW if about["kind"] in ("weights", "end", "file") else 0.0
         infinite = golden if about["kind"] in ("start", "input") else start
         key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
-               "start": start, "growth": growth, "few": few, "rounded": gain}  # fmt: skip
+               "start": start, "growth": growth, "few": few, "one_of": ONE_OF,
+               "rounded": gain}  # fmt: skip
         self.keys.append(key)
         self.about.append(about)
 

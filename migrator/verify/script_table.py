@@ -14,9 +14,9 @@ from rich.text import Text
 from migrator.report.html.numbers import Numbers, Row
 
 from .bisection_table import bisected
+from .cells import largest, share
 from .divergence import Comparison, Finding
 from .script import ScriptResult
-from .table import largest, share
 
 _WORDS = {
     "start": "weights at the start",

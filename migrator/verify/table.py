@@ -1,24 +1,15 @@
 """Prints a result for people: of an app or of a script, what both have."""
 
-from __future__ import annotations
-
-import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
 from rich.console import Console
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from .result import VerifyResult
-    from .script import ScriptResult
+from . import app_table, script_table
+from .result import VerifyResult
+from .script import ScriptResult
 
 
 def show(result: VerifyResult | ScriptResult, console: Console) -> None:
     """What was compared, notes and the verdict."""
-    from . import app_table, script_table
-    from .result import VerifyResult
-
     if result.error is not None:
         # Unwrapped: it may hold commands to copy.
         text = Text(f"{result.name} on {result.target}: {result.error}", style="red")
@@ -39,21 +30,3 @@ def show(result: VerifyResult | ScriptResult, console: Console) -> None:
         console.print(Text(f"Kept in {result.kept}", style="dim"), soft_wrap=True)
     style = "bold green" if result.passed else "bold red"
     console.print(Text(verdict, style=style), soft_wrap=True)
-
-
-def number(value: float | None) -> str:
-    """With three digits."""
-    return "-" if value is None else f"{value:.3g}"
-
-
-def largest(values: Iterable[float | None]) -> str:
-    """The largest that is known."""
-    return number(max((v for v in values if v is not None), default=None))
-
-
-def share(ratios: Iterable[float]) -> str:
-    """The largest difference by what is allowed."""
-    most = max(ratios, default=None)
-    if most is None:
-        return "-"
-    return "∞" if math.isinf(most) else f"{100 * most:.3g} %"

@@ -12,7 +12,8 @@ from .errors import VerifyError
 UNITS: Mapping[str, float] = {"F64": 1e-6, "F32": 1e-5, "F16": 2**-6, "BF16": 2**-6}
 TF32 = 2**-9  # of float32, in a golden of a GPU whose products were in TensorFloat32
 ROUNDED = 8.0  # times what rounding otherwise did to the original, at most
-FEW = 5e-3  # of the weights in a tensor, or one of some, may be off by more, as by a whole step
+FEW = 5e-3  # of the weights in a tensor may be off by more, as by a whole step
+ONE_OF = 24  # and one of so many, or more
 GROWN = 4.0  # times the growth that was measured
 LOST = 0.4  # of a magnitude: where rounding may grow to this, later weights say nothing
 ULP = 2.0**-23  # one unit in the last place of float32

@@ -1,0 +1,22 @@
+"""What the tables of results say of numbers."""
+
+import math
+from collections.abc import Iterable
+
+
+def number(value: float | None) -> str:
+    """With three digits."""
+    return "-" if value is None else f"{value:.3g}"
+
+
+def largest(values: Iterable[float | None]) -> str:
+    """The largest that is known."""
+    return number(max((v for v in values if v is not None), default=None))
+
+
+def share(ratios: Iterable[float]) -> str:
+    """The largest difference by what is allowed."""
+    most = max(ratios, default=None)
+    if most is None:
+        return "-"
+    return "∞" if math.isinf(most) else f"{100 * most:.3g} %"
