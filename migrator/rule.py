@@ -375,7 +375,7 @@ class Context:
         script = is_script(self.names)
         if script is None:
             return self.project is None or not self.project.is_imported()
-        return script
+        return script or (self.project is not None and self.project.is_started())
 
 
 class Registry:

@@ -26,6 +26,7 @@ from migrator.rule import further_constructs, registry
 from migrator.targets import RUNTIME, Target, portable, targets
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
+SET_UP = f"{RUNTIME}.setup(".encode()
 MAX_NOTEBOOK = 2**28  # with pictures in it, which are not parsed
 _POOL_BYTES = 600_000  # below this, starting processes costs more than it saves
 
@@ -51,6 +52,7 @@ class Report:
     changes: Changes | None = None  # what the run tells of alone; None: all
     since: str = ""  # the revision that it tells the changes from; "": it tells all
     untracked: list[Path] = field(default_factory=list)  # runtimes that git does not have
+    lacks_program: bool = False  # none of a folder's files switches the target on
     seconds: float = 0.0
 
     def written_to(self, path: Path) -> Path:
@@ -177,6 +179,8 @@ def migrate_paths(
         }
     _save(report, roots, write, output, allow_dirty)
     report.untracked = workspace.untracked(folders)
+    if changes is None and not from_hook and any(path.is_dir() for path in roots):
+        report.lacks_program = _lacks_program(report.files)
     report.seconds = time.perf_counter() - started
     return report
 
@@ -331,6 +335,15 @@ def _keep_what_is_around(
         file = report.files[number]
         content = file.result.original
         report.files[number] = FileReport(file.path, Result(content, content))
+
+
+def _lacks_program(files: Iterable[FileReport]) -> bool:
+    """Whether code was rewritten, but no program that starts it: a library."""
+    code = [file.result for file in files if file.path.suffix in (".py", notebook.SUFFIX)]
+    if any(SET_UP in result.source for result in code):
+        return False
+    edits = (d.code for result in code for d in result.diagnostics if d.is_edit)
+    return any(code.startswith("DEV") or code in ("MOV001", "MOV003") for code in edits)
 
 
 def _is_gpu_code(file: FileReport) -> bool:

@@ -17,7 +17,12 @@ SETUP = Rule(
     summary="an entry script switches the target on, once, behind its imports",
     why="""`setup()` enables the target, keeps float32 products in float32 (a TPU's default is
 bfloat16), turns on the persistent cache of compiled programs, and lets `torch.manual_seed` reach
-the device. Modules that are only imported get none.""",
+the device.
+
+An entry script has a main guard, or acts when it is loaded and is imported by none; `__main__.py`
+is one, and a module that a command of the project starts (`[project.scripts]`, Poetry's scripts,
+`console_scripts`). Modules that are only imported get none: where a folder has no program, the
+summary says that the one that imports it has to call `setup()`.""",
     examples=(
         Example(
             "import torch\n\n\ndef main():\n    x = torch.ones(2).cuda()\n\n\n"

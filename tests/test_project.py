@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import DEVICE, TARGETS, read_tree, write_tree
+from helpers import DEVICE, TARGETS, cli, read_tree, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -165,6 +165,82 @@ def test_each_script_is_set_up_and_no_module_that_they_share(tmp_path: Path) -> 
     out = migrate(tmp_path, {"lib.py": LIBRARY, "one.py": script, "two.py": script})
     assert "setup()" in out["one.py"] and out["one.py"] == out["two.py"]
     assert "setup()" not in out["lib.py"]
+
+
+COMMANDS = {
+    "pyproject.toml": '[project.scripts]\ntrain = "pkg.cli:main"\n',
+    "poetry": '[tool.poetry.scripts]\ntrain = "pkg.cli:main"\n',
+    "setup.cfg": "[options.entry_points]\nconsole_scripts =\n    train = pkg.cli:main\n",
+    "setup.py": (
+        "from setuptools import setup\n"
+        "setup(entry_points={'console_scripts': ['train = pkg.cli:main [gpu]']})\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("packaging", COMMANDS)
+@pytest.mark.parametrize("folder", ["", "src/"])
+def test_a_module_that_a_command_starts_gets_the_set_up(
+    tmp_path: Path, packaging: str, folder: str
+) -> None:
+    files: Files = {
+        packaging.replace("poetry", "pyproject.toml"): COMMANDS[packaging],
+        f"{folder}pkg/__init__.py": "",
+        f"{folder}pkg/lib.py": LIBRARY,
+        f"{folder}pkg/cli.py": "from .lib import run\n\n\ndef main():\n    run(1)\n",
+    }
+    out = migrate(tmp_path, files)
+    assert "tpu_runtime.setup()" in out.pop(f"{folder}pkg/cli.py")
+    assert not any("setup()" in text for text in out.values())
+
+
+def test_packaging_that_is_damaged_or_says_something_else_starts_nothing(tmp_path: Path) -> None:
+    files: Files = {
+        "pyproject.toml": '[project.scripts\ntrain = "pkg.lib:main"\n',
+        "setup.cfg": "train = pkg.lib:main\n",
+        "setup.py": "# train = pkg.lib:main\n",
+        "pkg/lib.py": LIBRARY,
+    }
+    write_tree(tmp_path, files)
+    for content in ('[project]\nscripts = "pkg.lib:main"\n', "[project.scripts]\na = 1\n"):
+        out = results(migrate_paths([tmp_path / "pkg"]), tmp_path)
+        assert "setup()" not in out["pkg/lib.py"]
+        (tmp_path / "pyproject.toml").write_text(content)
+
+
+def test_what_python_m_starts_gets_the_set_up(tmp_path: Path) -> None:
+    files: Files = {
+        "pkg/__init__.py": "",
+        "pkg/lib.py": LIBRARY,
+        "pkg/__main__.py": "from .lib import run\n\nrun(1)\n",
+    }
+    assert "tpu_runtime.setup()" in migrate(tmp_path, files)["pkg/__main__.py"]
+
+
+def test_a_folder_without_a_program_says_who_has_to_set_up(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"lib.py": LIBRARY})
+    run = (".", "--target", "torchax", "--check")
+    said = "what imports this code calls tpu_runtime.setup() first"
+    assert said in " ".join(cli(*run, cwd=tmp_path).stdout.decode().split())
+    assert said in cli(*run, "--format=markdown", cwd=tmp_path).stdout.decode().replace("\\", "")
+    assert b'"lacks_program": true' in cli(*run, "--format=json", cwd=tmp_path).stdout
+    cli(*run, "--report", "page.html", cwd=tmp_path)
+    assert said in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"lib.py": LIBRARY, "main.py": CLEAN_MAIN},
+        {"lib.py": "import torch\n\n\ndef run(x):\n    return x.float()\n"},
+        {"loader.py": "import torch\nload = torch.utils.data.DataLoader(d, pin_memory=True)\n"},
+    ],
+)
+def test_a_folder_with_a_program_or_without_devices_says_nothing(
+    tmp_path: Path, files: Files
+) -> None:
+    write_tree(tmp_path, files)
+    assert not migrate_paths([tmp_path]).lacks_program
 
 
 # ---- the same bytes, however it is called --------------------------------------------------------

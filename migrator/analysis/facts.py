@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from migrator.analysis import accelerators, inventory
+from migrator.analysis import accelerators, inventory, programs
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.indices import compares_indices
 from migrator.analysis.names import Binding, Names, dotted
@@ -424,7 +424,32 @@ class ProjectFacts:
 
     def may_start_gpu_code(self, source: bytes) -> bool:
         """A cheap answer for files without any token: a script that imports GPU modules."""
-        return _MAIN_GUARD.search(source) is not None and self.imports_gpu_code()
+        is_started = _MAIN_GUARD.search(source) is not None or self.is_started()
+        return is_started and self.imports_gpu_code()
+
+    def is_started(self) -> bool:
+        """True for what `python -m package` starts, or a command that the project installs."""
+        if self.path.name == "__main__.py":
+            return True
+        if self.path.name == "__init__.py":
+            return False  # whoever imports the package would start it
+        folder = self.path.parent
+        while self.path not in self._installed(folder):
+            if folder == self.root or self.root not in folder.parents:
+                return False
+            folder = folder.parent
+        return True
+
+    def _installed(self, folder: Path) -> Set[Path]:
+        """The modules that the packaging in a folder makes commands of."""
+        known = self.cache.installed.get(folder)
+        if known is None:
+            files = (name for name in programs.PACKAGING if name in self.reader.list(folder))
+            content = {name: self.reader.read(folder / name) or b"" for name in files}
+            here = self.of(folder / "setup.py")
+            found = (here.resolve(module) for module in programs.commands(content))
+            known = self.cache.installed[folder] = {path for path in found if path is not None}
+        return known
 
     def is_imported(self) -> bool:
         """True where a file beside this one imports it."""
@@ -535,6 +560,7 @@ class ProjectCache:
         )
         self.imports: dict[Path, list[Path]] = {}
         self.added: dict[Path, tuple[list[Path], list[Path]]] = {}
+        self.installed: dict[Path, Set[Path]] = {}
         self.reached: dict[Path, Set[Path]] = {}
         self._facts: dict[Path, FileFacts | None] = {}
         self._distributes: dict[Path, bool] = {}

@@ -280,6 +280,8 @@ class Ranks:
         """Where results of copies on several GPUs are added up, or divided by their number."""
         for node in self.names.order:
             match node:
+                case ast.BinOp(left=ast.Constant(value=str())):
+                    continue  # "%d GPUs" % count is said, not computed
                 case ast.BinOp(left=left, right=right):
                     if self.is_world(left) or self.is_world(right):
                         return node.lineno

@@ -16,7 +16,15 @@ from rich.text import Text
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity
 from migrator.report.diff import unified
 from migrator.report.findings import as_written
-from migrator.report.statistics import MANY, Work, by_code, by_effort, counted, of_project
+from migrator.report.statistics import (
+    MANY,
+    NO_PROGRAM,
+    Work,
+    by_code,
+    by_effort,
+    counted,
+    of_project,
+)
 from migrator.report.terminal import line, print_code, shown
 from migrator.rule import registry
 from migrator.run import Report
@@ -249,6 +257,8 @@ def _summary(report: Report, console: Console, written: bool) -> None:
             f"{counted(total, 'GPU construct')} = {edits:,} rewritten + {kept:,} kept + "
             f"{reported:,} reported: {work.automatic:.0f}% automatic"
         )
+    if report.lacks_program:
+        console.print(line((NO_PROGRAM, "yellow")), soft_wrap=True)
     if work.effort is not None:
         parts = [f"{effort} {n}" for effort, n in sorted(work.efforts.items(), key=_worst)]
         console.print(f"effort for what is left: {work.effort} (constructs: {', '.join(parts)})")

@@ -34,6 +34,7 @@ def render(report: Report, view: View) -> str:
             **_work(of_project(report)),
             "unsafe": dict(sorted(report.unsafe.items())),
             "advice": len(report.advice),
+            "lacks_program": report.lacks_program,
             "seconds": round(report.seconds, 3),
         },
     }

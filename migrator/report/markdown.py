@@ -10,7 +10,7 @@ from migrator.report import View
 from migrator.report.findings import Text, as_written, relative, top
 from migrator.report.hunks import Hunk, parts
 from migrator.report.markup import Page, code, difference, fitting, prose
-from migrator.report.statistics import counted, of_file, of_project
+from migrator.report.statistics import NO_PROGRAM, counted, of_file, of_project
 from migrator.rule import registry
 from migrator.run import FileReport, Report
 
@@ -108,6 +108,8 @@ def _table(report: Report, view: View) -> list[str]:
         place = relative(next(iter(report.companions)).parent, folder)
         verb = "was" if view.written else "would be"
         notes.append(f"{code(place + '/')}, the runtime of the migrated code, {verb} written.")
+    if report.lacks_program:
+        notes.append(prose(NO_PROGRAM))
     if report.unsafe:
         codes = ", ".join(f"{c} ×{n}" if n > 1 else c for c, n in sorted(report.unsafe.items()))
         notes.append(

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome
 from migrator.run import FileReport, Report
+from migrator.targets import RUNTIME
 
 MANY = 20  # constructs that take minutes each take hours together, if they are more
+NO_PROGRAM = f"No program was found here: what imports this code calls {RUNTIME}.setup() first."
 
 
 @dataclass(frozen=True)

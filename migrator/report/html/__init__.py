@@ -23,7 +23,7 @@ from migrator.files import workspace
 from migrator.report.html import data
 from migrator.report.html.numbers import Numbers
 from migrator.report.markup import pieces
-from migrator.report.statistics import by_code, counted, of_project
+from migrator.report.statistics import NO_PROGRAM, by_code, counted, of_project
 from migrator.rule import registry
 from migrator.run import FileReport, Report
 from migrator.targets import targets
@@ -207,6 +207,7 @@ def _overview(report: Report, written: bool) -> dict[str, Any]:
         "left": _reasons(report.files, Outcome.REPORTED),
         "advice": len(report.advice),
         "errors": report.errors,
+        "lacks_program": NO_PROGRAM if report.lacks_program else "",
         "companions": _companions(report.companions),
         "list": _LIST,
     }

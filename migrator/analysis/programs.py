@@ -1,0 +1,56 @@
+"""Programs that a project installs: `train = "mypkg.cli:main"` in its packaging."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+# `"train = mypkg.cli:main"` in setup.py, `train = mypkg.cli:main` in setup.cfg.
+_COMMAND = re.compile(r"[\w.-]+\s*=\s*([A-Za-z_][\w.]*)\s*:\s*[A-Za-z_][\w.]*(?:\s*\[.*?\])?")
+_GROUPS = ("console_scripts", "gui_scripts")
+
+
+def commands(content: dict[str, bytes]) -> Iterator[str]:
+    """The modules that commands start, by a folder's packaging: files by name."""
+    for name, read in PACKAGING.items():
+        try:
+            yield from read(content.get(name, b"").decode())
+        except (ValueError, configparser.Error):  # damaged: it installs nothing
+            continue
+
+
+def _of_pyproject(text: str) -> Iterable[str]:
+    # The specification: https://packaging.python.org/en/latest/specifications/pyproject-toml
+    document = tomllib.loads(text)
+    project, poetry = document.get("project"), document.get("tool", {}).get("poetry")
+    tables = [(project, "scripts"), (project, "gui-scripts"), (poetry, "scripts")]
+    for table, key in tables:
+        found = table.get(key) if isinstance(table, dict) else None
+        for value in found.values() if isinstance(found, dict) else ():
+            if isinstance(value, str) and ":" in value:
+                yield value.partition(":")[0].strip()
+
+
+def _of_setup_cfg(text: str) -> Iterable[str]:
+    parser = configparser.RawConfigParser(strict=False)
+    parser.read_string(text)
+    section = "options.entry_points"
+    lists = [parser.get(section, group, fallback="") for group in _GROUPS]
+    return chain.from_iterable(map(_COMMAND.findall, lists))
+
+
+def _of_setup_py(text: str) -> Iterable[str]:
+    """As it is written; it is no program that may be run to see what it says."""
+    if not any(group in text for group in _GROUPS):
+        return []
+    return re.findall(rf"""["']{_COMMAND.pattern}["']""", text)
+
+
+PACKAGING: dict[str, Callable[[str], Iterable[str]]] = {
+    "pyproject.toml": _of_pyproject,
+    "setup.cfg": _of_setup_cfg,
+    "setup.py": _of_setup_py,
+}
