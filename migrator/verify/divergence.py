@@ -46,6 +46,7 @@ _DECIDED = re.compile(
     re.IGNORECASE,
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_DIGITS = re.compile(r"\d+")
 _Events = dict[tuple[str, str, int], dict[str, Any]]  # by kind, name and number
 _LAST = 10**8  # the order of what is only there at the end
 
@@ -362,8 +363,8 @@ def _files(
     gains: _Gains,
     started: Mapping[tuple[str, str], str],
 ) -> None:
-    ours = {f["name"]: f for f in run.files}
-    third = [{f["name"]: f for f in r.files} for r in rounded]
+    ours = _by_name(golden.files, run.files)
+    third = [_by_name(golden.files, r.files) for r in rounded]
     for number, file in enumerate(golden.files):
         other = ours.get(file["name"])
         if not file["tensors"]:
@@ -384,6 +385,20 @@ def _files(
             pairs.add(tensor, again, mine, start, result.growth, gain, kind="file",
                       name=file["name"], place=path, step=golden.steps, order=_LAST + number,
                       line="")  # fmt: skip
+
+
+def _by_name(
+    golden: Sequence[Mapping[str, Any]], files: Sequence[Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    """The files of a run by their names in the golden: a folder may be named after the time."""
+    found = {file["name"]: file for file in files}
+    left = [name for name in found if name not in {file["name"] for file in golden}]
+    for file in golden:
+        alike = [n for n in left if _DIGITS.sub("", n) == _DIGITS.sub("", file["name"])]
+        if file["name"] not in found and alike:
+            left.remove(alike[0])
+            found[file["name"]] = found.pop(alike[0])
+    return found
 
 
 def _tensors(

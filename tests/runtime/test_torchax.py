@@ -285,6 +285,8 @@ WRITES: dict[str, Callable[[torch.Tensor], object]] = {
     "set by list": lambda x: x.__setitem__([1], 7.0),
     "set by a range": lambda x: x.__setitem__((range(2), indices(x, 2, 0)), x.max()),
     "set by index tensors": lambda x: x.__setitem__((indices(x, 0, 1), indices(x, 2, 0)), 9.0),
+    "set row with a dimension more": lambda x: x.__setitem__(0, x[1:] * 2),
+    "set by mask with a dimension more": lambda x: x.__setitem__(x > 2, x[x > 2][None] * 2),
     "set item adds": lambda x: x.__setitem__((0, 2), x[0, 2] + 3),
     "view": lambda x: x.view(-1).__setitem__(2, 100),
     "reshape of a contiguous": lambda x: x.reshape(3, 2).zero_(),

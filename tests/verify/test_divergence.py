@@ -84,6 +84,14 @@ class TestAlignment:
         found = held(golden, recording(loss(1.0), loss(0.5), ended=STOPPED))
         assert found.missing == ["gradients of SGD, call 1"]
 
+    def test_a_file_in_a_folder_that_is_named_after_the_time_is_found(self) -> None:
+        golden, run = recording(loss(1.0)), recording(loss(1.0))
+        golden.files.append({"name": "runs/Nov23_10-59/w_1.pt", "tensors": {"bias": {}}})
+        run.files.extend({"name": f"runs/Nov23_11-02/w_{n}.pt", "tensors": {}} for n in (1, 2))
+        assert held(golden, run).missing == ["runs/Nov23_10-59/w_1.pt: bias"]
+        run.files.clear()
+        assert held(golden, run).missing == ["the file runs/Nov23_10-59/w_1.pt"]
+
     def test_nothing_in_common_is_no_pass(self) -> None:
         assert not held(recording(loss(1.0)), recording(ended=STOPPED)).passed
 

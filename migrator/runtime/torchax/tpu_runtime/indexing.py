@@ -106,7 +106,7 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
     elem = self._elem
     if isinstance(array, jax.Array):
         array = array.astype(elem.dtype)
-        while array.ndim and array.ndim > elem.ndim and array.shape[0] == 1:
+        while array.ndim and array.shape[0] == 1:  # JAX wants no more dimensions than are there
             array = array[0]
     if isinstance(place, jax.Array) and place.dtype == jnp.bool_:
         self._elem = jaten._shape_static_boolean_index_put(elem, place, array, is_sequential=False)
