@@ -47,6 +47,7 @@ _DECIDED = re.compile(
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _DIGITS = re.compile(r"\d+")
+_PADDED = re.compile(r"(?<=\[) (#)|(?<=#) (?=\])")  # NumPy aligns numbers
 _Events = dict[tuple[str, str, int], dict[str, Any]]  # by kind, name and number
 _LAST = 10**8  # the order of what is only there at the end
 
@@ -119,7 +120,10 @@ class _Pairs:
     ) -> None:
         """``start``: the tensor of the golden that it was at first; Inf that the program itself put
         there, as in masks, may still be there."""
-        few = FEW if about["kind"] in ("weights", "end", "file") else 0.0
+        is_trained = about["kind"] in ("weights", "end", "file") or (
+            about["kind"] == "start" and about["step"] > 0
+        )
+        few = FEW if is_trained else 0.0
         infinite = golden if about["kind"] in ("start", "input") else start
         key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
                "start": start, "growth": growth, "few": few, "one_of": ONE_OF,
@@ -156,6 +160,8 @@ def compare(
     spread = 0.0
     for order, (key, event) in enumerate(wanted.items()):
         kind, name = event["kind"], event["name"]
+        if kind == "start" and event["step"] == 0:
+            started |= {(name, path): tensor for path, tensor in event["tensors"].items()}
         if kind not in kinds:
             continue
         other, again = ours.get(key), [events[key] for events in theirs if key in events]
@@ -184,9 +190,9 @@ def compare(
                 result.missing.append(f"{where}: {path or 'its value'}")
                 continue
             others = [events.get(key, {}).get("tensors", {}).get(path) for events in theirs]
-            if kind == "start":
-                started[name, path] = tensor
             first = None if kind == "output" else started.get((name, path))
+            if kind == "start" and first is None:  # of a copy of what was trained
+                first = _first(path, started)
             gain = gains.until(f"{name}.{path}", event["step"])
             pairs.add(tensor, others, mine, first, times, gain, place=path, **about)
     if not result.partial:
@@ -380,11 +386,20 @@ def _files(
                 continue
             again = [files.get(file["name"], {}).get("tensors", {}).get(path) for files in third]
             gain = gains.of_file(path, golden.steps)
-            first = [t for (_, p), t in started.items() if f".{path}".endswith(f".{p}")]
-            start = first[0] if len(first) == 1 else None
-            pairs.add(tensor, again, mine, start, result.growth, gain, kind="file",
+            first = _first(path, started)
+            pairs.add(tensor, again, mine, first, result.growth, gain, kind="file",
                       name=file["name"], place=path, step=golden.steps, order=_LAST + number,
                       line="")  # fmt: skip
+
+
+def _first(path: str, started: Mapping[tuple[str, str], str]) -> str | None:
+    """The first state of a parameter that is known by another path: in a file, or in a copy."""
+    found = {
+        tensor
+        for (_, known), tensor in started.items()
+        if f".{path}".endswith(f".{known}") or f".{known}".endswith(f".{path}")
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 def _by_name(
@@ -485,7 +500,7 @@ def _by_text(printed: str) -> dict[tuple[str, int], list[str]]:
             continue
         numbers = _NUMBER.findall(line)
         if any("." in n or "n" in n for n in numbers):
-            text = _NUMBER.sub("#", line).strip()
+            text = _PADDED.sub(r"\1", " ".join(_NUMBER.sub("#", line).split()))
             count[text] += 1
             found[(text, count[text])] = numbers
     return found

@@ -210,6 +210,10 @@ class TestPrinted:
         assert not printed("loss nan", "loss nan").passed
         assert printed("finance 0.5 information", "finance 0.5 information").passed
 
+    def test_numbers_that_are_aligned_otherwise_are_the_same(self) -> None:
+        found = printed("x [0.5    0.25 ]\ny   0.5", "x [0.5000 0.25]\ny 0.5000")
+        assert found.passed and len(found.findings) == 3
+
     def test_a_line_that_is_not_printed_fails(self) -> None:
         found = printed("loss 0.5\naccuracy 0.75", "loss 0.5")
         assert [f.reason for f in found.findings if not f.passed] == ["is not printed"]

@@ -84,6 +84,26 @@ def test_one_weight_of_some_may_step_to_the_other_side(tmp_path: Path) -> None:
 
     assert passes(1, 0.499) and not passes(2, 0.499)
     assert not passes(1, 0.498) and passes(1, 0.498, start=None)
+    run = f32(0.499, *[0.501] * 31)
+    found = held(tmp_path, golden, run, kind="end", start=f32(*[0.5] * 32), kinds=["end"])
+    assert found.passed  # also where the first state itself is not compared
+
+
+def test_a_copy_of_trained_weights_is_held_as_these_are(tmp_path: Path) -> None:
+    def first_copy(step: int) -> Finding:
+        runs = []
+        for name, value in (("g", 0.001), ("x", -0.001)):
+            tensors = {"s": f32(*[0] * 32), "w": f32(value, *[0.001] * 31)}
+            (tmp_path / name).write_bytes(safetensors(tensors))
+            start = {"kind": "start", "name": "Net", "step": 0, "line": "", "tensors": {"a.w": "s"}}
+            copy = {**start, "name": "Copy", "step": step, "tensors": {"w": "w"}}
+            runs.append(
+                Recording(tmp_path, [start, copy], [], "", "", 1, 1.0, {}, {}, tensors=name)
+            )
+        found = compare(runs[0], [], runs[1], Path(sys.executable), tmp_path)
+        return next(f for f in found.findings if f.name == "Copy")
+
+    assert first_copy(1).passed and not first_copy(0).passed
 
 
 def test_what_a_weight_may_be_off_follows_what_its_gradient_may(tmp_path: Path) -> None:

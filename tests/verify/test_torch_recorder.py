@@ -68,6 +68,45 @@ def test_an_original_that_fails_is_told_by_its_line(text: str, line: str) -> Non
     assert not Path("..", "golden").exists()
 
 
+PENALTY = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.ParameterList([torch.randn(8, 4), torch.randn(1, 8)])
+    def forward(self, x):
+        return F.linear(F.linear(x, self.w[0]).tanh(), self.w[1])
+net = {net}
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+x = torch.randn(5, 4, requires_grad=True)
+given = net(x)
+g, = torch.autograd.grad(given.sum(), x, create_graph=True)
+loss = (g.norm(dim=1) - 1).pow(2).mean()
+loss.backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "net", ["Net()", "nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))"]
+)
+def test_rounding_moves_layers_and_functions_by_little_through_a_gradients_gradient(
+    net: str,
+) -> None:
+    record(PENALTY.replace("{net}", net), roundings=2)
+    golden = read(Path("..", "golden"))
+    (loss,) = losses(golden.first)
+    (norms,) = (e["norms"] for e in golden.first.events if e["kind"] == "gradients")
+    for rounded in golden.rounded:
+        (moved,) = losses(rounded)
+        assert moved != loss and moved == pytest.approx(loss, rel=1e-5)
+        (others,) = (e["norms"] for e in rounded.events if e["kind"] == "gradients")
+        assert others == pytest.approx(norms, rel=1e-5)
+
+
 @pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)", ""])
 def test_a_program_that_moves_writes_and_ends_somehow(folder: Path, end: str) -> None:
     outside = folder / "elsewhere.pt"

@@ -58,7 +58,7 @@ def main() -> int:
     store = Store(output / "tensors.safetensors", spec["limit"])
     watch = Watch(store, spec["steps"], root)
     if spec["rounding"]:
-        rounding.round_otherwise(spec["rounding"])
+        rounding.Rounding(spec["rounding"]).install()
     watch.install(spec["closely"], counting=spec["focus"] is None)
     compiled.follow(watch)
     focus = None if spec["focus"] is None else Trace(watch, spec["focus"])

@@ -5,6 +5,8 @@ in another order they differ by about one unit in the last place, not of what is
 cancel, but of what such sums usually are. So each element is moved, up or down by chance, by one
 unit of its own magnitude or of the root mean square of the tensor, whichever is larger. What is 0
 stays 0: it was not used, or cut off.
+
+A layer is a module without children, or a product, a norm or a softmax that stands by itself.
 """
 
 from __future__ import annotations
@@ -14,63 +16,103 @@ from typing import Any
 import torch
 from tf32 import EPS, in_tf32
 from torch import nn
+from torch.nn import functional
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode
 
 CONVOLUTIONS = (nn.modules.conv._ConvNd, nn.RNNBase)  # what cuDNN computes
 _PRODUCTS = (*CONVOLUTIONS, nn.Linear, nn.Bilinear, nn.MultiheadAttention)
 
 
-def round_otherwise(number: int) -> None:
-    """Round what this process computes; `number` chooses the signs."""
-    generator = torch._C.Generator().manual_seed(number)
+def _functions(names: str) -> set[Any]:
+    homes = (torch, torch.Tensor, functional)
+    found = (getattr(home, name, None) for name in names.split() for home in homes)
+    return {function for function in found if function is not None}
 
-    def off(tensor: torch.Tensor, eps: float) -> torch.Tensor:
-        with torch.no_grad(), torch._C.DisableTorchFunction():  # this is none of the program's
-            signs = torch.empty(tensor.shape).bernoulli_(0.5, generator=generator) * 2 - 1
+
+_CONVOLVING = _functions("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d")
+_MULTIPLYING = _functions(
+    "linear bilinear matmul __matmul__ __rmatmul__ mm bmm mv addmm addbmm baddbmm addmv einsum "
+    "scaled_dot_product_attention multi_head_attention_forward"
+)
+_OTHERS = _functions("batch_norm layer_norm group_norm instance_norm softmax log_softmax")
+
+
+class Rounding(TorchFunctionMode):
+    """Rounds what this process computes; ``number`` chooses the signs."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.generator = torch._C.Generator().manual_seed(number)
+        self.layers = 0  # of torch, that are at work: what they call is theirs
+
+    def install(self) -> None:
+        """From here on, and for good."""
+        called = nn.Module.__call__
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            # attention has a child, but computes all by itself
+            is_layer = isinstance(module, nn.MultiheadAttention) or not any(module.children())
+            of_torch = is_layer and type(module).__module__.startswith("torch.")
+            self.layers += of_torch
+            try:
+                output = called(module, *args, **kwargs)
+            finally:
+                self.layers -= of_torch
+            if not is_layer or self.layers:
+                return output
+            multiplies = isinstance(module, _PRODUCTS)
+            return self.moved(output, multiplies, isinstance(module, CONVOLUTIONS))
+
+        register_optimizer_step_pre_hook(self._before_step)
+        nn.Module.__call__ = call  # type: ignore[method-assign]
+        self.__enter__()
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        output = function(*args, **kwargs)
+        convolves = function in _CONVOLVING
+        multiplies = convolves or function in _MULTIPLYING
+        if self.layers or not (multiplies or function in _OTHERS) or "out" in kwargs:
+            return output
+        return self.moved(output, multiplies, convolves)
+
+    def moved(self, output: Any, multiplies: bool, convolves: bool) -> Any:
+        """What a layer gives, as it is rounded otherwise."""
+        if type(output) is tuple:  # of recurrent layers
+            return tuple(self.moved(part, multiplies, convolves) for part in output)
+        if not isinstance(output, torch.Tensor) or not output.is_floating_point():
+            return output
+        eps = _unit(output.dtype, multiplies, convolves)
+        with torch._C.DisableTorchFunction():  # this is none of the program's
+            result = output + self.step(output, eps)
+            if result.requires_grad:  # by a hook, so that a gradient has a gradient, too
+                result.register_hook(lambda gradient: gradient + self.step(gradient, eps))
+        return result
+
+    def step(self, tensor: torch.Tensor, eps: float) -> torch.Tensor:
+        """By how much a tensor is moved, of its shape and dtype."""
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            signs = torch.empty(tensor.shape).bernoulli_(0.5, generator=self.generator) * 2 - 1
             size = tensor.abs()
             typical = torch.linalg.vector_norm(size.float()) / max(tensor.numel(), 1) ** 0.5
             size = torch.where(tensor == 0, 0, size.clamp(min=typical.to(size.dtype)))
-            return tensor + (signs.to(tensor.device) * eps).to(tensor.dtype) * size
+            return (signs.to(tensor.device) * eps).to(tensor.dtype) * size
 
-    class Off(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, tensor: torch.Tensor, eps: float) -> torch.Tensor:
-            ctx.eps = eps
-            return off(tensor, eps)
-
-        @staticmethod
-        def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-            return off(gradients[0], ctx.eps), None
-
-    called = nn.Module.__call__
-
-    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        output = called(self, *args, **kwargs)
-        # attention has a child, but computes all by itself
-        is_layer = isinstance(self, nn.MultiheadAttention) or next(self.children(), None) is None
-        return moved(output, self) if is_layer else output
-
-    def moved(output: Any, module: nn.Module) -> Any:
-        if type(output) is tuple:  # of recurrent layers
-            return tuple(moved(part, module) for part in output)
-        if isinstance(output, torch.Tensor) and output.is_floating_point():
-            return Off.apply(output, _unit(output, module))
-        return output
-
-    def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    @torch.no_grad()
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             gradient = parameter.grad
             if gradient is not None and not gradient.is_sparse:
-                gradient.copy_(off(gradient, _unit(gradient, None)))
-
-    register_optimizer_step_pre_hook(torch.no_grad()(before_step))
-    nn.Module.__call__ = call  # type: ignore[method-assign]
+                gradient.add_(self.step(gradient, _unit(gradient.dtype, False, False)))
 
 
-def _unit(tensor: torch.Tensor, module: nn.Module | None) -> float:
+def _unit(dtype: torch.dtype, multiplies: bool, convolves: bool) -> float:
     """One in the last place of the coarser one of both back ends."""
-    if tensor.dtype == torch.float16:  # bfloat16 on a TPU
+    if dtype == torch.float16:  # bfloat16 on a TPU
         return torch.finfo(torch.bfloat16).eps
-    if tensor.dtype == torch.float32 and isinstance(module, _PRODUCTS):
-        return EPS if in_tf32(isinstance(module, CONVOLUTIONS)) else 2.0**-23
-    return torch.finfo(tensor.dtype).eps
+    if dtype == torch.float32 and multiplies:
+        return EPS if in_tf32(convolves) else 2.0**-23
+    return torch.finfo(dtype).eps
