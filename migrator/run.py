@@ -339,7 +339,7 @@ def _keep_what_is_around(
 
 def _lacks_program(files: Iterable[FileReport]) -> bool:
     """Whether code was rewritten, but no program that starts it: a library."""
-    code = [file.result for file in files if file.path.suffix in (".py", notebook.SUFFIX)]
+    code = [file.result for file in files if lines.kind(file.path) is None]
     if any(SET_UP in result.source for result in code):
         return False
     edits = (d.code for result in code for d in result.diagnostics if d.is_edit)

@@ -125,7 +125,7 @@ def cuda(ctx: Context, found: Construct) -> Decision:
             "an override of cuda(); nn.Module.to does not call it, so move its work to `_apply`"
         )
     if _is_storage(ctx, node.value):
-        return Report('moves a storage, as map_location functions do; load to "cpu" instead')
+        return Report("moves a storage, which has no device there; load to the CPU, move tensors")
     owner = _defines_cuda(ctx, node.value)
     if owner:
         return Report(f"{owner} defines cuda() itself; what it does has to be moved by hand")
@@ -146,7 +146,10 @@ def cuda(ctx: Context, found: Construct) -> Decision:
 
 
 def _is_storage(ctx: Context, receiver: ast.expr) -> bool:
-    """`lambda storage, location: storage.cuda()`: the first of a lambda's two parameters."""
+    """`torch.Storage(n).cuda()`, or the first parameter of `lambda storage, location: …`."""
+    if isinstance(receiver, ast.Call):
+        made = ctx.names.qualified(receiver.func) or ""
+        return made.startswith("torch.") and made.endswith("Storage")
     if not isinstance(receiver, ast.Name):
         return False
     owner = ctx.names.scope_of(receiver).node

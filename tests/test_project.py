@@ -243,6 +243,21 @@ def test_a_folder_with_a_program_or_without_devices_says_nothing(
     assert not migrate_paths([tmp_path]).lacks_program
 
 
+def test_a_program_without_a_suffix_is_found_by_its_first_line(tmp_path: Path) -> None:
+    script = (
+        "#!/usr/bin/env python3\nimport torch\nfrom lib import run\n\nrun(torch.ones(2).cuda())\n"
+    )
+    files: Files = {"lib.py": LIBRARY, "train": script, "NOTES": "x.cuda()\n", "data": b"\xff\0"}
+    out = migrate(tmp_path, files)
+    assert set(out) == {"lib.py", "train"}
+    assert "tpu_runtime.setup()" in out["train"] and '.to("jax")' in out["train"]
+
+
+def test_a_folder_of_many_files_without_a_suffix_is_data(tmp_path: Path) -> None:
+    many: Files = {f"{n:04}": "#!/usr/bin/env python3\nx.cuda()\n" for n in range(201)}
+    assert migrate(tmp_path, {**many, "lib.py": LIBRARY}).keys() == {"lib.py"}
+
+
 # ---- the same bytes, however it is called --------------------------------------------------------
 
 PROJECT: Files = {

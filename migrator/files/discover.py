@@ -16,6 +16,7 @@ from migrator.targets import RUNTIME
 # How the docstring of each runtime begins.
 _OURS = re.compile(rb"migrated from CUDA to TPU by (\w+)[^\"]*?Written beside migrated code")
 _SHEBANG = re.compile(rb"#!.*\bpython")
+_MOST_BARE = 200  # names without a suffix in a folder: more of them are data
 _SKIPPED = frozenset({
     ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "__pycache__", "node_modules",
     "site-packages", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".eggs", ".ipynb_checkpoints",
@@ -34,8 +35,8 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = (), home: Path | No
     """Files below `paths` that may be migrated; one that is named itself is taken in any case, but
     for those of a bundled runtime; with `home` only if a search from there came to it.
 
-    These are Python files, notebooks, scripts for a shell, Dockerfiles, Makefiles, requirements and
-    configurations.
+    These are Python files (without a suffix, too, where the first line says so), notebooks, scripts
+    for a shell, Dockerfiles, Makefiles, requirements and configurations.
 
     Folders of environments, caches and version control, bundled runtimes, and what `exclude` (shell
     patterns on the path or a name) matches are passed over. Links to folders are not followed.
@@ -65,8 +66,11 @@ def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
             for name in folders
             if not _is_no_source(at / name) and not _excluded(at / name, top, exclude)
         ]
+        bare = [name for name in files if "." not in name]
+        scripts = set(bare if len(bare) <= _MOST_BARE else ())
         for name in files:
-            if _has_code(at / name) and not _excluded(at / name, top, exclude):
+            is_code = _has_code(at / name) or (name in scripts and _is_script(at / name))
+            if is_code and not _excluded(at / name, top, exclude):
                 yield at / name
 
 
@@ -126,8 +130,11 @@ def _is_script(path: Path) -> bool:
     """Whether a file without a suffix is a program in Python."""
     if path.suffix or not path.is_file():
         return False
-    with path.open("rb") as file:
-        return _SHEBANG.match(file.readline(200)) is not None
+    try:
+        with path.open("rb") as file:
+            return _SHEBANG.match(file.readline(200)) is not None
+    except OSError:
+        return False
 
 
 def _real(file: Path) -> Path:

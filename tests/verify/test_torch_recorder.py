@@ -107,6 +107,14 @@ def test_rounding_moves_layers_and_functions_by_little_through_a_gradients_gradi
         assert others == pytest.approx(norms, rel=1e-5)
 
 
+def test_a_loss_is_what_it_was_before_a_scaler_multiplied_it() -> None:
+    text = STEP.replace("loss.backward(); optimizer.step()", "scaler.scale(loss).backward(); "
+                        "scaler.step(optimizer); scaler.update()")  # fmt: skip
+    found, _ = record(text + "scaler = torch.cuda.amp.GradScaler()\nstep(torch.ones(4, 3))\n")
+    (loss,) = losses(found)
+    assert found.printed.endswith(f"loss {loss:.6f}\n") and found.steps == 1
+
+
 @pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)", ""])
 def test_a_program_that_moves_writes_and_ends_somehow(folder: Path, end: str) -> None:
     outside = folder / "elsewhere.pt"

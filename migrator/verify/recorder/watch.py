@@ -65,6 +65,7 @@ class Watch:
         if closely:
             self._modules_called()
             register_optimizer_step_pre_hook(self._before_step)
+            self._scaled()
             self._backward()
 
     def _modules_made(self) -> None:
@@ -126,6 +127,18 @@ class Watch:
         self.calls[key] += 1
         return self.calls[key] <= self.steps
 
+    def _scaled(self) -> None:
+        """A loss is what it was before a scaler multiplied it: bfloat16 needs no scaler."""
+        scale = torch.amp.GradScaler.scale
+
+        def scaled(scaler: Any, outputs: Any) -> Any:
+            result = scale(scaler, outputs)
+            if isinstance(result, torch.Tensor) and result is not outputs:
+                result._before_scaling = outputs  # type: ignore[attr-defined]
+            return result
+
+        torch.amp.GradScaler.scale = scaled  # type: ignore[assignment]
+
     def _backward(self) -> None:
         engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
@@ -139,8 +152,9 @@ class Watch:
 
     def _losses(self, roots: Any) -> None:
         with self.at_rest():
-            values = [on_host(root) for root in roots if isinstance(root, torch.Tensor)]
-            for value in values:
+            tensors = [root for root in roots if isinstance(root, torch.Tensor)]
+            for tensor in tensors:
+                value = on_host(getattr(tensor, "_before_scaling", tensor))
                 if value.numel() == 1:
                     kind = NAMES.get(value.dtype, "F32")
                     self.event("loss", "loss", value=for_json(float(value)), dtype=kind)
