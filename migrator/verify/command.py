@@ -150,7 +150,7 @@ def verify_command(
 
     if bool(app) == all_apps:
         raise click.UsageError("name one APP, or give --all")
-    is_script = app is not None and (app.endswith(".py") or module)
+    is_script = app is not None and (app.endswith(".py") or module or Path(app).is_file())
     if bisect and compile_for:
         raise click.UsageError("--bisect compares numbers, --compile-for does not")
     if compile_for and chosen != "torchax":

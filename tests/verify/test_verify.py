@@ -214,9 +214,11 @@ class TestScripts:
         self, folder: Path, python: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(folders, "COPIED_BYTES", 3)
-        script = self.script(folder, "")
-        done = command(script, "--compile-for", "v6e-1", "--python", python)
-        assert done.exit_code == 2 and "start from a smaller folder" in done.output
+        script = Path(self.script(folder, ""))
+        for name in (script, script.with_suffix("")):  # a program needs no suffix
+            script.rename(name)
+            done = command(str(name), "--compile-for", "v6e-1", "--python", python)
+            assert done.exit_code == 2 and "start from a smaller folder" in done.output
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
