@@ -46,6 +46,11 @@ _DECIDED = re.compile(
     re.IGNORECASE,
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_CLOCK = re.compile(  # when it was printed: of ctime, of logging, of ISO 8601
+    r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\s+)?"
+    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d+\s+\d\d:\d\d:\d\d\s+\d{4}\b"
+    r"|\b\d{4}[-/]\d\d[-/]\d\d(?:T(?=\d)|\b)|(?<![\d.])\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"
+)
 _DIGITS = re.compile(r"\d+")
 _PADDED = re.compile(r"(?<=\[) (#)|(?<=#) (?=\])")  # NumPy aligns numbers
 _Events = dict[tuple[str, str, int], dict[str, Any]]  # by kind, name and number
@@ -495,7 +500,7 @@ def _by_text(printed: str) -> dict[tuple[str, int], list[str]]:
     """The numbers of each line with a fraction in it, by the text around them; no times."""
     found: dict[tuple[str, int], list[str]] = {}
     count: Counter[str] = Counter()
-    for line in re.split(r"[\r\n\b]+", _ESCAPES.sub("", printed)):
+    for line in re.split(r"[\r\n\b]+", _CLOCK.sub("", _ESCAPES.sub("", printed))):
         if _TIME.search(line) or "warn" in line.lower() or ".py" in line:
             continue
         numbers = _NUMBER.findall(line)

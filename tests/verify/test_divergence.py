@@ -210,6 +210,20 @@ class TestPrinted:
         assert not printed("loss nan", "loss nan").passed
         assert printed("finance 0.5 information", "finance 0.5 information").passed
 
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ("Mon Nov 23 14:57:58 2026", "Tue Nov  1 15:00:03 2026"),
+            ("2026-11-23 14:57:58,123", "2026-11-24 00:00:01,999"),
+            ("2026-11-23T14:57:58.5", "2026-12-01T04:01:00.25"),
+            ("[12:00:01]", "[9:59:59]"),
+        ],
+    )
+    def test_when_something_was_printed_is_no_number(self, one: str, other: str) -> None:
+        found = printed(f"{one} loss: 0.50", f"{other} loss: 0.50")
+        assert found.passed and len(found.findings) == 1
+        assert not printed(f"{one} loss: 0.50", f"{other} loss: 0.60").passed
+
     def test_numbers_that_are_aligned_otherwise_are_the_same(self) -> None:
         found = printed("x [0.5    0.25 ]\ny   0.5", "x [0.5000 0.25]\ny 0.5000")
         assert found.passed and len(found.findings) == 3
