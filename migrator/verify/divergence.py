@@ -412,12 +412,13 @@ def _by_name(
 ) -> dict[str, Mapping[str, Any]]:
     """The files of a run by their names in the golden: a folder may be named after the time."""
     found = {file["name"]: file for file in files}
-    left = [name for name in found if name not in {file["name"] for file in golden}]
-    for file in golden:
-        alike = [n for n in left if _DIGITS.sub("", n) == _DIGITS.sub("", file["name"])]
-        if file["name"] not in found and alike:
+    wanted = [file["name"] for file in golden]
+    left = [name for name in found if name not in wanted]
+    for name in wanted:
+        alike = [other for other in left if _DIGITS.sub("", other) == _DIGITS.sub("", name)]
+        if name not in found and alike:
             left.remove(alike[0])
-            found[file["name"]] = found.pop(alike[0])
+            found[name] = found.pop(alike[0])
     return found
 
 
