@@ -4,17 +4,12 @@ benchmarks/operator_audit.py compares the whole of OpInfo; here is what most mod
 """
 
 import math
-import os
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
-    pytest.skip("needs the torchax environment", allow_module_level=True)
-
 import torch
 import torch.nn.functional as F
 import torchax
@@ -23,7 +18,7 @@ from torch import Tensor
 
 tpu.setup()
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 import operator_audit  # noqa: E402
 
 _NAMES = """

@@ -8,22 +8,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-from helpers import (
-    BLOCKS,
-    EXPRESSIONS,
-    IMPORTS,
-    REPOSITORY,
-    STATEMENTS,
-    TARGETS,
-    UNRELATED,
-    constructs,
-    errors,
-    outcomes,
-    run,
-)
+from gpu_code import BLOCKS, EXPRESSIONS, IMPORTS, MODULES, PROPERTY, STATEMENTS, UNRELATED
+from helpers import REPOSITORY, TARGETS, constructs, errors, outcomes, run
 from hypothesis import given
 from hypothesis import strategies as st
-from test_invariants import MODULES, PROPERTY
 
 from migrator.analysis.libraries import MODULES as CUDA_MODULES
 from migrator.engine import Result

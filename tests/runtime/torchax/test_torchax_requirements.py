@@ -1,12 +1,6 @@
 """What migrator.requirements says of jax, against jax's own metadata."""
 
-import os
 from importlib.metadata import requires
-
-import pytest
-
-if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
-    pytest.skip("needs the torchax environment", allow_module_level=True)
 
 from migrator.requirements import bounds, excludes
 

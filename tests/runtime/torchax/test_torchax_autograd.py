@@ -5,14 +5,9 @@ Each function runs on both devices, and gives the same numbers.
 
 import copy
 import gc
-import os
 from collections.abc import Callable
 
 import pytest
-
-if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
-    pytest.skip("needs the torchax environment", allow_module_level=True)
-
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu

@@ -12,10 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-if os.environ.get("TPU_MIGRATE_TARGET") != "torch_xla":
-    pytest.skip("needs the torch_xla environment", allow_module_level=True)
-
 import torch
 
 from migrator import migrate_paths

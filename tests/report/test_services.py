@@ -22,7 +22,7 @@ from migrator.report import FORMATS
 from migrator.report.markup import LIMIT, code, fenced, plain, prose
 
 TO = ("--target", "torchax")
-SCHEMA = json.loads((Path(__file__).parent / "schemas" / "sarif-2.1.0.json").read_text())
+SCHEMA = json.loads((REPOSITORY / "tests" / "schemas" / "sarif-2.1.0.json").read_text())
 CODE = """import torch
 
 x = torch.ones(2).cuda()

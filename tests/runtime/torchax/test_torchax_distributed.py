@@ -4,15 +4,10 @@ The original runs on the CPU by gloo, a process for each rank; what the tool mak
 many virtual devices. Both end with the same parameters.
 """
 
-import os
 import re
 from pathlib import Path
 
 import pytest
-
-if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
-    pytest.skip("needs the torchax environment", allow_module_level=True)
-
 import torch
 
 from migrator import migrate_paths

@@ -15,11 +15,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
-    pytest.skip("needs the torchax environment", allow_module_level=True)
-
 import torch
 from torch.utils import _pytree as pytree
 

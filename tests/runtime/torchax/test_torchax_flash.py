@@ -1,17 +1,12 @@
 """The attention kernel, by Pallas's interpreter and lowered for TPUs, against torch's attention."""
 
 import functools
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
-    pytest.skip("needs the torchax environment", allow_module_level=True)
-
 import jax
+import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu

@@ -5,17 +5,12 @@ Each program runs on the CPU by torch and on the device, and gives the same numb
 
 import copy
 import itertools
-import os
 import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
-if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
-    pytest.skip("needs the torchax environment", allow_module_level=True)
-
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu

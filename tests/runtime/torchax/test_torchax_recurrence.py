@@ -1,14 +1,9 @@
 """Recurrent modules as loops, against CPU torch; run as tests/runtime/conftest.py says."""
 
 import copy
-import os
 from typing import Any
 
 import pytest
-
-if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
-    pytest.skip("needs the torchax environment", allow_module_level=True)
-
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu

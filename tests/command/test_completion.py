@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 import pytest
+from helpers import REPOSITORY
 
 from migrator import completion
 from migrator.cli import cli
@@ -21,7 +22,6 @@ from migrator.doctor.command import doctor_command
 from migrator.verify.command import verify_command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such shells there")
-REPOSITORY = Path(__file__).resolve().parents[1]
 PROGRAM = "tpu-migrate"
 
 Ask = Callable[[str], list[str]]

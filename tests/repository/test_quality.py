@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from helpers import REPOSITORY
 
 
 def run(*command: str) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", *command],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -31,8 +34,8 @@ def test_mypy() -> None:
 def test_the_migrator_and_the_rules_do_not_import_what_they_migrate() -> None:
     forbidden = ("import torch", "from torch", "import jax", "import numpy")
     for folder in ("migrator", "rules"):
-        for path in (ROOT / folder).rglob("*.py"):
-            inside = path.relative_to(ROOT).parts
+        for path in (REPOSITORY / folder).rglob("*.py"):
+            inside = path.relative_to(REPOSITORY).parts
             if "runtime" in inside or "verify" in inside:
                 continue
             for line in path.read_text("utf-8").splitlines():
@@ -40,6 +43,6 @@ def test_the_migrator_and_the_rules_do_not_import_what_they_migrate() -> None:
 
 
 def test_the_runtime_never_imports_the_migrator() -> None:
-    for path in (ROOT / "migrator" / "runtime").rglob("*.py"):
+    for path in (REPOSITORY / "migrator" / "runtime").rglob("*.py"):
         text = path.read_text("utf-8")
         assert "import migrator" not in text and "from migrator" not in text, path

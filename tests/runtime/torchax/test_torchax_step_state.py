@@ -8,21 +8,15 @@ import collections
 import copy
 import cProfile
 import logging
-import os
+import random
 import sys
 import types
 import warnings
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
-    pytest.skip("needs the torchax environment", allow_module_level=True)
-
-import random
-
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu

@@ -8,20 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import (
-    BLOCKS,
-    EXPRESSIONS,
-    IMPORTS,
-    STATEMENTS,
-    TARGETS,
-    cli,
-    committed,
-    one_line,
-    read_tree,
-    reported,
-    run,
-    write_tree,
-)
+from gpu_code import BLOCKS, EXPRESSIONS, IMPORTS, STATEMENTS
+from helpers import TARGETS, cli, committed, one_line, read_tree, reported, run, write_tree
 
 from migrator import migrate_paths, todo
 from migrator.config import Config

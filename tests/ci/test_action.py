@@ -16,7 +16,7 @@ import pytest
 import yaml
 from helpers import REPOSITORY, committed, git, write_tree
 
-SCHEMAS = Path(__file__).parent / "schemas"
+SCHEMAS = REPOSITORY / "tests" / "schemas"
 GPU = "def f(x):\n    return x.cuda()\n"
 # What `gh` answers, by the end of the address; everything that it is asked is written down.
 GH = """

@@ -4,18 +4,13 @@ Each program runs on CPU torch, and on the device as one compiled step: the same
 """
 
 import copy
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
-
-if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
-    pytest.skip("needs the torchax environment", allow_module_level=True)
-
 import jax
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
