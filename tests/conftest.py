@@ -1,0 +1,87 @@
+"""What all rooms share: the two tiers, and interpreters that start fast.
+
+The first tier always runs. Of the second, which is marked `thorough`, a tenth does: which one, the
+commit decides, so that all of it runs in some ten commits. `--all` runs both whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import warm
+
+SHARE = 10
+CHOSEN, LEFT = pytest.StashKey[list[str]](), pytest.StashKey[int]()
+# Tests that start a target's interpreters; those of `verify` that do are named so.
+STARTING = ("runtime", "apps")
+OF_VERIFY = ("test_target_", "test_torch_")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="both tiers of tests, whole")
+    parser.addoption("--sample", help="what chooses a tenth of the second tier: else the commit")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "thorough: of the second tier, see tests/conftest.py")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--all") or any("::" in argument for argument in config.args):
+        return
+    sample = _sample(config)
+    thorough = [item for item in items if item.get_closest_marker("thorough")]
+    chosen = [item for item in thorough if _number(f"{sample} {item.nodeid}") % SHARE == 0]
+    left = {*thorough} - {*chosen}
+    items[:] = [item for item in items if item not in left]
+    config.hook.pytest_deselected(items=list(left))
+    config.stash[CHOSEN], config.stash[LEFT] = [item.nodeid for item in chosen], len(left)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    config = terminalreporter.config
+    if CHOSEN not in config.stash or not (chosen := config.stash[CHOSEN]) + [config.stash[LEFT]]:
+        return
+    total = len(chosen) + config.stash[LEFT]
+    if total:
+        terminalreporter.section("second tier")
+        terminalreporter.line(
+            f"{len(chosen)} of {total}, chosen by --sample {_sample(config)}; --all runs them all"
+        )
+        for name in chosen:
+            terminalreporter.line(f"  {name}")
+
+
+def _sample(config: pytest.Config) -> str:
+    given: str | None = config.getoption("--sample")
+    if given is None:
+        command = ["git", "rev-parse", "--short=12", "HEAD"]
+        done = subprocess.run(command, cwd=config.rootpath, capture_output=True, text=True)
+        given = config.option.sample = done.stdout.strip() or "no commit"
+    return given
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def interpreters_start_fast(request: pytest.FixtureRequest) -> Iterator[None]:
+    """`sys.executable` is an interpreter that is forked where torch is imported already."""
+    path = Path(request.path)
+    if path.parts[-2] not in STARTING and path.parts[-3] not in STARTING:
+        if not path.name.startswith(OF_VERIFY):
+            yield
+            return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", warm.interpreter())
+        yield
+
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # torch takes seconds more without bytecode

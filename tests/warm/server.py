@@ -1,0 +1,247 @@
+"""Forks Python interpreters that have imported torch, which takes a new one seconds.
+
+    python server.py SOCKET MODULE…
+
+`client.py` asks for an interpreter, and stands for it. A child gets the arguments, the folder, the
+environment and the open files of its client, and goes on as `python ARGUMENTS…` would. A client
+whose environment would have made a difference to the imports is refused.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import importlib
+import io
+import json
+import multiprocessing
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+MOST = 250  # files that a client hands over
+# Variables that are read when modules are imported, by their beginnings; and those that are not.
+READ = (
+    "PYTHON", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "GOMP_", "LD_", "MALLOC_", "PJRT_DEVICE",
+    "PT_XLA", "XLA_USE", "XLA_REGISTER", "TPU_", "LIBTPU",
+)  # fmt: skip
+LATER = (
+    "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE",
+    "TPU_RUNTIME", "TPU_MIGRATE",
+)  # fmt: skip
+
+
+class Server:
+    """Its main loop returns in children only, with what they have to do."""
+
+    def __init__(self, listener: socket.socket, before: dict[str, str]) -> None:
+        """``before``: the environment before the imports, which may have set variables."""
+        self.listener, self.before = listener, before
+        self.made = {n: v for n, v in os.environ.items() if before.get(n) != v}
+        self.clients: dict[socket.socket, int] = {}  # with the process of each; 0: not yet
+        self.wakes, self.rings = os.pipe()
+        os.set_blocking(self.rings, False)
+        signal.set_wakeup_fd(self.rings)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def serve(self) -> dict[str, Any]:
+        while True:
+            ready, _, _ = select.select([self.listener, self.wakes, *self.clients], [], [])
+            if self.wakes in ready:
+                os.read(self.wakes, 4096)
+                self.reap()
+            if self.listener in ready:
+                self.clients[self.listener.accept()[0]] = 0
+            for client in [c for c in ready if c in self.clients]:
+                if not self.clients[client]:
+                    job = self.fork(client)
+                    if job is not None:
+                        return job
+                else:
+                    self.signalled(client)
+
+    def fork(self, client: socket.socket) -> dict[str, Any] | None:
+        """What a client asks for, in the child; None in the server."""
+        received = _receive(client)
+        if received is None:
+            self.forget(client)
+            return None
+        job, files = received
+        process = os.fork() if self.fits(job["env"]) else None
+        if process == 0:
+            job["env"] |= self.made
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for one in (self.listener, *self.clients):
+                one.close()
+            os.close(self.wakes)
+            os.close(self.rings)
+            os.setsid()
+            _take_files(files, job["files"])
+            return job
+        for file in files:
+            os.close(file)
+        if process is None:
+            client.sendall(b"refused")
+            self.forget(client)
+        else:
+            self.clients[client] = process
+        return None
+
+    def read(self, environment: dict[str, str]) -> dict[str, str]:
+        """What the imports read of an environment; what they made of it themselves is no matter."""
+        return {
+            name: value
+            for name, value in environment.items()
+            if name.startswith(READ) and not name.startswith(LATER) and name not in self.made
+        }
+
+    def fits(self, environment: dict[str, str]) -> bool:
+        """Whether the imports would have been the same."""
+        made = all(
+            environment.get(name) in (value, self.before.get(name))
+            for name, value in self.made.items()
+        )
+        return made and self.read(environment) == self.read(self.before)
+
+    def signalled(self, client: socket.socket) -> None:
+        """A client passes a signal on, a byte each; when it is gone, so is its process."""
+        try:
+            numbers = client.recv(64)
+        except OSError:
+            numbers = b""
+        for number in numbers or [signal.SIGKILL]:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.clients[client], number)
+        if not numbers:
+            self.forget(client)
+
+    def reap(self) -> None:
+        while True:
+            try:
+                process, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not process:
+                return
+            for client in [c for c, number in self.clients.items() if number == process]:
+                with contextlib.suppress(OSError):
+                    client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+                self.forget(client)
+
+    def forget(self, client: socket.socket) -> None:
+        del self.clients[client]
+        client.close()
+
+
+def _receive(client: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """The job, and the files that came with it."""
+    files: list[int] = []
+    space = socket.CMSG_SPACE(MOST * array.array("i").itemsize)
+    head, ancillary, _, _ = client.recvmsg(8, space)
+    for _, _, data in ancillary:
+        files += array.array("i", data[: len(data) - len(data) % 4])
+    if len(head) < 8:
+        return None
+    size, text = int.from_bytes(head, "little"), b""
+    while len(text) < size:
+        text += client.recv(size - len(text))
+    return json.loads(text), files
+
+
+def _take_files(files: list[int], numbers: list[int]) -> None:
+    """The client's files, under the numbers that they have there."""
+    high = [os.dup2(file, 200 + place, inheritable=False) for place, file in enumerate(files)]
+    for file in files:
+        os.close(file)
+    for file, number in zip(high, numbers, strict=True):
+        os.dup2(file, number)
+        os.close(file)
+
+
+def become(job: dict[str, Any], search_path: list[str]) -> list[str]:
+    """Take over what belongs to the client; returns its command line."""
+    os.chdir(job["cwd"])
+    os.environ.clear()
+    os.environ.update(job["env"])
+    sys.executable = job["executable"]
+    multiprocessing.set_executable(sys.executable)
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    encoding = os.environ.get("PYTHONIOENCODING", "utf-8").partition(":")[0]
+    stdin = io.BufferedReader(io.FileIO(0, closefd=False))
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(stdin, encoding)
+    for number, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
+        raw = io.FileIO(number, "w", closefd=False)
+        stream = io.TextIOWrapper(
+            raw if unbuffered else io.BufferedWriter(raw), encoding, errors,
+            line_buffering=number == 2 or os.isatty(number), write_through=unbuffered,
+        )  # fmt: skip
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = [*paths, *search_path]
+    importlib.invalidate_caches()
+    arguments: list[str] = job["arguments"]
+    return arguments
+
+
+def execute(arguments: list[str]) -> None:
+    """As `python ARGUMENTS…` does; of options it knows -c, -m and -."""
+    what, rest = arguments[0], arguments[1:]
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    main.__dict__["__builtins__"] = __builtins__
+    if what == "-m":
+        sys.argv = ["-m", *rest[1:]]
+        sys.path.insert(0, str(Path.cwd()))
+        runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
+        return
+    if what == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        sys.path.insert(0, "")
+        source, name = rest[0], "<string>"
+    elif what == "-":
+        sys.argv = ["-", *rest]
+        sys.path.insert(0, "")
+        source, name = sys.stdin.read(), "<stdin>"
+    else:
+        sys.argv = [what, *rest]
+        if Path(what).is_dir():
+            sys.path.insert(0, what)
+            runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+            return
+        sys.path.insert(0, str(Path(what).resolve().parent))
+        main.__dict__.update(__file__=str(Path(what).absolute()), __cached__=None)
+        source, name = Path(what).read_bytes(), what  # type: ignore[assignment]
+    exec(compile(source, name, "exec"), main.__dict__)
+
+
+def _shown(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """A traceback without what stands in this file."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__):
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
+
+
+if __name__ == "__main__":
+    found = [path for path in sys.path[1:] if path not in ("", str(Path.cwd()))]
+    before = dict(os.environ)
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # or a child's first collection copies all of it
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(sys.argv[1])
+        listening.listen(64)
+        command = become(Server(listening, before).serve(), found)
+    sys.excepthook = _shown
+    execute(command)
