@@ -1,7 +1,8 @@
 """What all rooms share: the two tiers, and interpreters that start fast.
 
-The first tier always runs. Of the second, which is marked `thorough`, a tenth does: which one, the
-commit decides, so that all of it runs in some ten commits. `--all` runs both whole.
+The first tier always runs. Of the second, which is marked `thorough`, each commit runs a tenth,
+another one each time; `--all` runs both whole. Tests that share something expensive are chosen
+together: `thorough("what they share")`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     sample = _sample(config)
     thorough = [item for item in items if item.get_closest_marker("thorough")]
-    chosen = [item for item in thorough if _number(f"{sample} {item.nodeid}") % SHARE == 0]
+    chosen = [item for item in thorough if _number(f"{sample} {_group(item)}") % SHARE == 0]
     left = {*thorough} - {*chosen}
     items[:] = [item for item in items if item not in left]
     config.hook.pytest_deselected(items=list(left))
@@ -46,10 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     config = terminalreporter.config
-    if CHOSEN not in config.stash or not (chosen := config.stash[CHOSEN]) + [config.stash[LEFT]]:
-        return
-    total = len(chosen) + config.stash[LEFT]
-    if total:
+    chosen = config.stash.get(CHOSEN, [])
+    if total := len(chosen) + config.stash.get(LEFT, 0):
         terminalreporter.section("second tier")
         terminalreporter.line(
             f"{len(chosen)} of {total}, chosen by --sample {_sample(config)}; --all runs them all"
@@ -65,6 +64,11 @@ def _sample(config: pytest.Config) -> str:
         done = subprocess.run(command, cwd=config.rootpath, capture_output=True, text=True)
         given = config.option.sample = done.stdout.strip() or "no commit"
     return given
+
+
+def _group(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("thorough")
+    return str(marker.args[0]) if marker is not None and marker.args else item.nodeid
 
 
 def _number(text: str) -> int:

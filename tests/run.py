@@ -123,13 +123,19 @@ def targets_of(file: Path) -> list[str]:
     return [*BACK_ENDS] if file.name.startswith("test_target_") else [""]
 
 
+def known() -> dict[str, float]:
+    """The seconds that files took, by name and target."""
+    found: dict[str, float] = json.loads(DURATIONS.read_text("utf-8"))
+    return found
+
+
 def plan(rooms: Sequence[str], count: int) -> list[Lane]:
     """The longest files first, each where least is."""
-    known: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    taken = known()
     folders = [ROOT / "tests" / room for room in rooms]
     files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
     jobs = [
-        (known.get(f"{name} {target}".strip(), UNKNOWN), target, name)
+        (taken.get(f"{name} {target}".strip(), UNKNOWN), target, name)
         for file in files
         for name in [file.relative_to(ROOT).as_posix()]
         for target in targets_of(file)
@@ -165,7 +171,7 @@ def run(lane: Lane, pythons: dict[str, Path], options: list[str], failed: list[s
 # ---- where the time went -------------------------------------------------------------------------
 
 
-def taken() -> tuple[dict[str, float], list[tuple[float, str]]]:
+def measured() -> tuple[dict[str, float], list[tuple[float, str]]]:
     """Seconds by file and target, and of each test."""
     files: Counter[str] = Counter()
     tests = []
@@ -180,7 +186,7 @@ def taken() -> tuple[dict[str, float], list[tuple[float, str]]]:
 
 
 def show(began: float, installed: float) -> None:
-    files, tests = taken()
+    files, tests = measured()
     rooms: Counter[str] = Counter()
     for name, seconds in files.items():
         path, _, target = name.partition(" ")
@@ -236,7 +242,7 @@ def main() -> int:
     show(began, installed)
     if args.record:
         DURATIONS.write_text(
-            json.dumps({k: round(v, 1) for k, v in sorted(taken()[0].items())}, indent=1) + "\n"
+            json.dumps({k: round(v, 1) for k, v in sorted(measured()[0].items())}, indent=1) + "\n"
         )
     if failed:
         print(f"FAILED: {'; '.join(sorted(failed))}")

@@ -22,6 +22,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import types
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,7 @@ def become(job: dict[str, Any], search_path: list[str]) -> list[str]:
     os.environ.update(job["env"])
     sys.executable = job["executable"]
     multiprocessing.set_executable(sys.executable)
+    tempfile.tempdir = None  # it may have been asked for
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     encoding = os.environ.get("PYTHONIOENCODING", "utf-8").partition(":")[0]
     stdin = io.BufferedReader(io.FileIO(0, closefd=False))
