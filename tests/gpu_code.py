@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 
 set_hypothesis_home_dir(Path(tempfile.gettempdir(), "tpu-migrate-hypothesis"))
-EXAMPLES = int(os.environ.get("TPU_MIGRATE_EXAMPLES", "100"))
+# Modules for each property: of the first tier, of both (tests/conftest.py).
+FEW, MANY = 40, 200
+EXAMPLES = int(
+    os.environ.get("TPU_MIGRATE_EXAMPLES", MANY if os.environ.get("TPU_MIGRATE_THOROUGH") else FEW)
+)
 PROPERTY = settings(
     max_examples=EXAMPLES,
     deadline=None,

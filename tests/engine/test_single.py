@@ -166,7 +166,9 @@ def test_every_rewrite_of_the_examples(example: Example, target: str) -> None:
     assert now.source == end
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "target", [TARGETS[0], *(pytest.param(t, marks=pytest.mark.thorough) for t in TARGETS[1:])]
+)
 def test_every_rewrite_of_the_apps(target: str) -> None:
     """Each in turn; the files around it are those of the app."""
     made = 0

@@ -230,7 +230,7 @@ def test_examples_come_back(rule: Rule, example: Example, target: str) -> None:
         assert f"# TPU-TODO[{code}]: ".encode() in result.source
 
 
-@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize("number", [0, pytest.param(2, marks=pytest.mark.thorough)])
 def test_all_kinds_of_statements_come_back(number: int) -> None:
     head, words = IMPORTS[number]
     snippets = [*(f"value = {e}" for e in EXPRESSIONS), *STATEMENTS, *BLOCKS]
