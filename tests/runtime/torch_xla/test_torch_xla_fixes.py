@@ -1,11 +1,8 @@
 """What torch_xla 2.9 gets wrong in training and tpu_runtime mends, fault by fault."""
 
 import copy
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,9 +14,10 @@ from torch import Tensor, nn, optim
 from torch.nn.utils import rnn
 from torch.utils.checkpoint import checkpoint
 
+from tests.runtime.support import DEVICE, run
+
 tpu.setup()
 
-DEVICE = torch.device("xla")
 # Some ten float32 roundings in another order.
 FLOAT32 = 1e-5
 
@@ -81,18 +79,6 @@ def test_a_graph_from_before_the_move_is_refused() -> None:
     net.to(DEVICE)
     with pytest.raises(RuntimeError, match="before its module moved"):
         loss.backward()
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize(
-    "wrap",
-    [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm, nn.utils.spectral_norm],
-)
-def test_reparametrized(wrap: Callable[[nn.Module], nn.Module]) -> None:
-    net, other = wrap(linear()).eval(), wrap(linear()).eval()
-    x = torch.arange(3.0)[None]
-    expected = other(x)
-    assert close(net.to(DEVICE)(x.to(DEVICE)), expected.detach())
 
 
 def test_lazy_modules_and_loading_recurrent_ones() -> None:
@@ -195,14 +181,7 @@ def test_replaced_functions_are_torchs_also_where_they_were_imported_before() ->
         "    assert total.device.type == 'cpu' and isinstance(net, nn.GRU)\n"
         "assert Mine(2, 3, bidirectional=True)(torch.ones(4, 1, 2))[0].shape[-1] == 6\n"
     )
-    runtime = str(Path(tpu.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": runtime, "PJRT_DEVICE": "CPU", "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run(code)
     assert done.returncode == 0, done.stderr
 
 
@@ -210,7 +189,7 @@ def test_replaced_functions_are_torchs_also_where_they_were_imported_before() ->
 def test_packed_sequences(kind: type[nn.GRU]) -> None:
     net, values = kind(2, 3, batch_first=True), torch.randn(2, 3, 2)
 
-    def run(x: Tensor) -> list[Tensor]:
+    def unpacked(x: Tensor) -> list[Tensor]:
         net.zero_grad()
         packed = rnn.pack_padded_sequence(x.requires_grad_(), [2, 3], True, enforce_sorted=False)
         padded, lengths = rnn.pad_packed_sequence(net(packed)[0], batch_first=True)
@@ -218,9 +197,9 @@ def test_packed_sequences(kind: type[nn.GRU]) -> None:
         assert lengths.tolist() == [2, 3] and x.grad is not None
         return [x.cpu().clone() for x in (padded, x.grad, net.weight_ih_l0.grad)]
 
-    expected = run(values.clone())
+    expected = unpacked(values.clone())
     net.to(DEVICE)
-    for result, value in zip(run(values.to(DEVICE)), expected, strict=True):
+    for result, value in zip(unpacked(values.to(DEVICE)), expected, strict=True):
         assert close(result, value.detach())
 
 
@@ -307,24 +286,6 @@ def test_optimizers_that_compiled_each_step(kind: type[optim.Optimizer]) -> None
     assert seen[1:] == [seen[1]] * 5
 
 
-@pytest.mark.parametrize("scale", [1.7, 0.6, 2.0])
-def test_nearest_resizing_follows_the_scale_factor(scale: float) -> None:
-    image = torch.rand(1, 2, 16, 20, generator=torch.Generator().manual_seed(0))
-    moved = image.to("xla").requires_grad_()
-    expected = torch.nn.functional.interpolate(image, scale_factor=scale)
-    result = torch.nn.functional.interpolate(moved, scale_factor=scale)
-    result.sum().backward()
-    assert torch.equal(result.detach().cpu(), expected)
-    assert moved.grad is not None and moved.grad.sum().item() == expected.numel()
-
-
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32])
-def test_sums_of_small_integers_are_counted_in_int64(dtype: torch.dtype) -> None:
-    mask = torch.ones(300, dtype=dtype)
-    assert torch.equal(mask.to("xla").cumsum(0).cpu(), mask.cumsum(0))
-    assert torch.equal(torch.cumsum(mask.to("xla"), dim=0).cpu(), mask.cumsum(0))
-
-
 def test_logging_stays_the_scripts_own() -> None:
     """Stock torch_xla configures logging at import: a script's INFO lines are lost."""
     code = (
@@ -332,14 +293,8 @@ def test_logging_stays_the_scripts_own() -> None:
         "logging.basicConfig(level=logging.INFO, format='%(levelname)s: %(message)s')\n"
         "logging.info('loss 0.5')\n"
     )
-    folder = Path(tpu.__file__).parents[1]
-
-    def logged(then: str) -> str:
-        command = [sys.executable, "-c", code.format(then)]
-        return subprocess.run(command, capture_output=True, text=True, cwd=folder).stderr
-
-    assert "INFO: loss 0.5" not in logged("")
-    assert "INFO: loss 0.5" in logged(", tpu_runtime; tpu_runtime.setup()")
+    assert "INFO: loss 0.5" not in run(code.format("")).stderr
+    assert "INFO: loss 0.5" in run(code.format(", tpu_runtime; tpu_runtime.setup()")).stderr
 
 
 def test_a_sparse_tensor_is_dense_on_the_device() -> None:
@@ -357,42 +312,6 @@ def test_a_sparse_tensor_is_dense_on_the_device() -> None:
         x.grad = None
 
 
-RECURRENT: dict[str, Callable[[], nn.Module]] = {
-    "lstm": lambda: nn.LSTM(5, 6),
-    "lstm, two layers, both directions": lambda: nn.LSTM(
-        5, 6, num_layers=2, bidirectional=True, batch_first=True
-    ),
-    "lstm, projected": lambda: nn.LSTM(5, 6, proj_size=3, bias=False),
-    "gru": lambda: nn.GRU(5, 6, num_layers=2),
-    "gru, both directions, no bias": lambda: nn.GRU(5, 6, bidirectional=True, bias=False),
-    "tanh": lambda: nn.RNN(5, 6, batch_first=True),
-    "relu": lambda: nn.RNN(5, 6, nonlinearity="relu"),
-}
-
-
-@pytest.mark.parametrize("make", RECURRENT.values(), ids=RECURRENT.keys())
-def test_recurrent_modules_are_loops_with_the_same_numbers(make: Callable[[], nn.Module]) -> None:
-    torch.manual_seed(0)
-    here = make()
-    there = copy.deepcopy(here).to("xla")
-    sequence = torch.randn(7, 7, 5)
-    results = []
-    for module, device in ((here, "cpu"), (there, "xla")):
-        with torch.no_grad():  # traced without gradients first
-            module(sequence.to(device))
-        x = sequence.clone().to(device).requires_grad_()
-        output, last = module(x)
-        states = last if isinstance(last, tuple) else (last,)
-        weight = torch.arange(output.numel(), device=device).view_as(output).cos()
-        ((output * weight).sum() + sum((1.7 * state).sin().sum() for state in states)).backward()
-        assert x.grad is not None
-        gradients = [parameter.grad for parameter in module.parameters()]
-        results.append([t.detach().cpu() for t in (output, *states, x.grad, *gradients)])
-    for expected, found in zip(*results, strict=True):
-        assert found.shape == expected.shape
-        assert torch.allclose(found, expected, rtol=2e-5, atol=5e-6)
-
-
 def test_the_program_of_a_recurrent_module_does_not_grow_with_the_sequence() -> None:
     def size(steps: int) -> int:
         module = nn.LSTM(3, 4).to("xla")
@@ -400,14 +319,6 @@ def test_the_program_of_a_recurrent_module_does_not_grow_with_the_sequence() -> 
         return len(torch_xla._XLAC._get_xla_tensors_text([output]))
 
     assert size(60) == pytest.approx(size(20), rel=0.01)  # the length itself has digits
-
-
-def test_a_recurrent_module_is_not_differentiated_twice() -> None:
-    module = nn.GRU(3, 4).to("xla")
-    x = torch.randn(5, 2, 3).to("xla").requires_grad_()
-    (slope,) = torch.autograd.grad(module(x)[0].sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="can not be differentiated again"):
-        slope.square().sum().backward()
 
 
 CONVOLUTIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -430,13 +341,8 @@ def test_a_convolution_does_not_become_a_constant_of_a_trace() -> None:
     net, x = nn.Conv2d(3, 4, 3).to(DEVICE), torch.ones(1, 3, 8, 8, device=DEVICE)
     with torch.no_grad(), pytest.raises(RuntimeError, match="can not follow XLA tensors"):
         torch.jit.trace(net, x)
-    assert torch.jit.trace(nn.Conv2d(3, 4, 3), torch.ones(1, 3, 8, 8))(x.cpu()).shape == (
-        1,
-        4,
-        6,
-        6,
-    )
-    assert net(x).shape == (1, 4, 6, 6)
+    traced = torch.jit.trace(nn.Conv2d(3, 4, 3), torch.ones(1, 3, 8, 8))
+    assert traced(x.cpu()).shape == net(x).shape == (1, 4, 6, 6)
 
 
 @pytest.mark.parametrize(("make", "shape"), CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())

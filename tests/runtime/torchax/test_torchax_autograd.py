@@ -11,11 +11,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
-from test_torchax_training import difference, mlp
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from tests.runtime.support import difference
+
 tpu.setup()
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
 
 
 def inputs(device: str) -> Tensor:

@@ -3,10 +3,7 @@
 import copy
 import dataclasses
 import json
-import os
 import pickle
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,17 +14,9 @@ import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor, nn, optim
 
+from tests.runtime.support import agree, batch, run
+
 tpu.setup()
-
-
-def batch(number: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(number))
-
-
-def agree(found: Any, expected: Any, tolerance: float = 3e-6) -> None:
-    found, expected = (torch.as_tensor(v).detach().cpu().double() for v in (found, expected))
-    assert found.shape == expected.shape
-    assert (found - expected).abs().max() <= tolerance * (1e-3 + expected.abs().max())
 
 
 def compilations(model: nn.Module) -> int:
@@ -355,9 +344,8 @@ with torch.no_grad():
 
 def test_the_report_names_steps_and_modules(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
-    env = {**os.environ, "TPU_RUNTIME_REPORT": str(file)}
-    folder = Path(tpu.__file__).parents[1]
-    subprocess.run([sys.executable, "-c", PROGRAM], cwd=folder, env=env, check=True)
+    done = run(PROGRAM, TPU_RUNTIME_REPORT=str(file))
+    assert not done.returncode, done.stderr
     figures = json.loads(file.read_text())
     found = {kept["name"]: kept for kept in figures["functions"]}
     step, reads = found["step() (<string>:8)"], found["reads() (<string>:16)"]

@@ -18,13 +18,11 @@ from torch import Tensor, nn, optim
 from torch.utils.checkpoint import checkpoint
 from tpu_runtime.parts import _told
 
+from tests.runtime.support import batch
+
 tpu.setup()
 Program = Callable[[str], list[Tensor]]
 GRADIENTS, STEP = " with gradients", ".step()"
-
-
-def batch(number: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(number))
 
 
 def parts(owner: Any) -> dict[str, Any]:

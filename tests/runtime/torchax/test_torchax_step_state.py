@@ -22,12 +22,10 @@ import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor, nn, optim
 
+from tests.runtime.support import agree, batch
+
 tpu.setup()
 internals = sys.modules["tpu_runtime.train_step"]
-
-
-def batch(number: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(number))
 
 
 def on_device(number: int, *shape: int) -> Any:
@@ -37,12 +35,6 @@ def on_device(number: int, *shape: int) -> Any:
 def linear(device: str = "jax") -> nn.Linear:
     torch.manual_seed(0)
     return nn.Linear(4, 3).to(device)
-
-
-def agree(found: Any, expected: Any, tolerance: float = 3e-6) -> None:
-    found, expected = (torch.as_tensor(v).detach().cpu().double() for v in (found, expected))
-    assert found.shape == expected.shape
-    assert (found - expected).abs().max() <= tolerance * (1e-3 + expected.abs().max())
 
 
 def on_both(program: Callable[[str, Callable[..., Any]], list[Any]]) -> Any:

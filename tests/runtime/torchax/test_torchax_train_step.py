@@ -16,15 +16,13 @@ import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor, nn, optim
 
+from tests.runtime.support import agree, batch
+
 tpu.setup()
 
 STEPS = 7
 Step = Callable[..., Any]
 Compile = Callable[[Step], Step]
-
-
-def batch(number: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(number))
 
 
 def labels(number: int, size: int = 8) -> Tensor:
@@ -34,11 +32,6 @@ def labels(number: int, size: int = 8) -> Tensor:
 def mlp() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 5))
-
-
-def agree(found: Any, expected: Any, tolerance: float = 3e-6) -> None:
-    found, expected = (torch.as_tensor(v).detach().cpu().double() for v in (found, expected))
-    assert (found - expected).abs().max() <= tolerance * (1e-3 + expected.abs().max())
 
 
 def compare(program: Callable[[str, Compile], tuple[list[float], nn.Module]]) -> Any:
