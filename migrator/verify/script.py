@@ -7,6 +7,7 @@ step by step; and compiled, as it will run, compared at its end. Both have to ag
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from .divergence import Comparison, compare
 from .errors import NothingRecorded, VerifyError
 from .folders import check_size, copy_folder
 from .interpreters import Interpreter, require
-from .progress import progress
+from .progress import Runs, progress
 from .recordings import Recording, ScriptGolden, Settings, digest, keep, read, record_run
 from .result import finite
 from .run import Run
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 _COMPILED = ("input", "output", "weights", "end", "file", "printed")  # what can be seen of it
 _STEPWISE = ("start", "loss", "gradients", "buffers", *_COMPILED)
 _STEPS = 10  # of the run operator by operator, where a compiled one goes to the end
+# Times what the original takes: a rounded run more than that, the others until they begin, and of
+# what the script itself takes.
+_ROUNDING, _STARTING, _STEPPING, _COMPILING = 0.3, 5.0, 4.0, 1.5
+_BEGINNING = 4.0  # seconds until a script begins, of which there is only a golden
 _MUCH = 100.0  # times, from where it is said
 _NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}  # each operation by itself
 
@@ -154,10 +159,14 @@ def record_script(
     found = Script.find(script, args, module)
     with tempfile.TemporaryDirectory(prefix="tpu-migrate-record-") as name:
         work = Path(name)
-        first = _recorded(found, work, python, settings, console, output)
+        runs, start = Runs(console), time.monotonic()
+        first = _recorded(found, work, python, settings, runs, output)
+        each = time.monotonic() - start + _ROUNDING * first.seconds
+        numbers = range(1, settings.roundings + 1)
+        if numbers:
+            runs.expect({_name(number): each for number in numbers})
         rounded = [
-            _recorded(found, work, python, settings, console, output, number + 1)
-            for number in range(settings.roundings)
+            _recorded(found, work, python, settings, runs, output, number) for number in numbers
         ]
         keep(
             output,
@@ -176,17 +185,17 @@ def _recorded(
     work: Path,
     python: Path,
     settings: Settings,
-    console: Console | None,
+    runs: Runs,
     without: Path | None,
     rounding: int = 0,
 ) -> Recording:
     """The original, as it is or rounded otherwise. Raises VerifyError where that shows nothing."""
-    name = f"rounding-{rounding}" if rounding else "original"
+    name = _name(rounding)
     copy = script.copy(work / name, without)
     text = f"recording {script.entry}"
     if rounding:
         text += f", rounded otherwise ({rounding} of {settings.roundings})"
-    with progress(console, text) as update:
+    with runs.run(name, text) as update:
         done, recording = record_run(
             python, script.entry, script.args, copy, work / f"{name}-recording", settings,
             stand_in=True, original=script.folder, module=script.module, rounding=rounding,
@@ -199,6 +208,10 @@ def _recorded(
     if not recording.events and not recording.files and not recording.printed.strip():
         raise VerifyError("the original ran, but computed, printed and wrote nothing to compare")
     return recording
+
+
+def _name(rounding: int) -> str:
+    return f"rounding-{rounding}" if rounding else "original"
 
 
 def trace_original(
@@ -299,9 +312,10 @@ def hold(
         interpreter = choose_interpreter(target, python, install, console, stem, by_import=False)
         with workplace(options.keep, f"{stem}-{target}") as work:
             known = read(golden) if golden else None
+            runs, start = Runs(console), time.monotonic()
             if known is None:
                 try:
-                    first = _recorded(found, work, interpreter.python, settings, console, without)
+                    first = _recorded(found, work, interpreter.python, settings, runs, without)
                 except NothingRecorded:
                     require(interpreter.python, target)  # it may not even import torch
                     raise
@@ -314,14 +328,18 @@ def hold(
                 first, device = known.first, known.device
                 result = replace(result, notes=_of_golden(known, found))
             notes = [*interpreter.notes, *result.notes, *said_of(first, settings)]
+            if settings.quick:
+                notes.append(_of_quick(target, first, settings))
             tolerances = replace(tolerances, tf32=bool(first.machine["tf32"]))
             if tolerances.tf32:
                 notes.append("the golden's float32 products are in TF32: tolerances are its own")
             result = replace(result, golden_device=device, notes=notes, tolerances=tolerances)
             verification = _Verification(
                 found, target, interpreter, settings, options, work, first,
-                known.rounded if known else None,
+                known.rounded if known else None, runs,
             )  # fmt: skip
+            beginning = _BEGINNING if known else time.monotonic() - start - first.seconds
+            verification.expect(beginning)
             result = verification.run(result)
             if options.bisect and result.stepwise.findings and not result.passed:
                 result = replace(result, bisection=verification.bisect(result.stepwise))
@@ -331,6 +349,17 @@ def hold(
             return replace(result, migration=verification.report)
     except (VerifyError, UsageError) as error:
         return replace(result, error=str(error))
+
+
+def _of_quick(target: str, first: Recording, settings: Settings) -> str:
+    """What was not looked at."""
+    unseen = ["compiled steps"] if target == "torchax" else []
+    if first.shortened or first.steps > settings.steps:
+        unseen.append(
+            f"what comes after {settings.steps} steps (or calls of a model, where nothing is "
+            "trained), such as evaluation and files"
+        )
+    return f"--quick did not look at {' and '.join(unseen) or 'more roundings'}"
 
 
 def _of_golden(golden: ScriptGolden, script: Script) -> list[str]:
@@ -355,6 +384,7 @@ class _Verification:
     work: Path
     first: Recording  # of the original
     known: list[Recording] | None  # roundings of a golden
+    runs: Runs
     report: Report | None = None  # of the migration
 
     def __post_init__(self) -> None:
@@ -370,10 +400,8 @@ class _Verification:
         self.migrate(self.work / "migrated")
         if not self.rounded:
             self.round_again()
-        # On other targets no step is compiled as a whole.
-        compiles = self.target == "torchax" and not self.settings.quick
-        result = self.stepwise(result, "stepwise", self.enough(compiles))
-        if result.problems or not compiles:
+        result = self.stepwise(result, "stepwise", self.enough())
+        if result.problems or not self.compiles:
             return result
         if self.options.bisect and not result.passed:
             text = "the compiled run is left out: the operators by themselves differ already"
@@ -383,7 +411,25 @@ class _Verification:
             return self.stepwise(result, "stepwise-to-the-end", None)
         return result
 
-    def enough(self, compiles: bool) -> int | None:
+    def expect(self, beginning: float) -> None:
+        """How long the runs will take, of a script that takes ``beginning`` until it begins: as
+        those of benchmarks/verify_time.py did."""
+        own, seconds = self.first.seconds, {}
+        if self.known is None and self.settings.roundings:
+            seconds[_name(1)] = beginning + (1 + _ROUNDING) * own
+        stop = self.enough()
+        share = 1.0 if stop is None else min(1.0, stop / max(self.first.steps, 1))
+        seconds["stepwise"] = _STARTING * beginning + _STEPPING * share * own
+        if self.compiles:
+            seconds["compiled"] = _STARTING * beginning + _COMPILING * own
+        self.runs.expect(seconds)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether steps are compiled as a whole, and this is looked at."""
+        return self.target == "torchax" and not self.settings.quick
+
+    def enough(self) -> int | None:
         """After how many steps of an optimizer the run operator by operator may end: where a
         compiled one goes on to weights that show what all later steps have done."""
         if self.settings.quick:
@@ -391,7 +437,7 @@ class _Verification:
         gradients = [e["norms"] for e in self.first.events if e["kind"] == "gradients"]
         all_seen = not any(name.startswith("group") for norms in gradients for name in norms)
         ends = any(event["kind"] == "end" for event in self.first.events)
-        if not compiles or self.options.bisect or not (ends and all_seen):
+        if not self.compiles or self.options.bisect or not (ends and all_seen):
             return None
         return max(_STEPS, self.settings.steps)
 
@@ -431,7 +477,7 @@ class _Verification:
         if self.known is not None or number > self.settings.roundings:
             return False
         recording = _recorded(
-            self.script, self.work, self.interpreter.python, self.settings, self.console,
+            self.script, self.work, self.interpreter.python, self.settings, self.runs,
             self.options.keep, number,
         )  # fmt: skip
         self.rounded.append(recording)
@@ -468,7 +514,7 @@ class _Verification:
         copy_folder(self.work / "migrated", copy)
         env = {**self.device.environment, "TPU_RUNTIME_DEVICE": "tpu", **more,
                "JAX_COMPILATION_CACHE_DIR": str(self.work / "jax_cache")}  # fmt: skip
-        with progress(self.console, f"running on the {self.device.label}, {name}") as update:
+        with self.runs.run(name, f"on the {self.device.label}, {name}") as update:
             return record_run(
                 self.interpreter.python, self.script.entry, self.script.args, copy,
                 self.work / f"{name}-recording", self.settings, original=self.script.folder,
