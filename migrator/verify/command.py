@@ -57,6 +57,11 @@ if TYPE_CHECKING:
     "--roundings", 3, 0,
     "Of a script, without --golden: runs of the original that show what rounding does.",
 )  # fmt: skip
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Of a script: its first steps only, one rounding, one run of the migrated script.",
+)
 @click.option("-m", "module", is_flag=True, help="The script is a module, as of `python -m`.")
 @click.option(
     "--tolerance",
@@ -116,6 +121,7 @@ def verify_command(
     dropout: bool,
     steps: int,
     roundings: int,
+    quick: bool,
     module: bool,
     tolerances: tuple[str, ...],
     memory: float | None,
@@ -155,6 +161,8 @@ def verify_command(
         raise click.UsageError("--bisect compares numbers, --compile-for does not")
     if compile_for and chosen != "torchax":
         raise click.UsageError("--compile-for needs --target torchax")
+    if quick:
+        _refuse_of_quick(is_script, compile_for)
     if is_script:
         _refuse_of_script(measure, module, compile_for, report, chosen)
     else:
@@ -166,8 +174,8 @@ def verify_command(
     except VerifyError as error:
         raise click.UsageError(str(error)) from error
     settings = Settings(
-        steps=steps, roundings=roundings, dropout=dropout, timeout=timeout or 600.0,
-        memory=options.in_bytes(memory),
+        steps=steps, roundings=min(roundings, 1) if quick else roundings, dropout=dropout,
+        timeout=timeout or 600.0, memory=options.in_bytes(memory), quick=quick,
     )  # fmt: skip
     how = Options(
         diff=diff, portable=portable, python=python, install=install, timeout=timeout, keep=keep,
@@ -191,6 +199,15 @@ def verify_command(
         _print_json(results, single=len(results) == 1 and not all_apps)
     # Not context.exit(): it is lost where a caller does without click's standalone mode.
     raise SystemExit(max(result.exit_code for result in results))
+
+
+def _refuse_of_quick(is_script: bool, compile_for: str | None) -> None:
+    """Raises UsageError for what --quick does not go with."""
+    if not is_script or compile_for:
+        raise click.UsageError("--quick compares the first steps of a SCRIPT.py")
+    source = click.get_current_context().get_parameter_source("roundings")
+    if source is not click.core.ParameterSource.DEFAULT:
+        raise click.UsageError("--quick makes one rounding: leave --roundings out")
 
 
 def _refuse_of_script(

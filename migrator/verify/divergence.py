@@ -54,6 +54,7 @@ _CLOCK = re.compile(  # when it was printed: of ctime, of logging, of ISO 8601
 _DIGITS = re.compile(r"\d+")
 _PADDED = re.compile(r"(?<=\[) (#)|(?<=#) (?=\])")  # NumPy aligns numbers
 _Events = dict[tuple[str, str, int], dict[str, Any]]  # by kind, name and number
+_CALLS = ("input", "output")
 _LAST = 10**8  # the order of what is only there at the end
 
 
@@ -87,6 +88,7 @@ class Comparison:
     missing: list[str] = field(default_factory=list)  # of the golden, not in the run; or too much
     losses: list[tuple[float, float]] = field(default_factory=list)  # golden, run
     partial: bool = False  # one of them ended too early: compared as far as both came
+    shortened: bool = False  # the run was only to go on for some steps
     growth: float = 1.0  # how many times of itself a difference by rounding may be at the end
     lost: list[str] = field(default_factory=list)  # what rounding alone moves that far
 
@@ -95,6 +97,16 @@ class Comparison:
         """Where they part."""
         failed = [f for f in self.findings if not f.passed]
         return min(failed, key=lambda f: f.order) if failed else None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the end is not compared."""
+        return self.partial or self.shortened
+
+    @property
+    def may_be_rounding(self) -> bool:
+        """Whether a number is off by more than is allowed: what NaN, or a shape, never is."""
+        return any(not f.passed and not f.is_odd for f in self.findings)
 
     @property
     def compared(self) -> int:
@@ -145,22 +157,28 @@ def compare(
     folder: Path,
     kinds: Sequence[str] = KINDS,
     tolerances: Tolerances = Tolerances(),  # noqa: B008
+    compiled: bool = False,
 ) -> Comparison:
     """Compare what both have of ``kinds``; tensors by ``python``, which needs NumPy.
 
     Where one of them ended too early: as far as both came, without what is only there at the end.
-    Raises VerifyError where that fails.
+    ``compiled``: of the calls of models, the run has only some that evaluate. Raises VerifyError
+    where that fails.
     """
-    ours, theirs = _by_key(run.events), [_by_key(r.events) for r in rounded]
-    wanted = _by_key(golden.events)
+    ours, theirs = _by_key(run.events, compiled), [_by_key(r.events, compiled) for r in rounded]
+    wanted = _by_key(golden.events, compiled)
     grown = _growth(wanted, theirs, golden.steps)
     gains = _gains(wanted, theirs, grown, tolerances)
-    result = Comparison(partial=bool(golden.ended or run.ended), growth=grown[-1])
-    if result.partial:
+    result = Comparison(
+        partial=bool(golden.ended or run.ended),
+        shortened=run.shortened and not golden.shortened,
+        growth=grown[-1],
+    )
+    if result.is_cut:
         kinds = [kind for kind in kinds if kind not in ("end", "file")]
     pairs = _Pairs()
     both = [order for order, key in enumerate(wanted) if key in ours and key[0] != "end"]
-    came_to = (both or [-1])[-1] if result.partial else len(wanted)
+    came_to = (both or [-1])[-1] if result.is_cut else len(wanted)
     started: dict[tuple[str, str], str] = {}  # tensors of first states, by model and path
     spread = 0.0
     for order, (key, event) in enumerate(wanted.items()):
@@ -172,7 +190,8 @@ def compare(
         other, again = ours.get(key), [events[key] for events in theirs if key in events]
         where = f"{kind} of {name}, {_ordinal(key[2])}" if kind != "loss" else f"loss {key[2]}"
         if other is None:
-            if order < came_to and kind != "weights":  # within a compiled program nothing is seen
+            unseen = ("weights", *(_CALLS if compiled else ()))  # within a compiled program
+            if order < came_to and kind not in unseen:
                 result.missing.append(where)
             continue
         about = {"kind": kind, "name": name, "step": event["step"], "order": order,
@@ -200,7 +219,7 @@ def compare(
                 first = _first(path, started)
             gain = gains.until(f"{name}.{path}", event["step"])
             pairs.add(tensor, others, mine, first, times, gain, place=path, **about)
-    if not result.partial:
+    if not result.is_cut:
         result.missing.extend(
             f"{kind} {number} is not in the golden"
             for kind, name, number in ours
@@ -251,15 +270,20 @@ def _growth(wanted: _Events, rounded: Sequence[_Events], last: int) -> list[floa
     return [1.0, *(GROWN * grown for grown in accumulate(found[1:], max))]
 
 
-def _by_key(events: Sequence[dict[str, Any]]) -> _Events:
+def _by_key(events: Sequence[dict[str, Any]], compiled: bool = False) -> _Events:
     """Events by kind, name and how many of these there were before; weights by the step.
 
-    A program that is compiled as a whole may take several steps at once.
+    A program that is compiled as a whole may take several steps at once. ``compiled``: calls of
+    models that evaluate, by how many there were in a step; no others, which are not all seen.
     """
     count: Counter[tuple[str, str]] = Counter()
     found = {}
     for event in events:
         key = (event["kind"], event["name"])
+        if compiled and event["kind"] in _CALLS:
+            if event.get("training", True):  # older goldens do not say
+                continue
+            key = (event["kind"], f"{event['name']} in step {event['step'] + 1}")
         count[key] += 1
         found[(*key, event["step"] if event["kind"] == "weights" else count[key])] = event
     return found
@@ -458,7 +482,7 @@ def _printed(
         about: dict[str, Any] = {"kind": "printed", "name": "printed", "step": golden.steps,
                  "order": 10 * _LAST + order, "line": ""}  # fmt: skip
         got = ours.get(key)
-        if got is None and result.partial:
+        if got is None and result.is_cut:
             continue
         if got is None or len(got) != len(numbers):
             yield Finding(place=text, ratio=math.inf, reason="is not printed", **about)

@@ -257,9 +257,9 @@ def without_libtpu(found: Interpreter, environment: Mapping[str, str]) -> Proble
     return Problem(text, command_line([*found.installer, brings.text]))
 
 
-def require(python: Path, target: str) -> Interpreter:
+def require(python: Path, target: str, by_import: bool = True) -> Interpreter:
     """``python`` for ``target``. Raises VerifyError, a line for each problem."""
-    found = examine(python, target)
+    found = examine(python, target, by_import)
     if not found.works:
         raise VerifyError(_told(found.problems))
     return found
@@ -289,13 +289,13 @@ def candidates(target: str, by_import: bool = True) -> Iterator[Interpreter]:
         yield examine(cached, target, by_import)
 
 
-def find(target: str) -> Interpreter | None:
+def find(target: str, by_import: bool = True) -> Interpreter | None:
     """The interpreter for ``target``: the current one, else the cached one; None without either.
 
     Raises VerifyError where the current one is damaged: a user has to hear of that, not be given
     another one in silence.
     """
-    current, *cached = candidates(target)
+    current, *cached = candidates(target, by_import)
     if current.works:
         return current
     if current.damaged:

@@ -1,10 +1,13 @@
-"""What is shown of something that takes long, on a terminal."""
+"""What is shown of something that takes long: on a terminal as it goes on, in a log by the run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import click
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,3 +29,63 @@ def progress(console: Console | None, text: str) -> Iterator[Update | None]:
             status.update(f"{escape(text)}, {seconds:.0f} s  [dim]{escape(line[:100])}")
 
         yield update
+
+
+class Runs:
+    """The runs of one verification: which one it is, and about how long the rest of them take.
+
+    Where there is no terminal, a line to standard error as each begins and ends. Without a console,
+    nothing.
+    """
+
+    def __init__(self, console: Console | None) -> None:
+        self.console = console
+        self.coming: dict[str, float] = {}  # seconds of runs that are expected, by name
+        self.ended: list[tuple[float, float]] = []  # seconds that were expected, and that it took
+        self.begun = 0
+
+    def expect(self, seconds: Mapping[str, float]) -> None:
+        """Say how many runs there will be, and how long they take."""
+        self.coming |= seconds
+        number = len(self.coming)
+        self._say(f"{number} more run{'s' * (number != 1)}, {about(self.left)}", always=True)
+
+    @property
+    def left(self) -> float:
+        """Seconds until all is done, by how long those took that are over."""
+        rest = sum(self.coming.values())
+        expected = sum(seconds for seconds, _ in self.ended)
+        return rest * sum(took for _, took in self.ended) / expected if expected else rest
+
+    @contextmanager
+    def run(self, name: str, text: str) -> Iterator[Update | None]:
+        """One of them; ``text`` says what it does."""
+        self.begun += 1
+        number = f"run {self.begun}"
+        if self.coming:
+            number += f" of {self.begun - 1 + len(self.coming | {name: 0.0})}"
+        left = f", {about(self.left)} left" if self.coming else ""
+        self._say(f"{number}: {text}{left}")
+        start = time.monotonic()
+        with progress(self.console, f"{number}: {text}{left}") as update:
+            yield update
+        took = time.monotonic() - start
+        self._say(f"{number} took {took:.0f} s")
+        if name in self.coming:
+            self.ended.append((self.coming.pop(name), took))
+
+    def _say(self, line: str, always: bool = False) -> None:
+        if self.console is None:
+            return
+        if not self.console.is_terminal:
+            click.echo(line, err=True)
+        elif always:
+            self.console.print(line, style="dim", highlight=False)
+
+
+def about(seconds: float) -> str:
+    """A time that nobody should take for exact."""
+    if seconds < 55:
+        return f"about {max(5, 5 * round(seconds / 5))} s"
+    minutes = round(seconds / 60)
+    return f"about {minutes} minute{'s' * (minutes != 1)}"

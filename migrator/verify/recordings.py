@@ -20,7 +20,7 @@ from typing import Any
 
 from migrator import __version__
 
-from .errors import VerifyError
+from .errors import NothingRecorded, VerifyError
 from .run import Run, run
 from .tensors import Damaged, read_header
 
@@ -38,7 +38,8 @@ class Settings:
     ``steps``: of how many calls and steps tensors are kept; losses and gradient norms are kept of
     all. ``roundings``: how often the original runs again, rounded otherwise. ``dropout``: its masks
     are drawn as other random numbers are, else it is off. ``limit``: bytes of tensors. ``timeout``
-    in seconds; ``memory``: bytes that a run may allocate.
+    in seconds; ``memory``: bytes that a run may allocate. ``quick``: all runs end after ``steps``
+    steps of an optimizer, or calls of a model where nothing is trained.
     """
 
     seed: int = 0
@@ -48,6 +49,7 @@ class Settings:
     limit: int = 2 * 2**30
     timeout: float = 600.0
     memory: int | None = None
+    quick: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Recording:
     outside: list[str] = field(default_factory=list)  # files that it wrote there
     not_copied: list[str] = field(default_factory=list)  # modules of the folder that is copied
     devices: list[str] = field(default_factory=list)  # types of those where tensors were
+    shortened: bool = False  # it was ended after as many steps as were wanted
     tensors: str = TENSORS
 
     @property
@@ -112,6 +115,7 @@ def record_run(
     closely: bool = True,
     rounding: int = 0,
     focus: int | None = None,
+    stop: int | None = None,
     env: dict[str, str] | None = None,
     on_progress: Callable[[float, str], None] | None = None,
 ) -> tuple[Run, Recording]:
@@ -119,8 +123,8 @@ def record_run(
 
     ``stand_in``: where there is no GPU, the CPU takes its place. ``module``: its name, to run it as
     ``python -m`` does. ``rounding``: the number of a run that rounds otherwise, 0 for the program
-    as it is. ``focus``: a step of which every operation is kept, and nothing else. Raises
-    VerifyError where nothing could be recorded.
+    as it is. ``focus``: a step of which every operation is kept, and nothing else. ``stop``: after
+    how many steps of an optimizer it ends. Raises VerifyError where nothing could be recorded.
     """
     output.mkdir(parents=True, exist_ok=True)
     spec: dict[str, Any] = {
@@ -133,6 +137,8 @@ def record_run(
         "closely": closely,
         "rounding": rounding,
         "focus": focus,
+        "stop": stop,
+        "stop_calls": settings.steps if settings.quick else None,
         "limit": settings.limit,
         "memory": settings.memory,
         "module": module,
@@ -157,7 +163,7 @@ def record_run(
         if table is None:
             last = (done.tail(1) or "no output").strip()
             why = f"{done.failure() or 'ended'} before anything was recorded: {last}"
-            raise VerifyError(f"{entry} {why}") from error
+            raise NothingRecorded(f"{entry} {why}") from error
         (output / EVENTS).write_text(json.dumps(table), "utf-8")
     if settings.memory and "out of memory" in table["ended"]:
         table["ended"] += f" (--memory {settings.memory / 2**30:g})"

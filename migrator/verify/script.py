@@ -7,6 +7,7 @@ step by step; and compiled, as it will run, compared at its end. Both have to ag
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,22 +20,28 @@ from migrator.run import Report
 
 from .bisection import Bisection, locate, with_sources
 from .chart import draw
-from .device import Device, device_for
+from .device import device_for
 from .divergence import Comparison, compare
-from .errors import VerifyError
+from .errors import NothingRecorded, VerifyError
 from .folders import check_size, copy_folder
-from .interpreters import Interpreter
-from .progress import progress
+from .interpreters import Interpreter, require
+from .progress import Runs, progress
 from .recordings import Recording, ScriptGolden, Settings, digest, keep, read, record_run
 from .result import finite
+from .run import Run
 from .tolerances import GROWN, Tolerances
 from .verification import Options, choose_interpreter, workplace
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_COMPILED = ("weights", "end", "file", "printed")  # what can be seen of a compiled run
-_STEPWISE = ("start", "input", "output", "loss", "gradients", "buffers", *_COMPILED)
+_COMPILED = ("input", "output", "weights", "end", "file", "printed")  # what can be seen of it
+_STEPWISE = ("start", "loss", "gradients", "buffers", *_COMPILED)
+_STEPS = 10  # of the run operator by operator, where a compiled one goes to the end
+# Times what the original takes: a rounded run more than that, the others until they begin, and of
+# what the script itself takes.
+_ROUNDING, _STARTING, _STEPPING, _COMPILING = 0.3, 5.0, 4.0, 1.5
+_BEGINNING = 4.0  # seconds until a script begins, of which there is only a golden
 _MUCH = 100.0  # times, from where it is said
 _NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}  # each operation by itself
 
@@ -55,6 +62,7 @@ class ScriptResult:
     log_tail: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)  # of each run, by what it was
     tolerances: Tolerances = field(default_factory=Tolerances)
+    quick: bool = False
     kept: Path | None = None
     bisection: Bisection | None = None
     migration: Report | None = None  # what it did
@@ -151,7 +159,15 @@ def record_script(
     found = Script.find(script, args, module)
     with tempfile.TemporaryDirectory(prefix="tpu-migrate-record-") as name:
         work = Path(name)
-        first, rounded = _record(found, work, python, settings, console, output)
+        runs, start = Runs(console), time.monotonic()
+        first = _recorded(found, work, python, settings, runs, output)
+        each = time.monotonic() - start + _ROUNDING * first.seconds
+        numbers = range(1, settings.roundings + 1)
+        if numbers:
+            runs.expect({_name(number): each for number in numbers})
+        rounded = [
+            _recorded(found, work, python, settings, runs, output, number) for number in numbers
+        ]
         keep(
             output,
             first.folder,
@@ -164,34 +180,38 @@ def record_script(
     return replace(first, folder=output), said_of(first, settings)
 
 
-def _record(
+def _recorded(
     script: Script,
     work: Path,
     python: Path,
     settings: Settings,
-    console: Console | None,
-    without: Path | None = None,
-) -> tuple[Recording, list[Recording]]:
-    runs: list[Recording] = []
-    for rounding in range(settings.roundings + 1):
-        name = f"rounding-{rounding}" if rounding else "original"
-        copy = script.copy(work / name, without)
-        text = f"recording {script.entry}"
-        if rounding:
-            text += f", rounded otherwise ({rounding} of {settings.roundings})"
-        with progress(console, text) as update:
-            done, recording = record_run(
-                python, script.entry, script.args, copy, work / f"{name}-recording", settings,
-                stand_in=True, original=script.folder, module=script.module, rounding=rounding,
-                on_progress=update,
-            )  # fmt: skip
-        if recording.ended and not rounding and not recording.was_stopped:
-            raise VerifyError(_fails(script, recording, done.tail(12)))
-        runs.append(recording)
-    first, *rounded = runs
-    if not first.events and not first.files and not first.printed.strip():
+    runs: Runs,
+    without: Path | None,
+    rounding: int = 0,
+) -> Recording:
+    """The original, as it is or rounded otherwise. Raises VerifyError where that shows nothing."""
+    name = _name(rounding)
+    copy = script.copy(work / name, without)
+    text = f"recording {script.entry}"
+    if rounding:
+        text += f", rounded otherwise ({rounding} of {settings.roundings})"
+    with runs.run(name, text) as update:
+        done, recording = record_run(
+            python, script.entry, script.args, copy, work / f"{name}-recording", settings,
+            stand_in=True, original=script.folder, module=script.module, rounding=rounding,
+            stop=settings.steps if settings.quick else None, on_progress=update,
+        )  # fmt: skip
+    if rounding:
+        return recording
+    if recording.ended and not recording.was_stopped:
+        raise VerifyError(_fails(script, recording, done.tail(12)))
+    if not recording.events and not recording.files and not recording.printed.strip():
         raise VerifyError("the original ran, but computed, printed and wrote nothing to compare")
-    return first, rounded
+    return recording
+
+
+def _name(rounding: int) -> str:
+    return f"rounding-{rounding}" if rounding else "original"
 
 
 def trace_original(
@@ -282,31 +302,45 @@ def hold(
     """
     tolerances = tolerances or Tolerances()
     name = str(script) if isinstance(script, Path) else script.name
-    result = ScriptResult(name, target, tolerances=tolerances)
+    result = ScriptResult(name, target, tolerances=tolerances, quick=settings.quick)
     without, console = options.keep, options.console
     try:
         found = Script.find(script, args, module) if isinstance(script, Path) else script
         stem = Path(found.entry).stem
         python, install = options.python, options.install
-        interpreter = choose_interpreter(target, python, install, console, stem)
+        # The first runs import everything anyway.
+        interpreter = choose_interpreter(target, python, install, console, stem, by_import=False)
         with workplace(options.keep, f"{stem}-{target}") as work:
             known = read(golden) if golden else None
+            runs, start = Runs(console), time.monotonic()
             if known is None:
-                first, rounded = _record(
-                    found, work, interpreter.python, settings, console, without
-                )
+                try:
+                    first = _recorded(found, work, interpreter.python, settings, runs, without)
+                except NothingRecorded:
+                    require(interpreter.python, target)  # it may not even import torch
+                    raise
                 device = str(first.machine["device"])
             else:
-                settings = replace(known.settings, timeout=settings.timeout, memory=settings.memory)
-                first, rounded, device = known.first, known.rounded, known.device
+                settings = replace(
+                    known.settings, timeout=settings.timeout, memory=settings.memory,
+                    quick=settings.quick,
+                )  # fmt: skip
+                first, device = known.first, known.device
                 result = replace(result, notes=_of_golden(known, found))
             notes = [*interpreter.notes, *result.notes, *said_of(first, settings)]
+            if settings.quick:
+                notes.append(_of_quick(target, first, settings))
             tolerances = replace(tolerances, tf32=bool(first.machine["tf32"]))
             if tolerances.tf32:
                 notes.append("the golden's float32 products are in TF32: tolerances are its own")
             result = replace(result, golden_device=device, notes=notes, tolerances=tolerances)
-            verification = _Verification(found, target, interpreter, settings, options, work)
-            result = verification.run(result, first, rounded)
+            verification = _Verification(
+                found, target, interpreter, settings, options, work, first,
+                known.rounded if known else None, runs,
+            )  # fmt: skip
+            beginning = _BEGINNING if known else time.monotonic() - start - first.seconds
+            verification.expect(beginning)
+            result = verification.run(result)
             if options.bisect and result.stepwise.findings and not result.passed:
                 result = replace(result, bisection=verification.bisect(result.stepwise))
             if options.keep is not None:
@@ -315,6 +349,17 @@ def hold(
             return replace(result, migration=verification.report)
     except (VerifyError, UsageError) as error:
         return replace(result, error=str(error))
+
+
+def _of_quick(target: str, first: Recording, settings: Settings) -> str:
+    """What was not looked at."""
+    unseen = ["compiled steps"] if target == "torchax" else []
+    if first.shortened or first.steps > settings.steps:
+        unseen.append(
+            f"what comes after {settings.steps} steps (or calls of a model, where nothing is "
+            "trained), such as evaluation and files"
+        )
+    return f"--quick did not look at {' and '.join(unseen) or 'more roundings'}"
 
 
 def _of_golden(golden: ScriptGolden, script: Script) -> list[str]:
@@ -337,44 +382,106 @@ class _Verification:
     settings: Settings
     options: Options
     work: Path
+    first: Recording  # of the original
+    known: list[Recording] | None  # roundings of a golden
+    runs: Runs
     report: Report | None = None  # of the migration
+
+    def __post_init__(self) -> None:
+        self.rounded = self.known or []
+        self.device = device_for(self.target, self.options.devices)
 
     @property
     def console(self) -> Console | None:
         return self.options.console
 
-    def run(
-        self, result: ScriptResult, first: Recording, rounded: Sequence[Recording]
-    ) -> ScriptResult:
-        device = device_for(self.target, self.options.devices)
-        result = replace(result, device=device.label)
+    def run(self, result: ScriptResult) -> ScriptResult:
+        result = replace(result, device=self.device.label)
         self.migrate(self.work / "migrated")
-        stepwise = self.record("stepwise", device, {"TPU_RUNTIME_EAGER": "1"}, closely=True)
-        result = self.compared(result, first, rounded, stepwise[1], "stepwise", _STEPWISE)
-        result = self.ended(result, "operator by operator", *stepwise)
-        if stepwise[1].devices == ["cpu"]:
-            text = "no tensor was on the device: the script, as it was called, chose the CPU"
-            result = replace(result, problems=[*result.problems, text])
-        if self.target != "torchax" or result.problems:  # there, no step is compiled as a whole
+        if not self.rounded:
+            self.round_again()
+        result = self.stepwise(result, "stepwise", self.enough())
+        if result.problems or not self.compiles:
             return result
         if self.options.bisect and not result.passed:
             text = "the compiled run is left out: the operators by themselves differ already"
             return replace(result, notes=[*result.notes, text])
-        compiled = self.record("compiled", device, {}, closely=False)
-        result = self.compared(result, first, rounded, compiled[1], "compiled", _COMPILED)
-        result = self.ended(result, "compiled", *compiled)
+        result, says_all = self.compiled(result)
+        if result.stepwise.shortened and not says_all:
+            return self.stepwise(result, "stepwise-to-the-end", None)
+        return result
+
+    def expect(self, beginning: float) -> None:
+        """How long the runs will take, of a script that takes ``beginning`` until it begins: as
+        those of benchmarks/verify_time.py did."""
+        own, seconds = self.first.seconds, {}
+        if self.known is None and self.settings.roundings:
+            seconds[_name(1)] = beginning + (1 + _ROUNDING) * own
+        stop = self.enough()
+        share = 1.0 if stop is None else min(1.0, stop / max(self.first.steps, 1))
+        seconds["stepwise"] = _STARTING * beginning + _STEPPING * share * own
+        if self.compiles:
+            seconds["compiled"] = _STARTING * beginning + _COMPILING * own
+        self.runs.expect(seconds)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether steps are compiled as a whole, and this is looked at."""
+        return self.target == "torchax" and not self.settings.quick
+
+    def enough(self) -> int | None:
+        """After how many steps of an optimizer the run operator by operator may end: where a
+        compiled one goes on to weights that show what all later steps have done."""
+        if self.settings.quick:
+            return self.settings.steps
+        gradients = [e["norms"] for e in self.first.events if e["kind"] == "gradients"]
+        all_seen = not any(name.startswith("group") for norms in gradients for name in norms)
+        ends = any(event["kind"] == "end" for event in self.first.events)
+        if not self.compiles or self.options.bisect or not (ends and all_seen):
+            return None
+        return max(_STEPS, self.settings.steps)
+
+    def stepwise(self, result: ScriptResult, name: str, stop: int | None) -> ScriptResult:
+        """Operator by operator."""
+        done, run = self.record(name, {"TPU_RUNTIME_EAGER": "1"}, closely=True, stop=stop)
+        if run.ended and not run.events:
+            require(self.interpreter.python, self.target)
+        result = self.compared(result, run, "stepwise", _STEPWISE)
+        result = self.ended(result, "operator by operator", done, run)
+        if run.devices == ["cpu"]:
+            text = "no tensor was on the device: the script, as it was called, chose the CPU"
+            result = replace(result, problems=[*result.problems, text])
+        return result
+
+    def compiled(self, result: ScriptResult) -> tuple[ScriptResult, bool]:
+        """As it will run; and whether that is right, and says all that there is to be said."""
+        done, run = self.record("compiled", {}, closely=False)
+        result = self.compared(result, run, "compiled", _COMPILED)
+        result = self.ended(result, "compiled", done, run)
         if result.compiled.partial and not result.compiled.findings:
             text = "the compiled run has no end that could be compared: only the other one is"
             result = replace(result, notes=[*result.notes, text])
-        if compiled[1].randomness["traced"]:
+        if run.randomness["traced"]:
             text = (
                 "compiled steps draw random numbers of the back end's own: of the compiled run, "
                 "only NaN, Inf, shapes and dtypes are judged"
             )
             odd = [f for f in result.compiled.findings if f.is_odd]
             unlike = replace(result.compiled, findings=odd)
-            result = replace(result, compiled=unlike, notes=[*result.notes, text])
-        return result
+            return replace(result, compiled=unlike, notes=[*result.notes, text]), False
+        return result, result.compiled.passed and not result.compiled.partial
+
+    def round_again(self) -> bool:
+        """Let the original run once more, rounded otherwise, unless it did as often as it may."""
+        number = len(self.rounded) + 1
+        if self.known is not None or number > self.settings.roundings:
+            return False
+        recording = _recorded(
+            self.script, self.work, self.interpreter.python, self.settings, self.runs,
+            self.options.keep, number,
+        )  # fmt: skip
+        self.rounded.append(recording)
+        return True
 
     def migrate(self, to: Path) -> None:
         source = self.script.copy(self.work / "source", self.options.keep)
@@ -397,22 +504,22 @@ class _Verification:
     def record(
         self,
         name: str,
-        device: Device,
         more: dict[str, str],
         *,
         closely: bool,
         focus: int | None = None,
-    ) -> Any:
+        stop: int | None = None,
+    ) -> tuple[Run, Recording]:
         copy = self.work / f"{name}-run"
         copy_folder(self.work / "migrated", copy)
-        env = {**device.environment, "TPU_RUNTIME_DEVICE": "tpu", **more,
+        env = {**self.device.environment, "TPU_RUNTIME_DEVICE": "tpu", **more,
                "JAX_COMPILATION_CACHE_DIR": str(self.work / "jax_cache")}  # fmt: skip
-        with progress(self.console, f"running on the {device.label}, {name}") as update:
+        with self.runs.run(name, f"on the {self.device.label}, {name}") as update:
             return record_run(
                 self.interpreter.python, self.script.entry, self.script.args, copy,
                 self.work / f"{name}-recording", self.settings, original=self.script.folder,
-                module=self.script.module, stand_in=False, closely=closely, focus=focus, env=env,
-                on_progress=update,
+                module=self.script.module, stand_in=False, closely=closely, focus=focus, stop=stop,
+                env=env, on_progress=update,
             )  # fmt: skip
 
     def bisect(self, comparison: Comparison) -> Bisection:
@@ -439,10 +546,8 @@ class _Verification:
             first, rounded = trace_original(
                 self.script, self.interpreter.python, self.settings, step, self.work, self.options
             )
-            device = device_for(self.target, self.options.devices)
             env = {"TPU_RUNTIME_EAGER": "1", **_NO_COMPILER}
-            name = f"operations-{step}"
-            _, run = self.record(name, device, env, closely=False, focus=step)
+            _, run = self.record(f"operations-{step}", env, closely=False, focus=step)
             with progress(self.console, "comparing operations"):
                 found = locate(first, rounded, run, self.interpreter.python, self.work)
         except VerifyError as error:
@@ -472,24 +577,28 @@ class _Verification:
         return replace(result, problems=[*result.problems, text], log_tail=done.tail(20))
 
     def compared(
-        self,
-        result: ScriptResult,
-        first: Recording,
-        rounded: Sequence[Recording],
-        run: Recording,
-        name: str,
-        kinds: Sequence[str],
+        self, result: ScriptResult, run: Recording, name: str, kinds: Sequence[str]
     ) -> ScriptResult:
-        with progress(self.console, "comparing"):
-            found = compare(
-                first, rounded, run, self.interpreter.python, self.work, kinds, result.tolerances
-            )
-        if text := _of_growth(found, first):
+        """What differs by more than one rounded run explains is held against more of them: each
+        can only allow more."""
+        found = self.compare(result, run, name, kinds)
+        while found.may_be_rounding and self.round_again():
+            found = self.compare(result, run, name, kinds)
+        if text := _of_growth(found, self.first):
             result = replace(result, notes=list(dict.fromkeys([*result.notes, text])))
-        seconds = {**result.seconds, name: run.seconds, "original": first.seconds}
+        seconds = {**result.seconds, name: run.seconds, "original": self.first.seconds}
         if name == "stepwise":
             return replace(result, stepwise=found, seconds=seconds)
         return replace(result, compiled=found, seconds=seconds)
+
+    def compare(
+        self, result: ScriptResult, run: Recording, name: str, kinds: Sequence[str]
+    ) -> Comparison:
+        with progress(self.console, "comparing"):
+            return compare(
+                self.first, self.rounded, run, self.interpreter.python, self.work, kinds,
+                result.tolerances, compiled=name == "compiled",
+            )  # fmt: skip
 
 
 def _of_folder(report: Report, folder: Path) -> Report:

@@ -30,6 +30,7 @@ _WORDS = {
     "file": "files",
     "printed": "printed numbers",
 }
+QUICK = "quick: the first steps only"
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 48  # of a chart, in characters
 
@@ -55,6 +56,7 @@ def verdict(result: ScriptResult) -> str:
     what = f"{result.script} on the {result.device}"
     if result.passed:
         far = ", as far as both ran" if result.partial else ""
+        far += f" ({QUICK})" if result.quick else ""
         agree = f"{result.compared} values agree with those of {result.golden_device}"
         return f"PASS{far}: {what}: {agree}"
     reasons = list(result.problems)
@@ -71,8 +73,9 @@ def verdict(result: ScriptResult) -> str:
 
 def _table(result: ScriptResult) -> Table:
     seconds = ", ".join(f"{name} {s:.1f} s" for name, s in result.seconds.items())
+    short = f", {QUICK}" if result.quick else ""
     table = Table(
-        title=escape(f"{result.script}, {result.device}, against {result.golden_device}"),
+        title=escape(f"{result.script}, {result.device}, against {result.golden_device}{short}"),
         caption=f"allowed: what rounding does to the original{_factors(result)}; {seconds}",
         caption_justify="left",
     )

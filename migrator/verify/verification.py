@@ -162,11 +162,22 @@ def _migrate(
 
 
 def choose_interpreter(
-    target: str, python: Path | None, install: bool, console: "Console | None", name: str
+    target: str,
+    python: Path | None,
+    install: bool,
+    console: "Console | None",
+    name: str,
+    by_import: bool = True,
 ) -> Interpreter:
-    """The interpreter to use; one is installed only by --install or a yes on a terminal."""
+    """The interpreter to use; one is installed only by --install or a yes on a terminal.
+
+    Not ``by_import``: by what is installed there, where a run will import it anyway.
+    """
     with progress(console, f"looking for an interpreter with {target}"):
-        found = interpreters.require(python, target) if python else interpreters.find(target)
+        if python:
+            found: Interpreter | None = interpreters.require(python, target, by_import)
+        else:
+            found = interpreters.find(target, by_import)
     if found is not None:
         return found
     if not install and not _agreed(target, console):

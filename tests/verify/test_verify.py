@@ -145,7 +145,7 @@ class TestRuns:
     def test_install_announces_then_makes_the_environment(
         self, checkout: Checkout, tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(interpreters, "find", lambda target: None)
+        monkeypatch.setattr(interpreters, "find", lambda target, by_import: None)
         monkeypatch.setattr(environments, "install", lambda target: python)
         done = command("tiny", "--install")
         assert "Installing torch==2.9.0" in done.output
@@ -156,7 +156,7 @@ class TestRuns:
         self, checkout: Checkout, python: Path, monkeypatch: pytest.MonkeyPatch, answer: bool
     ) -> None:
         made: list[str] = []
-        monkeypatch.setattr(interpreters, "find", lambda target: None)
+        monkeypatch.setattr(interpreters, "find", lambda target, by_import: None)
         monkeypatch.setattr(environments, "install", lambda target: made.append(target) or python)
         monkeypatch.setattr(sys, "stdin", Terminal(f"{'y' if answer else 'n'}\n"))
         console = Console(file=Terminal(), force_terminal=True)

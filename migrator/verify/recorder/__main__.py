@@ -7,7 +7,9 @@ tpu-migrate. SPEC.json: `output` (folder), `root` (the program's folder), `stand
 that the CPU takes the place of, or null), `seed`, `steps`, `dropout`, `closely`, `rounding` (the
 number of a run that rounds otherwise, or 0), `limit` (bytes of tensors), `memory` (bytes, or null),
 `module` (its name, to run it as `python -m` does, or null), `original` (the folder that `root` is a
-copy of), `focus` (a step of which every operation is kept, and nothing else; or null).
+copy of), `focus` (a step of which every operation is kept, and nothing else; or null), `stop` and
+`stop_calls` (after how many steps of an optimizer it ends, and where nothing is trained, after how
+many calls of a model; or null).
 Writes `tensors.safetensors` and `events.json`; also where the script fails or is stopped, and then
 `ended` in it says so. Where it is killed, `tensors.safetensors.part` and `.notes` are left.
 """
@@ -28,9 +30,9 @@ import files  # noqa: E402
 import process  # noqa: E402
 import randomness  # noqa: E402
 import rounding  # noqa: E402
-from operations import Finished, Trace  # noqa: E402
+from operations import Trace  # noqa: E402
 from store import Store  # noqa: E402
-from watch import Watch  # noqa: E402
+from watch import Finished, Watch  # noqa: E402
 
 
 def _is_ours(module: Any) -> bool:
@@ -56,7 +58,7 @@ def main() -> int:
     runtime = _runtime()
     random = randomness.install(spec["seed"], spec["dropout"])
     store = Store(output / "tensors.safetensors", spec["limit"])
-    watch = Watch(store, spec["steps"], root)
+    watch = Watch(store, spec["steps"], root, spec["stop"], spec["stop_calls"])
     if spec["rounding"]:
         rounding.Rounding(spec["rounding"]).install()
     watch.install(spec["closely"], counting=spec["focus"] is None)
@@ -101,6 +103,7 @@ def main() -> int:
         "processes": children.started,
         "outside": outside.written,
         "devices": sorted(watch.devices),
+        "shortened": watch.shortened,
         "not_copied": process.imported_from(Path(spec["original"]), root),
     }
     _write(output, store, watch, random, ended, seconds, found, runtime, said)

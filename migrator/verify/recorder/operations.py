@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from torch.overrides import TorchFunctionMode
-from watch import Watch, leaves, on_host, unwrapped
+from watch import Finished, Watch, leaves, on_host, unwrapped
 
 WHOLE = 2**14  # elements of a tensor that is kept whole; of a larger one, about as many numbers
 _OPERATIONS = 50_000  # that are kept of a step
@@ -37,10 +37,6 @@ _NOT_SEEN = {"size", "dim", "numel", "item", "tolist", "backward", "register_hoo
              "__hash__", "retain_grad", "is_contiguous", "data_ptr", "numpy"}  # fmt: skip
 
 Inputs = list[tuple[str, torch.Tensor]]
-
-
-class Finished(BaseException):
-    """The step is over; nothing that comes after it is wanted."""
 
 
 class Trace(TorchFunctionMode):

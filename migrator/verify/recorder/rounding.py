@@ -11,6 +11,7 @@ A layer is a module without children, or a product, a norm or a softmax that sta
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ _MULTIPLYING = _functions(
     "scaled_dot_product_attention multi_head_attention_forward"
 )
 _OTHERS = _functions("batch_norm layer_norm group_norm instance_norm softmax log_softmax")
+_SIGNS = 2**20  # that are taken at once, from twice as many
 
 
 class Rounding(TorchFunctionMode):
@@ -43,7 +45,10 @@ class Rounding(TorchFunctionMode):
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self.generator = torch._C.Generator().manual_seed(number)
+        generator = torch._C.Generator().manual_seed(number)
+        drawn = torch.empty(2 * _SIGNS).bernoulli_(0.5, generator=generator) * 2 - 1
+        self.drawn = {drawn.device: drawn}
+        self.places = random.Random(number)
         self.layers = 0  # of torch, that are at work: what they call is theirs
 
     def install(self) -> None:
@@ -95,11 +100,21 @@ class Rounding(TorchFunctionMode):
     def step(self, tensor: torch.Tensor, eps: float) -> torch.Tensor:
         """By how much a tensor is moved, of its shape and dtype."""
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            signs = torch.empty(tensor.shape).bernoulli_(0.5, generator=self.generator) * 2 - 1
             size = tensor.abs()
             typical = torch.linalg.vector_norm(size.float()) / max(tensor.numel(), 1) ** 0.5
-            size = torch.where(tensor == 0, 0, size.clamp(min=typical.to(size.dtype)))
-            return (signs.to(tensor.device) * eps).to(tensor.dtype) * size
+            size.clamp_(min=typical.to(size.dtype)).mul_(tensor.sign())
+            return size.mul_(self.signs(tensor)).mul_(eps)
+
+    def signs(self, tensor: torch.Tensor) -> torch.Tensor:
+        """1 and -1 by chance, of its shape: pieces, from any places, of what was drawn once, since
+        to draw as many anew takes longer than a convolution."""
+        if tensor.device not in self.drawn:
+            self.drawn[tensor.device] = self.drawn[torch.device("cpu")].to(tensor.device)
+        drawn, number = self.drawn[tensor.device], tensor.numel()
+        sizes = [_SIGNS] * (number // _SIGNS) + [number % _SIGNS]
+        places = [self.places.randrange(_SIGNS) for _ in sizes]
+        parts = [drawn[p : p + size] for p, size in zip(places, sizes, strict=True)]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).view(tensor.shape)
 
     @torch.no_grad()
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

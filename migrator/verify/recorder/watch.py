@@ -29,6 +29,12 @@ from torch.optim.optimizer import (
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 _SMALL = 2**16  # elements of a buffer that is compared after each step
 _EARLY = 3  # steps after which all weights are kept: rounding has not grown yet
+_LATER = {figure * 10**power for figure in (1, 3) for power in range(1, 9)}  # and after these
+_SHARE = 4  # no more than one in so many bytes of the store is full then: the end needs room, too
+
+
+class Finished(BaseException):
+    """Nothing that comes after this is wanted."""
 
 
 class Watch:
@@ -38,8 +44,19 @@ class Watch:
     `line` of the program; tensors are in the store under the names that `tensors` lists.
     """
 
-    def __init__(self, store: Store, steps: int, root: Path) -> None:
+    def __init__(
+        self,
+        store: Store,
+        steps: int,
+        root: Path,
+        stop: int | None = None,
+        stop_calls: int | None = None,
+    ) -> None:
         self.store, self.steps, self.root = store, steps, root
+        self.stop, self.stop_calls = stop, stop_calls
+        self.shortened = False  # it was ended by these
+        self.begun: Counter[int] = Counter()  # steps, by optimizer
+        self.trains = self.closely = False
         self.events: list[dict[str, Any]] = []
         self.step = 0
         self.traced = 0  # steps of optimizers in the program that JAX traces
@@ -58,12 +75,13 @@ class Watch:
 
     def install(self, closely: bool, counting: bool = True) -> None:
         """Watch this process; `closely`: values of every step, too; `counting`: the steps."""
+        self.closely = closely
         self._modules_made()
         self._optimizers_made()
         if counting:
             register_optimizer_step_post_hook(self._after_step)
         if closely:
-            self._modules_called()
+            self.modules_called()
             register_optimizer_step_pre_hook(self._before_step)
             self._scaled()
             self._backward()
@@ -90,6 +108,7 @@ class Watch:
 
     def _optimizer(self, optimizer: Optimizer) -> None:
         """Keep what it trains, to read it at the end."""
+        self.trains = True
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
         holding = [m for m in list(self.modules) if trained & {id(p) for p in m.parameters()}]
         inner = {id(child) for m in holding for child in m.modules() if child is not m}
@@ -98,25 +117,35 @@ class Watch:
                 self.name(module)
                 self.trained[id(unwrapped(module))] = (self.name(module), unwrapped(module))
 
-    def _modules_called(self) -> None:
+    def modules_called(self, training: bool = True) -> None:
+        """Watch the calls of modules; else only of those that evaluate."""
         called = nn.Module.__call__
         watch = self
 
         def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if watch.depth or watch.paused or not _has_values() or not watch._wants(self):
+            skipped = self.training and not training
+            if (
+                watch.depth
+                or watch.paused
+                or skipped
+                or not _has_values()
+                or not watch._wants(self)
+            ):
                 watch.depth += 1
                 try:
                     return called(self, *args, **kwargs)
                 finally:
                     watch.depth -= 1
             watch._start(self)
-            watch._tensors("input", watch.name(self), {**dict(enumerate(args)), **kwargs})
+            about = {"training": self.training}
+            name, given = watch.name(self), {**dict(enumerate(args)), **kwargs}
+            watch._tensors("input", name, given, **about)
             watch.depth += 1
             try:
                 output = called(self, *args, **kwargs)
             finally:
                 watch.depth -= 1
-            watch._tensors("output", watch.name(self), output)
+            watch._tensors("output", name, output, **about)
             return output
 
         nn.Module.__call__ = call  # type: ignore[method-assign]
@@ -125,7 +154,13 @@ class Watch:
         """Whether this call of a module is among the first, of those for training or the others."""
         key = (self.name(module), module.training)
         self.calls[key] += 1
+        if self.stop_calls is not None and not self.trains and self.calls[key] > self.stop_calls:
+            self._finish_early()
         return self.calls[key] <= self.steps
+
+    def _finish_early(self) -> None:
+        self.shortened = True
+        raise Finished
 
     def _scaled(self) -> None:
         """A loss is what it was before a scaler multiplied it: bfloat16 needs no scaler."""
@@ -145,6 +180,7 @@ class Watch:
         def run(roots: Any, *args: Any, **kwargs: Any) -> Any:
             # only `backward` accumulates; torch.autograd.grad asks for gradients
             if kwargs.get("accumulate_grad") and not self.paused and not is_traced():
+                self.trains = True
                 self._losses(roots)
             return engine(roots, *args, **kwargs)
 
@@ -162,6 +198,9 @@ class Watch:
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.paused or is_traced():
             return
+        if self.begun[id(optimizer)] == self.stop:
+            self._finish_early()
+        self.begun[id(optimizer)] += 1
         with self.at_rest():
             norms: dict[str, float | str] = {}
             dtypes = {}
@@ -184,7 +223,8 @@ class Watch:
     def stepped(self, number: int) -> None:
         """So many steps of optimizers are over."""
         self.step += number
-        if number and self.step <= _EARLY:
+        roomy = self.store.size < self.store.limit / _SHARE
+        if number and (self.step <= _EARLY or (self.step in _LATER and roomy)):
             for name, module in self.trained.values():
                 self.state("weights", name, module)
 
@@ -231,23 +271,26 @@ class Watch:
 
     # ---- keeping ---------------------------------------------------------------------------------
 
-    def _tensors(self, kind: str, name: str, value: Any) -> None:
+    def _tensors(self, kind: str, name: str, value: Any, **about: Any) -> None:
         with self.at_rest():
-            self._keep(kind, name, [(path, self.on_host(t)) for path, t in leaves(value)])
+            found = [(path, self.on_host(t)) for path, t in leaves(value)]
+            self._keep(kind, name, found, **about)
 
     def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy on the CPU; where it was is noted."""
         self.devices.add(tensor.device.type)
         return on_host(tensor)
 
-    def _keep(self, kind: str, name: str, found: list[tuple[str, torch.Tensor]]) -> None:
+    def _keep(
+        self, kind: str, name: str, found: list[tuple[str, torch.Tensor]], **about: Any
+    ) -> None:
         number = len(self.events)
         tensors = {}
         for path, tensor in found:
             key = f"{number}.{kind}.{name}{'.' if path else ''}{path}"
             if kept := self.store.add(key, tensor):
                 tensors[path] = kept
-        self.event(kind, name, tensors=tensors)
+        self.event(kind, name, tensors=tensors, **about)
 
     def event(self, kind: str, name: str, **more: Any) -> None:
         found = {"kind": kind, "name": name, "step": self.step, "line": self.line(), **more}
