@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers import REPOSITORY, TARGETS
+from tiers import thorough_but
 
 from migrator.analysis.names import Names
 from migrator.config import Config
@@ -166,9 +167,7 @@ def test_every_rewrite_of_the_examples(example: Example, target: str) -> None:
     assert now.source == end
 
 
-@pytest.mark.parametrize(
-    "target", [TARGETS[0], *(pytest.param(t, marks=pytest.mark.thorough) for t in TARGETS[1:])]
-)
+@pytest.mark.parametrize("target", thorough_but(TARGETS[:1], TARGETS))
 def test_every_rewrite_of_the_apps(target: str) -> None:
     """Each in turn; the files around it are those of the app."""
     made = 0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gpu_code import BLOCKS, EXPRESSIONS, IMPORTS, STATEMENTS
 from helpers import TARGETS, cli, committed, one_line, read_tree, reported, run, write_tree
+from tiers import thorough_but
 
 from migrator import migrate_paths, todo
 from migrator.config import Config
@@ -230,7 +231,7 @@ def test_examples_come_back(rule: Rule, example: Example, target: str) -> None:
         assert f"# TPU-TODO[{code}]: ".encode() in result.source
 
 
-@pytest.mark.parametrize("number", [0, pytest.param(2, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("number", thorough_but([0], [0, 2]))
 def test_all_kinds_of_statements_come_back(number: int) -> None:
     head, words = IMPORTS[number]
     snippets = [*(f"value = {e}" for e in EXPRESSIONS), *STATEMENTS, *BLOCKS]

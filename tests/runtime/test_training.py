@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
+from tiers import thorough_but
 from torch import Tensor, nn, optim
 
 from tests.runtime.support import TARGET, WORD, difference
@@ -52,7 +53,10 @@ def torch_xla() -> Target:
 HERE = {"torchax": torchax, "torch_xla": torch_xla}[TARGET]()
 # XLA computes GELU of float64 values to 5e-9 only (GPT); ASGD keeps its step size in float32.
 LESS_THAN_FLOAT64 = {"gpt", "asgd"}
-TYPES = pytest.mark.parametrize("dtype", HERE.tolerances, ids=str)
+# The widest type shows most.
+TYPES = pytest.mark.parametrize(
+    "dtype", thorough_but([*HERE.tolerances][-1:], HERE.tolerances), ids=str
+)
 
 
 class ConvNet(nn.Module):
@@ -206,6 +210,7 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
     "rmsprop foreach": lambda p: optim.RMSprop(p, foreach=True),
     "rate in a tensor": lambda p: optim.Adam(p, lr=torch.tensor(0.01)),
 }
+COMMON = ("sgd", "adam", "adamw", "adagrad", "rmsprop", "adamw foreach", "rate in a tensor")
 
 
 def train(
@@ -257,11 +262,12 @@ def test_models(name: str, dtype: torch.dtype) -> None:
 
 
 @TYPES
-@pytest.mark.parametrize("make", OPTIMIZERS)
+@pytest.mark.parametrize("make", thorough_but(COMMON, OPTIMIZERS))
 def test_optimizers(make: str, dtype: torch.dtype) -> None:
     compare("mlp", make, dtype)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("make", ["adam", "adamw", "adagrad", "rmsprop"])
 def test_optimizers_of_a_convolutional_net(make: str) -> None:
     compare("convnet", make, torch.float32)
@@ -322,7 +328,10 @@ def steps(net: nn.Module, optimizer: Any, scheduler: Any, device: str) -> Iterat
         yield loss.item()
 
 
-@pytest.mark.parametrize(("first", "second"), [(WORD, "cpu"), ("cpu", WORD), (WORD, WORD)])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(WORD, "cpu"), ("cpu", WORD), pytest.param(WORD, WORD, marks=pytest.mark.thorough)],
+)
 def test_resume(first: str, second: str) -> None:
     def build(device: str) -> tuple[nn.Module, Any, Any]:
         torch.manual_seed(0)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiers import thorough_but
 from torch.utils import _pytree as pytree
 
 from migrator import migrate_source
@@ -182,9 +183,7 @@ def program(number: int) -> str:
 OUTSIDE = r"total|count|\bk\b|h = |continue|break|loss =.*loss|loss \+="
 
 
-@pytest.mark.parametrize(
-    "start", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(60, 600, 60))]
-)
+@pytest.mark.parametrize("start", thorough_but([0], range(0, 600, 60)))
 def test_random_loops_do_what_they_did(start: int) -> None:
     before = sys.modules.get("tpu_runtime")
     counts: Counter[str] = Counter()
