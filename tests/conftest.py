@@ -19,7 +19,7 @@ import warm
 
 SHARE = 10
 CHOSEN, LEFT = pytest.StashKey[list[str]](), pytest.StashKey[int]()
-# Tests that start a target's interpreters; those of `verify` that do are named so.
+# Rooms whose tests start a target's interpreters; those of `verify` that do are named so.
 STARTING = ("runtime", "apps")
 OF_VERIFY = ("test_target_", "test_torch_")
 
@@ -79,14 +79,14 @@ def _number(text: str) -> int:
 
 @pytest.fixture(scope="module", autouse=True)
 def interpreters_start_fast(request: pytest.FixtureRequest) -> Iterator[None]:
-    """`sys.executable` is an interpreter that is forked where torch is imported already."""
-    path = Path(request.path)
-    if path.parts[-2] not in STARTING and path.parts[-3] not in STARTING:
-        if not path.name.startswith(OF_VERIFY):
-            yield
-            return
+    """`sys.executable` is an interpreter that is forked where much is imported already."""
+    path = request.path.relative_to(Path(__file__).parent)
+    room, file = path.parts[0], path.name
+    name = room
+    if room in STARTING or file.startswith(OF_VERIFY):
+        name = os.environ.get("TPU_MIGRATE_TARGET", "")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", warm.interpreter())
+        patch.setattr(sys, "executable", warm.interpreter(name))
         yield
 
 

@@ -1,4 +1,4 @@
-"""Interpreters that have imported torch already, for tests that start many of them."""
+"""Interpreters that have imported what takes long already, for tests that start many of them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# What the children import anyway. JAX reads its variables when it is imported: only its libraries.
+# What the children import anyway, by target or room. JAX reads its variables when it is imported:
+# only its libraries are.
 MODULES = {
     "torchax": [
         "torch", "torch._dynamo", "torchvision", "jaxlib._jax", "jaxlib.mlir.dialects.mhlo",
         "jaxlib.mlir.dialects.stablehlo", "ml_dtypes", "opt_einsum", "scipy",
     ],
+    "editor": ["libcst", "pygls.lsp.server", "lsprotocol.types", "cattrs"],
     "torch_xla": ["torch", "torch._dynamo", "torchvision", "torch_xla", "torch_xla.core.xla_model"],
 }  # fmt: skip
 
 
 @cache
-def interpreter() -> str:
-    """A program that takes what `sys.executable` takes, and has imported torch.
+def interpreter(name: str) -> str:
+    """A program that takes what `sys.executable` takes, and has imported the modules of ``name``.
 
-    Where files can not be handed over to another process (no Linux): `sys.executable` itself.
+    `sys.executable` itself where there are none, or where files can not be handed over to another
+    process (no Linux).
     """
-    modules = MODULES.get(os.environ.get("TPU_MIGRATE_TARGET", ""))
+    modules = MODULES.get(name)
     if modules is None or not Path("/proc/self/fd").exists():
         return sys.executable
     folder = Path(tempfile.mkdtemp(prefix="tpu-migrate-warm-"))
