@@ -6,6 +6,7 @@ TPU_MIGRATE_TARGET=torch_xla PJRT_DEVICE=CPU PYTHON -m pytest tests/runtime
 A folder is a target's own; what stands beside them holds for all.
 """
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -19,3 +20,10 @@ else:
     folders = (folder.name for folder in HERE.iterdir() if folder.is_dir())
     collect_ignore_glob = [f"{name}/*" for name in folders if name != target]
     sys.path[:0] = [str(RUNTIMES / target), str(HERE)]
+if target == "torchax":
+    import jax  # noqa: F401
+    import torchvision  # noqa: F401
+
+    # A compiled step looks for tensors that were kept in a trace, in all objects but these.
+    gc.collect()
+    gc.freeze()
