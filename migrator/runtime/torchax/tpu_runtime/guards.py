@@ -53,6 +53,11 @@ def is_library(filename: str) -> bool:
     return filename.startswith(_STANDARD) and "-packages" not in filename
 
 
+def is_generated(variables: dict[str, Any]) -> bool:
+    """Whether code with these global variables is a library's: that of a dataclass has no file."""
+    return variables.get("__name__", "").partition(".")[0] in _PACKAGES
+
+
 class Scope(dict[str, Any]):
     """The variables that a function takes from the functions around it, and its defaults."""
 
@@ -116,18 +121,20 @@ class Watch:
             if watching and not self.is_blind:
                 profiler.disable()
                 ran = {e.code for e in profiler.getstats() if isinstance(e.code, CodeType)}
-                self._learn({code for code in ran - self._seen if not is_library(code.co_filename)})
+                self.learn({code for code in ran - self._seen if not is_library(code.co_filename)})
                 self._seen |= ran
 
-    def _learn(self, codes: set[CodeType]) -> None:
+    def learn(self, codes: set[CodeType]) -> None:
+        """Note code of the program's own that ran."""
+        codes -= self._seen
+        self._seen |= codes
         if not codes:
             return
         functions = [f for f in gc.get_referrers(*codes) if isinstance(f, FunctionType)]
         # Those that others of them make are made anew at every call.
         inner = {c for code in codes for c in code.co_consts if isinstance(c, CodeType)}
         for function in functions:
-            package = function.__globals__.get("__name__", "").partition(".")[0]
-            if package in _PACKAGES:  # the code of a dataclass has no file
+            if is_generated(function.__globals__):
                 continue
             for code in _with_inner(function.__code__):
                 self.codes[code] = function.__globals__
@@ -487,15 +494,21 @@ class Snapshot:
                     put(holder, name, value)
 
 
-def leaked(tracer: Any) -> list[Tensor]:
-    """Device tensors of the trace of ``tracer``, which has ended, that somebody keeps."""
+def leaked(tracer: Any, older: Iterable[Any]) -> list[Tensor]:
+    """Device tensors of the trace of ``tracer``, which has ended, that somebody keeps.
+
+    ``older``: references to tensors that the garbage collector does not look at.
+    """
     gc.collect()
 
     def is_traced(tensor: Tensor) -> bool:
         array = tensor.__dict__.get("_elem")
         return isinstance(array, jax.core.Tracer) and array._trace is tracer._trace
 
-    tensors = [t for t in gc.get_objects() if issubclass(type(t), Tensor) and is_traced(t)]
+    found = {id(t): t for t in gc.get_objects() if issubclass(type(t), Tensor)}
+    with torch._C.DisableTorchFunction():
+        found |= {id(t): t for t in (reference() for reference in older) if t is not None}
+    tensors = [t for t in found.values() if is_traced(t)]
     # An alias gets its own values again from its base.
     aliases = [t._elem for t in tensors if t.__dict__.get("_link") is not None]
     del aliases

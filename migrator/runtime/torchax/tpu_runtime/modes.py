@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.utils._device as torch_device
 from torchax.ops import mappings
-from torchax.tensor import Environment, XLADispatchMode, XLAFunctionMode
+from torchax.tensor import Environment, Tensor, XLADispatchMode, XLAFunctionMode
 
 from . import amp, gradients, views
 from .calls import (
@@ -38,6 +38,8 @@ _FACTORIES_ON_DEVICE = {
     torch.randint,
     torch.randperm,
 }
+# The values of these follow from their arguments: where a program is traced, a constant of it.
+_CONSTANT = {torch.arange, torch.linspace, torch.logspace, torch.eye}
 # Backward may reach device tensors that are not among its arguments.
 _NEVER_NATIVE = {torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad}
 
@@ -83,7 +85,11 @@ class FunctionMode(XLAFunctionMode):
             rest = {name: value for name, value in kwargs.items() if name != "device"}
             return self.__torch_function__(func, types, args, rest).to(device)
         if wants_device and not on_device and func not in _FACTORIES_ON_DEVICE:
-            return move(self.env, native(func, args, {**kwargs, "device": "cpu"}))
+            made = native(func, args, {**kwargs, "device": "cpu"})
+            if func in _CONSTANT:  # tracing.py watches what `env.t2j_copy` moves
+                array = Environment.t2j_copy(self.env, made.detach())
+                return Tensor(array, self.env, made.requires_grad)
+            return move(self.env, made)
         if gradients.bypasses_autograd(func, args, kwargs):
             return func(*args, **kwargs)
         return super().__torch_function__(func, types, args, kwargs)

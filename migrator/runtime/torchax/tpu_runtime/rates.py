@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torchax.tensor import Environment, Tensor
 
+from . import pointwise
 from .calls import Function, is_device_tensor, replaces
 
 
@@ -33,18 +34,18 @@ def _is_rate(value: object) -> bool:
 @replaces(torch.Tensor.add_, torch.Tensor.add, torch.add, torch.Tensor.sub_, torch.Tensor.sub)
 def _with_alpha(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     """`p.add_(d, alpha=-lr)`: torch wants `alpha` as a number, and asks the tensor for it."""
-    alpha = kwargs.get("alpha")
-    if not _is_rate(alpha):
-        return NotImplemented
+    alpha, result = kwargs.get("alpha"), pointwise.of_step(env, function, args, kwargs)
+    if result is not NotImplemented or not _is_rate(alpha):
+        return result
     return function(args[0], args[1] * alpha)
 
 
 @replaces(torch.Tensor.addcdiv_, torch.Tensor.addcdiv, torch.Tensor.addcmul_, torch.Tensor.addcmul)
 def _with_value(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     """The same for `value`; the order of the operations is torch's."""
-    value = kwargs.get("value")
-    if not _is_rate(value):
-        return NotImplemented
+    value, result = kwargs.get("value"), pointwise.of_step(env, function, args, kwargs)
+    if result is not NotImplemented or not _is_rate(value):
+        return result
     one, other = args[1] * value, args[2]
     added = one / other if function.__name__.startswith("addcdiv") else one * other
     in_place = function.__name__.endswith("_")

@@ -1,9 +1,9 @@
-"""Finding out by tracing what goes into a function and comes out of it, and compiling it.
+"""Finding out by tracing what goes into a function and comes out of it.
 
 Every device tensor that it reads becomes an input: parameters, buffers, an optimizer's state where
 they are found by their owners, arguments and other tensors by their place. What is written comes
-out. It is traced until a trace finds nothing that the one before did not know of; afterwards all is
-as it was.
+out. It is traced until a trace finds nothing that was not known before; what belongs to models and
+optimizers is known at once. Afterwards all is as it was.
 """
 
 import contextlib
@@ -23,7 +23,9 @@ from torchax.tensor import Environment, Tensor
 from . import lowering, mesh, scopes, views
 from .calls import is_device_tensor
 from .differentiation import Backward, split
-from .guards import Snapshot, leaked, put
+from .fresh_state import is_known
+from .guards import Guards, Snapshot, leaked, put
+from .innocent import Inspection, Suspect
 from .programs import (
     Array,
     Call,
@@ -38,53 +40,46 @@ from .programs import (
     root,
     settings,
     sharing,
-    step_counts_on_device,
     unique,
 )
 from .silence import silent
 from .structures import MISSING
 
-_TRACES = 6
 
-
-def compile_program(memory: Memory, env: Environment, call: Call) -> Program:
-    """Trace until everything that goes in is known, and compile."""
-    for optimizer in memory.trainers.optimizers.values():
-        step_counts_on_device(optimizer)
-    before = Trace(memory, env, call, None)
-    before.run()
-    for _ in range(_TRACES):
-        trace = Trace(memory, env, call, before)
-        traced = trace.run()
-        if trace.follows(before):
-            trace.check_owners()
-            return trace.program(traced)
-        before = trace
-    raise NotCompilable("it makes new tensors of its own state at every call")
+class GradientUsed(FirstTime):
+    """What was expected to be dropped was looked at."""
 
 
 class Trace:
     """One tracing of a function; afterwards all is as it was before."""
 
     def __init__(
-        self, memory: Memory, env: Environment, call: Call, before: "Trace | None"
+        self,
+        memory: Memory,
+        env: Environment,
+        call: Call,
+        before: "Trace | None",
+        inspection: Inspection | None = None,
+        expecting: bool = False,
     ) -> None:
         self.memory, self.env, self.call = memory, env, call
         self.trainers = memory.trainers
         self.is_first = before is None
+        self.inspection = inspection  # of a function that has not run yet
         self.training = torch.is_grad_enabled()
         self.differentiable = self.training and memory.differentiable
         with natively():
-            self.guards = memory.guards(call.structure)
-            structures = self.guards.structures()
-            assert not isinstance(structures, str)
-            call.look(memory, call.structure.value)
-            self.structures = [*structures, call.structure]
+            self._look(memory.guards(call.structure))
             self.inputs = unique(self.structures)
             self._learn(before)
             self.with_gradient = [
                 i for i, leaf in enumerate(self.leaves)
                 if self._of(leaf).grad is not None and not self.differentiable
+            ]  # fmt: skip
+            # Leaves without a gradient now that will have one at the next call, which is dropped.
+            self.expected = before.expected if before is not None else [
+                i for i, leaf in enumerate(self.leaves)
+                if expecting and not isinstance(leaf, int) and leaf.grad is None
             ]  # fmt: skip
         self.unknown: dict[int, Tensor] = {}
         self.touched: set[int] = set()  # ids of the tensors that were read or written
@@ -109,18 +104,30 @@ class Trace:
         self._first_values: list[tuple[Tensor, Array]] = []  # of those that were not known
         self._undo: list[tuple[Any, Any, Any]] = []
 
+    def next(self) -> "Trace":
+        return Trace(self.memory, self.env, self.call, self)
+
+    def _look(self, guards: Guards) -> None:
+        self.guards = guards
+        structures = guards.structures()
+        assert not isinstance(structures, str)
+        self.call.look(self.memory, self.call.structure.value)
+        self.structures = [*structures, self.call.structure]
+
     def _learn(self, before: "Trace | None") -> None:
-        """Take what the trace before has found."""
+        """Take what the trace before has found, or what may be known without one."""
         inputs = {id(t): i for i, t in enumerate(self.inputs)}
         requiring: list[Any] = [
             i for i, t in enumerate(self.inputs) if t.requires_grad and t.is_leaf
         ]
         if before is None:
-            self.state: list[Any] = []
-            self.n_written = 0
+            written, read = self.trainers.state(self.training and not self.differentiable)
+            self.state: list[Any] = [t for t in (*written, *read) if id(t) not in inputs]
+            self.n_written = sum(id(t) not in inputs for t in written)
             self.on_cpu: list[torch.Tensor] = []
             self.moved_before: dict[Any, torch.Tensor] = {}
-            self.leaves: list[Any] = requiring if self.training else []
+            own = [t for t in self.state if t.requires_grad and t.is_leaf]
+            self.leaves: list[Any] = [*own, *requiring] if self.training else []
             return
         kept = {id(leaf): leaf for leaf in before.leaves if not isinstance(leaf, int)}
         leaves = [leaf for i, leaf in (kept | before.found).items() if i not in inputs]
@@ -143,12 +150,9 @@ class Trace:
     def _of(self, leaf: Any) -> Any:
         return self.inputs[leaf] if isinstance(leaf, int) else leaf
 
-    def follows(self, before: "Trace") -> bool:
-        """Whether it found nothing that the trace before did not know of."""
-        guards = self.guards
-        known = (guards.names, len(guards.values), [place[3] for place in guards.places])
-        now = self.memory.guards(self.call.structure)
-        if known != (now.names, len(now.values), [place[3] for place in now.places]):
+    def follows(self, before: "Trace | None") -> bool:
+        """Whether it found nothing that was not known before."""
+        if not self._knows_surroundings():
             return False
         if any(id(t) not in self.touched for t in self.state):
             return False
@@ -160,9 +164,28 @@ class Trace:
             return False
         if self.training and not set(self.found) <= {id(self._of(x)) for x in self.leaves}:
             return False
+        if before is None:
+            return not self.moved
         if not _same(before.constants(self.used), self.constants(self.used)):
             raise NotCompilable("it draws random numbers on the CPU; draw them outside")
         return True
+
+    def leaves_gradients(self) -> bool:
+        """Whether leaves without a gradient have one afterwards, which counts at the next call."""
+        return not {*self.learning} <= {*self.with_gradient, *self.expected}
+
+    def _knows_surroundings(self) -> bool:
+        """Whether what it depends on in Python was known when it began."""
+        before, now = self.guards, self.memory.guards(self.call.structure)
+        known, places = len(before.values), [place[3] for place in before.places]
+        if places != [place[3] for place in now.places]:
+            return False
+        if self.inspection is None or self.stores:
+            return known == len(now.values) and before.names == now.names
+        # Code that does nothing but compute has left all as it was.
+        with natively():
+            self._look(now)
+            return list(map(id, unique(self.structures))) == list(map(id, self.inputs))
 
     def constants(self, inputs: set[Any]) -> list[torch.Tensor]:
         """The values that were moved and are none of the inputs."""
@@ -202,12 +225,15 @@ class Trace:
             if id(value) in numbers
         ]
         with natively():
+            parameters = self.trainers.parameters() if self.training else []
+            expected = [self.leaves[i] for i in self.expected]
+            of_no_matter = set(map(id, parameters if self.differentiable else expected))
             return Program(
                 self.memory, compiled, self.call.key, self.guards, sharing(self.structures),
                 self.state, self.n_written, self.counted, slots, self.on_cpu,
                 [(t, t._version) for t in self.guards.on_cpu if _place(t) not in self.used],
-                [(p, p.requires_grad, None if self.differentiable else p.grad is None)
-                 for p in self.trainers.parameters()] if self.training else [],
+                [(p, p.requires_grad, None if id(p) in of_no_matter else p.grad is None)
+                 for p in parameters],
                 settings(self.trainers), self.leaves, self.with_gradient, self.learning,
                 self.dropped, sorted(self.read), self.written, self.stores, self.result,
                 [number.taken() for number in self.call.numbers],
@@ -246,6 +272,8 @@ class Trace:
                 traced = self._jitted(self._pure).trace(*given, *later)
         except (FirstTime, NotCompilable):
             raise
+        except Suspect as suspect:
+            raise FirstTime from suspect
         except jax.errors.JAXTypeError as error:
             first = str(error).partition("\n")[0]
             raise NotCompilable(f"it reads a value of the device ({first})") from error
@@ -263,7 +291,8 @@ class Trace:
             raise NotCompilable("it computes gradients")
         if self.flips:
             raise NotCompilable("it changes requires_grad of a parameter")
-        kept = leaked(self._tracer) if self.is_first or cotangents else []
+        older = self.inspection.tensors if self.inspection is not None else ()
+        kept = leaked(self._tracer, older) if self.is_first or cotangents else []
         if kept:
             shapes = ", ".join(sorted({str(tuple(t.shape)) for t in kept})[:3])
             raise NotCompilable(f"it keeps a tensor that it computed (of shape {shapes})")
@@ -288,6 +317,7 @@ class Trace:
             wrappers = self._wrap(arrays)
             for number, array in zip(self.with_gradient, gradients, strict=True):
                 self._leaf(number, wrappers).grad = Tensor(array, env)
+            expected = self._expect_gradients()
             own_rates = self._set_rates(numbers)
             env.param.prng = self._tracer = key
             args, kwargs = self._substitute(wrappers)
@@ -296,7 +326,8 @@ class Trace:
                 versions = [tensor._version for tensor in self.state[: self.n_written]]
             try:
                 owner = scopes.of(self.memory.watch.owner)
-                with self._watched(moved, wrappers), self._listening(), _compiling(), owner:
+                steps = _compiling(self.inspection)
+                with self._watched(moved, wrappers), self._listening(), steps, owner:
                     result = self.memory.function(*args, **kwargs)
                 with self._watched(moved, wrappers), natively():
                     self._wrappers = wrappers
@@ -315,7 +346,25 @@ class Trace:
                 raise NotCompilable("it changes the learning rate; do that outside")
             with natively():
                 self.counted = [i for i, v in enumerate(versions) if self.state[i]._version != v]
+                self._check_expected(expected)
                 return *self._outputs(state, gradients, arrays, wrappers), of_inputs
+
+    def _expect_gradients(self) -> dict[int, Tensor]:
+        """Gradients of the call before, whose values do not matter: they are to be dropped."""
+        leaves = {i: self.leaves[i] for i in self.expected}
+        with natively():
+            for leaf in leaves.values():
+                leaf.grad = Tensor(leaf.__dict__["_elem"], self.env)
+            return {i: leaf.grad for i, leaf in leaves.items()}
+
+    def _check_expected(self, gradients: dict[int, Tensor]) -> None:
+        for i, gradient in gradients.items():
+            leaf = self.leaves[i]
+            if leaf.grad is gradient and not {id(leaf), id(gradient)} & self.touched:
+                leaf.grad = None  # of a parameter that does not take part
+                self.expected.remove(i)
+            elif leaf.grad is gradient or id(gradient) in self.touched:
+                raise GradientUsed
 
     def _whole(self, state: list[Array]) -> list[Array]:
         """The arrays of the state; those of a model's parameters as a whole."""
@@ -329,9 +378,10 @@ class Trace:
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
         """Whose code runs is known after the first trace; printing is refused in every one."""
-        with self.memory.watch.running(self.is_first), silent() as printed:
+        watch, inspection = self.memory.watch, self.inspection
+        with inspection or watch.running(self.is_first), silent() as printed:
             yield
-        if self.memory.watch.is_blind:
+        if inspection is None and watch.is_blind:
             raise NotCompilable("a profiler is at work, and what it depends on can not be watched")
         if printed:
             raise NotCompilable(printed[0])
@@ -485,7 +535,8 @@ class Trace:
             }
             before = dict(zip(self.with_gradient, gradients, strict=True))
             self.learning = [i for i, array in now_there.items() if before.get(i) is not array]
-            self.dropped = [i for i in self.with_gradient if i not in now_there]
+            there_before = [*self.with_gradient, *self.expected]
+            self.dropped = [i for i in there_before if i not in now_there]
         gradients = [leaves[i].grad.jax() for i in self.learning]
         new, inputs = now[: self.n_written], [given[i] for i in self.written]
         if mesh.in_use() is not None:
@@ -599,14 +650,18 @@ def _random_state_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _compiling() -> Iterator[None]:
+def _compiling(inspection: Inspection | None) -> Iterator[None]:
     """Optimizers keep their counts and rates as tensors when they think that they are compiled."""
+    pauses = contextlib.ExitStack()
 
-    def begin(*_: Any) -> None:
+    def begin(optimizer: Any, args: Any, kwargs: Any) -> None:
         torch.compiler._is_compiling_flag = True
+        if inspection is not None and len(args) == 1 and not kwargs and is_known(optimizer):
+            pauses.enter_context(inspection.paused())
 
     def end(*_: Any) -> None:
         torch.compiler._is_compiling_flag = False
+        pauses.close()
 
     handles = register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)
     try:

@@ -13,11 +13,12 @@ device works for microseconds. ``train_step`` runs the step as it is written (fo
         return loss
 
 Nothing is baked in: programs.py says what goes in and out, guards.py what chooses the program. The
-first call runs operator by operator, as does one in which an optimizer makes new state; the second
-one compiles. What can not be compiled (a value is read, a tensor is kept, numbers are drawn on the
-CPU, something is printed) is said once, and runs as it is written; its models and optimizers are
-then compiled each by itself (parts.py). What has been another shape or number at every call runs
-operator by operator until it comes again.
+first call is compiled where its code does nothing but compute (compiling.py); else it runs operator
+by operator, as does one in which an optimizer makes new state, and the second one compiles. What
+can not be compiled (a value is read, a tensor is kept, numbers are drawn on the CPU, something is
+printed) is said once, and runs as it is written; its models and optimizers are then compiled each
+by itself (parts.py). What has been another shape or number at every call runs operator by operator
+until it comes again.
 
 A method is a step of its object; the optimizer may be outside, as with LBFGS.
 """
@@ -39,10 +40,11 @@ from torch.utils import _pytree as pytree
 from torchax.tensor import Environment, Tensor
 
 from . import report, views
+from .compiling import compile_new, compile_program
 from .guards import Scope
+from .innocent import Inspection
 from .numbers import Varying
 from .programs import Call, FirstTime, Memory, NotCompilable, Program, inside, is_inside
-from .tracing import compile_program
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -105,10 +107,14 @@ class Compiled:
         self, env: Environment, call: Call, args: Any, kwargs: Any, misfit: str
     ) -> Any:
         sight = self._sight(call)
-        if sight not in self._seen and self._has_to_wait():
+        is_new = sight not in self._seen
+        if is_new and self._has_to_wait():
             return self._first(env, call, args, kwargs, misfit)
         try:
-            program = compile_program(self.memory, env, call)
+            if is_new and not self.compilations:
+                program = self._compile_new(env, call)
+            else:
+                program = self._compile(env, call)
         except FirstTime:
             return self._first(env, call, args, kwargs, misfit)
         except NotCompilable as why:
@@ -118,7 +124,7 @@ class Compiled:
             return self.memory.function(*args, **kwargs)
         if program.result.tensors != self._seen.get(sight) and self._varying.give_up():
             return self._call(self.memory.function, args, kwargs)
-        if sight not in self._seen:
+        if is_new:
             self._count(call, misfit)
         with _natively():
             found = program.misfit(call)
@@ -135,7 +141,21 @@ class Compiled:
         unused = sum(program.calls < 2 for program in self.programs)
         if self.patient or self._varying.are_there:  # their results are compared
             return True
-        return not self.compilations or unused >= UNUSED
+        return unused >= UNUSED
+
+    def _compile(self, env: Environment, call: Call) -> Program:
+        try:
+            return compile_program(self.memory, env, call)
+        except FirstTime:
+            return self._compile_new(env, call)
+
+    def _compile_new(self, env: Environment, call: Call) -> Program:
+        """What has not run yet, where a trace is sure to find out all; else FirstTime."""
+        numbers = {type(x) for x in (*call.given[0], *call.given[1].values())} & {int, float}
+        had_to_run = self.sets > self.compilations
+        if self.patient or had_to_run or numbers or not Inspection.is_possible():
+            raise FirstTime
+        return compile_new(self.memory, env, call)
 
     def _sight(self, call: Call) -> Any:
         newest = next(reversed(self.programs), None)

@@ -1,0 +1,51 @@
+"""The models and optimizers that a function names, by which it is told who will take part."""
+
+from collections.abc import Iterator
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from .guards import Scope, is_library
+from .names import names_of
+from .structures import is_plain
+
+_DEPTH = 4  # of functions and objects in others
+_LONG = 1024  # a longer list holds data
+
+
+def members_of(function: Any) -> list[Any]:
+    """Modules and optimizers around the function, and around those that it names."""
+    found: dict[int, Any] = {}
+    seen: dict[int, Any] = {}
+
+    def look(value: Any, depth: int) -> None:
+        if id(value) in seen:
+            return
+        seen[id(value)] = value
+        if isinstance(value, (torch.nn.Module, Optimizer)):
+            found[id(value)] = value
+        elif depth:
+            for inner in _inside(value):
+                look(inner, depth - 1)
+
+    look(function, _DEPTH)
+    return list(found.values())
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    if isinstance(value, FunctionType) and not is_library(value.__code__.co_filename):
+        yield from Scope(value).values()
+        variables = value.__globals__
+        yield from (variables[n] for n in names_of(value.__code__).variables if n in variables)
+    elif isinstance(value, MethodType):
+        yield from (value.__self__, value.__func__)
+    elif isinstance(value, partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, (dict, list, tuple)):
+        if len(value) <= _LONG:
+            yield from value.values() if isinstance(value, dict) else value
+    elif is_plain(value):
+        yield from vars(value).values()

@@ -1,0 +1,345 @@
+"""The first call of a step: compiled at once, where its code does nothing but compute."""
+
+import functools
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
+    pytest.skip("needs the torchax environment", allow_module_level=True)
+
+import jax
+import torch
+import torch.nn.functional as F
+import tpu_runtime as tpu
+from torch import Tensor, nn, optim
+from tpu_runtime.innocent import only_computes
+
+tpu.setup()
+
+
+@pytest.fixture(autouse=True)
+def no_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        yield
+
+
+def batch(number: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(number))
+
+
+def agree(found: Any, expected: Any, tolerance: float = 3e-6) -> None:
+    found, expected = (torch.as_tensor(v).detach().cpu().double() for v in (found, expected))
+    assert (found - expected).abs().max() <= tolerance * (1e-3 + expected.abs().max())
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.unused = nn.Linear(2, 2)
+        self.frozen = nn.Linear(6, 6).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = []
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+            seen.append(x)
+        return self.frozen(torch.stack(seen).mean(0))
+
+
+Make = Callable[[Any], optim.Optimizer]
+OPTIMIZERS: dict[str, Make] = {
+    "sgd": lambda p: optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01),
+    "dampened": lambda p: optim.SGD(p, 0.1, momentum=0.9, dampening=0.5),
+    "adamw": lambda p: optim.AdamW(p, 0.01, amsgrad=True),
+    "nadam": lambda p: optim.NAdam(p, 0.01),
+    "rprop": lambda p: optim.Rprop(p, 0.001),
+    "adamax": lambda p: optim.Adamax(p, 0.01),
+}
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+@pytest.mark.parametrize("last", [False, True], ids=["zero_grad first", "zero_grad last"])
+def test_it_is_a_program_and_the_next_calls_use_it(make: Make, last: bool) -> None:
+    losses, states = {}, {}
+    for device in ("cpu", "jax"):
+        torch.manual_seed(0)
+        model = Net().to(device)
+        optimizer = make(model.parameters())
+
+        @tpu.train_step
+        def step(
+            x: Tensor,
+            model: Net = model,
+            optimizer: optim.Optimizer = optimizer,
+        ) -> Tensor:
+            if not last:
+                optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            if last:
+                optimizer.zero_grad()
+            return loss
+
+        found = []
+        for number in range(4):
+            found.append(step(batch(number, 5, 6).to(device)).item())
+            if device == "jax" and number == 0 and make is not OPTIMIZERS["dampened"]:
+                assert step.compilations == 1
+        losses[device] = found
+        states[device] = [optimizer.state_dict()["state"], model.state_dict()]
+    agree(losses["jax"], losses["cpu"])
+    assert step.compilations == 1 and not step.why_eager
+    (state, weights), (wanted_state, wanted) = states["jax"], states["cpu"]
+    assert state.keys() == wanted_state.keys()
+    for number, values in wanted_state.items():
+        assert state[number].keys() == values.keys()
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                agree(state[number][name], value, 3e-5)
+    for name, value in wanted.items():
+        agree(weights[name], value)
+
+
+count = 0
+kept: dict[str, Any] = {}
+
+
+class Remembering(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        global count
+        count += 1
+        return x * 2
+
+
+def into_a_list(x: Tensor, seen: list[int]) -> Tensor:
+    seen.append(1)
+    return x * 2
+
+
+def into_an_alias(x: Tensor, seen: list[int]) -> Tensor:
+    others = seen
+    others += [1]
+    return x * 2
+
+
+def by_setattr(x: Tensor, seen: list[int]) -> Tensor:
+    setattr(seen, "x", 1) if len(seen) > 99 else seen.insert(0, 1)
+    return x * 2
+
+
+@functools.lru_cache
+def table(size: int) -> Tensor:
+    return torch.ones(size, device="jax")
+
+
+def of_a_cache(x: Tensor, seen: list[int]) -> Tensor:
+    return x * 2 * table(x.shape[-1])
+
+
+def in_a_dict(x: Tensor, seen: list[int]) -> Tensor:
+    if "ones" not in kept:
+        kept["ones"] = torch.ones(x.shape[-1], device=x.device)
+    return x * 2 * kept["ones"]
+
+
+@pytest.mark.parametrize("double", [into_a_list, into_an_alias, by_setattr, of_a_cache, in_a_dict])
+@pytest.mark.filterwarnings("ignore:.*not compiled")
+def test_what_it_leaves_behind_is_left_once(double: Any) -> None:
+    seen: list[int] = []
+    weight = nn.Parameter(torch.ones(3, device="jax"))
+
+    @tpu.train_step
+    def step(x: Tensor) -> Tensor:
+        return double(x, seen) * weight
+
+    agree(step(batch(0, 3).to("jax")), batch(0, 3) * 2)
+    assert len(seen) == (1 if double in (into_a_list, into_an_alias, by_setattr) else 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(1, 4):
+            agree(step(batch(number, 3).to("jax")), batch(number, 3) * 2)
+
+
+def test_a_counter_of_a_module() -> None:
+    global count
+    count, model = 0, Remembering()
+    weight = nn.Parameter(torch.ones(3, device="jax"))
+
+    @tpu.train_step
+    def step(x: Tensor) -> Tensor:
+        return model(x) * weight
+
+    step(batch(0, 3).to("jax"))
+    assert count == 1 and step.compilations == 0
+
+
+def test_a_tensor_of_the_cpu_that_is_written_to() -> None:
+    total, model = torch.zeros(()), nn.Linear(3, 3).to("jax")
+
+    @tpu.train_step
+    def step(x: Tensor) -> Tensor:
+        total.add_(1)
+        return model(x)
+
+    step(batch(0, 3).to("jax"))
+    assert total == 1
+
+
+def test_a_step_that_leaves_gradients_to_the_next_runs_once_before() -> None:
+    model = nn.Linear(3, 3).to("jax")
+
+    @tpu.train_step
+    def step(x: Tensor) -> Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    for number in range(4):
+        step(batch(number, 2, 3).to("jax"))
+    assert step.compilations == 1
+    torch.manual_seed(0)
+    expected = torch.zeros(3, 3)
+    plain = nn.Linear(3, 3)
+    plain.load_state_dict({k: v.cpu() for k, v in model.state_dict().items()})
+    for number in range(4):
+        plain(batch(number, 2, 3)).square().mean().backward()
+    expected = plain.weight.grad
+    agree(model.weight.grad, expected)
+
+
+def test_clipping_before_the_gradients_are_dropped_uses_them() -> None:
+    """What is expected of gradients does not hold here: it is traced again without."""
+    losses: dict[str, list[float]] = {}
+    for device in ("cpu", "jax"):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 3).to(device)
+        optimizer = optim.SGD(model.parameters(), 0.1)
+
+        @tpu.train_step
+        def step(x: Tensor, model: Any = model, optimizer: Any = optimizer) -> Tensor:
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), x)
+            loss.backward()
+            optimizer.step()
+            return loss + 0 * norm
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            losses[device] = [step(batch(n, 2, 3).to(device)).item() for n in range(4)]
+    agree(losses["jax"], losses["cpu"])
+
+
+def test_who_listens_to_jax_is_no_part_of_it() -> None:
+    events: list[str] = []
+
+    def listen(event: str, seconds: float, **_: Any) -> None:
+        events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    model = nn.Linear(3, 3).to("jax")
+
+    @tpu.train_step
+    def step(x: Tensor) -> Tensor:
+        return model(x)
+
+    step(batch(0, 3).to("jax"))
+    assert step.compilations == 1 and events
+
+
+def test_a_debugger_may_be_at_work() -> None:
+    model = nn.Linear(3, 3).to("jax")
+
+    @tpu.train_step
+    def step(x: Tensor) -> Tensor:
+        return model(x)
+
+    before = sys.gettrace()
+    sys.settrace(lambda *_: None)
+    try:
+        step(batch(0, 3).to("jax"))
+        assert sys.gettrace() is not None
+    finally:
+        sys.settrace(before)
+    assert step.compilations == 0
+    agree(step(batch(0, 3).to("jax")), model(batch(0, 3).to("jax")))
+
+
+# ---- what code does ------------------------------------------------------------------------------
+
+
+def computes() -> list[Callable[..., Any]]:
+    outer: list[int] = []
+
+    def local_list(x: Any) -> Any:
+        parts = [x]
+        parts.append(x)
+        return parts
+
+    def in_place(x: Any) -> Any:
+        x += 1
+        return x
+
+    def cell(x: Any) -> Any:
+        total = x
+        return lambda: total + len(outer)
+
+    return [local_list, in_place, cell]
+
+
+def leaves_behind() -> list[Callable[..., Any]]:
+    outer: list[int] = []
+    number = 0
+
+    def attribute(x: Any) -> None:
+        x.seen = 1
+
+    def item(x: Any) -> None:
+        x[0] = 1
+
+    def outer_list(x: Any) -> None:
+        outer.append(x)
+
+    def argument(x: Any) -> None:
+        x.append(1)
+
+    def either(x: Any, flag: bool) -> None:
+        items = x.items if flag else []
+        items.append(1)
+
+    def other_variable() -> None:
+        nonlocal number
+        number += 1
+
+    def module_variable() -> None:
+        global count
+        count += 1
+
+    def drawn(x: Any) -> Any:
+        return next(x)
+
+    def imported() -> None:
+        import math  # noqa: F401
+
+    return [
+        attribute, item, outer_list, argument, either, other_variable, module_variable, drawn,
+        imported,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", computes(), ids=lambda f: f.__name__)
+def test_code_that_only_computes(function: Any) -> None:
+    assert only_computes(function.__code__)
+
+
+@pytest.mark.parametrize("function", leaves_behind(), ids=lambda f: f.__name__)
+def test_code_that_may_leave_something_behind(function: Any) -> None:
+    assert not only_computes(function.__code__)
