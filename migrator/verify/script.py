@@ -194,7 +194,7 @@ def _recorded(
     copy = script.copy(work / name, without)
     text = f"recording {script.entry}"
     if rounding:
-        text += f", rounded otherwise ({rounding} of {settings.roundings})"
+        text += f", rounded otherwise{', again' * (rounding > 1)}"
     with runs.run(name, text) as update:
         done, recording = record_run(
             python, script.entry, script.args, copy, work / f"{name}-recording", settings,

@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,15 @@ class TestAlignment:
         assert held(golden, run).missing == ["runs/Nov23_10-59/w_1.pt: bias"]
         run.files.clear()
         assert held(golden, run).missing == ["the file runs/Nov23_10-59/w_1.pt"]
+
+    def test_a_run_that_was_to_end_early_is_compared_until_there(self) -> None:
+        golden = recording(*[loss(1.0), gradients(a=1.0)] * 3, printed="a 1.5\nb 2.5\n")
+        run = recording(*[loss(1.0), gradients(a=1.0)] * 2, printed="a 1.5\n")
+        assert held(golden, run).missing
+        found = held(golden, replace(run, shortened=True))
+        assert found.passed and found.shortened and not found.partial
+        faulty = recording(loss(1.0), loss(1.0))
+        assert held(golden, replace(faulty, shortened=True)).missing == ["gradients of SGD, call 1"]
 
     def test_nothing_in_common_is_no_pass(self) -> None:
         assert not held(recording(loss(1.0)), recording(ended=STOPPED)).passed

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiers import thorough_but
@@ -14,6 +15,7 @@ from tiers import thorough_but
 from migrator import migrate_paths
 from migrator.verify.recordings import Recording, Settings
 from migrator.verify.script import Script, ScriptResult, hold, record_script, trace_original
+from migrator.verify.script_table import verdict
 from migrator.verify.tolerances import KINDS
 from migrator.verify.verification import Options
 
@@ -122,8 +124,47 @@ def test_a_migrated_script_computes_what_the_original_does(
     assert {f.kind for f in result.stepwise.findings} == set(KINDS)
     if TARGET == "torchax":
         compiled = result.compiled.findings
-        assert {f.kind for f in compiled} == {"weights", "end", "file", "printed"}
+        seen = {"input", "output", "weights", "end", "file", "printed"}
+        assert {f.kind for f in compiled} == seen
+        evaluated = [f for f in compiled if f.kind == "output"]
+        assert [f.step for f in evaluated] == [4]
         assert {f.step for f in compiled if f.kind == "weights"} == {1, 2, 3}
+
+
+@pytest.fixture
+def longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ScriptResult]:
+    """The same script for more steps than the run operator by operator takes."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(SCRIPT.replace("range(4)", "range(14)"), encoding="utf-8")
+
+    def run(*edits: tuple[str, str], **how: Any) -> ScriptResult:
+        options = Options(python=Path(sys.executable), migrate=partial(_with, edits))
+        return hold(Path("train.py"), [], TARGET, None, Settings(**how), options)
+
+    return run
+
+
+@pytest.mark.skipif(TARGET != "torchax", reason="nothing is compiled as a whole elsewhere")
+def test_a_fault_of_a_late_step_is_found_where_it_is(longer: Callable[..., ScriptResult]) -> None:
+    """By the compiled run, since the other one ends before; then that one goes to the end."""
+    right = longer()
+    assert right.passed, (right.error, right.problems, right.stepwise.first, right.compiled.first)
+    assert right.stepwise.shortened and len(right.stepwise.losses) == 11
+    assert {f.step for f in right.compiled.findings if f.kind == "weights"} == {1, 2, 3, 10}
+    wrong = longer(("scale = 1.0 + 0.1 * step", "scale = 1.0 + 0.1 * min(step, 11)"))
+    assert wrong.exit_code == 1 and not wrong.stepwise.shortened
+    first = wrong.stepwise.first
+    assert first is not None and (first.kind, first.step) == ("loss", 13)
+
+
+def test_quick_looks_at_the_first_steps_and_says_so(longer: Callable[..., ScriptResult]) -> None:
+    found = longer(quick=True)
+    assert found.passed, (found.error, found.problems, found.stepwise.first, found.log_tail)
+    assert found.to_dict()["quick"] and len(found.stepwise.losses) == 6
+    assert {f.kind for f in found.stepwise.findings} == set(KINDS) - {"file"}
+    assert not found.compiled.findings
+    assert any("--quick did not look at" in note for note in found.notes)
+    assert "quick" in verdict(found)
 
 
 def test_a_script_that_chose_the_cpu_shows_nothing_of_the_target(

@@ -224,6 +224,8 @@ class TestScripts:
         ("arguments", "message"),
         [
             (("tiny", "--golden", "here"), "--golden goes with a SCRIPT.py"),
+            (("tiny", "--quick"), "--quick compares the first steps of a SCRIPT.py"),
+            (("t.py", "--quick", "--roundings", "2"), "--quick makes one rounding"),
             (("tools/none.py", "--compile-for", "v6e-1"), "no such file"),
             (("tools/train.py", "--compile-for", "v9z"), "'v9z' is not one of 'v6e-1', "),
             (("tiny", "--compile-for", "v6e-1", "--target", "torch_xla"), "--target torchax"),
