@@ -1,18 +1,13 @@
 """The first call of a step: compiled at once, where its code does nothing but compute."""
 
 import functools
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
-
-if os.environ.get("TPU_MIGRATE_TARGET") != "torchax":
-    pytest.skip("needs the torchax environment", allow_module_level=True)
-
 import jax
+import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
