@@ -1,6 +1,7 @@
 """The first call of a step: compiled at once, where its code does nothing but compute."""
 
 import functools
+import gc
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -248,6 +249,35 @@ def test_who_listens_to_jax_is_no_part_of_it() -> None:
 
     step(batch(0, 3).to("jax"))
     assert step.compilations == 1 and events
+
+
+RUNS = 0  # of the garbage collector
+
+
+@pytest.mark.parametrize("more", [(), (0.5,)], ids=["at the first call", "at the second call"])
+def test_who_counts_the_runs_of_the_garbage_collector_is_no_part_of_it(more: Any) -> None:
+    def count(phase: str, info: dict[str, int]) -> None:
+        global RUNS
+        RUNS += 1
+
+    model = nn.Linear(3, 3).to("jax")
+
+    @tpu.train_step
+    def step(x: Tensor, scale: float = 1.0) -> Tensor:
+        return model(x) * scale
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(count)
+    gc.set_threshold(20)
+    try:
+        for number in range(3):
+            step(batch(number, 3).to("jax"), *more)
+        before = RUNS
+        gc.collect()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(count)
+    assert step.compilations == 1 and before + 2 == RUNS
 
 
 def test_a_debugger_may_be_at_work() -> None:

@@ -58,6 +58,17 @@ def is_generated(variables: dict[str, Any]) -> bool:
     return variables.get("__name__", "").partition(".")[0] in _PACKAGES
 
 
+@contextlib.contextmanager
+def without_callbacks() -> Iterator[None]:
+    """Let nobody be told of the garbage collector's runs: that is no part of what runs."""
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
+    try:
+        yield
+    finally:
+        gc.callbacks[:0] = callbacks
+
+
 class Scope(dict[str, Any]):
     """The variables that a function takes from the functions around it, and its defaults."""
 

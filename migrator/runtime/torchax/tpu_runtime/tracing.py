@@ -24,7 +24,7 @@ from . import lowering, mesh, scopes, views
 from .calls import is_device_tensor
 from .differentiation import Backward, split
 from .fresh_state import is_known
-from .guards import Guards, Snapshot, leaked, put
+from .guards import Guards, Snapshot, leaked, put, without_callbacks
 from .innocent import Inspection, Suspect
 from .programs import (
     Array,
@@ -379,7 +379,8 @@ class Trace:
     def _listening(self) -> Iterator[None]:
         """Whose code runs is known after the first trace; printing is refused in every one."""
         watch, inspection = self.memory.watch, self.inspection
-        with inspection or watch.running(self.is_first), silent() as printed:
+        looking = inspection or watch.running(self.is_first)
+        with without_callbacks(), looking, silent() as printed:
             yield
         if inspection is None and watch.is_blind:
             raise NotCompilable("a profiler is at work, and what it depends on can not be watched")

@@ -41,7 +41,7 @@ from torchax.tensor import Environment, Tensor
 
 from . import report, views
 from .compiling import compile_new, compile_program
-from .guards import Scope
+from .guards import Scope, without_callbacks
 from .innocent import Inspection
 from .numbers import Varying
 from .programs import Call, FirstTime, Memory, NotCompilable, Program, inside, is_inside
@@ -173,7 +173,7 @@ class Compiled:
         is_new = self.sets < UNUSED  # later ones hardly bring other code
         views.watchers.append(watcher)
         try:
-            with memory.trainers.observed(), memory.watch.running(is_new):
+            with memory.trainers.observed(), without_callbacks(), memory.watch.running(is_new):
                 result = memory.function(*args, **kwargs)
         finally:
             views.watchers.remove(watcher)
