@@ -57,7 +57,10 @@ def difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
     return max((found[k] - v).abs().max().item() for k, v in expected.items())
 
 
-@pytest.mark.parametrize(("shard", "count"), [("tp", 8), ("tp-row", 8), ("tp", 1)])
+@pytest.mark.parametrize(
+    ("shard", "count"),
+    [("tp", 8), ("tp-row", 8), pytest.param("tp", 1, marks=pytest.mark.thorough)],
+)
 def test_results_and_gradients_are_those_of_the_whole_model(
     shard: str, count: int, golden: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:

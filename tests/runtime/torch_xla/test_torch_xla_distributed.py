@@ -51,7 +51,10 @@ def on_replicas(count: int, script: Path, *arguments: object, **variables: str) 
 
 @pytest.mark.parametrize(
     ("count", "cases"),
-    [(2, ["sgd", "clip", "uneven", "adam", "adam_norm"]), (4, ["sgd", "uneven", "adam_norm"])],
+    [
+        (2, ["sgd", "clip", "uneven", "adam", "adam_norm"]),
+        pytest.param(4, ["sgd", "uneven", "adam_norm"], marks=pytest.mark.thorough),
+    ],
 )
 def test_ddp_ends_with_the_parameters_of_the_ranks(
     count: int, cases: list[str], tmp_path: Path

@@ -36,7 +36,10 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "programs"
 
 
-@pytest.mark.parametrize(("count", "cases"), [(2, [*TOLERANCES, "norm"]), (4, ["sgd", "uneven"])])
+@pytest.mark.parametrize(
+    ("count", "cases"),
+    [(2, [*TOLERANCES, "norm"]), pytest.param(4, ["sgd", "uneven"], marks=pytest.mark.thorough)],
+)
 def test_ddp_ends_with_the_parameters_of_the_ranks(
     count: int, cases: list[str], migrated: Path, tmp_path: Path
 ) -> None:

@@ -29,8 +29,9 @@ def test_float64() -> None:
         "    found = differences(MODELS[name], OPTIMIZERS['adam'], torch.float64)\n"
         "    print(len(found), max(found.values()))"
     )
-    paths = os.pathsep.join([str(RUNTIME), str(ROOT)])
+    paths = os.pathsep.join([str(RUNTIME), str(ROOT), str(ROOT / "tests")])
     done = run(code, PYTHONPATH=paths, JAX_ENABLE_X64="1")
+    assert done.stdout, done.stderr
     counts, found = zip(
         *(map(float, line.split()) for line in done.stdout.splitlines()), strict=True
     )
