@@ -84,7 +84,7 @@ def test_every_float32_dot_and_convolution_is_at_highest(result: VerifyResult) -
     assert report.offenders == []
 
 
-@pytest.mark.thorough
+@pytest.mark.thorough("mshnet")
 @pytest.mark.parametrize("first", ["the target", "the original"])
 def test_a_checkpoint_is_resumed_by_the_other_side(
     first: str, result: VerifyResult, tmp_path: Path
@@ -181,7 +181,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.thorough("mshnet")
 def test_a_bias_in_front_of_batch_norm_follows_rounding_alone(result: VerifyResult) -> None:
     """Why a net with such biases seems to part from the GPU's under Adagrad: it does not.
 
