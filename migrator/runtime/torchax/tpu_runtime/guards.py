@@ -23,6 +23,7 @@ import jax
 import numpy
 import torch
 import torchax
+from jax._src import monitoring
 from torch.optim import Optimizer
 from torchax.tensor import Tensor
 
@@ -132,6 +133,7 @@ class Watch:
             if watching and not self.is_blind:
                 profiler.disable()
                 ran = {e.code for e in profiler.getstats() if isinstance(e.code, CodeType)}
+                ran -= _told_by_jax()
                 self.learn({code for code in ran - self._seen if not is_library(code.co_filename)})
                 self._seen |= ran
 
@@ -151,6 +153,15 @@ class Watch:
                 self.codes[code] = function.__globals__
             if function.__closure__ and function.__code__ not in inner:
                 self.functions.append(function)
+
+
+def _told_by_jax() -> set[CodeType]:
+    """The code of those who listen to what JAX does: that is no part of what runs."""
+    listeners = [
+        *monitoring.get_event_listeners(), *monitoring.get_event_duration_listeners(),
+        *monitoring.get_event_time_span_listeners(), *monitoring.get_scalar_listeners(),
+    ]  # fmt: skip
+    return {listener.__code__ for listener in listeners if isinstance(listener, FunctionType)}
 
 
 def _enable(profiler: Any) -> bool:
