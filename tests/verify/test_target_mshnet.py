@@ -21,7 +21,7 @@ from migrator.verify.apps import find_app
 from migrator.verify.device import device_for
 
 TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
-pytestmark = [pytest.mark.thorough("mshnet")] * (TARGET != "torchax")  # 4 minutes
+pytestmark = pytest.mark.thorough(f"mshnet on {TARGET}")  # minutes
 ROOT = Path(__file__).resolve().parents[2]
 APP, GOLDEN = ROOT / "reference_apps" / "mshnet", ROOT / "golden" / "mshnet"
 ARGS = tomllib.loads((APP / "app.toml").read_text(encoding="utf-8"))["args"]
@@ -84,7 +84,6 @@ def test_every_float32_dot_and_convolution_is_at_highest(result: VerifyResult) -
     assert report.offenders == []
 
 
-@pytest.mark.thorough("mshnet")
 @pytest.mark.parametrize("first", ["the target", "the original"])
 def test_a_checkpoint_is_resumed_by_the_other_side(
     first: str, result: VerifyResult, tmp_path: Path
@@ -181,7 +180,6 @@ print(json.dumps({
 """
 
 
-@pytest.mark.thorough("mshnet")
 def test_a_bias_in_front_of_batch_norm_follows_rounding_alone(result: VerifyResult) -> None:
     """Why a net with such biases seems to part from the GPU's under Adagrad: it does not.
 

@@ -145,6 +145,7 @@ def longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scr
 
 
 @pytest.mark.skipif(TARGET != "torchax", reason="nothing is compiled as a whole elsewhere")
+@pytest.mark.thorough
 def test_a_fault_of_a_late_step_is_found_where_it_is(longer: Callable[..., ScriptResult]) -> None:
     """By the compiled run, since the other one ends before; then that one goes to the end."""
     right = longer()
