@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,5 +44,6 @@ def interpreter(name: str) -> str:
     server = subprocess.Popen(
         [sys.executable, HERE / "server.py", path, *modules], cwd=folder, env=environment
     )
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(server.kill)
     return str(itself)
