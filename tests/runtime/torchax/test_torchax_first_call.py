@@ -15,6 +15,8 @@ import tpu_runtime as tpu
 from torch import Tensor, nn, optim
 from tpu_runtime.innocent import only_computes
 
+from tests.runtime.support import agree, batch
+
 tpu.setup()
 
 
@@ -23,15 +25,6 @@ def no_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         yield
-
-
-def batch(number: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(number))
-
-
-def agree(found: Any, expected: Any, tolerance: float = 3e-6) -> None:
-    found, expected = (torch.as_tensor(v).detach().cpu().double() for v in (found, expected))
-    assert (found - expected).abs().max() <= tolerance * (1e-3 + expected.abs().max())
 
 
 class Net(nn.Module):

@@ -41,7 +41,6 @@ from .tensors import check_range
 Array = Any
 Function = Callable[..., Any]
 natively = torch._C.DisableTorchFunction  # an attribute of a tensor takes 0.06 µs instead of 20
-_TRACES = 6
 _COUNTING = (torch.nn.modules.batchnorm._NormBase,)  # write to their buffers while they train
 _VARIABLE = ("params", "lr", "initial_lr")  # of a group of parameters
 
