@@ -7,21 +7,36 @@ together: `thorough("what they share")`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
-import warm
+
+from migrator.verify.warm import warm
 
 SHARE = 10
 CHOSEN, LEFT = pytest.StashKey[list[str]](), pytest.StashKey[int]()
 # Rooms whose tests start a target's interpreters; those of `verify` that do are named so.
 STARTING = ("runtime", "apps")
 OF_VERIFY = ("test_target_", "test_torch_")
+# What their interpreters import anyway. JAX reads its variables when it is imported: only its
+# libraries are.
+MODULES = {
+    "torchax": [
+        "torch", "torch._dynamo", "torchvision", "jaxlib._jax", "jaxlib.mlir.dialects.mhlo",
+        "jaxlib.mlir.dialects.stablehlo", "ml_dtypes", "opt_einsum", "scipy",
+    ],
+    "editor": ["libcst", "pygls.lsp.server", "lsprotocol.types", "cattrs"],
+    "torch_xla": ["torch", "torch._dynamo", "torchvision", "torch_xla", "torch_xla.core.xla_model"],
+}  # fmt: skip
+PYTHON = sys.executable
+_WARM = contextlib.ExitStack()  # until all tests have run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,6 +92,20 @@ def _number(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
+@cache
+def interpreter(name: str) -> str:
+    """Stands for `sys.executable`, and has imported the modules of ``name``."""
+    if name not in MODULES:
+        return sys.executable
+    environment = {name: v for name, v in os.environ.items() if name != "PYTHONPATH"}
+    started = warm(Path(sys.executable), MODULES[name], environment, programs_see_it=True)
+    return str(_WARM.enter_context(started))
+
+
+def pytest_unconfigure() -> None:
+    _WARM.close()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def interpreters_start_fast(request: pytest.FixtureRequest) -> Iterator[None]:
     """`sys.executable` is an interpreter that is forked where much is imported already."""
@@ -86,8 +115,14 @@ def interpreters_start_fast(request: pytest.FixtureRequest) -> Iterator[None]:
     if room in STARTING or file.startswith(OF_VERIFY):
         name = os.environ.get("TPU_MIGRATE_TARGET", "")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", warm.interpreter(name))
+        patch.setattr(sys, "executable", interpreter(name))
         yield
+
+
+@pytest.fixture
+def cold_interpreter() -> str:
+    """The real one, which has imported nothing."""
+    return PYTHON
 
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # torch takes seconds more without bytecode

@@ -18,7 +18,7 @@ _SECONDS = 120.0
 
 def draw(result: ScriptResult, python: Path, folder: Path) -> list[str]:
     """Write ``drift.png`` to ``folder``; returns what is to be said of it."""
-    losses = result.stepwise.losses
+    losses = result.losses
     if len(losses) < 2:
         return []
     picture, spec = folder / "drift.png", folder / "drift.json"

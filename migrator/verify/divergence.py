@@ -55,6 +55,7 @@ _DIGITS = re.compile(r"\d+")
 _PADDED = re.compile(r"(?<=\[) (#)|(?<=#) (?=\])")  # NumPy aligns numbers
 _Events = dict[tuple[str, str, int], dict[str, Any]]  # by kind, name and number
 _CALLS = ("input", "output")
+_WITHIN = (*_CALLS, "loss", "gradients")
 _LAST = 10**8  # the order of what is only there at the end
 
 
@@ -162,8 +163,8 @@ def compare(
     """Compare what both have of ``kinds``; tensors by ``python``, which needs NumPy.
 
     Where one of them ended too early: as far as both came, without what is only there at the end.
-    ``compiled``: of the calls of models, the run has only some that evaluate. Raises VerifyError
-    where that fails.
+    ``compiled``: of the calls of models, the run has only some that evaluate, and losses and
+    gradients where they can be seen. Raises VerifyError where that fails.
     """
     ours, theirs = _by_key(run.events, compiled), [_by_key(r.events, compiled) for r in rounded]
     wanted = _by_key(golden.events, compiled)
@@ -190,7 +191,7 @@ def compare(
         other, again = ours.get(key), [events[key] for events in theirs if key in events]
         where = f"{kind} of {name}, {_ordinal(key[2])}" if kind != "loss" else f"loss {key[2]}"
         if other is None:
-            unseen = ("weights", *(_CALLS if compiled else ()))  # within a compiled program
+            unseen = ("weights", *(_WITHIN if compiled else ()))  # within a compiled program
             if order < came_to and kind not in unseen:
                 result.missing.append(where)
             continue
@@ -273,15 +274,15 @@ def _growth(wanted: _Events, rounded: Sequence[_Events], last: int) -> list[floa
 def _by_key(events: Sequence[dict[str, Any]], compiled: bool = False) -> _Events:
     """Events by kind, name and how many of these there were before; weights by the step.
 
-    A program that is compiled as a whole may take several steps at once. ``compiled``: calls of
-    models that evaluate, by how many there were in a step; no others, which are not all seen.
+    A program that is compiled as a whole may take several steps at once. ``compiled``: what is not
+    seen of all steps, by how many there were in one; of calls of models, those that evaluate.
     """
     count: Counter[tuple[str, str]] = Counter()
     found = {}
     for event in events:
         key = (event["kind"], event["name"])
-        if compiled and event["kind"] in _CALLS:
-            if event.get("training", True):  # older goldens do not say
+        if compiled and event["kind"] in _WITHIN:
+            if event["kind"] in _CALLS and event.get("training", True):  # older goldens don't say
                 continue
             key = (event["kind"], f"{event['name']} in step {event['step'] + 1}")
         count[key] += 1

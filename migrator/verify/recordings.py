@@ -21,13 +21,16 @@ from typing import Any
 from migrator import __version__
 
 from .errors import NothingRecorded, VerifyError
+from .inside import child_environment
 from .run import Run, run
 from .tensors import Damaged, read_header
+from .warm import warm
 
 SCHEMA = 3  # of golden.json; 1 is that of the apps' provenance.json
 TENSORS, TABLE, OUTPUT = "tensors.safetensors", "golden.json", "output.txt"
 EVENTS = "events.json"  # of one run
 STOPPED = "stopped"  # what a run says that the time limit ended
+_IMPORTED = ("torch", "torch._dynamo")  # by the recorder, before the program begins
 _GRACE = 30.0  # seconds to write down what was seen
 
 
@@ -71,6 +74,7 @@ class Recording:
     not_copied: list[str] = field(default_factory=list)  # modules of the folder that is copied
     devices: list[str] = field(default_factory=list)  # types of those where tensors were
     shortened: bool = False  # it was ended after as many steps as were wanted
+    in_parts: list[str] = field(default_factory=list)  # steps that are not compiled as a whole: why
     tensors: str = TENSORS
 
     @property
@@ -94,6 +98,11 @@ class ScriptGolden:
     args: list[str]
     device: str
     source: str
+
+
+def importing_once(python: Path) -> AbstractContextManager[Path]:
+    """``python`` for several runs, of which each imports torch, which takes seconds."""
+    return warm(python, _IMPORTED, child_environment())
 
 
 def recorder() -> AbstractContextManager[Path]:

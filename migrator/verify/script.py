@@ -1,11 +1,13 @@
 """Anybody's script: recorded as it is, migrated, recorded again, compared.
 
-A compiled step shows no values, so the migrated script runs twice: operator by operator, compared
-step by step; and compiled, as it will run, compared at its end. Both have to agree with the golden.
+The migrated script runs as it will run, where that is compiled shows its losses, gradients, weights
+and what comes of them. If one of these is off, or they do not say all, it runs again operator by
+operator, where everything can be seen, and tells where the two part.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Sequence
@@ -26,7 +28,16 @@ from .errors import NothingRecorded, VerifyError
 from .folders import check_size, copy_folder
 from .interpreters import Interpreter, require
 from .progress import Runs, progress
-from .recordings import Recording, ScriptGolden, Settings, digest, keep, read, record_run
+from .recordings import (
+    Recording,
+    ScriptGolden,
+    Settings,
+    digest,
+    importing_once,
+    keep,
+    read,
+    record_run,
+)
 from .result import finite
 from .run import Run
 from .tolerances import GROWN, Tolerances
@@ -35,12 +46,11 @@ from .verification import Options, choose_interpreter, workplace
 if TYPE_CHECKING:
     from rich.console import Console
 
-_COMPILED = ("input", "output", "weights", "end", "file", "printed")  # what can be seen of it
-_STEPWISE = ("start", "loss", "gradients", "buffers", *_COMPILED)
-_STEPS = 10  # of the run operator by operator, where a compiled one goes to the end
+_COMPILED = ("input", "output", "loss", "gradients", "weights", "end", "file", "printed")
+_STEPWISE = ("start", "buffers", *_COMPILED)
 # Times what the original takes: a rounded run more than that, the others until they begin, and of
 # what the script itself takes.
-_ROUNDING, _STARTING, _STEPPING, _COMPILING = 0.3, 5.0, 4.0, 1.5
+_ROUNDING, _STARTING, _STEPPING, _COMPILING = 0.4, 2.0, 4.0, 2.0
 _BEGINNING = 4.0  # seconds until a script begins, of which there is only a golden
 _MUCH = 100.0  # times, from where it is said
 _NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}  # each operation by itself
@@ -48,7 +58,8 @@ _NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}  # each operation by itself
 
 @dataclass(frozen=True)
 class ScriptResult:
-    """``stepwise``: operator by operator against the golden; ``compiled``: as it will run."""
+    """``compiled``: the run as it will run against the golden, where it is compiled as a whole;
+    ``stepwise``: operator by operator."""
 
     script: str
     target: str
@@ -74,6 +85,11 @@ class ScriptResult:
     @property
     def compared(self) -> int:
         return self.stepwise.compared + self.compiled.compared
+
+    @property
+    def losses(self) -> list[tuple[float, float]]:
+        """Of the golden and of the run."""
+        return self.stepwise.losses or self.compiled.losses
 
     @property
     def partial(self) -> bool:
@@ -157,16 +173,19 @@ def record_script(
     if output.exists() and any(output.iterdir()) and not (output / "golden.json").is_file():
         raise VerifyError(f"{output} holds other things: choose a new folder")
     found = Script.find(script, args, module)
-    with tempfile.TemporaryDirectory(prefix="tpu-migrate-record-") as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="tpu-migrate-record-") as name,
+        importing_once(python) as running,
+    ):
         work = Path(name)
         runs, start = Runs(console), time.monotonic()
-        first = _recorded(found, work, python, settings, runs, output)
+        first = _recorded(found, work, running, settings, runs, output)
         each = time.monotonic() - start + _ROUNDING * first.seconds
         numbers = range(1, settings.roundings + 1)
         if numbers:
             runs.expect({_name(number): each for number in numbers})
         rounded = [
-            _recorded(found, work, python, settings, runs, output, number) for number in numbers
+            _recorded(found, work, running, settings, runs, output, number) for number in numbers
         ]
         keep(
             output,
@@ -310,12 +329,15 @@ def hold(
         python, install = options.python, options.install
         # The first runs import everything anyway.
         interpreter = choose_interpreter(target, python, install, console, stem, by_import=False)
-        with workplace(options.keep, f"{stem}-{target}") as work:
+        with (
+            workplace(options.keep, f"{stem}-{target}") as work,
+            importing_once(interpreter.python) as running,
+        ):
             known = read(golden) if golden else None
             runs, start = Runs(console), time.monotonic()
             if known is None:
                 try:
-                    first = _recorded(found, work, interpreter.python, settings, runs, without)
+                    first = _recorded(found, work, running, settings, runs, without)
                 except NothingRecorded:
                     require(interpreter.python, target)  # it may not even import torch
                     raise
@@ -329,13 +351,13 @@ def hold(
                 result = replace(result, notes=_of_golden(known, found))
             notes = [*interpreter.notes, *result.notes, *said_of(first, settings)]
             if settings.quick:
-                notes.append(_of_quick(target, first, settings))
+                notes.append(_of_quick(first, settings))
             tolerances = replace(tolerances, tf32=bool(first.machine["tf32"]))
             if tolerances.tf32:
                 notes.append("the golden's float32 products are in TF32: tolerances are its own")
             result = replace(result, golden_device=device, notes=notes, tolerances=tolerances)
             verification = _Verification(
-                found, target, interpreter, settings, options, work, first,
+                found, target, interpreter, running, settings, options, work, first,
                 known.rounded if known else None, runs,
             )  # fmt: skip
             beginning = _BEGINNING if known else time.monotonic() - start - first.seconds
@@ -351,15 +373,14 @@ def hold(
         return replace(result, error=str(error))
 
 
-def _of_quick(target: str, first: Recording, settings: Settings) -> str:
+def _of_quick(first: Recording, settings: Settings) -> str:
     """What was not looked at."""
-    unseen = ["compiled steps"] if target == "torchax" else []
     if first.shortened or first.steps > settings.steps:
-        unseen.append(
-            f"what comes after {settings.steps} steps (or calls of a model, where nothing is "
-            "trained), such as evaluation and files"
+        return (
+            f"--quick did not look at what comes after {settings.steps} steps (or calls of a "
+            "model, where nothing is trained), such as evaluation and files"
         )
-    return f"--quick did not look at {' and '.join(unseen) or 'more roundings'}"
+    return "--quick did not look at more roundings"
 
 
 def _of_golden(golden: ScriptGolden, script: Script) -> list[str]:
@@ -379,6 +400,7 @@ class _Verification:
     script: Script
     target: str
     interpreter: Interpreter
+    python: Path  # which stands for that
     settings: Settings
     options: Options
     work: Path
@@ -400,16 +422,16 @@ class _Verification:
         self.migrate(self.work / "migrated")
         if not self.rounded:
             self.round_again()
-        result = self.stepwise(result, "stepwise", self.enough())
-        if result.problems or not self.compiles:
+        if self.compiles and not self.options.bisect:
+            result, says_all = self.compiled(result)
+            return result if says_all else self.stepwise(result)
+        result = self.stepwise(result)
+        if not self.compiles or result.problems:
             return result
-        if self.options.bisect and not result.passed:
+        if not result.passed:
             text = "the compiled run is left out: the operators by themselves differ already"
             return replace(result, notes=[*result.notes, text])
-        result, says_all = self.compiled(result)
-        if result.stepwise.shortened and not says_all:
-            return self.stepwise(result, "stepwise-to-the-end", None)
-        return result
+        return self.compiled(result)[0]
 
     def expect(self, beginning: float) -> None:
         """How long the runs will take, of a script that takes ``beginning`` until it begins: as
@@ -417,59 +439,58 @@ class _Verification:
         own, seconds = self.first.seconds, {}
         if self.known is None and self.settings.roundings:
             seconds[_name(1)] = beginning + (1 + _ROUNDING) * own
-        stop = self.enough()
-        share = 1.0 if stop is None else min(1.0, stop / max(self.first.steps, 1))
-        seconds["stepwise"] = _STARTING * beginning + _STEPPING * share * own
         if self.compiles:
             seconds["compiled"] = _STARTING * beginning + _COMPILING * own
+        if not self.compiles or self.options.bisect:
+            share = min(1.0, (self.stop or math.inf) / max(self.first.steps, 1))
+            seconds["stepwise"] = _STARTING * beginning + _STEPPING * share * own
         self.runs.expect(seconds)
 
     @property
     def compiles(self) -> bool:
-        """Whether steps are compiled as a whole, and this is looked at."""
-        return self.target == "torchax" and not self.settings.quick
+        """Whether steps are compiled as a whole."""
+        return self.target == "torchax"
 
-    def enough(self) -> int | None:
-        """After how many steps of an optimizer the run operator by operator may end: where a
-        compiled one goes on to weights that show what all later steps have done."""
-        if self.settings.quick:
-            return self.settings.steps
-        gradients = [e["norms"] for e in self.first.events if e["kind"] == "gradients"]
-        all_seen = not any(name.startswith("group") for norms in gradients for name in norms)
-        ends = any(event["kind"] == "end" for event in self.first.events)
-        if not self.compiles or self.options.bisect or not (ends and all_seen):
-            return None
-        return max(_STEPS, self.settings.steps)
+    @property
+    def stop(self) -> int | None:
+        """After how many steps of an optimizer runs end."""
+        return self.settings.steps if self.settings.quick else None
 
-    def stepwise(self, result: ScriptResult, name: str, stop: int | None) -> ScriptResult:
+    def stepwise(self, result: ScriptResult) -> ScriptResult:
         """Operator by operator."""
-        done, run = self.record(name, {"TPU_RUNTIME_EAGER": "1"}, closely=True, stop=stop)
+        env = {"TPU_RUNTIME_EAGER": "1"}
+        done, run = self.record("stepwise", env, closely=True, stop=self.stop)
         if run.ended and not run.events:
             require(self.interpreter.python, self.target)
         result = self.compared(result, run, "stepwise", _STEPWISE)
-        result = self.ended(result, "operator by operator", done, run)
-        if run.devices == ["cpu"]:
-            text = "no tensor was on the device: the script, as it was called, chose the CPU"
-            result = replace(result, problems=[*result.problems, text])
-        return result
+        return self.ended(result, "operator by operator", done, run)
 
     def compiled(self, result: ScriptResult) -> tuple[ScriptResult, bool]:
         """As it will run; and whether that is right, and says all that there is to be said."""
-        done, run = self.record("compiled", {}, closely=False)
+        done, run = self.record("compiled", {}, closely=False, stop=self.stop)
         result = self.compared(result, run, "compiled", _COMPILED)
         result = self.ended(result, "compiled", done, run)
-        if result.compiled.partial and not result.compiled.findings:
-            text = "the compiled run has no end that could be compared: only the other one is"
-            result = replace(result, notes=[*result.notes, text])
+        notes = [f"slower than it could be: {text}" for text in run.in_parts]
         if run.randomness["traced"]:
-            text = (
+            notes.append(
                 "compiled steps draw random numbers of the back end's own: of the compiled run, "
                 "only NaN, Inf, shapes and dtypes are judged"
             )
             odd = [f for f in result.compiled.findings if f.is_odd]
-            unlike = replace(result.compiled, findings=odd)
-            return replace(result, compiled=unlike, notes=[*result.notes, text]), False
-        return result, result.compiled.passed and not result.compiled.partial
+            result = replace(result, compiled=replace(result.compiled, findings=odd))
+        says_all = not run.randomness["traced"] and self.says_all(result)
+        return replace(result, notes=[*result.notes, *notes]), says_all
+
+    def says_all(self, result: ScriptResult) -> bool:
+        """Whether the compiled run agrees, and has shown what a training, or a model, comes to."""
+        found = result.compiled
+        if not found.passed or found.partial or result.problems:
+            return False
+        seen, wanted = {f.kind for f in found.findings}, {e["kind"] for e in self.first.events}
+        gradients = [e["norms"] for e in self.first.events if e["kind"] == "gradients"]
+        if any(name.startswith("group") for norms in gradients for name in norms):
+            return False  # what is trained belongs to no model, whose weights could be read
+        return {"weights", "end"} <= seen if gradients else wanted & {"output"} <= seen
 
     def round_again(self) -> bool:
         """Let the original run once more, rounded otherwise, unless it did as often as it may."""
@@ -477,7 +498,7 @@ class _Verification:
         if self.known is not None or number > self.settings.roundings:
             return False
         recording = _recorded(
-            self.script, self.work, self.interpreter.python, self.settings, self.runs,
+            self.script, self.work, self.python, self.settings, self.runs,
             self.options.keep, number,
         )  # fmt: skip
         self.rounded.append(recording)
@@ -516,7 +537,7 @@ class _Verification:
                "JAX_COMPILATION_CACHE_DIR": str(self.work / "jax_cache")}  # fmt: skip
         with self.runs.run(name, f"on the {self.device.label}, {name}") as update:
             return record_run(
-                self.interpreter.python, self.script.entry, self.script.args, copy,
+                self.python, self.script.entry, self.script.args, copy,
                 self.work / f"{name}-recording", self.settings, original=self.script.folder,
                 module=self.script.module, stand_in=False, closely=closely, focus=focus, stop=stop,
                 env=env, on_progress=update,
@@ -544,12 +565,12 @@ class _Verification:
     def focused(self, step: int) -> Bisection:
         try:
             first, rounded = trace_original(
-                self.script, self.interpreter.python, self.settings, step, self.work, self.options
+                self.script, self.python, self.settings, step, self.work, self.options
             )
             env = {"TPU_RUNTIME_EAGER": "1", **_NO_COMPILER}
             _, run = self.record(f"operations-{step}", env, closely=False, focus=step)
             with progress(self.console, "comparing operations"):
-                found = locate(first, rounded, run, self.interpreter.python, self.work)
+                found = locate(first, rounded, run, self.python, self.work)
         except VerifyError as error:
             return Bisection(step, str(error))
         for which, recording in (("original", first), ("migrated script", run)):
@@ -564,7 +585,10 @@ class _Verification:
     def ended(
         self, result: ScriptResult, how: str, done: Any, recording: Recording
     ) -> ScriptResult:
-        """What is to be said of a run that ended too early."""
+        """What is to be said of a run that ended too early, or was nowhere on the device."""
+        if recording.devices == ["cpu"]:
+            text = "no tensor was on the device: the script, as it was called, chose the CPU"
+            result = replace(result, problems=[*result.problems, text])
         if not recording.ended:
             return result
         if recording.was_stopped:
@@ -596,7 +620,7 @@ class _Verification:
     ) -> Comparison:
         with progress(self.console, "comparing"):
             return compare(
-                self.first, self.rounded, run, self.interpreter.python, self.work, kinds,
+                self.first, self.rounded, run, self.python, self.work, kinds,
                 result.tolerances, compiled=name == "compiled",
             )  # fmt: skip
 

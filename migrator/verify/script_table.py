@@ -39,7 +39,7 @@ def body(result: ScriptResult, console: Console) -> None:
     """The comparison, the drift of the losses, where the runs part."""
     if result.compared:
         console.print(_table(result))
-    chart = drift(result.stepwise.losses)
+    chart = drift(result.losses)
     for line in chart:
         console.print(Text(line), soft_wrap=True)
     for how, comparison in (("", result.stepwise), ("compiled: ", result.compiled)):
@@ -97,7 +97,7 @@ def numbers(result: ScriptResult) -> Numbers:
         line for comparison in (result.stepwise, result.compiled) for line in _parting(comparison)
     ]
     return Numbers(
-        verdict(result), result.passed, list(rows(result)), result.stepwise.losses, lines,
+        verdict(result), result.passed, list(rows(result)), result.losses, lines,
         result.notes,
     )  # fmt: skip
 

@@ -84,10 +84,7 @@ def test_a_python_without_ensurepip_is_told_in_one_line(
 
 def tier(folder: Path, *options: str) -> tuple[int, str]:
     """How many tests ran, and what was printed."""
-    for name in ("conftest.py", "warm"):
-        if not (folder / name).exists():
-            copy = shutil.copytree if (TESTS / name).is_dir() else shutil.copy
-            copy(TESTS / name, folder / name)
+    shutil.copy(TESTS / "conftest.py", folder / "conftest.py")
     (folder / "test_many.py").write_text(MANY)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)

@@ -157,12 +157,14 @@ def test_what_is_not_there_is_one_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_the_tpu_is_not_imported_elsewhere(scripts: tuple[Path, Path]) -> None:
+def test_the_tpu_is_not_imported_elsewhere(
+    scripts: tuple[Path, Path], cold_interpreter: str
+) -> None:
     code = (
         "import sys, tpu_runtime; tpu_runtime.setup(); tpu_runtime.synchronize();"
         "assert not {'jax', 'torchax', 'torch_xla', 'tpu_runtime.tpu'} & set(sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=scripts[1].parent, capture_output=True, text=True
+        [cold_interpreter, "-c", code], cwd=scripts[1].parent, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr

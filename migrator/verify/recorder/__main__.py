@@ -104,6 +104,7 @@ def main() -> int:
         "outside": outside.written,
         "devices": sorted(watch.devices),
         "shortened": watch.shortened,
+        "in_parts": compiled.in_parts(),
         "not_copied": process.imported_from(Path(spec["original"]), root),
     }
     _write(output, store, watch, random, ended, seconds, found, runtime, said)

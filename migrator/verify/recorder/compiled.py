@@ -1,21 +1,61 @@
-"""Follows what the runtime compiles as a whole: no hook of an optimizer runs in it."""
+"""Follows what the runtime compiles as a whole: no Python of a step runs when its program does."""
 
 from __future__ import annotations
 
+import os
 import sys
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import torch
+from torch.optim.optimizer import Optimizer
 from watch import Watch
 
 
+@dataclass
+class Traced:
+    """What happens in a program, in order: the loss of a backward pass, a step of an optimizer.
+
+    Of a loss that leaves the program, the number among its results is known once it is traced.
+    """
+
+    happened: list[torch.Tensor | Optimizer | int | None] = field(default_factory=list)
+    given: list[Any] = field(default_factory=list)  # the results of the last call
+
+    def find(self, results: list[Any]) -> None:
+        """Keep no tensor of the trace: numbers of results in their place; None for what stays."""
+        for place, what in enumerate(self.happened):
+            if isinstance(what, torch.Tensor):
+                array = what.__dict__["_elem"]
+                same = (number for number, result in enumerate(results) if result is array)
+                self.happened[place] = next(same, None)
+
+    @property
+    def losses(self) -> list[int | None]:
+        return [what for what in self.happened if not isinstance(what, Optimizer)]  # type: ignore[misc]
+
+    @property
+    def steps(self) -> list[Optimizer]:
+        return [what for what in self.happened if isinstance(what, Optimizer)]
+
+    @property
+    def leaves_gradients(self) -> bool:
+        """Whether gradients are afterwards what they were at the one step of an optimizer."""
+        return len(self.steps) == 1 and len(self.losses) <= 1
+
+
 def follow(watch: Watch) -> None:
-    """Count the optimizer steps of each program that torchax's runtime runs, if that is here; and
-    see what models that evaluate are given, and give: they are programs of their own."""
+    """See what each program that torchax's runtime runs does, if that is here; and what models that
+    evaluate are given, and give: they are programs of their own."""
     programs = sys.modules.get("tpu_runtime.programs")
     tracing = sys.modules.get("tpu_runtime.tracing")
     parts = sys.modules.get("tpu_runtime.parts")
-    if programs is None or tracing is None or parts is None:
+    guards = sys.modules.get("tpu_runtime.guards")
+    if programs is None or tracing is None or parts is None or guards is None:
         return
+    # Nothing here is what a step depends on, or changes.
+    guards.LIBRARIES.append(str(Path(__file__).resolve().parent) + os.sep)
     if not watch.closely:
         install = parts.install
 
@@ -24,17 +64,65 @@ def follow(watch: Watch) -> None:
             watch.modules_called(training=False)  # around what the runtime does with a call
 
         parts.install = installed  # type: ignore[attr-defined]
-    trace, run = tracing.Trace.run, programs.Program.run
-    steps: dict[int, tuple[int, Any]] = {}  # in each program, which is kept for its id
+    trace, outputs, make = tracing.Trace.run, tracing.Trace._outputs, tracing.Trace.program
+    run = programs.Program.run
 
     def traced(self: Any) -> Any:
-        watch.traced = 0  # the last one of several is that of the program
-        return trace(self)
+        self.watched = watch.tracing = Traced()
+        try:
+            return trace(self)
+        finally:
+            watch.tracing = None
+
+    def left(self: Any, *args: Any) -> Any:
+        found = outputs(self, *args)
+        self.watched.find(found[4])
+        return found
+
+    def made(self: Any, *args: Any) -> Any:
+        program, seen = make(self, *args), self.watched
+        program.watched, compiled = seen, program.compiled
+
+        def call(*args: Any) -> Any:
+            found = compiled(*args)
+            seen.given = found[4]
+            return found
+
+        program.compiled = call
+        return program
 
     def executed(self: Any, *args: Any) -> Any:
+        watch.begin(self.watched.steps)
         result = run(self, *args)
-        number, _ = steps.setdefault(id(self), (watch.traced, self))
-        watch.stepped(number)
+        _tell(watch, self.watched)
+        self.watched.given = []
         return result
 
-    tracing.Trace.run, programs.Program.run = traced, executed  # type: ignore[attr-defined]
+    tracing.Trace.run, tracing.Trace._outputs = traced, left  # type: ignore[attr-defined]
+    tracing.Trace.program, programs.Program.run = made, executed  # type: ignore[attr-defined]
+
+
+def _tell(watch: Watch, seen: Traced) -> None:
+    """What has happened, as it would have been seen operator by operator, where it can be."""
+    before, all_there = watch.step, None not in seen.losses
+    for what in seen.happened:
+        if isinstance(what, Optimizer):
+            if seen.leaves_gradients:
+                watch.gradients(what)
+            watch.step += 1
+        elif all_there:
+            array = seen.given[what]  # type: ignore[index]
+            if array.size == 1:
+                watch.loss(float(array), getattr(torch, str(array.dtype)))
+    watch.step = before
+    watch.stepped(len(seen.steps))
+
+
+def in_parts() -> list[str]:
+    """The steps and modules that are not compiled as a whole, and why."""
+    report = sys.modules.get("tpu_runtime.report")
+    if report is None:
+        return []
+    found = report.collect().get("functions", [])
+    eager = [(f["name"], f["why_eager"]) for f in found if f["why_eager"]]
+    return [f"{name} is not compiled as a whole: {why}" for name, why in eager]

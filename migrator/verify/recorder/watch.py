@@ -1,7 +1,8 @@
 """Watches a program: its losses, its gradients, what its modules compute, what it trains.
 
-What is watched while a program goes on needs values, so it is only watched where each operator runs
-by itself (`Watch.closely`). States are read at the end in any case.
+All of that needs values. Where steps are compiled as a whole, compiled.py says what is to be seen
+of them; what their modules are given and give is only watched where each operator runs by itself
+(`Watch.closely`).
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ class Watch:
         self.stop, self.stop_calls = stop, stop_calls
         self.shortened = False  # it was ended by these
         self.begun: Counter[int] = Counter()  # steps, by optimizer
+        self.last: dict[str, list[tuple[str, torch.Tensor]]] = {}  # states behind the last of these
         self.trains = self.closely = False
         self.events: list[dict[str, Any]] = []
         self.step = 0
-        self.traced = 0  # steps of optimizers in the program that JAX traces
+        self.tracing: Any = None  # what is seen of the program that JAX traces: compiled.Traced
         self.depth = 0
         self.calls: Counter[tuple[str, bool]] = Counter()
         self.trained: dict[int, tuple[str, nn.Module]] = {}
@@ -78,11 +80,11 @@ class Watch:
         self.closely = closely
         self._modules_made()
         self._optimizers_made()
-        if counting:
-            register_optimizer_step_post_hook(self._after_step)
         if closely:
             self.modules_called()
+        if counting:
             register_optimizer_step_pre_hook(self._before_step)
+            register_optimizer_step_post_hook(self._after_step)
             self._scaled()
             self._backward()
 
@@ -179,28 +181,49 @@ class Watch:
 
         def run(roots: Any, *args: Any, **kwargs: Any) -> Any:
             # only `backward` accumulates; torch.autograd.grad asks for gradients
-            if kwargs.get("accumulate_grad") and not self.paused and not is_traced():
-                self.trains = True
-                self._losses(roots)
+            if kwargs.get("accumulate_grad") and not self.paused:
+                self._losses([root for root in roots if isinstance(root, torch.Tensor)])
             return engine(roots, *args, **kwargs)
 
         torch.autograd._engine_run_backward = run  # type: ignore[attr-defined]
 
-    def _losses(self, roots: Any) -> None:
+    def _losses(self, roots: list[torch.Tensor]) -> None:
+        tensors = [getattr(root, "_before_scaling", root) for root in roots]
+        if is_traced():
+            if self.tracing is not None:
+                self.tracing.happened.extend(tensors)
+            return
+        self.trains = True
         with self.at_rest():
-            tensors = [root for root in roots if isinstance(root, torch.Tensor)]
             for tensor in tensors:
-                value = on_host(getattr(tensor, "_before_scaling", tensor))
+                value = on_host(tensor)
                 if value.numel() == 1:
-                    kind = NAMES.get(value.dtype, "F32")
-                    self.event("loss", "loss", value=for_json(float(value)), dtype=kind)
+                    self.loss(float(value), value.dtype)
+
+    def loss(self, value: float, dtype: torch.dtype) -> None:
+        self.event("loss", "loss", value=for_json(value), dtype=NAMES.get(dtype, "F32"))
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self.paused or is_traced():
+        if is_traced():
+            if self.tracing is not None:
+                self.tracing.happened.append(optimizer)
             return
-        if self.begun[id(optimizer)] == self.stop:
+        if self.paused:
+            return
+        self.begin([optimizer])
+        self.gradients(optimizer)
+        if self.closely and self.step < self.steps:
+            with self.at_rest():
+                self._buffers()
+
+    def begin(self, optimizers: list[Optimizer]) -> None:
+        """These begin a step, which may be one more than is wanted."""
+        if any(self.begun[id(optimizer)] == self.stop for optimizer in optimizers):
             self._finish_early()
-        self.begun[id(optimizer)] += 1
+        self.begun.update(map(id, optimizers))
+
+    def gradients(self, optimizer: Optimizer) -> None:
+        """The norms of what an optimizer is about to use, or has used."""
         with self.at_rest():
             norms: dict[str, float | str] = {}
             dtypes = {}
@@ -211,18 +234,17 @@ class Watch:
                     if parameter.grad.dtype != torch.float32:
                         dtypes[name] = NAMES.get(parameter.grad.dtype, "F32")
             self.event("gradients", type(optimizer).__name__, norms=norms, dtypes=dtypes)
-            if self.step < self.steps:
-                self._buffers()
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if is_traced():
-            self.traced += 1
-        elif not self.paused:
+        if not self.paused and not is_traced():
             self.stepped(1)
 
     def stepped(self, number: int) -> None:
         """So many steps of optimizers are over."""
         self.step += number
+        if self.stop is not None and self.stop in self.begun.values():
+            with self.at_rest():
+                self.last = {name: self._state(module) for name, module in self.trained.values()}
         roomy = self.store.size < self.store.limit / _SHARE
         if number and (self.step <= _EARLY or (self.step in _LATER and roomy)):
             for name, module in self.trained.values():
@@ -248,13 +270,13 @@ class Watch:
         self.state("start", self.name(module), module)
 
     def state(self, when: str, name: str, module: nn.Module) -> None:
-        """Parameters and buffers of a module."""
         with self.at_rest():
-            found = {}
-            for path, value in module.state_dict().items():
-                if isinstance(value, torch.Tensor):
-                    found[path] = self.on_host(value)
-            self._keep(when, name, list(found.items()))
+            self._keep(when, name, self._state(module))
+
+    def _state(self, module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+        """Parameters and buffers of a module."""
+        found = module.state_dict().items()
+        return [(path, self.on_host(v)) for path, v in found if isinstance(v, torch.Tensor)]
 
     def _buffers(self) -> None:
         """What modules that are trained have counted and averaged until here."""
@@ -265,9 +287,13 @@ class Watch:
                 self._keep("buffers", name, found)
 
     def finish(self) -> None:
-        """The states of what was trained."""
+        """The states of what was trained; behind the last step where that was ended in the next."""
         for name, module in self.trained.values():
-            self.state("end", name, module)
+            if not self.shortened or name not in self.last:
+                self.state("end", name, module)
+            else:
+                with self.at_rest():
+                    self._keep("end", name, self.last[name])
 
     # ---- keeping ---------------------------------------------------------------------------------
 

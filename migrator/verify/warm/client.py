@@ -11,38 +11,35 @@ import os
 import signal
 import socket
 import sys
-import time
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def can_be_forked(arguments):
+def can_be_forked(arguments: list[str]) -> bool:
     first = arguments[0] if arguments else "-i"
     return first in ("-c", "-m", "-") or not first.startswith("-")
 
 
-def connected(path):
+def connected(path: str) -> socket.socket | None:
     """To the server; it may still be importing. None where it has ended."""
-    for _ in range(600):
-        client = socket.socket(socket.AF_UNIX)
-        try:
-            client.connect(path)
-            return client
-        except FileNotFoundError:
-            time.sleep(0.1)
-        except ConnectionRefusedError:
-            return None
-    return None
+    client = socket.socket(socket.AF_UNIX)
+    try:
+        client.connect(path)
+    except OSError:
+        return None
+    return client
 
 
-def main():
+def main() -> None:
     itself, path, python, *arguments = sys.argv[1:]
     if arguments[:1] == ["-B"]:  # no bytecode is written: multiprocessing passes that on
         del arguments[0]
     client = connected(path) if can_be_forked(arguments) else None
-    end = asked(client, arguments, itself) if client else b"refused"
-    if end == b"refused":
+    if client is None or not accepted(client, arguments, itself):
+        for number in PASSED_ON:
+            signal.signal(number, signal.SIG_DFL)
         os.execv(python, [python, *arguments])
+    end = client.recv(16)
     if not end:
         sys.exit("the server of interpreters has ended")
     code = int(end)
@@ -53,8 +50,8 @@ def main():
     os._exit(code)
 
 
-def asked(client, arguments, itself):
-    """How the interpreter has ended."""
+def accepted(client: socket.socket, arguments: list[str], itself: str) -> bool:
+    """Whether the server has begun it."""
     files = [int(n) for n in os.listdir("/proc/self/fd") if is_open(int(n), client)]
     folder = os.getcwd()  # noqa: PTH109 (to import pathlib takes longer than all of this)
     job = {"arguments": arguments, "cwd": folder, "env": dict(os.environ), "files": files,
@@ -62,12 +59,15 @@ def asked(client, arguments, itself):
     text = json.dumps(job).encode()
     for number in PASSED_ON:
         signal.signal(number, lambda number, _: client.sendall(bytes([number])))
-    socket.send_fds(client, [len(text).to_bytes(8, "little")], files)
-    client.sendall(text)
-    return client.recv(16)
+    try:
+        socket.send_fds(client, [len(text).to_bytes(8, "little")], files)
+        client.sendall(text)
+        return client.recv(1) == b"+"
+    except OSError:
+        return False
 
 
-def is_open(file, client):
+def is_open(file: int, client: socket.socket) -> bool:
     """Whether it is handed over; the folder that was listed is closed by now."""
     try:
         return file != client.fileno() and (os.get_inheritable(file) or file < 3)

@@ -1,6 +1,6 @@
 """Forks Python interpreters that have imported torch, which takes a new one seconds.
 
-    python server.py SOCKET MODULE…
+    python server.py SOCKET MODULE…   (the number of a file)
 
 `client.py` asks for an interpreter, and stands for it. A child gets the arguments, the folder, the
 environment and the open files of its client, and goes on as `python ARGUMENTS…` would. A client
@@ -29,10 +29,8 @@ from typing import Any
 
 MOST = 250  # files that a client hands over
 # Variables that are read when modules are imported, by their beginnings; and those that are not.
-READ = (
-    "PYTHON", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "GOMP_", "LD_", "MALLOC_", "PJRT_DEVICE",
-    "PT_XLA", "XLA_USE", "XLA_REGISTER", "TPU_", "LIBTPU",
-)  # fmt: skip
+READ = ("PYTHON", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "GOMP_", "LD_", "MALLOC_")
+READ_BY_XLA = ("PJRT_DEVICE", "PT_XLA", "XLA_USE", "XLA_REGISTER", "TPU_", "LIBTPU")
 LATER = (
     "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE",
     "TPU_RUNTIME", "TPU_MIGRATE",
@@ -54,7 +52,10 @@ class Server:
 
     def serve(self) -> dict[str, Any]:
         while True:
-            ready, _, _ = select.select([self.listener, self.wakes, *self.clients], [], [])
+            watched: list[Any] = [0, self.listener, self.wakes, *self.clients]
+            ready, _, _ = select.select(watched, [], [])
+            if 0 in ready:  # who has started it is gone
+                os._exit(0)
             if self.wakes in ready:
                 os.read(self.wakes, 4096)
                 self.reap()
@@ -90,18 +91,20 @@ class Server:
         for file in files:
             os.close(file)
         if process is None:
-            client.sendall(b"refused")
+            client.sendall(b"-")
             self.forget(client)
         else:
+            client.sendall(b"+")
             self.clients[client] = process
         return None
 
     def read(self, environment: dict[str, str]) -> dict[str, str]:
         """What the imports read of an environment; what they made of it themselves is no matter."""
+        beginnings = (*READ, *READ_BY_XLA) if "torch_xla" in sys.modules else READ
         return {
             name: value
             for name, value in environment.items()
-            if name.startswith(READ) and not name.startswith(LATER) and name not in self.made
+            if name.startswith(beginnings) and not name.startswith(LATER) and name not in self.made
         }
 
     def fits(self, environment: dict[str, str]) -> bool:
@@ -133,6 +136,8 @@ class Server:
             if not process:
                 return
             for client in [c for c, number in self.clients.items() if number == process]:
+                with contextlib.suppress(OSError):  # what it has started ends with it
+                    os.killpg(process, signal.SIGKILL)
                 with contextlib.suppress(OSError):
                     client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
                 self.forget(client)
@@ -178,7 +183,7 @@ def become(job: dict[str, Any], search_path: list[str]) -> list[str]:
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     encoding = os.environ.get("PYTHONIOENCODING", "utf-8").partition(":")[0]
     stdin = io.BufferedReader(io.FileIO(0, closefd=False))
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(stdin, encoding)
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(stdin, encoding)  # type: ignore[misc]
     for number, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
         raw = io.FileIO(number, "w", closefd=False)
         stream = io.TextIOWrapper(
@@ -238,12 +243,11 @@ if __name__ == "__main__":
     found = [path for path in sys.path[1:] if path not in ("", str(Path.cwd()))]
     before = dict(os.environ)
     for module in sys.argv[2:]:
-        importlib.import_module(module)
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     gc.collect()
     gc.freeze()  # or a child's first collection copies all of it
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(sys.argv[1])
-        listening.listen(64)
+    with socket.socket(fileno=int(sys.argv[1])) as listening:
         command = become(Server(listening, before).serve(), found)
     sys.excepthook = _shown
     execute(command)

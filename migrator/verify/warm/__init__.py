@@ -1,0 +1,61 @@
+"""An interpreter that has imported what takes seconds, and forks, for runs that each import that.
+
+What it stands for is not changed: see server.py.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+
+# Drivers of GPUs: a program that has looked for one must not be forked.
+_GPUS = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
+_FILES = Path("/proc/self/fd")  # how it is known which files to hand over
+
+
+@contextmanager
+def warm(
+    python: Path,
+    modules: Sequence[str],
+    environment: Mapping[str, str],
+    programs_see_it: bool = False,
+) -> Iterator[Path]:
+    """A program that takes what ``python`` takes, and has imported ``modules``, as far as they are
+    there, in ``environment``; while this goes on.
+
+    ``programs_see_it``: it is `sys.executable` there, too, so that what they start starts fast. It
+    is ``python`` itself where there is a GPU, and where files can not be handed over to another
+    process (no Linux).
+    """
+    if not _FILES.exists() or any(gpu.exists() for gpu in _GPUS):
+        yield python
+        return
+    folder = Path(tempfile.mkdtemp(prefix="tpu-migrate-warm-"))
+    with as_file(files(__package__)) as here, socket.socket(socket.AF_UNIX) as listener:
+        program, path = folder / "python", folder / "socket"
+        listener.bind(str(path))
+        listener.listen(64)
+        itself = program if programs_see_it else python
+        client = [python, "-IS", here / "client.py", itself, path, python]
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} "$@"\n', "utf-8")
+        program.chmod(0o755)
+        server = subprocess.Popen(
+            [python, here / "server.py", str(listener.fileno()), *modules],
+            cwd=folder, env=dict(environment), pass_fds=[listener.fileno()],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        listener.close()
+        try:
+            yield program
+        finally:
+            server.kill()
+            server.communicate()
+            shutil.rmtree(folder, ignore_errors=True)
