@@ -374,6 +374,8 @@ class _AtRest:
     def __enter__(self) -> None:
         self.before, self.watch.paused = self.watch.paused, True
         self.no_grad.__enter__()
+        if not self.before:
+            _compute_what_is_recorded()
 
     def __exit__(self, *exception: Any) -> None:
         self.no_grad.__exit__(*exception)
@@ -387,6 +389,14 @@ def _has_values() -> bool:
     of an LSTM, whose tensors stand for others: to read one ends the process.
     """
     return not is_traced() and torch._C._current_graph_task_id() == -1
+
+
+def _compute_what_is_recorded() -> None:
+    """On torch_xla, all that has no value yet, at once: each tensor that is read would be computed,
+    and compiled, by itself, with all that it is made of."""
+    library = sys.modules.get("torch_xla")
+    if library is not None and hasattr(library, "_XLAC"):
+        library._XLAC._xla_sync_live_tensors("", [], False)
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
