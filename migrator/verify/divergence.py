@@ -51,6 +51,8 @@ _CLOCK = re.compile(  # when it was printed: of ctime, of logging, of ISO 8601
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d+\s+\d\d:\d\d:\d\d\s+\d{4}\b"
     r"|\b\d{4}[-/]\d\d[-/]\d\d(?:T(?=\d)|\b)|(?<![\d.])\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"
 )
+# A warning of Python's, of one line or a few, and the line that it is about.
+_WARNING = re.compile(r"^.*\.py:\d+: \w*Warning: (?:.*\n){1,4}?  \S.*$", re.MULTILINE)
 _DIGITS = re.compile(r"\d+")
 _PADDED = re.compile(r"(?<=\[) (#)|(?<=#) (?=\])")  # NumPy aligns numbers
 _Events = dict[tuple[str, str, int], dict[str, Any]]  # by kind, name and number
@@ -526,7 +528,8 @@ def _by_text(printed: str) -> dict[tuple[str, int], list[str]]:
     """The numbers of each line with a fraction in it, by the text around them; no times."""
     found: dict[tuple[str, int], list[str]] = {}
     count: Counter[str] = Counter()
-    for line in re.split(r"[\r\n\b]+", _CLOCK.sub("", _ESCAPES.sub("", printed))):
+    plain = _WARNING.sub("", _ESCAPES.sub("", printed))
+    for line in re.split(r"[\r\n\b]+", _CLOCK.sub("", plain)):
         if _TIME.search(line) or "warn" in line.lower() or ".py" in line:
             continue
         numbers = _NUMBER.findall(line)

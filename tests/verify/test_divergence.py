@@ -256,3 +256,8 @@ def test_a_result_is_json_whatever_it_found() -> None:
     assert read["stepwise"]["findings"][0]["got"] == "nan"
     assert read["tolerances"] == {"factors": {"": 2.0}, "tf32": False}
     assert math.isinf(float(read["stepwise"]["findings"][0]["ratio"]))
+
+
+def test_a_warning_and_its_line_are_not_printed_by_the_program() -> None:
+    warned = 't.py:9: UserWarning: converting\nConsider 1.5.\n  print(f"{loss:.6f}")\n0.25\n'
+    assert [f.place for f in printed(warned, "0.25").findings] == ["#"]
