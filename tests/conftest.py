@@ -23,18 +23,10 @@ from migrator.verify.warm import warm
 SHARE = 10
 CHOSEN, LEFT = pytest.StashKey[list[str]](), pytest.StashKey[int]()
 # Rooms whose tests start a target's interpreters; those of `verify` that do are named so.
-STARTING = ("runtime", "apps")
+STARTING = ("runtime", "apps", "editor")
 OF_VERIFY = ("test_target_", "test_torch_")
-# What their interpreters import anyway. JAX reads its variables when it is imported: only its
-# libraries are.
-MODULES = {
-    "torchax": [
-        "torch", "torch._dynamo", "torchvision", "jaxlib._jax", "jaxlib.mlir.dialects.mhlo",
-        "jaxlib.mlir.dialects.stablehlo", "ml_dtypes", "opt_einsum", "scipy",
-    ],
-    "editor": ["libcst", "pygls.lsp.server", "lsprotocol.types", "cattrs"],
-    "torch_xla": ["torch", "torch._dynamo", "torchvision", "torch_xla", "torch_xla.core.xla_model"],
-}  # fmt: skip
+# What the language server imports; of what needs a target, tests/run.py has interpreters.
+EDITOR = ("libcst", "pygls.lsp.server", "lsprotocol.types", "cattrs")
 PYTHON = sys.executable
 _WARM = contextlib.ExitStack()  # until all tests have run
 
@@ -93,13 +85,12 @@ def _number(text: str) -> int:
 
 
 @cache
-def interpreter(name: str) -> str:
-    """Stands for `sys.executable`, and has imported the modules of ``name``."""
-    if name not in MODULES:
-        return sys.executable
+def interpreter(room: str) -> str:
+    """Stands for `sys.executable`, and has imported what takes long in a room."""
+    if room != "editor":
+        return os.environ.get("TPU_MIGRATE_WARM", sys.executable)
     environment = {name: v for name, v in os.environ.items() if name != "PYTHONPATH"}
-    started = warm(Path(sys.executable), MODULES[name], environment, programs_see_it=True)
-    return str(_WARM.enter_context(started))
+    return str(_WARM.enter_context(warm(Path(PYTHON), EDITOR, environment, programs_see_it=True)))
 
 
 def pytest_unconfigure() -> None:
@@ -111,11 +102,11 @@ def interpreters_start_fast(request: pytest.FixtureRequest) -> Iterator[None]:
     """`sys.executable` is an interpreter that is forked where much is imported already."""
     path = request.path.relative_to(Path(__file__).parent)
     room, file = path.parts[0], path.name
-    name = room
     if room in STARTING or file.startswith(OF_VERIFY):
-        name = os.environ.get("TPU_MIGRATE_TARGET", "")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", interpreter(name))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "executable", interpreter(room))
+            yield
+    else:
         yield
 
 

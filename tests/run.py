@@ -2,20 +2,22 @@
 
 Makes one environment for each target with uv (the targets can not share one), from uv.lock; about
 8.5 GB of disk for both, since uv links equal files. Then runs ruff, mypy and the tests, in as many
-lanes as there are processors: tests that need a target in its environment, all others in any.
-tests/durations.json says how long each file takes, and so which lane it is in.
+lanes as there are processors: tests that need a target in its environment, all others in any. A
+lane takes the longest job that is left, by tests/durations.json: a file, or some small ones of a
+folder, in a process of its own. These are forked from one that has imported what takes long.
 
 The tests are in two tiers: the first runs, and a tenth of the second, which the commit chooses;
 `--all` runs both. `--fast` needs no target: the engine and the rules, in half a minute.
 
 Needs Python 3.11 or later and the package index, and for the tests of the HTML report a Chromium,
 which is installed where that can be done (apt-get, as root). What each test took is kept in
-`.tests/` (JUnit XML); `--record` writes tests/durations.json anew. All other options are pytest's.
+`.tests/` (JUnit XML, and what was printed); `--record` writes tests/durations.json anew. All other options are pytest's.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -25,13 +27,18 @@ import sys
 import threading
 import time
 import venv
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "migrator" / "verify"))  # the migrator itself needs what is installed
+from warm import warm  # noqa: E402
+
+del sys.path[0]
+
 RESULTS = ROOT / ".tests"
 DURATIONS = ROOT / "tests" / "durations.json"
 PYTHONS = ">=3.11,<3.13"  # torch_xla's libtpu has no wheels for later ones
@@ -45,8 +52,25 @@ BACK_ENDS = {
     },
     "torch_xla": {"PJRT_DEVICE": "CPU", "XLA_FLAGS": QUICKLY},
 }
+# What the tests import, and what the interpreters that they start import anyway: those may be given
+# other variables for JAX, which it reads when it is imported.
+TORCH = ("torch", "torch._dynamo", "torchvision", "scipy", "hypothesis", "libcst", "jinja2")
+IMPORTED = {
+    "": ("libcst", "hypothesis"),
+    "torchax": (*TORCH, "jax", "jax.numpy", "torchax"),
+    "torch_xla": (*TORCH, "torch_xla", "torch_xla.core.xla_model"),
+}
+STARTED = {
+    "": (),
+    "torchax": (
+        "torch", "torch._dynamo", "torchvision", "jaxlib._jax", "jaxlib.mlir.dialects.mhlo",
+        "jaxlib.mlir.dialects.stablehlo", "ml_dtypes", "opt_einsum", "scipy",
+    ),
+    "torch_xla": ("torch", "torch._dynamo", "torchvision", "torch_xla", "torch_xla.core.xla_model"),
+}  # fmt: skip
 FAST = ("analysis", "engine", "formats", "rules")
 LANES = 8  # at most
+WORTHWHILE = 12.0  # seconds of a job, if there are enough files
 UNKNOWN = 5.0  # seconds of a file that was never timed
 SHOWN = 15  # tests that took longest
 
@@ -102,20 +126,19 @@ def find_chromium() -> None:
 # ---- the lanes -----------------------------------------------------------------------------------
 
 
-@dataclass
-class Lane:
-    """What runs one after the other: the files of each environment by one pytest."""
+@dataclass(frozen=True)
+class Job:
+    """What one pytest runs."""
 
-    number: int
-    seconds: float = 0.0
-    files: dict[str, list[str]] = field(default_factory=dict)  # by target; "": of any
+    seconds: float
+    target: str  # "": of any
+    files: tuple[str, ...]
 
-    def runs(self, pythons: dict[str, Path]) -> Iterator[tuple[str, list[str]]]:
-        """Targets, and the files for each; what needs none goes with the first."""
-        rest = self.files.get("", [])
-        for target in [t for t in pythons if t in self.files] or [next(iter(pythons))]:
-            yield target, sorted([*self.files.get(target, []), *rest])
-            rest = []
+    @property
+    def name(self) -> str:
+        first = self.files[0].removesuffix(".py").replace("/", ".").removeprefix("tests.")
+        more = f"+{len(self.files) - 1}" if len(self.files) > 1 else ""
+        return f"{first}{more}"
 
 
 def targets_of(file: Path) -> list[str]:
@@ -132,43 +155,84 @@ def known() -> dict[str, float]:
     return found
 
 
-def plan(rooms: Sequence[str], count: int) -> list[Lane]:
-    """The longest files first, each where least is."""
+def plan(rooms: Sequence[str]) -> list[Job]:
+    """The longest first."""
     taken = known()
-    folders = [ROOT / "tests" / room for room in rooms]
-    files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
-    jobs = [
-        (taken.get(f"{name} {target}".strip(), UNKNOWN), target, name)
-        for file in files
-        for name in [file.relative_to(ROOT).as_posix()]
-        for target in targets_of(file)
-    ]
-    lanes = [Lane(number + 1) for number in range(count)]
-    for seconds, target, name in sorted(jobs, reverse=True):
-        lane = min(lanes, key=lambda lane: lane.seconds)
-        lane.seconds += seconds
-        lane.files.setdefault(target, []).append(name)
-    return [lane for lane in lanes if lane.files]
+    by_place: defaultdict[tuple[Path, str], list[tuple[float, str]]] = defaultdict(list)
+    for folder in (ROOT / "tests" / room for room in rooms):
+        for file in folder.rglob("test_*.py"):
+            for target in targets_of(file):
+                name = file.relative_to(ROOT).as_posix()
+                seconds = taken.get(f"{name} {target}".strip(), UNKNOWN)
+                by_place[file.parent, target].append((seconds, name))
+    jobs = []
+    for (_, target), files in by_place.items():
+        files.sort()
+        while files:
+            group = [files.pop()]
+            while files and sum(seconds for seconds, _ in group) + files[0][0] <= WORTHWHILE:
+                group.append(files.pop(0))
+            names = tuple(name for _, name in group)
+            jobs.append(Job(sum(seconds for seconds, _ in group), target, names))
+    return sorted(jobs, key=lambda job: -job.seconds)
 
 
-def run(lane: Lane, pythons: dict[str, Path], options: list[str], failed: list[str]) -> None:
-    """Run a lane; the first one's output is shown while it runs, that of the others behind it."""
-    for target, files in lane.runs(pythons):
-        name = f"lane {lane.number}{f', {target}' if target else ''}"
-        stem = RESULTS / f"{lane.number}-{target or 'none'}"
+class Lanes:
+    """Each runs one job after the other."""
+
+    def __init__(self, pythons: dict[str, Path], jobs: list[Job], options: list[str]) -> None:
+        self.pythons, self.options = pythons, options
+        self.left = deque(jobs)
+        self.failed: list[Path] = []  # what they printed
+        self.warm: dict[str, tuple[Path, Path]] = {}
+
+    def run(self, count: int) -> None:
+        with contextlib.ExitStack() as stack:
+            for target, python in self.pythons.items():
+                environment = self._environment(target)
+                starts = [
+                    stack.enter_context(warm(python, modules, environment, programs_see_it=seen))
+                    for modules, seen in ((IMPORTED[target], False), (STARTED[target], True))
+                ]
+                self.warm[target] = (starts[0], starts[1])
+            threads = [threading.Thread(target=self._lane) for _ in range(count)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    def _lane(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._run(self.left.popleft())
+
+    def _environment(self, target: str) -> dict[str, str]:
         back_end = {**BACK_ENDS[target], "TPU_MIGRATE_TARGET": target} if target else {}
+        return {**os.environ, **back_end}
+
+    def _run(self, job: Job) -> None:
+        target = job.target if job.target in self.pythons else next(iter(self.pythons))
+        python, started = self.warm[target]
+        stem = RESULTS / f"{job.name}--{target}"
+        xml, log = (stem.with_name(f"{stem.name}{end}") for end in (".xml", ".txt"))
         command = [
-            str(pythons[target]), "-m", "pytest", f"--junitxml={stem}.xml",
-            "-o", "junit_family=xunit1", *files, *options,
+            str(python), "-m", "pytest", f"--junitxml={xml}", "-o", "junit_family=xunit1",
+            *job.files, *self.options,
         ]  # fmt: skip
-        with stem.with_suffix(".txt").open("w") as log:
-            print(f"== {name}: {len(files)} files, {stem.relative_to(ROOT)}.txt", flush=True)
+        environment = {**self._environment(target), "TPU_MIGRATE_WARM": str(started)}
+        began = time.monotonic()
+        with log.open("w") as sink:
             done = subprocess.run(
-                command, cwd=ROOT, env={**os.environ, **back_end},
-                stdout=None if lane.number == 1 else log, stderr=subprocess.STDOUT,
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=sink,
+                stderr=subprocess.STDOUT,
             )  # fmt: skip
-        if done.returncode not in (0, 5):  # 5: nothing was chosen
-            failed.append(name)
+        seconds = time.monotonic() - began
+        failed = done.returncode not in (0, 5)  # 5: nothing was chosen
+        if failed:
+            self.failed.append(log)
+        last = (log.read_text(errors="replace").strip().splitlines() or [""])[-1].strip("= ")
+        said = f"FAILED, {log.relative_to(ROOT)}" if failed else last.rpartition(" in ")[0]
+        print(f"{seconds:6.1f} s  {job.name} {job.target}: {said}", flush=True)
 
 
 # ---- where the time went -------------------------------------------------------------------------
@@ -179,7 +243,7 @@ def measured() -> tuple[dict[str, float], list[tuple[float, str]]]:
     files: Counter[str] = Counter()
     tests = []
     for path in sorted(RESULTS.glob("*.xml")):
-        target = path.stem.partition("-")[2]
+        target = path.stem.rpartition("--")[2]
         for case in ElementTree.parse(path).iter("testcase"):
             file, seconds = case.get("file", ""), float(case.get("time", 0))
             wanted = targets_of(ROOT / file)
@@ -238,25 +302,21 @@ def main() -> int:
     installed = time.monotonic()
     shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir()
-    options += ["--all"] * args.all
-    failed: list[str] = []
-    lanes = plan(rooms, args.lanes)
-    threads = [
-        threading.Thread(target=run, args=(lane, pythons, options, failed)) for lane in lanes
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for log in sorted(RESULTS.glob("*.txt")):
-        print(f"\n== {log.relative_to(ROOT)}\n{log.read_text(errors='replace')}", end="")
+    lanes = Lanes(pythons, plan(rooms), [*options, *["--all"] * args.all])
+    lanes.run(args.lanes)
+    for log in sorted([*lanes.failed, *RESULTS.glob("*.txt")], key=lambda p: p in lanes.failed):
+        text = log.read_text(errors="replace")
+        if log in lanes.failed:
+            print(f"\n== {log.relative_to(ROOT)}\n{text}", end="")
+        elif "second tier" in text:
+            print(*[line for line in text.splitlines() if line.startswith("  tests/")], sep="\n")
     files, tests = measured()
     show(files, tests, began, installed)
     if args.record:
         record(files)
-    if failed:
-        print(f"FAILED: {'; '.join(sorted(failed))}")
-    return 1 if failed else 0
+    if lanes.failed:
+        print(f"FAILED: {', '.join(sorted(log.stem for log in lanes.failed))}")
+    return 1 if lanes.failed else 0
 
 
 if __name__ == "__main__":
