@@ -11,7 +11,8 @@ The tests are in two tiers: the first runs, and a tenth of the second, which the
 
 Needs Python 3.11 or later and the package index, and for the tests of the HTML report a Chromium,
 which is installed where that can be done (apt-get, as root). What each test took is kept in
-`.tests/` (JUnit XML, and what was printed); `--record` writes tests/durations.json anew. All other options are pytest's.
+`.tests/` (JUnit XML, and what was printed); `--record` writes tests/durations.json anew. All other
+options are pytest's.
 """
 
 from __future__ import annotations
@@ -213,6 +214,8 @@ class Lanes:
     def _run(self, job: Job) -> None:
         target = job.target if job.target in self.pythons else next(iter(self.pythons))
         python, started = self.warm[target]
+        if not job.target:  # a target's libraries change torch
+            python = started
         stem = RESULTS / f"{job.name}--{target}"
         xml, log = (stem.with_name(f"{stem.name}{end}") for end in (".xml", ".txt"))
         command = [

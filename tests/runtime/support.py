@@ -58,11 +58,13 @@ def difference(result: torch.Tensor, expected: torch.Tensor) -> float:
     return max(float(largest), float(apart.norm() / expected.norm().clamp_min(1e-12)))
 
 
-def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    code: str, python: str | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """A process of its own; with a compilation cache only where one is named."""
     inherited = {name: v for name, v in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [python or sys.executable, "-c", code],
         env={**inherited, "PYTHONPATH": str(RUNTIME), **BACK_END, **environment},
         capture_output=True,
         text=True,

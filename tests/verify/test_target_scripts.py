@@ -83,7 +83,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     os.chdir(folder)
     try:
         recording, notes = record_script(
-            Path("train.py"), [], folder / "golden", Path(sys.executable), Settings()
+            Path("train.py"), [], folder / "golden", Path(sys.executable), Settings(roundings=1)
         )
     finally:
         os.chdir(before)

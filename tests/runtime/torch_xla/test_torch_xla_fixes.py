@@ -286,15 +286,16 @@ def test_optimizers_that_compiled_each_step(kind: type[optim.Optimizer]) -> None
     assert seen[1:] == [seen[1]] * 5
 
 
-def test_logging_stays_the_scripts_own() -> None:
+def test_logging_stays_the_scripts_own(cold_interpreter: str) -> None:
     """Stock torch_xla configures logging at import: a script's INFO lines are lost."""
     code = (
         "import logging, torch, torch_xla{}\n"
         "logging.basicConfig(level=logging.INFO, format='%(levelname)s: %(message)s')\n"
         "logging.info('loss 0.5')\n"
     )
-    assert "INFO: loss 0.5" not in run(code.format("")).stderr
-    assert "INFO: loss 0.5" in run(code.format(", tpu_runtime; tpu_runtime.setup()")).stderr
+    assert "INFO: loss 0.5" not in run(code.format(""), cold_interpreter).stderr
+    ours = code.format(", tpu_runtime; tpu_runtime.setup()")
+    assert "INFO: loss 0.5" in run(ours, cold_interpreter).stderr
 
 
 def test_a_sparse_tensor_is_dense_on_the_device() -> None:
