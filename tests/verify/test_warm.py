@@ -1,0 +1,125 @@
+"""An interpreter that is forked is what a new one would be, but for what it has imported."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from migrator.verify import warm as package
+from migrator.verify.warm import warm
+
+IS_FORKED = "import sys; print('wave' in sys.modules)"
+Start = Callable[..., subprocess.CompletedProcess[str]]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is the real one")
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package, "_GPUS", ())
+
+
+@pytest.fixture
+def start(cold_interpreter: str) -> Iterator[Start]:
+    with warm(Path(cold_interpreter), ["wave", "no_such_module"], os.environ) as program:
+
+        def run(*arguments: str, **how: object) -> subprocess.CompletedProcess[str]:
+            command = [str(program), *arguments]
+            return subprocess.run(command, capture_output=True, text=True, timeout=60, **how)  # type: ignore[call-overload,no-any-return]
+
+        yield run
+
+
+def test_it_is_forked_and_says_to_be_the_real_one(start: Start, cold_interpreter: str) -> None:
+    assert start("-c", IS_FORKED).stdout == "True\n"
+    assert start("-c", "import sys; print(sys.executable)").stdout == f"{cold_interpreter}\n"
+
+
+def test_arguments_folder_environment_files_and_end_are_those_of_the_caller(
+    start: Start, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys\nfrom other import NAME\nprint(sys.argv[1:], os.getcwd(), NAME)\n"
+        "print(os.environ['HELLO'], sys.stdin.read(), file=sys.stderr)\nsys.exit(7)\n"
+    )
+    (tmp_path / "other.py").write_text("NAME = __name__\n")
+    done = start(
+        str(script), "a", "b c", cwd="/", input="given", env={**os.environ, "HELLO": "world"}
+    )
+    assert (done.returncode, done.stderr) == (7, "world given\n")
+    assert done.stdout == "['a', 'b c'] / other\n"
+    as_module = start("-m", "script", "x", cwd=tmp_path, env={**os.environ, "HELLO": ""}, input="")
+    assert (as_module.returncode, as_module.stdout) == (7, f"['x'] {tmp_path} other\n")
+
+
+def test_errors_and_signals_are_as_ever(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("def f():\n    raise ValueError('no')\nf()\n")
+    done = start(str(script))
+    assert done.returncode == 1
+    real = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.stderr == real.stderr
+    assert start("-c", "import os; os.abort()").returncode == -signal.SIGABRT
+    assert start("-c", "import os, signal; os.kill(0, signal.SIGTERM)").returncode == -15
+
+
+def test_other_settings_of_the_imports_and_other_options_need_a_real_one(start: Start) -> None:
+    threads = {**os.environ, "OMP_NUM_THREADS": "3"}
+    assert start("-c", IS_FORKED, env=threads).stdout == "False\n"
+    assert start("-E", "-c", IS_FORKED).stdout == "False\n"
+
+
+def test_what_a_program_leaves_behind_ends_with_it(start: Start, tmp_path: Path) -> None:
+    alive = tmp_path / "alive"
+    child = (
+        f"import pathlib, time\nwhile True: pathlib.Path({str(alive)!r}).touch(); time.sleep(.05)"
+    )
+    code = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}])"
+    start("-c", f"{code}; time.sleep(2)")
+    assert alive.exists()
+    alive.unlink()
+    time.sleep(0.5)
+    assert not alive.exists()
+
+
+def test_where_the_server_ends_the_real_one_runs(cold_interpreter: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import os\nos._exit(3)\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with warm(Path(cold_interpreter), ["broken"], environment) as program:
+        for _ in range(2):
+            done = subprocess.run([program, "-c", "print(5)"], capture_output=True, text=True)
+            assert (done.returncode, done.stdout) == (0, "5\n")
+
+
+def test_nothing_is_forked_on_a_machine_with_a_gpu(
+    cold_interpreter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(package, "_GPUS", (tmp_path,))
+    with warm(Path(cold_interpreter), ["wave"], os.environ) as program:
+        assert program == Path(cold_interpreter)
+
+
+@pytest.mark.parametrize("how", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_the_server_ends_with_what_started_it(cold_interpreter: str, how: str) -> None:
+    code = f"""\
+import os, signal, subprocess, sys
+from pathlib import Path
+from migrator.verify.warm import warm
+with warm(Path(sys.executable), [], os.environ) as program:
+    server = "import os; print(os.getppid(), flush=True)"
+    subprocess.run([program, "-c", server])
+    {how}
+"""
+    done = subprocess.run([cold_interpreter, "-c", code], capture_output=True, text=True)
+    server = Path("/proc") / done.stdout.strip()
+    assert server.name.isdecimal(), done.stderr
+    until = time.monotonic() + 10
+    while server.exists() and "server.py" in (server / "cmdline").read_text():
+        assert time.monotonic() < until
+        time.sleep(0.05)
