@@ -180,3 +180,8 @@ def test_processes_of_its_own_are_counted() -> None:
     found, notes = record(text)
     assert len(losses(found)) == 1
     assert notes == ["it starts processes of its own (1): what they compute is not seen"]
+
+
+def test_what_a_program_compiles_is_followed_as_it_was_written() -> None:
+    found, _ = record(f"{STEP}net = torch.compile(net)\nstep(torch.ones(2, 3))\n")
+    assert len(losses(found)) == 1 and not found.ended

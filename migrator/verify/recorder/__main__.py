@@ -56,6 +56,8 @@ def main() -> int:
         del sys.modules[name]  # the script may have a module of that name
     process.redirect(Path(spec["original"]), root)
     runtime = _runtime()
+    if runtime is None:
+        _leave_uncompiled()
     random = randomness.install(spec["seed"], spec["dropout"])
     store = Store(output / "tensors.safetensors", spec["limit"])
     watch = Watch(store, spec["steps"], root, spec["stop"], spec["stop_calls"])
@@ -118,6 +120,14 @@ def _runtime() -> str | None:
     except ImportError:
         return None
     return str(getattr(tpu_runtime, "__file__", ""))
+
+
+def _leave_uncompiled() -> None:
+    """What torch.compile makes can't be watched, and differs from what it was made of by rounding."""
+    import torch._dynamo
+
+    if hasattr(torch._dynamo.config, "disable"):
+        torch._dynamo.config.disable = True
 
 
 def _write(
