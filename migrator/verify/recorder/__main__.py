@@ -123,7 +123,7 @@ def _runtime() -> str | None:
 
 
 def _leave_uncompiled() -> None:
-    """What torch.compile makes can not be watched; it differs by rounding from what it is made of."""
+    """What torch.compile makes can not be watched. It only rounds otherwise than its source."""
     import torch._dynamo
 
     if hasattr(torch._dynamo.config, "disable"):
