@@ -27,7 +27,8 @@ STARTING = ("runtime", "apps", "editor")
 OF_VERIFY = ("test_target_", "test_torch_")
 # What the language server imports; of what needs a target, tests/run.py has interpreters.
 EDITOR = ("libcst", "pygls.lsp.server", "lsprotocol.types", "cattrs")
-PYTHON = sys.executable
+# The real one: tests themselves may run in one that is forked.
+PYTHON = sys.executable = os.environ.get("TPU_MIGRATE_PYTHON", sys.executable)
 _WARM = contextlib.ExitStack()  # until all tests have run
 
 

@@ -222,7 +222,11 @@ class Lanes:
             str(python), "-m", "pytest", f"--junitxml={xml}", "-o", "junit_family=xunit1",
             *job.files, *self.options,
         ]  # fmt: skip
-        environment = {**self._environment(target), "TPU_MIGRATE_WARM": str(started)}
+        environment = {
+            **self._environment(target),
+            "TPU_MIGRATE_WARM": str(started),
+            "TPU_MIGRATE_PYTHON": str(self.pythons[target]),
+        }
         began = time.monotonic()
         with log.open("w") as sink:
             done = subprocess.run(

@@ -8,6 +8,7 @@ operator, where everything can be seen, and tells where the two part.
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from migrator import migrate_paths
 from migrator.config import Config, UsageError
 from migrator.report.console import show_diff
 from migrator.run import Report
+from migrator.targets import targets
 
 from .bisection import Bisection, locate, with_sources
 from .chart import draw
@@ -26,6 +28,7 @@ from .device import device_for
 from .divergence import Comparison, compare
 from .errors import NothingRecorded, VerifyError
 from .folders import check_size, copy_folder
+from .inside import command_line
 from .interpreters import Interpreter, require
 from .progress import Runs, progress
 from .recordings import (
@@ -53,6 +56,7 @@ _STEPWISE = ("start", "buffers", *_COMPILED)
 _ROUNDING, _STARTING, _STEPPING, _COMPILING = 0.4, 2.0, 4.0, 2.0
 _BEGINNING = 4.0  # seconds until a script begins, of which there is only a golden
 _MUCH = 100.0  # times, from where it is said
+_GPU = re.compile(r"(--?[\w-]+=)?cuda(:\d+)?")  # as an argument of a program
 _NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}  # each operation by itself
 
 
@@ -383,6 +387,12 @@ def _of_quick(first: Recording, settings: Settings) -> str:
     return "--quick did not look at more roundings"
 
 
+def translated(argument: str, target: str) -> str:
+    """An argument that names a device, as in `--device cuda`, for the migrated program."""
+    found = _GPU.fullmatch(argument)
+    return f"{found[1] or ''}{targets()[target].device}" if found else argument
+
+
 def _of_golden(golden: ScriptGolden, script: Script) -> list[str]:
     notes = []
     if golden.script != script.name:
@@ -412,6 +422,7 @@ class _Verification:
     def __post_init__(self) -> None:
         self.rounded = self.known or []
         self.device = device_for(self.target, self.options.devices)
+        self.args = [translated(argument, self.target) for argument in self.script.args]
 
     @property
     def console(self) -> Console | None:
@@ -419,6 +430,9 @@ class _Verification:
 
     def run(self, result: ScriptResult) -> ScriptResult:
         result = replace(result, device=self.device.label)
+        if self.args != [*self.script.args]:
+            text = f"the migrated script is given {command_line(self.args)}"
+            result = replace(result, notes=[*result.notes, text])
         self.migrate(self.work / "migrated")
         if not self.rounded:
             self.round_again()
@@ -537,7 +551,7 @@ class _Verification:
                "JAX_COMPILATION_CACHE_DIR": str(self.work / "jax_cache")}  # fmt: skip
         with self.runs.run(name, f"on the {self.device.label}, {name}") as update:
             return record_run(
-                self.python, self.script.entry, self.script.args, copy,
+                self.python, self.script.entry, self.args, copy,
                 self.work / f"{name}-recording", self.settings, original=self.script.folder,
                 module=self.script.module, stand_in=False, closely=closely, focus=focus, stop=stop,
                 env=env, on_progress=update,

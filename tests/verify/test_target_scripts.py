@@ -221,6 +221,22 @@ def test_a_script_that_chose_the_cpu_shows_nothing_of_the_target(
     assert hold(Path("t.py"), ["--gpu"], TARGET, None, settings, options).passed
 
 
+def test_a_device_among_the_arguments_is_that_of_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "import argparse, torch\nparser = argparse.ArgumentParser()\n"
+    text += "parser.add_argument('--device', default='cpu')\nargs = parser.parse_args()\n"
+    text += "torch.cuda.manual_seed(0)\n"
+    text += "print(torch.nn.Linear(2, 2).to(args.device).weight.sum().item())\n"
+    Path("t.py").write_text(text, encoding="utf-8")
+    options, settings = Options(python=Path(sys.executable)), Settings(roundings=0)
+    found = hold(Path("t.py"), ["--device", "cuda:0"], TARGET, None, settings, options)
+    assert found.passed, (found.error, found.problems, found.log_tail)
+    device = {"torchax": "jax", "torch_xla": "xla"}[TARGET]
+    assert f"the migrated script is given --device {device}" in found.notes
+
+
 def test_a_recurrent_network_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On torch_xla it is a loop whose backward pass is a graph with tensors that have no values."""
     monkeypatch.chdir(tmp_path)
