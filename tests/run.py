@@ -22,6 +22,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -259,6 +260,17 @@ def measured() -> tuple[dict[str, float], list[tuple[float, str]]]:
     return dict(files), sorted(tests, reverse=True)
 
 
+def show_second_tier() -> None:
+    """Which tests of it were chosen, and how to choose them again."""
+    texts = [log.read_text(errors="replace") for log in sorted(RESULTS.glob("*.txt"))]
+    lines = [line for text in texts for line in text.partition("= second tier =")[2].splitlines()]
+    chosen = [*dict.fromkeys(line for line in lines if line.startswith("  tests/"))]
+    samples = sorted({m[1] for line in lines if (m := re.search(r"--sample (.+); --all", line))})
+    if samples:
+        print(f"\n== {len(chosen)} of the second tier, chosen by --sample {', '.join(samples)}")
+        print("\n".join(chosen))
+
+
 def show(
     files: dict[str, float], tests: list[tuple[float, str]], began: float, installed: float
 ) -> None:
@@ -311,12 +323,9 @@ def main() -> int:
     RESULTS.mkdir()
     lanes = Lanes(pythons, plan(rooms), [*options, *["--all"] * args.all])
     lanes.run(args.lanes)
-    for log in sorted([*lanes.failed, *RESULTS.glob("*.txt")], key=lambda p: p in lanes.failed):
-        text = log.read_text(errors="replace")
-        if log in lanes.failed:
-            print(f"\n== {log.relative_to(ROOT)}\n{text}", end="")
-        elif "second tier" in text:
-            print(*[line for line in text.splitlines() if line.startswith("  tests/")], sep="\n")
+    show_second_tier()
+    for log in sorted(lanes.failed):
+        print(f"\n== {log.relative_to(ROOT)}\n{log.read_text(errors='replace')}", end="")
     files, tests = measured()
     show(files, tests, began, installed)
     if args.record:

@@ -99,3 +99,20 @@ def test_a_tenth_of_the_second_tier_runs_and_is_named(tmp_path: Path) -> None:
         together.add(len({name for name in chosen if "together" in name}))
     assert together <= {0, 20}
     assert tier(tmp_path, "--sample", "a", "test_many.py::test_together")[0] == 20
+
+
+def test_what_was_chosen_is_shown_once_for_all_jobs(
+    program: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(program, "RESULTS", tmp_path)
+    _, output = tier(tmp_path, "--sample", "a")
+    output = output.replace("  test_many.py", "  tests/test_many.py")
+    for name in ("one--torchax.txt", "one--torch_xla.txt"):
+        (tmp_path / name).write_text(output)
+    program.show_second_tier()
+    shown = capsys.readouterr().out.split("\n")
+    chosen = [line for line in output.splitlines() if line.startswith("  tests/")]
+    assert shown == ["", f"== {len(chosen)} of the second tier, chosen by --sample a", *chosen, ""]
