@@ -14,6 +14,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from migrator.targets import targets
+
 from .recordings import Recording
 from .tensors import Difference, compare_tensors
 from .tolerances import (
@@ -50,6 +52,9 @@ _CLOCK = re.compile(  # when it was printed: of ctime, of logging, of ISO 8601
     r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\s+)?"
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d+\s+\d\d:\d\d:\d\d\s+\d{4}\b"
     r"|\b\d{4}[-/]\d\d[-/]\d\d(?:T(?=\d)|\b)|(?<![\d.])\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"
+)
+_DEVICE = re.compile(
+    rf"\b(?:{'|'.join(['cuda', *(target.device for target in targets().values())])})\b(?::\d+)?"
 )
 # A warning of Python's, of one line or a few, and the line that it is about.
 _WARNING = re.compile(r"^.*\.py:\d+: \w*Warning: (?:.*\n){1,4}?  \S.*$", re.MULTILINE)
@@ -528,7 +533,7 @@ def _by_text(printed: str) -> dict[tuple[str, int], list[str]]:
     """The numbers of each line with a fraction in it, by the text around them; no times."""
     found: dict[tuple[str, int], list[str]] = {}
     count: Counter[str] = Counter()
-    plain = _WARNING.sub("", _ESCAPES.sub("", printed))
+    plain = _DEVICE.sub("device", _WARNING.sub("", _ESCAPES.sub("", printed)))
     for line in re.split(r"[\r\n\b]+", _CLOCK.sub("", plain)):
         if _TIME.search(line) or "warn" in line.lower() or ".py" in line:
             continue

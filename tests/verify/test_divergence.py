@@ -261,3 +261,9 @@ def test_a_result_is_json_whatever_it_found() -> None:
 def test_a_warning_and_its_line_are_not_printed_by_the_program() -> None:
     warned = 't.py:9: UserWarning: converting\nConsider 1.5.\n  print(f"{loss:.6f}")\n0.25\n'
     assert [f.place for f in printed(warned, "0.25").findings] == ["#"]
+
+
+def test_a_device_has_another_name_on_the_target() -> None:
+    found = printed("lr 0.5 on cuda:0\ncuda 0.25", "lr 0.5 on jax:0\njax 0.25")
+    assert found.passed and len(found.findings) == 2
+    assert not printed("lr 0.5 on cuda", "lr 0.5 on the cpu").passed
