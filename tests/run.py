@@ -26,11 +26,11 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 import venv
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -184,7 +184,7 @@ class Lanes:
 
     def __init__(self, pythons: dict[str, Path], jobs: list[Job], options: list[str]) -> None:
         self.pythons, self.options = pythons, options
-        self.left = deque(jobs)
+        self.jobs = jobs
         self.failed: list[Path] = []  # what they printed
         self.warm: dict[str, tuple[Path, Path]] = {}
 
@@ -197,16 +197,8 @@ class Lanes:
                     for modules, seen in ((IMPORTED[target], False), (STARTED[target], True))
                 ]
                 self.warm[target] = (starts[0], starts[1])
-            threads = [threading.Thread(target=self._lane) for _ in range(count)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-
-    def _lane(self) -> None:
-        with contextlib.suppress(IndexError):
-            while True:
-                self._run(self.left.popleft())
+            lanes = stack.enter_context(ThreadPoolExecutor(count))
+            list(lanes.map(self._run, self.jobs))  # an error of one is raised here
 
     def _environment(self, target: str) -> dict[str, str]:
         back_end = {**BACK_ENDS[target], "TPU_MIGRATE_TARGET": target} if target else {}

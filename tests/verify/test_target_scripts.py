@@ -105,6 +105,13 @@ def verify(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scrip
     return run
 
 
+def held(folder: Path, text: str, *args: str, roundings: int) -> ScriptResult:
+    """A small script against itself, in the current folder."""
+    (folder / "t.py").write_text(text, encoding="utf-8")
+    options, settings = Options(python=Path(sys.executable)), Settings(roundings=roundings)
+    return hold(Path("t.py"), [*args], TARGET, None, settings, options)
+
+
 def _with(edits: tuple[tuple[str, str], ...], source: Path, target: str, to: Path) -> list[str]:
     """The migration, with a fault in what it writes."""
     report = migrate_paths([source], target=target, output=to)
@@ -160,9 +167,7 @@ for _ in range(3):
         net(part).pow(2).mean().backward()
     optimizer.step()
 """
-    Path("t.py").write_text(text, encoding="utf-8")
-    options, settings = Options(python=Path(sys.executable)), Settings(roundings=1)
-    found = hold(Path("t.py"), [], TARGET, None, settings, options)
+    found = held(tmp_path, text, roundings=1)
     assert found.passed, (found.error, found.problems, found.compiled.first, found.log_tail)
     told = [note for note in found.notes if "not compiled as a whole" in note]
     assert any(note.startswith("slower than it could be: Net ") for note in told), found.notes
@@ -214,11 +219,9 @@ def test_a_script_that_chose_the_cpu_shows_nothing_of_the_target(
     monkeypatch.chdir(tmp_path)
     text = "import sys, torch\nd = 'cuda' if '--gpu' in sys.argv else 'cpu'\n"
     text += "print(torch.nn.Linear(2, 2).to(d)(torch.ones(3, 2).to(d)).sum().item())\n"
-    Path("t.py").write_text(text, encoding="utf-8")
-    options, settings = Options(python=Path(sys.executable)), Settings(roundings=0)
-    found = hold(Path("t.py"), [], TARGET, None, settings, options)
+    found = held(tmp_path, text, roundings=0)
     assert not found.passed and "no tensor was on the device" in found.problems[0]
-    assert hold(Path("t.py"), ["--gpu"], TARGET, None, settings, options).passed
+    assert held(tmp_path, text, "--gpu", roundings=0).passed
 
 
 def test_a_device_among_the_arguments_is_that_of_the_target(
@@ -229,9 +232,7 @@ def test_a_device_among_the_arguments_is_that_of_the_target(
     text += "parser.add_argument('--device', default='cpu')\nargs = parser.parse_args()\n"
     text += "torch.cuda.manual_seed(0)\n"
     text += "print(torch.nn.Linear(2, 2).to(args.device).weight.sum().item())\n"
-    Path("t.py").write_text(text, encoding="utf-8")
-    options, settings = Options(python=Path(sys.executable)), Settings(roundings=0)
-    found = hold(Path("t.py"), ["--device", "cuda:0"], TARGET, None, settings, options)
+    found = held(tmp_path, text, "--device", "cuda:0", roundings=0)
     assert found.passed, (found.error, found.problems, found.log_tail)
     device = {"torchax": "jax", "torch_xla": "xla"}[TARGET]
     assert f"the migrated script is given --device {device}" in found.notes
@@ -250,9 +251,7 @@ for _ in range(2):
     loss.backward()
     optimizer.step()
 """
-    Path("t.py").write_text(text, encoding="utf-8")
-    options, settings = Options(python=Path(sys.executable)), Settings(roundings=1)
-    found = hold(Path("t.py"), [], TARGET, None, settings, options)
+    found = held(tmp_path, text, roundings=1)
     assert found.passed, (found.error, found.problems, found.stepwise.first, found.log_tail)
     compared = found.compiled if TARGET == "torchax" else found.stepwise
     assert {"loss", "gradients", "weights"} <= {f.kind for f in compared.findings}

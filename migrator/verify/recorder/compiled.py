@@ -55,7 +55,7 @@ def follow(watch: Watch) -> None:
     if programs is None or tracing is None or parts is None or guards is None:
         return
     # Nothing here is what a step depends on, or changes.
-    guards.LIBRARIES.append(str(Path(__file__).resolve().parent) + os.sep)
+    guards.LIBRARIES += (str(Path(__file__).resolve().parent) + os.sep,)  # type: ignore[attr-defined]
     if not watch.closely:
         install = parts.install
 

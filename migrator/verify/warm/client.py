@@ -36,8 +36,6 @@ def main() -> None:
         del arguments[0]
     client = connected(path) if can_be_forked(arguments) else None
     if client is None or not accepted(client, arguments, itself):
-        for number in PASSED_ON:
-            signal.signal(number, signal.SIG_DFL)
         os.execv(python, [python, *arguments])
     end = client.recv(16)
     if not end:

@@ -33,11 +33,11 @@ from .structures import MISSING, Held, Structure, is_ours, is_value
 
 # Files whose code is no part of a program's, by their beginnings. What watches a program from
 # inside its process, as `tpu-migrate verify` does, adds its folder.
-LIBRARIES = [
+LIBRARIES: tuple[str, ...] = (
     *(str(Path(str(m.__file__)).parent) + os.sep for m in (torch, torchax, jax, numpy)),
     str(Path(__file__).parent) + os.sep,
     "<frozen",
-]
+)
 _PACKAGES = ("torch", "torchax", "jax", "jaxlib", "numpy", __name__.partition(".")[0])
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _CODE = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type)
@@ -51,7 +51,7 @@ _DEPTH = 3
 
 def is_library(filename: str) -> bool:
     """Whether code of this file is torch's, JAX's or Python's own."""
-    if filename.startswith((*LIBRARIES,)):
+    if filename.startswith(LIBRARIES):
         return True
     return filename.startswith(_STANDARD) and "-packages" not in filename
 
