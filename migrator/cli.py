@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from migrator import __version__
 from migrator.completion import codes, completion_command, folders, formats, paths
-from migrator.config import Config, UsageError, check_codes, common, load
+from migrator.config import Config, UsageError, check_codes, common, load, load_file
 from migrator.report import FORMATS, View, check_file
 from migrator.report import check as check_formats
 from migrator.report import render as rendered
@@ -186,6 +186,17 @@ def cli() -> None:
     help="PATH... come from a hook: none is fine, excluded ones are passed over; exit 1 if "
     "anything was written, or git does not have the runtime.",
 )
+@click.option(
+    "--config",
+    "configuration",
+    metavar="FILE",
+    shell_complete=paths,
+    help="Take [tool.tpu-migrate] from this TOML file, not from what is around PATH.",
+)
+@click.option("--isolated", is_flag=True, help="Take no configuration from files.")
+@click.option(
+    "--undo", is_flag=True, help="Only take back the last run in place of PATH's project."
+)
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
     "--format", "forms", multiple=True, callback=_forms, metavar="NAME[=FILE]",
@@ -216,6 +227,9 @@ def migrate(
     diff_base: str | None,
     stdin_filename: str | None,
     hook: bool,
+    configuration: str | None,
+    isolated: bool,
+    undo: bool,
     **overrides: Any,
 ) -> None:
     """Rewrite PATH... for the target (the default command)."""
@@ -229,8 +243,16 @@ def migrate(
     standard_input = paths in (("-",), ())
     if stdin_filename is not None and not standard_input:
         raise UsageError("--stdin-filename goes with - (standard input), not with a PATH")
+    if undo:
+        sys.exit(_undo(paths, quiet=quiet))
+    if configuration is not None and isolated:
+        raise UsageError("choose one of --config and --isolated")
     start = Path(stdin_filename or "") if standard_input else common(paths)
-    config = load(start).with_overrides(target=target, **overrides)
+    if configuration:
+        config = load_file(Path(configuration))
+    else:
+        config = Config() if isolated else load(start)
+    config = config.with_overrides(target=target, **overrides)
     if strip_todo and overrides["todo_comments"]:
         raise UsageError("choose one of --todo-comments and --strip-todo")
     if config.target is None and not strip_todo:
@@ -281,6 +303,20 @@ def migrate(
         if forms[0] == "console" and not quiet:
             console(stderr=diff).print(f"report: {shown(page)}", soft_wrap=True, markup=False)
     sys.exit(code)
+
+
+def _undo(paths: tuple[str, ...], *, quiet: bool) -> int:
+    """Take back the last run, and say what became of its files."""
+    from migrator.report.statistics import counted
+    from migrator.run import undo
+
+    done = undo(paths)
+    for said, files in (("restored", done.restored), ("removed", done.removed)):
+        if files and not quiet:
+            click.echo(f"{said} {counted(len(files), 'file')}")
+    for file in done.changed:
+        click.echo(f"{shown(file)}: has changed since; left as it is", err=True)
+    return 1 if done.changed else 0
 
 
 def _reports(

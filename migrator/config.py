@@ -10,7 +10,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from migrator.files.reading import read
 from migrator.options import Options
+
+_MOST = 2**22  # bytes of a configuration
 
 
 class UsageError(Exception):
@@ -34,10 +37,16 @@ class Config:
     replace: tuple[tuple[str, str], ...] = ()
     todo_comments: bool = False
     jobs: int = 0  # 0: as many as it is worth
+    folder: Path | None = None  # that of the file that says all this
 
     def with_overrides(self, **values: Any) -> Config:
         """The same with every value that is given (not None, not empty, a flag that is set)."""
         return replace(self, **{k: v for k, v in values.items() if v not in (None, False, (), [])})
+
+    @property
+    def home(self) -> Path:
+        """The folder that it is for; the current one without a file."""
+        return self.folder or Path.cwd()
 
     @property
     def options(self) -> Options:
@@ -59,14 +68,20 @@ def load(start: Path) -> Config:
     Raises:
         UsageError: a file that is not TOML, an unknown key, a value of the wrong type.
     """
-    table, file = _nearest(start)
+    folder = start if os.path.isdir(start) else start.parent
+    for candidate in (folder, *folder.resolve().parents):
+        file = candidate / "pyproject.toml"
+        if os.path.isfile(file) and (table := _table(file)) is not None:
+            return replace(_checked(table, file), folder=candidate)
+        if os.path.exists(candidate / ".git"):
+            break
+    return Config()
+
+
+def load_file(file: Path) -> Config:
+    """The configuration that one file has, whatever is around the code. Raises as `load` does."""
+    table = _table(file)
     return Config() if table is None else _checked(table, file)
-
-
-def home(start: Path) -> Path:
-    """The folder whose configuration holds for `start`; without one, the current folder."""
-    table, file = _nearest(start)
-    return Path.cwd() if table is None else file.parent
 
 
 def common(paths: Sequence[str | os.PathLike[str]]) -> Path:
@@ -77,20 +92,14 @@ def common(paths: Sequence[str | os.PathLike[str]]) -> Path:
     return Path(os.path.relpath(folder))
 
 
-def _nearest(start: Path) -> tuple[Any, Path]:
-    folder = start if start.is_dir() else start.parent
-    for candidate in (folder, *folder.resolve().parents):
-        file = candidate / "pyproject.toml"
-        if file.is_file():
-            try:
-                table = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("tpu-migrate")
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise UsageError(f"{file}: not valid TOML: {error}") from None
-            if table is not None:
-                return table, file
-        if (candidate / ".git").exists():
-            break
-    return None, folder
+def _table(file: Path) -> Any:
+    """[tool.tpu-migrate] of a file, None if it has none."""
+    try:
+        return tomllib.loads(read(file, _MOST).decode()).get("tool", {}).get("tpu-migrate")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: not valid TOML: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{file}: can not be read: {error.strerror or error}") from None
 
 
 def check_codes(codes: Iterable[str], where: str) -> None:
@@ -106,7 +115,7 @@ def _checked(table: Any, file: Path) -> Config:
     where = f"{file}: [tool.tpu-migrate]"
     if not isinstance(table, dict):
         raise UsageError(f"{where} is not a table")
-    types = {f.name: f.type for f in fields(Config)}
+    types = {f.name: f.type for f in fields(Config) if f.name != "folder"}
     values: dict[str, Any] = {}
     for key, value in table.items():
         name = key.replace("-", "_")

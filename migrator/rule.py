@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import os
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
@@ -423,7 +424,7 @@ def registry() -> Registry:
     own = _rules_of(importlib.import_module("migrator.rules"))
     others: list[Rule] = []
     origin = {rule.code: "tpu-migrate" for rule in own}
-    for point in entry_points(group=GROUP):
+    for point in _entry_points():
         where = f"rules of {point.value}"
         try:
             found = _rules_of(point.load())
@@ -446,7 +447,27 @@ def further_constructs() -> Further:
     Only rules of other packages say so: where there are none, no rule is loaded. Raises UsageError
     as `registry` does.
     """
-    return registry().further if entry_points(group=GROUP) else NOTHING
+    return registry().further if _entry_points() else NOTHING
+
+
+def _entry_points() -> Sequence[EntryPoint]:
+    """The entry points of packages that are installed.
+
+    What only lies in the working folder, or where PYTHONPATH leads, may be the project that is
+    migrated, of which nothing is ever run.
+    """
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    roots = [Path.cwd(), *map(Path, filter(None, given))]
+    projects = {root.resolve() for root in roots if root.name not in _INSTALLED}
+    found = entry_points(group=GROUP)
+    return [
+        point
+        for point in found
+        if point.dist is None or Path(str(point.dist.locate_file(""))).resolve() not in projects
+    ]
+
+
+_INSTALLED = ("site-packages", "dist-packages")
 
 
 def _rules_of(module: ModuleType) -> list[Rule]:

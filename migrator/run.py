@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,12 +14,18 @@ from migrator import todo
 from migrator.analysis import inventory
 from migrator.analysis.facts import ProjectCache, ProjectFacts, Reader
 from migrator.codes import INTERNAL, TOO_LARGE, UNREADABLE
-from migrator.config import Config, UsageError, common, home
-from migrator.diagnostics import START, Diagnostic, Outcome, Severity
+from migrator.config import Config, UsageError
+from migrator.diagnostics import START, Diagnostic, Outcome, Severity, shortened
 from migrator.engine import AsGpuCode, Result, migrate_file
-from migrator.files import workspace
+from migrator.files import copying, in_place
 from migrator.files.discover import Disk, bundled_target, discover, is_passed_over, project_root
+from migrator.files.in_place import Change
+from migrator.files.journal import TakenBack
+from migrator.files.lock import only_writer
+from migrator.files.overwriting import untracked
+from migrator.files.reading import read, read_or_none
 from migrator.files.revisions import Changes, brought
+from migrator.files.staging import is_temporary
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
 from migrator.options import Options
@@ -47,6 +54,7 @@ class Report:
     files: list[FileReport] = field(default_factory=list)
     companions: dict[Path, bytes] = field(default_factory=dict)  # files that are new or differ
     errors: list[str] = field(default_factory=list)  # about no single source file
+    notes: list[str] = field(default_factory=list)  # what else there is to know
     output: Path | None = None  # where a copy was written
     copied: Path | None = None  # the folder that it is a copy of
     changes: Changes | None = None  # what the run tells of alone; None: all
@@ -143,7 +151,8 @@ def migrate_paths(
 
     Raises:
         UsageError: a path that does not exist, an output that is not empty, unsafe overwriting,
-            a `diff_base` that git does not know, or with which something is to be written.
+            a file that can not be written (then none is), another run that writes there, a
+            `diff_base` that git does not know, or with which something is to be written.
     """
     started = time.perf_counter()
     config = config or Config()
@@ -155,30 +164,31 @@ def migrate_paths(
     words = find_target(target)
     check(config, words)
     report = Report(target=words.name)
-    files = every = _discovered(report, roots, config, from_hook)
-    changes = Changes(diff_base) if diff_base is not None else None
-    if changes is not None:
-        files = [path for path in every if changes.touched(path)]
-    worker = Worker(roots, words, config)
-    report.files = _migrate_all(files, worker, progress)
-    others: Iterable[Path] = _of_project(roots, config) if from_hook else ()
-    if changes is not None:
-        others = every
-    _keep_what_is_around(report, () if from_hook else roots, others, worker)
-    if changes is not None:
-        report.files = [_brought(file, changes) for file in report.files]
-        report.changes = changes
-        report.since = ", ".join(changes.bases)
-    folders = _runtimes(report, roots, worker, output is not None)
-    report.companions = _companions(report, folders, worker)
-    if changes is not None:  # a runtime that is there, of another version, is no one's change
-        report.companions = {
-            path: content
-            for path, content in report.companions.items()
-            if not any(bundled_target(folder) for folder in path.parents)
-        }
-    _save(report, roots, write, output, allow_dirty)
-    report.untracked = workspace.untracked(folders)
+    with _only_writer(report, roots) if write else nullcontext():
+        files = every = _discovered(report, roots, config, from_hook)
+        changes = Changes(diff_base) if diff_base is not None else None
+        if changes is not None:
+            files = [path for path in every if changes.touched(path)]
+        worker = Worker(roots, words, config)
+        report.files = _migrate_all(files, worker, progress)
+        others: Iterable[Path] = _of_project(roots, config) if from_hook else ()
+        if changes is not None:
+            others = every
+        _keep_what_is_around(report, () if from_hook else roots, others, worker)
+        if changes is not None:
+            report.files = [_brought(file, changes) for file in report.files]
+            report.changes = changes
+            report.since = ", ".join(changes.bases)
+        folders = _runtimes(report, roots, worker, output is not None)
+        report.companions = _companions(report, folders, worker)
+        if changes is not None:  # a runtime that is there, of another version, is no one's change
+            report.companions = {
+                path: content
+                for path, content in report.companions.items()
+                if not any(bundled_target(folder) for folder in path.parents)
+            }
+        _save(report, roots, write, output, allow_dirty)
+    report.untracked = untracked(folders)
     if changes is None and not from_hook and any(path.is_dir() for path in roots):
         report.lacks_program = _lacks_program(report.files)
     report.seconds = time.perf_counter() - started
@@ -200,7 +210,7 @@ def migrate_content(
     config = config or Config()
     words = find_target(target)
     report = Report(words.name)
-    if is_passed_over(path, home(path), config.exclude):
+    if is_passed_over(path, config.home, config.exclude):
         report.files = [FileReport(path, Result(content, content))]
     else:
         worker = Worker([], words, config, {path.resolve(): content})
@@ -238,15 +248,16 @@ def strip_todos(
     started = time.perf_counter()
     roots = _roots(paths, output)
     report = Report(target="")
-    report.files = [_stripped(f) for f in _discovered(report, roots, config or Config())]
-    _save(report, roots, write, output, allow_dirty)
+    with _only_writer(report, roots) if write else nullcontext():
+        report.files = [_stripped(f) for f in _discovered(report, roots, config or Config())]
+        _save(report, roots, write, output, allow_dirty)
     report.seconds = time.perf_counter() - started
     return report
 
 
 def _stripped(path: Path) -> FileReport:
     try:
-        content = path.read_bytes()
+        content = read(path)
     except OSError as error:
         return _failed(path, UNREADABLE, f"can not be read: {error.strerror or error}")
     return FileReport(path, Result(content, todo.strip(path, content)))
@@ -257,20 +268,27 @@ def _roots(
 ) -> list[Path]:
     roots = [Path(p) for p in paths]
     for path in roots:
-        if not path.exists():
-            raise UsageError(f"{path}: no such file or folder")
+        try:
+            path.stat()
+        except FileNotFoundError:
+            raise UsageError(f"{path}: no such file or folder") from None
+        except OSError as error:
+            raise UsageError(f"{shortened(str(path))}: {error.strerror or error}") from None
     if output is not None:
         if len(roots) != 1:
             raise UsageError("-o takes exactly one path")
-        workspace.check_output(roots[0], Path(output))
+        copying.check_output(roots[0], Path(output))
     return roots
 
 
 def _discovered(
     report: Report, roots: Sequence[Path], config: Config, from_hook: bool = False
 ) -> list[Path]:
-    found = discover(roots, config.exclude, home(common(roots)) if from_hook and roots else None)
+    found = discover(roots, config.exclude, config.home if from_hook else None)
     report.errors += [f"{path}: {reason}" for path, reason in found.errors]
+    report.notes += [f"{path}: {reason}" for path, reason in found.passed_over]
+    if found.excluded and not found.files:
+        report.notes.append(f"all that is there is excluded, by {' '.join(config.exclude)}")
     return found.files
 
 
@@ -287,7 +305,8 @@ def find_target(name: str) -> Target:
 def _migrate_all(
     files: Sequence[Path], worker: Worker, progress: Callable[[int, int], None] | None
 ) -> list[FileReport]:
-    jobs = worker.config.jobs or os.cpu_count() or 1
+    processors = os.cpu_count() or 1
+    jobs = min(worker.config.jobs or processors, 4 * processors)
     pooled = jobs > 1 and hasattr(os, "fork") and _work(files) > _POOL_BYTES
     results: list[FileReport] = []
     if not pooled:
@@ -304,12 +323,27 @@ def _migrate_all(
     registry()  # so are the rules
 
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+    with ProcessPoolExecutor(jobs, context, _end_with_parent) as pool:
         for result in pool.map(worker, files, chunksize=8):
             results.append(result)
             if progress:
                 progress(len(results), len(files))
     return results
+
+
+def _end_with_parent() -> None:
+    """Have a worker notice that nobody waits for it any more."""
+    import multiprocessing
+    import threading
+
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _keep_what_is_around(
@@ -370,7 +404,7 @@ def _work(files: Iterable[Path]) -> int:
         if lines.kind(path) is not None:
             continue
         try:
-            source = path.read_bytes() if path.stat().st_size < MAX_BYTES else b""
+            source = read(path, MAX_BYTES) if path.stat().st_size < MAX_BYTES else b""
         except OSError:
             continue
         if inventory.has_tokens(source):
@@ -417,7 +451,7 @@ class Worker:
                 message = f"{size / 2**20:.0f} MiB is too large for source; not processed"
                 return _failed(path, TOO_LARGE, message)
             if source is None:
-                source = path.read_bytes()
+                source = read(path)
             return migrated(path, source, self.target, self.config.options, self.project(path))
         except OSError as error:
             return _failed(path, UNREADABLE, f"can not be read: {error.strerror or error}")
@@ -496,6 +530,13 @@ def runtime_beside(path: Path, worker: Worker) -> dict[Path, bytes]:
     return files
 
 
+def write_beside(files: Mapping[Path, bytes], root: Path) -> None:
+    """Write files of the runtime into a project, as a run does. Raises UsageError."""
+    with only_writer([root]):
+        in_place.recover([root])
+        in_place.write({root: [Change(p, read_or_none(p), new) for p, new in files.items()]})
+
+
 def _runtimes(report: Report, roots: Sequence[Path], worker: Worker, copied: bool) -> list[Path]:
     """Where a copy of the runtime has to be: one an import root."""
     disk = Disk(worker.given)
@@ -521,8 +562,11 @@ def _companions(report: Report, folders: Iterable[Path], worker: Worker) -> dict
     files: dict[Path, bytes] = {}
     for at in folders:
         there = bundled_target(at)
-        if at.exists() and there is None:
+        if there is None and not _is_free(at):
             report.errors.append(f"{at}: in the way of the runtime of the same name")
+            continue
+        if not at.resolve().is_relative_to(project_root(at.parent.resolve())):
+            report.errors.append(f"{at}: is a link that leads out of the project; not written")
             continue
         if there not in (None, target.label):
             raise UsageError(
@@ -533,6 +577,13 @@ def _companions(report: Report, folders: Iterable[Path], worker: Worker) -> dict
             if disk.read(at / name) != content:
                 files[at / name] = content
     return files
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether nothing is there, but for what a run leaves that was cut off."""
+    if not os.path.lexists(folder):
+        return True
+    return folder.is_dir() and all(map(is_temporary, os.listdir(folder)))
 
 
 def _as_given(folder: Path, file: Path) -> Path:
@@ -553,36 +604,49 @@ def _save(
     output: str | os.PathLike[str] | None,
     allow_dirty: bool,
 ) -> None:
+    outputs = {path: (read_or_none(path), content) for path, content in report.companions.items()}
+    # The runtime comes first: a program without it does not start.
+    outputs |= {f.path: (f.result.original, f.result.source) for f in report.changed}
+    changes = [Change(path, before, after) for path, (before, after) in outputs.items()]
     if output is not None:
         report.output, report.copied = Path(output), _folder(roots[0])
-        report.errors += _copy(report, roots[0], report.output)
-    elif write:
-        _write(report, allow_dirty)
+        report.errors += copying.copy(roots[0], report.output, changes)
+    elif write and changes:
+        tops = _tops(roots)
+        by_root: dict[Path, list[Change]] = {}
+        for change in changes:
+            real = change.path.resolve()
+            top = next(top for top in reversed(tops) if real.is_relative_to(top))
+            by_root.setdefault(top, []).append(change)
+        report.notes += in_place.write(by_root, allow_dirty)
 
 
-def _write(report: Report, allow_dirty: bool) -> None:
-    outputs = {f.path: f.result.source for f in report.changed} | report.companions
-    if not allow_dirty:
-        problems = workspace.unsafe_to_write(outputs)
-        if problems:
-            others = len(problems) - 1
-            more = f" (and {others} more file{'s' * (others > 1)})" if others else ""
-            raise UsageError(
-                f"{problems[0]}{more}; nothing was written. Commit or stage first, "
-                "write a copy with -o DIR, or use --allow-dirty"
-            )
-    for path, content in outputs.items():
-        try:
-            workspace.write(path, content)
-        except OSError as error:
-            report.errors.append(f"{path}: can not be written: {error.strerror or error}")
+def _tops(roots: Iterable[Path]) -> list[Path]:
+    """What is locked for a run that writes: the projects that its paths are in."""
+    real = [root.resolve() for root in roots]
+    return sorted({project_root(path, real) for path in real})
 
 
-def _copy(report: Report, source: Path, output: Path) -> list[str]:
-    top = _folder(source)
-    outputs = {f.path: f.result.source for f in report.changed} | report.companions
-    relative = {_relative(path, top): content for path, content in outputs.items()}
-    return workspace.copy(source, output, relative)
+@contextmanager
+def _only_writer(report: Report, roots: Sequence[Path]) -> Iterator[None]:
+    """Hold the projects of some paths, in the state in which the last run was complete."""
+    tops = _tops(roots)
+    with only_writer(tops):
+        report.notes += in_place.recover(tops)
+        yield
+
+
+def undo(paths: Sequence[str | os.PathLike[str]]) -> TakenBack:
+    """Take back what the last run has written in place in the projects of some paths.
+
+    A file that has changed since is left as it is.
+
+    Raises:
+        UsageError: there is no such run, a file can not be written, another run writes there.
+    """
+    tops = _tops(_roots(paths, None))
+    with only_writer(tops):
+        return in_place.undo(tops)
 
 
 def _folder(path: Path) -> Path:

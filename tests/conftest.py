@@ -12,6 +12,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -39,6 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "thorough: of the second tier, see tests/conftest.py")
+    # What runs keep in the user's account; tests that look there name a folder of their own.
+    os.environ["TPU_MIGRATE_STATE"] = _WARM.enter_context(tempfile.TemporaryDirectory())
     if config.getoption("--all"):
         os.environ["TPU_MIGRATE_THOROUGH"] = "1"
 

@@ -25,12 +25,11 @@ from migrator.diagnostics import Diagnostic, SourceMap
 from migrator.editor import settings
 from migrator.editor.analysis import Analysis, analyse
 from migrator.editor.documents import Document, Edit, Text
-from migrator.files import workspace
 from migrator.files.discover import as_module, is_passed_over, project_root
 from migrator.formats import notebook
 from migrator.report.explain import markdown
 from migrator.rule import registry
-from migrator.run import Worker, check, find_target, runtime_beside
+from migrator.run import Worker, check, find_target, runtime_beside, write_beside
 from migrator.targets import RUNTIME, targets
 
 NAME = "tpu-migrate"
@@ -440,12 +439,8 @@ class Server(LanguageServer):
             return
         files = self._missing(path, config)
         try:
-            problems = workspace.unsafe_to_write(files)
-            if problems:
-                raise UsageError(f"{problems[0]}; {RUNTIME} was not written")
-            for file, content in files.items():
-                workspace.write(file, content)
-        except (OSError, UsageError) as error:
+            write_beside(files, project_root(path.resolve(), self._roots))
+        except UsageError as error:
             self._tell(str(error), types.MessageType.Error)
             return
         if files:

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from migrator import todo
+from migrator.files import git
+from migrator.files.reading import read
+from migrator.files.staging import is_temporary
 from migrator.formats import lines, notebook
 from migrator.targets import RUNTIME
 
@@ -29,6 +32,8 @@ class Found:
 
     files: list[Path] = field(default_factory=list)
     errors: list[tuple[Path, str]] = field(default_factory=list)
+    passed_over: list[tuple[Path, str]] = field(default_factory=list)
+    excluded: int = 0  # by patterns: files, and folders with all that is in them
 
 
 def discover(paths: Sequence[Path], exclude: Sequence[str] = (), home: Path | None = None) -> Found:
@@ -39,38 +44,54 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = (), home: Path | No
     for a shell, Dockerfiles, Makefiles, requirements and configurations.
 
     Folders of environments, caches and version control, bundled runtimes, and what `exclude` (shell
-    patterns on the path or a name) matches are passed over. Links to folders are not followed.
+    patterns on the path or a name) matches are passed over. Links to folders are not followed, nor
+    are those to files outside of a path and its repository.
     """
     found = Found()
     seen: set[Path] = set()
     for path in paths:
-        candidates = _walk(path, exclude, found) if path.is_dir() else _named(path, exclude, home)
+        searched = os.path.isdir(path)
+        candidates = _walk(path, exclude, found) if searched else _named(path, exclude, home)
         # a link beside its target is the same file: the target wins
         for file in sorted(candidates, key=lambda file: (file.is_symlink(), file)):
             real = _real(file)
-            if real not in seen:
-                seen.add(real)
+            if real in seen:
+                continue
+            seen.add(real)
+            if file.is_symlink() and _leads_out(real, path if searched else path.parent):
+                said = (file, f"is a link that leads out of the project, to {real}; not read")
+                (found.passed_over if searched or home else found.errors).append(said)
+            else:
                 found.files.append(file)
     found.files.sort()
     return found
+
+
+def _leads_out(real: Path, folder: Path) -> bool:
+    """Whether a file is neither in a folder nor in the repository that it belongs to."""
+    around = folder.resolve()
+    return not any(real.is_relative_to(top) for top in (around, git.top(around)) if top)
 
 
 def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
     def failed(error: OSError) -> None:
         found.errors.append((Path(error.filename or top), error.strerror or str(error)))
 
+    def wanted(path: Path) -> bool:
+        excluded = _excluded(path, top, exclude)
+        found.excluded += excluded
+        return not excluded
+
     for folder, folders, files in os.walk(top, onerror=failed):
         at = Path(folder)
         folders[:] = [
-            name
-            for name in folders
-            if not _is_no_source(at / name) and not _excluded(at / name, top, exclude)
+            name for name in folders if not _is_no_source(at / name) and wanted(at / name)
         ]
         bare = [name for name in files if "." not in name]
         scripts = set(bare if len(bare) <= _MOST_BARE else ())
         for name in files:
             is_code = _has_code(at / name) or (name in scripts and _is_script(at / name))
-            if is_code and not _excluded(at / name, top, exclude):
+            if is_code and wanted(at / name):
                 yield at / name
 
 
@@ -80,7 +101,8 @@ def _is_no_source(folder: Path) -> bool:
 
 def is_of_tools(folder: Path) -> bool:
     """Whether a folder is an environment, a cache, or of version control."""
-    return folder.name in _SKIPPED or (folder / "pyvenv.cfg").exists()
+    name = folder.name
+    return name in _SKIPPED or is_temporary(name) or os.path.exists(folder / "pyvenv.cfg")
 
 
 def _named(path: Path, exclude: Sequence[str], home: Path | None) -> Iterator[Path]:
@@ -128,7 +150,7 @@ def _has_code(path: Path) -> bool:
 
 def _is_script(path: Path) -> bool:
     """Whether a file without a suffix is a program in Python."""
-    if path.suffix or not path.is_file():
+    if path.suffix or not os.path.isfile(path):
         return False
     try:
         with path.open("rb") as file:
@@ -141,7 +163,7 @@ def _real(file: Path) -> Path:
     try:
         return file.resolve()
     except (OSError, RuntimeError):  # a link to itself: reported when it is read
-        return file
+        return file.parent.resolve() / file.name
 
 
 def is_bundled_runtime(folder: Path) -> bool:
@@ -149,7 +171,7 @@ def is_bundled_runtime(folder: Path) -> bool:
     return bundled_target(folder) is not None
 
 
-def bundled_target(folder: Path, content: Callable[[Path], bytes] = Path.read_bytes) -> str | None:
+def bundled_target(folder: Path, content: Callable[[Path], bytes] = read) -> str | None:
     """The target of a runtime that a migration has written, None for any other folder."""
     if folder.name != RUNTIME:
         return None
@@ -178,14 +200,14 @@ def project_root(path: Path, given: Sequence[Path] = ()) -> Path:
 
     Without version control, the given folder that holds `path`, else the folder of its package.
     """
-    folder = path if path.is_dir() else path.parent
+    folder = path if os.path.isdir(path) else path.parent
     for candidate in (folder, *folder.parents):
-        if (candidate / ".git").exists():
+        if os.path.exists(candidate / ".git"):
             return candidate
     for top in given:
-        if top.is_dir() and (top == folder or top in folder.parents):
+        if os.path.isdir(top) and (top == folder or top in folder.parents):
             return top
-    while (folder / "__init__.py").exists() and folder.parent != folder:
+    while os.path.exists(folder / "__init__.py") and folder.parent != folder:
         folder = folder.parent
     return folder
 
@@ -214,7 +236,7 @@ class Disk:
     def content(self, path: Path) -> bytes:
         """The bytes of a file. Raises OSError."""
         given = self._given.get(path)
-        return path.read_bytes() if given is None else given
+        return read(path) if given is None else given
 
     def names(self, folder: Path) -> list[str]:
         """What is in a folder. Raises OSError."""

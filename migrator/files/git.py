@@ -35,7 +35,7 @@ def _not_run(error: OSError) -> GitError:
 def top(path: Path) -> Path | None:
     """The top of the work tree that a file or folder is in, or None."""
     real = path.resolve()
-    return next((f for f in (real, *real.parents) if (f / ".git").exists()), None)
+    return next((f for f in (real, *real.parents) if os.path.exists(f / ".git")), None)
 
 
 def run(root: Path, *arguments: str) -> bytes:
@@ -44,9 +44,10 @@ def run(root: Path, *arguments: str) -> bytes:
     Raises:
         GitError: it failed, or there is no git.
     """
-    command = ["git", "--literal-pathspecs", "-C", str(root), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, check=False, env=_environment(root))
+        done = subprocess.run(
+            [*_git(root), *arguments], capture_output=True, check=False, env=_environment(root)
+        )
     except OSError as error:
         raise _not_run(error) from error
     if done.returncode:
@@ -55,6 +56,18 @@ def run(root: Path, *arguments: str) -> bytes:
             raise SaidNothing(f"exit code {done.returncode}")
         raise GitError(said[0].removeprefix("fatal: "))
     return done.stdout
+
+
+def _git(root: Path) -> list[str]:
+    """The command for a work tree, without the programs that its configuration may name.
+
+    Only filters of contents (`filter.*.clean`) are left: whether a file differs can't be told
+    without them.
+    """
+    return [
+        "git", "--literal-pathspecs", "--no-optional-locks", "-c", "core.fsmonitor=",
+        "-c", "safe.bareRepository=explicit", "-C", str(root),
+    ]  # fmt: skip
 
 
 def names(root: Path, *arguments: str) -> Iterator[str]:
@@ -76,6 +89,23 @@ def commit(root: Path, revision: str) -> str | None:
 def untracked(root: Path, *paths: str) -> list[str]:
     """Files that git neither has nor ignores, of all or of some paths."""
     return list(names(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *paths))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file in the index."""
+
+    name: str
+    blob: str
+    is_passed_over: bool  # git takes it for unchanged, whatever the work tree has
+
+
+def index(root: Path) -> Iterator[Entry]:
+    """What the index has. Raises GitError."""
+    for line in names(root, "ls-files", "-s", "-v", "-z"):  # `H mode blob stage<TAB>name`
+        entry, _, name = line.partition("\t")
+        flag, _, blob, _ = entry.split(" ")
+        yield Entry(name, blob, flag.islower() or flag == "S")
 
 
 # Of a comparison, whatever the user has configured.
@@ -109,7 +139,7 @@ class Blobs:
     """The contents of a repository's blobs, all of them by one process."""
 
     def __init__(self, root: Path) -> None:
-        command = ["git", "-C", str(root), "cat-file", "--batch"]
+        command = [*_git(root), "cat-file", "--batch"]
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(root)

@@ -94,14 +94,14 @@ def write(path: Path, report: str) -> None:
     Raises:
         UsageError: it can not be written.
     """
-    from migrator.files import workspace  # not for every start
+    from migrator.files import staging  # not for every start
 
     content = report.encode("utf-8", "replace") + b"\n"
     try:
         if path.exists() and not path.is_file():
             path.write_bytes(content)
         else:
-            workspace.write(path, content)
+            staging.write(path, content)
     except OSError as error:
         raise UsageError(f"{path}: can not be written: {error.strerror or error}") from None
 

@@ -53,6 +53,8 @@ def render(
     if statistics:
         _statistics(report, console)
     if not quiet:
+        for note in report.notes:
+            console.print(line(("note  ", "yellow"), note), soft_wrap=True)
         _summary(report, console, written)
 
 

@@ -29,6 +29,8 @@ def render(report: Report, view: View) -> str:
     rest: list[str] = []
     for error in report.errors:
         _put(lines, rest, counts, "error", {"title": "tpu-migrate"}, error, error)
+    for note in report.notes:
+        _put(lines, rest, counts, "notice", {"title": "tpu-migrate"}, note, note)
     for group in _by_line(by_importance(found)):
         first = group[0]
         message = "\n".join(dict.fromkeys([*(f.message for f in group), *_becomes(group)]))

@@ -26,6 +26,7 @@ def render(report: Report, view: View) -> str:
         ],
         "companions": [str(path) for path in report.companions],
         "errors": report.errors,
+        "notes": report.notes,
         "summary": {
             "scanned": len(report.files),
             "changed": len(report.changed),

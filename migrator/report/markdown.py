@@ -82,7 +82,7 @@ def _table(report: Report, view: View) -> list[str]:
     folder = top(report)
     files = [f for f in report.files if f.result.changed or of_file(f).reported]
     if not files:
-        return []
+        return [f"* {prose(note)}" for note in report.notes]
     files.sort(key=_most, reverse=True)
     rows = [
         f"| file | rewritten | {Safety.UNSAFE.words} | left | effort |",
@@ -100,7 +100,7 @@ def _table(report: Report, view: View) -> list[str]:
             f"| **all {len(files)}** | {work.outcomes[Outcome.REWRITTEN]:,} | {unsafe or ''} "
             f"| {work.reported or ''} | {effort} |"
         )
-    notes = []
+    notes = [prose(note) for note in report.notes]
     if work.outcomes[Outcome.REWRITTEN]:
         but = f", but those marked **{Safety.UNSAFE.words}**" if unsafe else ""
         notes.append(f"All rewrites are safe ({Safety.SAFE.words}){but}.")

@@ -58,6 +58,7 @@ def _invocation(report: Report, view: View) -> dict[str, Any]:
         "workingDirectory": {"uri": f"{Path.cwd().as_uri()}/"},
     }
     notes = [{"level": "error", "message": {"text": _plain(text)}} for text in said]
+    notes += [{"level": "note", "message": {"text": _plain(text)}} for text in report.notes]
     folders = dict.fromkeys(path.parent for path in report.companions)
     if folders and not view.written:
         text = f"{next(iter(folders))}: the runtime of the migrated code is to be written"

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from shutil import rmtree, which
 
-from migrator.files.workspace import cache_folder
+from migrator.files.places import cache_folder
 from migrator.requirements import OLDEST, TARGETS, newest, pinned
 
 from .errors import VerifyError

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from migrator import __version__
 from migrator.config import UsageError
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
-from migrator.files import workspace
+from migrator.files import staging
 from migrator.report.html import data
 from migrator.report.html.numbers import Numbers
 from migrator.report.markup import pieces
@@ -75,7 +75,7 @@ def write(report: Report, path: Path, *, written: bool, numbers: Numbers | None 
     """
     content = render(report, written=written, numbers=numbers).encode("utf-8", "xmlcharrefreplace")
     try:
-        workspace.write(path, content)
+        staging.write(path, content)
     except OSError as error:
         raise UsageError(
             f"--report {path}: can not be written: {error.strerror or error}"
@@ -207,6 +207,7 @@ def _overview(report: Report, written: bool) -> dict[str, Any]:
         "left": _reasons(report.files, Outcome.REPORTED),
         "advice": len(report.advice),
         "errors": report.errors,
+        "notes": report.notes,
         "lacks_program": NO_PROGRAM if report.lacks_program else "",
         "companions": _companions(report.companions),
         "list": _LIST,

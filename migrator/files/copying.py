@@ -1,0 +1,133 @@
+"""Copying: a migrated copy of a file or a folder, which appears in one step when it is whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from migrator.config import UsageError
+from migrator.files.in_place import Change
+from migrator.files.lock import only_writer
+from migrator.files.places import key
+from migrator.files.reading import read_or_none
+from migrator.files.staging import sync_folder
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def check_output(source: Path, output: Path) -> None:
+    """Refuse an output folder that would mix with the source or hide files that are there.
+
+    Raises:
+        UsageError: it is inside the source, around it, or not empty.
+    """
+    top, out = source.resolve(), output.resolve()
+    if output.suffix == ".py" and not output.is_dir():
+        raise UsageError(f"-o {output}: name a folder; the copy and its runtime are written there")
+    if out == top or (source.is_dir() and top in out.parents):
+        raise UsageError(f"-o {output}: lies inside {source}; choose a folder outside of it")
+    if out in top.parents and output.exists():
+        raise UsageError(f"-o {output}: holds {source}; choose an empty folder")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UsageError(f"-o {output}: is not an empty folder")
+
+
+def copy(source: Path, output: Path, changes: Sequence[Change]) -> list[str]:
+    """Write a copy of `source` to `output`, without .git, with what changes in it.
+
+    Returns what could not be copied, as "path: reason"; the rest is there all the same.
+
+    Raises:
+        UsageError: nothing can be written there, or a file has changed since it was read.
+    """
+    out = output.resolve()  # what a link leads to is replaced, not the link
+    with only_writer([out]):
+        try:
+            with _staging(out) as staging:
+                problems = _copied(source, staging)
+                _put(source if source.is_dir() else source.parent, staging, changes)
+                if out.exists():
+                    out.rmdir()
+                staging.replace(out)
+            sync_folder(out.parent)
+        except (OSError, shutil.Error) as error:
+            said = error.strerror if isinstance(error, OSError) else None
+            raise UsageError(f"-o {output}: {said or error}; nothing was written") from None
+    return problems
+
+
+@contextmanager
+def _staging(out: Path) -> Iterator[Path]:
+    """A folder beside the output; one that a run left when it was killed goes."""
+    staging = out.parent / f".tpu-migrate-{key(out)[:16]}.tmp"
+    if os.path.lexists(staging):
+        shutil.rmtree(staging)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    staging.mkdir()
+    try:
+        yield staging
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def _copied(source: Path, staging: Path) -> list[str]:
+    problems: list[str] = []
+
+    def copy_file(file: str, to: str) -> str:
+        try:
+            if os.path.isfile(file):  # a pipe would wait, a device need not end
+                return shutil.copy2(file, to)
+            problems.append(f"{file}: not copied: not a regular file")
+        except OSError as error:
+            if error.errno in _FULL:
+                raise
+            problems.append(f"{file}: not copied: {error.strerror or error}")
+        return to
+
+    if not source.is_dir():
+        copy_file(str(source), str(staging / source.name))
+        return problems
+    ignore = shutil.ignore_patterns(".git", "__pycache__")
+    try:
+        shutil.copytree(source, staging, True, ignore, copy_file, dirs_exist_ok=True)
+    except shutil.Error as errors:  # folders, and links, which Windows lets few users make
+        found = [(file, str(why)) for file, _, why in errors.args[0]]
+        for code in _FULL:  # it goes on where a file can not be copied
+            if any(os.strerror(code) in why for _, why in found):
+                raise OSError(code, os.strerror(code)) from None
+        problems += [f"{file}: not copied: {why}" for file, why in found]
+    return problems
+
+
+def _put(top: Path, staging: Path, changes: Sequence[Change]) -> None:
+    """Write what changes into the copy. Raises OSError, UsageError."""
+    folders = set()
+    for change in changes:
+        relative = _relative(change.path, top)
+        if read_or_none(change.path) != change.before:
+            raise UsageError(f"{change.path} has changed meanwhile; nothing was written")
+        at = staging / relative
+        if not at.parent.resolve().is_relative_to(staging.resolve()):
+            raise UsageError(f"{change.path}: a link leads out of {top}; nothing was written")
+        at.parent.mkdir(parents=True, exist_ok=True)
+        if at.is_symlink():
+            at.unlink()
+        with at.open("wb") as file:
+            file.write(change.after)
+            file.flush()
+            os.fsync(file.fileno())
+        folders.add(at.parent)
+    for folder in folders:
+        sync_folder(folder)
+
+
+def _relative(path: Path, top: Path) -> Path:
+    try:
+        return path.relative_to(top)
+    except ValueError:
+        return path.resolve().relative_to(top.resolve())

@@ -1,0 +1,182 @@
+"""Writing in place: all files of a run, or none.
+
+journal -> stage -> is each file still what was read, and may it be overwritten -> replace. Whatever
+fails on the way, what was replaced is put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from migrator.config import UsageError
+from migrator.files.journal import Entry, Journal, TakenBack
+from migrator.files.overwriting import is_own_output, remember, unsafe_to_write
+from migrator.files.places import digest
+from migrator.files.reading import read_or_none
+from migrator.files.staging import stage, sync_folder, temporary_in
+
+_NOTHING = "nothing was written"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a file holds, None where there is none, and what it shall hold."""
+
+    path: Path
+    before: bytes | None
+    after: bytes
+
+
+def write(changes: Mapping[Path, Sequence[Change]], allow_dirty: bool = False) -> list[str]:
+    """Replace files by roots (resolved folders), whose locks are held; the first ones first.
+
+    Returns what could not be kept of a file beside its content, as "path: what".
+
+    Raises:
+        UsageError: a file may not be overwritten, has changed since it was read, or can not be
+            written. Nothing is changed then, or the message says what is.
+    """
+    every = [change for of_root in changes.values() for change in of_root]
+    if not allow_dirty:
+        _refuse_unsafe(every)
+    runs = [_Run(root, of_root) for root, of_root in changes.items() if of_root]
+    try:
+        for run in runs:
+            run.stage()
+        for change in every:
+            if read_or_none(change.path) != change.before:
+                raise UsageError(f"{change.path} has changed meanwhile; {_NOTHING}")
+        if not allow_dirty:
+            _refuse_unsafe(every)
+        for run in runs:
+            run.replace()
+    except BaseException as error:
+        failed = [line for run in reversed(runs) for line in run.take_back()]
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        said = f"{where}{error.strerror or error}" if isinstance(error, OSError) else str(error)
+        if failed:
+            raise UsageError(
+                f"{said.removesuffix(_NOTHING)}; what was written could not be taken back: "
+                f"{'; '.join(failed)}. Try again: --undo"
+            ) from error
+        if isinstance(error, OSError):
+            raise UsageError(f"{said}; {_NOTHING}") from error
+        raise
+    for run in runs:
+        run.finish()
+    return [line for run in runs for line in run.lost]
+
+
+def _refuse_unsafe(changes: Iterable[Change]) -> None:
+    problems = unsafe_to_write({change.path: change.before for change in changes})
+    if problems:
+        others = len(problems) - 1
+        more = f" (and {others} more file{'s' * (others > 1)})" if others else ""
+        raise UsageError(
+            f"{problems[0]}{more}; {_NOTHING}. Commit or stage first, "
+            "write a copy with -o DIR, or use --allow-dirty"
+        )
+
+
+@dataclass
+class _Run:
+    """The files of one root."""
+
+    root: Path
+    changes: Sequence[Change]
+    lost: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.journal = Journal(self.root)
+        self.entries = [_entry(change) for change in self.changes]
+        self.begun = False
+
+    def stage(self) -> None:
+        folders = _missing(entry.path.parent for entry in self.entries)
+        contents = [change.before for change in self.changes if change.before is not None]
+        self.journal.begin(self.entries, contents, folders)
+        self.begun = True
+        for folder in folders:
+            folder.mkdir()
+        for change, entry in zip(self.changes, self.entries, strict=True):
+            lost = stage(entry.temporary, change.after, entry.path)
+            self.lost += [f"{change.path}: {what}" for what in lost]
+
+    def replace(self) -> None:
+        for entry in self.entries:
+            entry.temporary.replace(entry.path)
+        for folder in {entry.path.parent for entry in self.entries}:
+            sync_folder(folder)
+
+    def take_back(self) -> list[str]:
+        return self.journal.take_back(self.journal.unfinished).failed if self.begun else []
+
+    def finish(self) -> None:
+        for change, entry in zip(self.changes, self.entries, strict=True):
+            remember(entry.path, change.after)
+        self.journal.finish()
+
+
+def _entry(change: Change) -> Entry:
+    real = change.path.resolve()
+    before = None if change.before is None else digest(change.before)
+    ours = is_own_output(real, change.before)
+    return Entry(real, temporary_in(real.parent), before, digest(change.after), ours)
+
+
+def _missing(folders: Iterable[Path]) -> list[Path]:
+    """The folders that have to be made, the outer ones first."""
+    found = {
+        around
+        for folder in set(folders)
+        for around in (folder, *folder.parents)
+        if not around.exists()
+    }
+    return sorted(found)
+
+
+# ---- taking back ---------------------------------------------------------------------------------
+
+
+def recover(roots: Iterable[Path]) -> list[str]:
+    """Take back what runs that were cut off have written, so that the next one starts anew.
+
+    Returns what was done, a line for each root. Raises UsageError where that fails.
+    """
+    said = []
+    for root in roots:
+        journal = Journal(root)
+        if journal.unfinished.exists():
+            done = journal.take_back(journal.unfinished)
+            _refuse_failed(done)
+            said.append(f"{root}: an earlier run was cut off; what it had written was taken back")
+            said += [f"{path}: has changed since; left as it is" for path in done.changed]
+    return said
+
+
+def undo(roots: Iterable[Path]) -> TakenBack:
+    """Take back the last run of some roots.
+
+    Raises:
+        UsageError: there is none, or a file can not be written.
+    """
+    whole = TakenBack()
+    for root in roots:
+        journal = Journal(root)
+        file = journal.unfinished if journal.unfinished.exists() else journal.last
+        if not file.exists():
+            raise UsageError(f"{root}: no run to take back; only the last one in place can be")
+        done = journal.take_back(file)
+        _refuse_failed(done)
+        whole.restored += done.restored
+        whole.removed += done.removed
+        whole.changed += done.changed
+    return whole
+
+
+def _refuse_failed(done: TakenBack) -> None:
+    if done.failed:
+        others = f" (and {len(done.failed) - 1} more)" if done.failed[1:] else ""
+        raise UsageError(f"can not be taken back: {done.failed[0]}{others}")

@@ -1,0 +1,172 @@
+"""Journal: what a run that writes in place replaces, so that it can be taken back.
+
+One file for a root, in the user's state folder. It is there before the first source file changes. A
+run that was cut off is found by it, and taken back by the next one; of the last complete run it is
+kept for `--undo`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from migrator.config import UsageError
+from migrator.files import overwriting
+from migrator.files.places import digest, key, state_folder
+from migrator.files.reading import read_or_none
+from migrator.files.staging import stage, sync_folder, temporary_in
+
+_TABLE = "run.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file that a run replaces or makes."""
+
+    path: Path  # without links
+    temporary: Path
+    before: str | None  # the digest of its content; None: there was no file
+    after: str
+    ours: bool  # what was there was our own output
+
+
+@dataclass
+class TakenBack:
+    """What became of the files of a run."""
+
+    restored: list[Path] = field(default_factory=list)
+    removed: list[Path] = field(default_factory=list)
+    changed: list[Path] = field(default_factory=list)  # since; they are left
+    failed: list[str] = field(default_factory=list)  # "path: reason"
+
+
+@dataclass(frozen=True)
+class Journal:
+    """Of one root: a resolved folder."""
+
+    root: Path
+
+    @property
+    def _folder(self) -> Path:
+        return state_folder() / "runs" / key(self.root)
+
+    @property
+    def unfinished(self) -> Path:
+        return self._folder / "unfinished.zip"
+
+    @property
+    def last(self) -> Path:
+        return self._folder / "last.zip"
+
+    def begin(
+        self, entries: Sequence[Entry], contents: Iterable[bytes], folders: Sequence[Path]
+    ) -> None:
+        """Write down what a run is about to do.
+
+        Args:
+            contents: of the files that are there.
+            folders: those that it makes, the outer ones first.
+
+        Raises:
+            OSError: it can not be written.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        table = {
+            "root": str(self.root),
+            "entries": [
+                {k: str(v) if isinstance(v, Path) else v for k, v in asdict(entry).items()}
+                for entry in entries
+            ],
+            "folders": [str(folder) for folder in folders],
+        }
+        temporary = temporary_in(self._folder)
+        try:
+            with temporary.open("xb") as file:
+                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+                    archive.writestr(_TABLE, json.dumps(table))
+                    for name, content in {digest(c): c for c in contents}.items():
+                        archive.writestr(name, content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.unfinished)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(self._folder)
+
+    def finish(self) -> None:
+        """The run that was begun is complete: keep how it can be taken back."""
+        self.unfinished.replace(self.last)
+
+    def take_back(self, file: Path) -> TakenBack:
+        """Undo a run: files that hold what it wrote get what they had before; others are left.
+
+        It may be called again, whatever stopped it.
+
+        Raises:
+            UsageError: the journal can not be read.
+        """
+        entries, folders, contents = _read(file)
+        done = TakenBack()
+        for entry in entries:
+            with suppress(OSError):
+                entry.temporary.unlink(missing_ok=True)
+        for entry in reversed(entries):
+            try:
+                _take_back(entry, contents, done)
+            except OSError as error:
+                done.failed.append(f"{entry.path}: {error.strerror or error}")
+        for folder in reversed(folders):
+            shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+            with suppress(OSError):  # it holds something else by now
+                folder.rmdir()
+        for folder in {entry.path.parent for entry in entries}:
+            sync_folder(folder)
+        if not done.failed:
+            if done.changed:  # what they held before is nowhere else
+                file.replace(self.last)
+            else:
+                file.unlink(missing_ok=True)
+        return done
+
+
+def _take_back(entry: Entry, contents: dict[str, bytes], done: TakenBack) -> None:
+    now = read_or_none(entry.path)
+    held = None if now is None else digest(now)
+    if held == entry.before:
+        return
+    if held != entry.after:
+        done.changed.append(entry.path)
+        return
+    if entry.before is None:
+        entry.path.unlink()
+        overwriting.forget(entry.path)
+        done.removed.append(entry.path)
+        return
+    content = contents[entry.before]
+    stage(entry.temporary, content, entry.path)
+    entry.temporary.replace(entry.path)
+    if entry.ours:
+        overwriting.remember(entry.path, content)
+    else:
+        overwriting.forget(entry.path)
+    done.restored.append(entry.path)
+
+
+def _read(file: Path) -> tuple[list[Entry], list[Path], dict[str, bytes]]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            table = json.loads(archive.read(_TABLE))
+            contents = {name: archive.read(name) for name in archive.namelist() if name != _TABLE}
+        entries = [
+            Entry(Path(e.pop("path")), Path(e.pop("temporary")), **e) for e in table["entries"]
+        ]
+        return entries, [Path(folder) for folder in table["folders"]], contents
+    except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{file}: can not be read as the journal of a run: {error}") from None

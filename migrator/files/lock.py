@@ -1,0 +1,48 @@
+"""Lock: one run writes to a folder at a time. The kernel lets go of it when a process dies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from migrator.config import UsageError
+from migrator.files.places import key, state_folder
+
+
+@contextmanager
+def only_writer(folders: Iterable[Path]) -> Iterator[None]:
+    """Keep other runs from writing to some resolved folders.
+
+    Raises:
+        UsageError: another run writes to one of them, or the lock can not be made.
+    """
+    with ExitStack() as locks:
+        for folder in sorted(set(folders)):
+            locks.enter_context(_lock(folder))
+        yield
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout  # a run that only looks goes without
+
+    file = state_folder() / "locks" / key(folder)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(file, timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise UsageError(
+            f"{folder}: another tpu-migrate is writing there; nothing was written"
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"{file.parent}: a lock can not be made: {error.strerror or error}; nothing was "
+            "written (TPU_MIGRATE_STATE names another folder for it)"
+        ) from None
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)  # while it is held: whoever comes next makes a new one
+        lock.release()

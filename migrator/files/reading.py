@@ -1,0 +1,36 @@
+"""Reading: regular files alone, and never more of one than source can be."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+MOST = 2**28  # bytes; a notebook with pictures in it may have that many
+
+
+def read(path: Path, most: int = MOST) -> bytes:
+    """The content of a regular file.
+
+    A pipe would wait for someone who writes, and a device need not end.
+
+    Raises:
+        OSError: it can not be read, is no regular file, or has more than `most` bytes.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content
+
+
+def read_or_none(path: Path) -> bytes | None:
+    """The same; None for what can not be read."""
+    try:
+        return read(path)
+    except OSError:
+        return None
