@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,16 +70,20 @@ def test_the_examples_are_valid() -> None:
     validate(loaded("docs/ci/gitlab.yml"), "gitlab-ci.json")
 
 
+def program(file: Path, *arguments: Path) -> None:
+    """A command that runs this interpreter."""
+    words = shlex.join(map(str, (sys.executable, *arguments)))
+    file.unlink(missing_ok=True)
+    write_tree(file.parent, {file.name: f'#!/bin/sh\nexec {words} "$@"\n'})
+    file.chmod(0o755)
+
+
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A runner's folders and environment; tpu-migrate is there as the install step leaves it."""
-    bins = tmp_path / "temp" / "tpu-migrate" / "bin"
-    line = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {{}} "$@"\n'
     write_tree(tmp_path, {"gh.py": GH})
-    write_tree(bins, {"python": line.format(""), "tpu-migrate": line.format("-m migrator")})
-    write_tree(tmp_path / "path", {"gh": line.format(shlex.quote(str(tmp_path / "gh.py")))})
-    for file in (*bins.iterdir(), tmp_path / "path" / "gh"):
-        file.chmod(0o755)
+    program(tmp_path / "temp" / "tpu-migrate" / "bin" / "python")
+    program(tmp_path / "path" / "gh", tmp_path / "gh.py")
     for name in [n for n in os.environ if n.startswith("GITHUB_")]:
         monkeypatch.delenv(name)
     environment = {
@@ -87,7 +92,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "GITHUB_WORKSPACE": tmp_path / "work", "GITHUB_BASE_REF": "",
         "GH_LOG": tmp_path / "gh.log", "GH_ANSWERS": '""', "TPU_MIGRATE_CACHE": tmp_path / "cache",
         "PATH": f"{tmp_path / 'path'}:{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONPATH": ".",  # as many jobs have it
     }  # fmt: skip
     for name, value in environment.items():
         monkeypatch.setenv(name, str(value))
@@ -154,6 +159,52 @@ def test_a_fork_is_written_nothing(machine: Path, monkeypatch: pytest.MonkeyPatc
     root = pull_request(machine, monkeypatch)
     assert step(LOOK, root, **VALUES, HEAD_REPOSITORY="fork/r").returncode == 0
     assert "may-write" not in outputs(machine)
+
+
+PLANTED = """
+import os, pathlib
+pathlib.Path({ran!r}).write_text(str(os.environ.get("GH_TOKEN")))
+"""
+
+
+def test_modules_of_a_pull_request_are_not_run(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = pull_request(machine, monkeypatch)
+    for name in ("pip", "venv", "json", "click", "sitecustomize", "usercustomize", "migrator"):
+        write_tree(root, {f"{name}.py": PLANTED.format(ran=str(machine / f"{name} ran"))})
+    rules = "[tpu_migrate.rules]\nown = migrator\n"
+    write_tree(root, {"own.egg-info/entry_points.txt": rules, "own.egg-info/PKG-INFO": "Name: own"})
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "planted")
+    monkeypatch.setenv("GITHUB_ACTION_PATH", str(machine / "nothing to install"))
+    shutil.rmtree(machine / "temp" / "tpu-migrate")
+    installed = step("Install tpu-migrate", root, PYTHON=sys.executable)
+    assert "nothing to install" in installed.stderr  # pip's own words
+    program(machine / "temp" / "tpu-migrate" / "bin" / "python")  # as if it were installed
+    assert step(LOOK, root, **VALUES).returncode == 0
+    values = {"NUMBER": "7", "COMMIT": "abc", "GH_TOKEN": "secret"}
+    review = outputs(machine)["review"]
+    assert step("Suggest changes", root, **values, REVIEW=review).returncode == 0
+    assert len(asked(machine)) == 2
+    assert not list(machine.glob("* ran"))
+
+
+def test_a_pull_request_is_configured_by_its_base(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = pull_request(machine, monkeypatch)
+    everything = "[tool.tpu-migrate]\nexclude = ['*']\ntarget = 'torch_xla'\n"
+    write_tree(root, {"pyproject.toml": everything})
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "hidden")
+    run = step(LOOK, root, **VALUES)
+    assert re.findall(r"file=a.py,line=(\d+)", run.stdout) == ["6"]
+    git(root, "update-ref", "refs/remotes/origin/main", "HEAD")  # as after a merge
+    write_tree(root, {"b c.py": GPU})
+    git(root, "commit", "-qam", "GPU code")
+    run = step(LOOK, root, **VALUES)
+    assert "all that is there is excluded, by *" in run.stdout
 
 
 def test_values_are_no_code(machine: Path) -> None:

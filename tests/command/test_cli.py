@@ -578,6 +578,47 @@ ERRORS = {
 }  # fmt: skip
 
 
+EVERYTHING = "[tool.tpu-migrate]\ntarget = 'torch_xla'\nexclude = ['*']\n"
+
+
+def test_a_configuration_that_excludes_everything_is_said(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"pyproject.toml": EVERYTHING, "a.py": GPU})
+    run = cli(".", "--check", cwd=tmp_path)
+    assert run.returncode == 0
+    assert "note  all that is there is excluded, by *" in out(run)
+
+
+def test_a_trusted_configuration_is_the_only_one(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"p/pyproject.toml": EVERYTHING, "p/a.py": GPU, "p/b/c.py": GPU})
+    write_tree(tmp_path, {"own.toml": "[tool.tpu-migrate]\ntarget = 'torchax'\nexclude = ['b']\n"})
+    run = cli("p", "--diff", "--config", "own.toml", cwd=tmp_path)
+    assert out(run).count('+    return x.to("jax")') == 1
+    run = cli("p", "--diff", "--isolated", "--target", "torchax", cwd=tmp_path)
+    assert out(run).count('+    return x.to("jax")') == 2
+    write_tree(tmp_path, {"p/pyproject.toml": "no TOML"})
+    assert cli("p", "--check", "--isolated", *TO, cwd=tmp_path).returncode == 1
+    assert cli("p", "--check", "--config", "own.toml", cwd=tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--config", "none.toml"), "none.toml: can not be read: No such file or directory"),
+        (("--config", "a.py"), "a.py: not valid TOML"),
+        (("--config", "b.toml"), "b.toml: [tool.tpu-migrate] has an unknown key 'colour'"),
+        (("--config", "b.toml", "--isolated"), "choose one of --config and --isolated"),
+    ],
+)
+def test_a_configuration_that_can_not_be_taken_is_one_line(
+    tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    write_tree(tmp_path, {"a.py": GPU, "b.toml": "[tool.tpu-migrate]\ncolour = 1\n"})
+    run = cli(".", *TO, *options, cwd=tmp_path)
+    assert run.returncode == 2
+    assert run.stderr.decode().startswith(f"tpu-migrate: {words}")
+    assert run.stderr.count(b"\n") == 1
+
+
 def test_one_bad_file_stops_nothing(bad: Path) -> None:
     before = read_tree(bad)
     run = cli(".", *TO, cwd=bad)

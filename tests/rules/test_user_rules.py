@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -233,6 +235,25 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     for name in set(sys.modules) - known:
         if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
+
+
+@pytest.mark.parametrize("way", ["PYTHONPATH", "python -m"])
+def test_rules_of_the_project_itself_are_never_loaded(tmp_path: Path, way: str) -> None:
+    """A repository brings no code that runs when it is looked at."""
+    files = {
+        "own.py": f"open({str(tmp_path / 'ran')!r}, 'w')\n",
+        "own.egg-info/PKG-INFO": "Name: own\nVersion: 1.0\n",
+        "own.egg-info/entry_points.txt": "[tpu_migrate.rules]\nown = own\n",
+        "train.py": "x = x.cuda()\n",
+    }
+    project = write_tree(tmp_path / "p", files)
+    where = {"PYTHONPATH": str(project)} if way == "PYTHONPATH" else {}
+    run = subprocess.run(
+        [sys.executable, "-m", "migrator", project, "--target", "torchax", "--check"],
+        cwd=tmp_path if where else project, env={**os.environ, **where}, capture_output=True,
+    )  # fmt: skip
+    assert run.returncode == 1, run.stderr
+    assert not (tmp_path / "ran").exists()
 
 
 RULE = """
