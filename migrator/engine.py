@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -16,11 +17,12 @@ from pathlib import Path
 from migrator import imports, todo
 from migrator.advice import advise
 from migrator.analysis import accelerators, inventory, mentions
+from migrator.analysis.accelerators import imported_heads
 from migrator.analysis.children import Children
 from migrator.analysis.facts import ProjectFacts, Reader
 from migrator.analysis.flow import Flow
 from migrator.analysis.inventory import Construct, Further
-from migrator.analysis.names import Names
+from migrator.analysis.names import Names, statements
 from migrator.analysis.origins import Origins, of_original
 from migrator.codes import ENCODING, INTERNAL, SYNTAX
 from migrator.decide import Plan, decide, restrict, withdraw
@@ -49,10 +51,6 @@ from migrator.rule import (
 )
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME, Target, portable, targets, with_ranks
-
-_IMPORTS_RUNTIME = re.compile(
-    rb"(?:^|[\r\n])[ \t\f]*(?:import|from)[ \t]+" + RUNTIME.encode() + rb"\b"
-)
 
 
 @dataclass(frozen=True)
@@ -101,9 +99,7 @@ def migrate(
         result = _migrate_foreign(source, target, options, project)
     else:
         result = _migrate(source, target, options, project)
-    if options.runtime == "bundled" and _IMPORTS_RUNTIME.search(result.source):
-        return replace(result, companions=frozenset({RUNTIME}))
-    return result
+    return result if options.runtime == "bundled" else replace(result, companions=frozenset())
 
 
 def migrate_file(
@@ -264,8 +260,11 @@ def _migrate(
         return _of_no_concern(source)
     try:
         decoded = python.decode(source)
-        tree = ast.parse(decoded.text)
-        accelerators.as_cuda(tree, source, "xla" if was_foreign else "")
+        facts = None if foreign or was_foreign else project
+        tree = facts.tree(source) if facts is not None else None
+        if tree is None:
+            tree = ast.parse(decoded.text)
+            accelerators.as_cuda(tree, source, "xla" if was_foreign else "")
     except (SyntaxError, ValueError) as error:
         return _failure(source, error)
     except (RecursionError, MemoryError):
@@ -285,7 +284,17 @@ def _of_no_concern(source: bytes) -> Result:
             python.decode(source)
         except (SyntaxError, ValueError) as error:
             return _failure(source, error)
-    return Result(source, source)
+    companions = frozenset[str]()
+    if RUNTIME.encode() in source:  # migrated before
+        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            companions = _companions(ast.parse(python.decode(source).text))
+    return Result(source, source, companions=companions)
+
+
+def _companions(tree: ast.Module) -> frozenset[str]:
+    """The packages of ours that a module imports."""
+    imports = (s for s in statements(tree) if isinstance(s, ast.Import | ast.ImportFrom))
+    return frozenset(head for s in imports for head in imported_heads(s) if head == RUNTIME)
 
 
 def _further(options: Options) -> Further:
@@ -374,7 +383,8 @@ def _apply_rules(
         edits = [*additions.edits, *plan.edits]
         if not edits:
             found = _diagnostics(plan, additions, advice, context.source)
-            return Result(source, source, found, stays=plan.gated)
+            companions = _companions(context.names.tree)
+            return Result(source, source, found, companions, plan.gated)
         # LibCST takes longer to import than all the rest: a run that edits nothing goes without.
         from migrator.tree import ParserSyntaxError, Tree, UnplacedEdit, apply
 
@@ -391,12 +401,12 @@ def _apply_rules(
             return _failed(source, INTERNAL, f"LibCST can not parse this file: {error.message}")
         break
     try:
-        ast.parse(text)
+        tree = ast.parse(text)
     except SyntaxError as error:
         message = f"the rewrite would not parse ({error.msg}, line {error.lineno}); not changed"
         return _failed(source, INTERNAL, message)
     found = _diagnostics(plan, additions, advice, context.source)
-    return Result(source, decoded.encode(text), found)
+    return Result(source, decoded.encode(text), found, _companions(tree))
 
 
 # ---- what follows from the decisions -------------------------------------------------------------

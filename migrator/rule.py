@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from migrator.analysis.facts import ProjectFacts, is_script, only_infers
+from migrator.analysis.facts import ProjectFacts, is_script
 from migrator.analysis.flow import Flow
 from migrator.analysis.hot import Hot
 from migrator.analysis.indices import compares_indices
@@ -31,6 +31,7 @@ from migrator.analysis.inventory import (
 from migrator.analysis.names import Names
 from migrator.analysis.ranks import Ranks
 from migrator.analysis.sharding import Models, Table
+from migrator.analysis.training import speaks_of_training, stops_gradients
 from migrator.config import UsageError
 from migrator.diagnostics import Effort, Safety, SourceMap
 from migrator.edits import Edit, SetString, Spread
@@ -365,7 +366,7 @@ class Context:
     def only_infers(self) -> bool:
         """True for a program with ranks that does not train: one rank can do what all do."""
         if self.project is None:
-            return only_infers([self.source.text.encode()])
+            return stops_gradients(self.names) and not speaks_of_training(self.names.tree)
         return self.project.only_infers()
 
     @cached_property

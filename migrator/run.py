@@ -436,10 +436,11 @@ class Worker:
         self.disk = AsGpuCode(reader or Disk(self.given), target)
         self.cache = ProjectCache(self.disk, earlier)
 
-    def project(self, path: Path) -> ProjectFacts:
-        """The facts of a file."""
+    def project(self, path: Path, roots: Sequence[Path] = ()) -> ProjectFacts:
+        """The facts of a file of a project that `roots` are of (default: the worker's)."""
         real = path.resolve()
-        return ProjectFacts(real, project_root(real, self.roots), self.disk, self.cache)
+        tops = [root.resolve() for root in roots] or self.roots
+        return ProjectFacts(real, project_root(real, tops), self.disk, self.cache)
 
     def __call__(self, path: Path) -> FileReport:
         try:
@@ -539,15 +540,12 @@ def write_beside(files: Mapping[Path, bytes], root: Path) -> None:
 
 def _runtimes(report: Report, roots: Sequence[Path], worker: Worker, copied: bool) -> list[Path]:
     """Where a copy of the runtime has to be: one an import root."""
-    disk = Disk(worker.given)
-    cache = ProjectCache(disk)
     folders: dict[Path, None] = {}
     for file in report.files:
         if RUNTIME in file.result.companions:
             path = file.path.resolve()
             top = roots[0].resolve() if roots[0].is_dir() else roots[0].resolve().parent
-            project = project_root(path, [r.resolve() for r in roots])
-            root = ProjectFacts(path, project, disk, cache).import_root()
+            root = worker.project(path, roots).import_root(file.result.source)
             if copied and root != top and top not in root.parents:
                 root = top  # a copy can not reach above itself
             folders[_as_given(root, file.path) / RUNTIME] = None

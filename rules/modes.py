@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.accelerators import MIGRATED
+from migrator.analysis.devices import is_migrated
 from migrator.analysis.flow import Kind
 from migrator.analysis.inventory import Construct
 from migrator.analysis.names import argument
@@ -164,7 +164,7 @@ def script_module(ctx: Context, found: Construct) -> Decision:
            "torch.jit.load")  # fmt: skip
 def script(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.expr)
-    if not ctx.uses_device and not MIGRATED.search(ctx.source.text.encode(errors="replace")):
+    if not ctx.uses_device and not is_migrated(ctx.names, ctx.flow):
         return Keep("of a program that uses no device")
     name = found.key.rpartition(".")[2]
     if name == "load":

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from migrator.analysis.flow import CUDA_STRING
 from migrator.analysis.names import Names, dotted
+from migrator.targets import RUNTIME
 
 OTHERS = ("xpu", "npu", "mps", "vulkan")  # the first of them is the one that a file runs on
 _METHODS = ("xpu", "npu")  # of a tensor or a model; `.mps()` is something else
@@ -139,7 +140,7 @@ def as_cuda(tree: ast.Module, source: bytes, known: str = "") -> None:
     if known:
         _Reader(known, tree).visit(tree)
         return
-    if not TOKENS.search(source) or MIGRATED.search(source):
+    if not TOKENS.search(source):
         return
     accelerator = _runs_on(tree)
     if accelerator is not None:
@@ -147,14 +148,26 @@ def as_cuda(tree: ast.Module, source: bytes, known: str = "") -> None:
 
 
 # What a migration leaves behind: there the program's own device has become the target's.
-MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)(?::0)?[\"']")
+TARGETS = frozenset({RUNTIME, "torch_xla", "torchax"})
+TARGET_DEVICES = frozenset({"jax", "xla", "jax:0", "xla:0"})
+
+
+def imported_heads(statement: ast.Import | ast.ImportFrom) -> set[str]:
+    """The packages that an import takes from: `torch` for `import torch.nn as nn`."""
+    if isinstance(statement, ast.ImportFrom):
+        return set() if statement.level else {(statement.module or "").partition(".")[0]}
+    return {alias.name.partition(".")[0] for alias in statement.names}
 
 
 def _runs_on(tree: ast.Module) -> str | None:
-    """The accelerator that a file without a word of CUDA puts tensors on."""
+    """The accelerator that a file without a word of CUDA, or of a target, puts tensors on."""
     chosen: set[str] = set()
     for node in ast.walk(tree):
         match node:
+            case ast.Import() | ast.ImportFrom() if imported_heads(node) & TARGETS:
+                return None
+            case ast.Constant(value=str(text)) if text in TARGET_DEVICES:
+                return None
             case ast.Attribute(attr="is_cuda") | ast.Call(func=ast.Attribute(attr="cuda")):
                 return None
             case ast.Attribute(attr=name, value=ast.Attribute(attr="cuda")) if name in _CHOOSES:

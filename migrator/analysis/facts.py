@@ -9,41 +9,37 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
-from migrator.analysis import accelerators, inventory, programs
+from migrator.analysis import accelerators, devices, inventory, programs, search_path
+from migrator.analysis.accelerators import imported_heads
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.indices import compares_indices
-from migrator.analysis.names import Binding, Names, dotted
-from migrator.analysis.ranks import Ranks
+from migrator.analysis.names import Binding, Names, dotted, statements
+from migrator.analysis.ranks import STARTS, Ranks
 from migrator.analysis.sharding import Models
+from migrator.analysis.training import speaks_of_training, stops_gradients
 from migrator.formats.embedded import CELL
 from migrator.formats.python import decode
 from migrator.targets import RUNTIME
 
-_IMPORT = re.compile(
-    rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^\r\n]*)|import[ \t]+([^\r\n]+))", re.M
-)
-_SYS_PATH = re.compile(rb"^[^#\r\n]*\bsys\.path\.(append|insert)\(([^\r\n]*)", re.M)
-_LITERAL = re.compile(rb"""(?<![\w"'])["']([^"'\r\n]+)["']""")
-_DISTRIBUTES = re.compile(
-    rb"init_process_group|spawn|DistributedDataParallel|init_rpc|init_device_mesh|Process"
-)
+# Cheap tests: for a file without these words the answer is no, and it is not parsed to find out.
+_IMPORT = re.compile(rb"\b(?:from|import)\b((?:\\\r?\n|[^\r\n])*)")
+_ADDS = re.compile(rb"sys\.path|\bsite\b|\bsys\b.*\bpath\b")
+_DISTRIBUTES = re.compile("|".join({name.rpartition(".")[2] for name in STARTS}).encode())
 _RANKS = re.compile(
     rb"distributed|spawn|rank|gpus?\b|device_count|world_size|n_?procs|batch_?size"
     rb"|\bbsz?\b|reduction|Process\b|horovod|Sampler\b|num_?devices",
     re.I,
 )
-_INFERS = re.compile(rb"\b(?:no_grad|inference_mode)\b")
-_TRAINS = re.compile(
-    rb"\.backward\(|\boptim\b|\bautograd\.(?:grad|backward)\b|\.train\(|Trainer\b|DistributedSampler"
-    rb"|\bautograd\s+import\b|\bfunc\.(?:grad|vjp)\b"
-)
-_MAIN_GUARD = re.compile(rb"^if\s*\(?\s*(?:__name__|[\"']__main__[\"'])\s*==", re.M)
+_INFERS = re.compile(rb"no_grad|inference_mode")
+_TRAINS = re.compile(rb"backward|optim|autograd|train|Trainer|DistributedSampler|func")
 # Top-level calls that library modules make too: they do not make a module a script.
 _HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", "plt", "np",
              "numpy", "random", "torch", "th", "sns", "setattr", "register", "cv2", "mp",
@@ -60,28 +56,81 @@ class Reader(Protocol):
         """Names in a folder, empty where it is none."""
 
 
-@dataclass(frozen=True)
 class FileFacts:
-    """What other files need to know of one file."""
+    """What other files need to know of one file, without the facts of its imports."""
 
-    names: Names
-    flow: Flow
-    uses_device: bool
-    ranks: Ranks
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.flow = Flow(names)
+        self.ranks = Ranks(names, self.flow)
+
+    @cached_property
+    def uses_device(self) -> bool:
+        """Whether it works on a device, before a migration or after one."""
+        with suppress(RecursionError):
+            found = inventory.find(self.names, self.flow)
+            return any(map(inventory.uses_device, found)) or devices.is_migrated(
+                self.names, self.flow
+            )
+        return False
 
 
-def collect(tree: ast.Module) -> FileFacts:
-    """The facts of one parsed file, without those of its imports."""
-    names = Names(tree)
-    flow = Flow(names)
-    uses_device = any(map(inventory.uses_device, inventory.find(names, flow)))
-    return FileFacts(names, flow, uses_device, Ranks(names, flow))
+class File:
+    """One file as it is read: parsed when it is asked for, and once."""
 
+    def __init__(self, content: bytes) -> None:
+        self.content = content
 
-def only_infers(sources: Iterable[bytes]) -> bool:
-    """True for files that switch gradients off, none of which speaks of training."""
-    texts = list(sources)
-    return any(map(_INFERS.search, texts)) and not any(map(_TRAINS.search, texts))
+    @cached_property
+    def tree(self) -> ast.Module | None:
+        """None for what is no Python."""
+        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            tree = ast.parse(decode(self.content).text)
+            accelerators.as_cuda(tree, self.content)
+            return tree
+        return None
+
+    @cached_property
+    def facts(self) -> FileFacts | None:
+        with suppress(RecursionError):
+            return FileFacts(Names(self.tree)) if self.tree is not None else None
+        return None
+
+    @cached_property
+    def modules(self) -> Sequence[str]:
+        """What it imports: `pkg`, `.sub`, and `pkg.mod` for `from pkg import mod`, too."""
+        found: dict[str, None] = {}
+        for statement in statements(self.tree) if self.tree is not None else ():
+            match statement:
+                case ast.Import(names=aliases):
+                    found.update((alias.name, None) for alias in aliases)
+                case ast.ImportFrom(names=aliases):
+                    module = "." * statement.level + (statement.module or "")
+                    joint = "" if module.endswith(".") else "."
+                    found[module] = None
+                    found.update((f"{module}{joint}{alias.name}", None) for alias in aliases)
+        # what a migration has written is no part of the project
+        return [module for module in found if module.partition(".")[0] != RUNTIME]
+
+    @cached_property
+    def has_main_guard(self) -> bool:
+        if b"__name__" not in self.content or self.tree is None:
+            return False
+        return any(map(is_main_guard, self.tree.body))
+
+    @cached_property
+    def infers(self) -> bool:
+        """Whether it switches gradients off."""
+        if not _INFERS.search(self.content) or self.facts is None:
+            return False
+        return stops_gradients(self.facts.names)
+
+    @cached_property
+    def may_train(self) -> bool:
+        """Whether it speaks of training."""
+        if not _TRAINS.search(self.content):
+            return False
+        return self.tree is None or speaks_of_training(self.tree)
 
 
 def is_script(names: Names) -> bool | None:
@@ -222,39 +271,60 @@ class ProjectFacts:
         return found[0] if found else None
 
     def _absolute(self, module: str) -> tuple[Path, Path] | None:
-        """The file of an absolute import, and the folder on `sys.path` that it was found from.
-
-        That is the file's own for what is found in a folder that it adds to `sys.path` itself.
-        """
+        """The file of an absolute import, and the folder on `sys.path` that it was found from."""
         parts = module.split(".")
-        own = folder = self.path.parent
-        first, last = self._added()
-        while True:
-            usual = [folder, folder / "src"]
-            for base in [*first, *usual, *last] if folder == own else usual:
-                found = self._module(base, parts)
-                if found is not None and found != self.path:
-                    return found, base if base in usual else own
-            if folder == self.root or self.root not in folder.parents:
-                return None
-            folder = folder.parent
+        for base in self._bases():
+            found = self._module(base, parts)
+            if found is not None and found != self.path:
+                return found, base
+        return None
+
+    def _bases(self) -> list[Path]:
+        """Folders that may be on `sys.path` where this file is imported, or started."""
+        known = self.cache.bases.get(self.path)
+        if known is None:
+            first, last = self._added()
+            folder = self.path.parent
+            known = [*first, folder, folder / "src", *last]
+            while folder != self.root and self.root in folder.parents:
+                folder = folder.parent
+                known += [folder, folder / "src"]
+            self.cache.bases[self.path] = known
+        return known
+
+    def _may_import(self, source: bytes) -> bool:
+        """A cheap answer: False for a file that can not import another of the project's."""
+        heads: set[str] = set()
+        for clause in _IMPORT.findall(source):
+            if not clause.isascii():
+                return True
+            heads.update(word.partition(".")[0] for word in re.findall(r"[\w.]+", clause.decode()))
+        if "" in heads:  # `from . import …`
+            return True
+        files = {f"{head}.py" for head in heads}
+        listings = map(self.reader.list, self._bases())
+        return any(not files.isdisjoint(names) or not heads.isdisjoint(names) for names in listings)
 
     def _added(self) -> tuple[list[Path], list[Path]]:
-        """Folders that this file puts first on `sys.path`, and last.
-
-        Written as `'core'` or `os.path.join(os.path.dirname(__file__), 'core')`.
-        """
+        """Folders that this file puts first on `sys.path`, and last."""
         known = self.cache.added.get(self.path)
         if known is None:
             known = self.cache.added[self.path] = [], []
             source = self.reader.read(self.path) or b""
-            for how, added in _SYS_PATH.findall(source) if b"sys.path" in source else ():
-                parts = [os.fsdecode(part) for part in _LITERAL.findall(added)]
-                for folder in (self.path.parent, self.root) if parts else ():
-                    at = Path(os.path.normpath(folder.joinpath(*parts)))
-                    if self.root in at.parents and self.reader.list(at):
-                        known[how == b"append"].append(at)
+            facts = self.cache.facts(self.path) if _ADDS.search(source) else None
+            found = search_path.added(facts.names, self.path) if facts is not None else ()
+            for _, last, folder in found:
+                for at in self._meant(folder):
+                    if at not in known[last] and self.reader.list(at):
+                        known[last].append(at)
         return known
+
+    def _meant(self, folder: Path) -> Iterator[Path]:
+        """The folders of the project that a path in this file may mean."""
+        for start in (self.path.parent, self.root):
+            at = Path(os.path.normpath(start / folder))
+            if at == self.root or self.root in at.parents:
+                yield at
 
     def _module(self, folder: Path, parts: list[str]) -> Path | None:
         for part in parts[:-1]:
@@ -274,9 +344,9 @@ class ProjectFacts:
         """Project files that a file imports."""
         known = self.cache.imports.get(path)
         if known is None:
-            source = self.reader.read(path) or b""
             here = self.of(path)
-            modules = dict.fromkeys(_imported_modules(source))
+            file = self.cache.file(path)
+            modules = file.modules if here._may_import(file.content) else ()
             found = (here.resolve(module) for module in modules)
             known = self.cache.imports[path] = list(dict.fromkeys(p for p in found if p))
         return known
@@ -322,7 +392,8 @@ class ProjectFacts:
         for path in filter(self.cache.takes_part, list(files)):
             there = self.of(path)
             files |= dict.fromkeys(there._files_with_ranks())
-        return only_infers(self.reader.read(path) or b"" for path in files)
+        found = [self.cache.file(path) for path in files]
+        return any(file.infers for file in found) and not any(file.may_train for file in found)
 
     def _files_with_ranks(self) -> Iterable[Path]:
         """All files of the programs for several devices that this file is a part of.
@@ -424,8 +495,16 @@ class ProjectFacts:
 
     def may_start_gpu_code(self, source: bytes) -> bool:
         """A cheap answer for files without any token: a script that imports GPU modules."""
-        is_started = _MAIN_GUARD.search(source) is not None or self.is_started()
+        is_started = (b"__name__" in source and self.has_main_guard()) or self.is_started()
         return is_started and self.imports_gpu_code()
+
+    def tree(self, source: bytes) -> ast.Module | None:
+        """This file as it was parsed for others, if this is what it holds."""
+        file = self.cache.file(self.path)
+        return file.tree if file.content == source else None
+
+    def has_main_guard(self) -> bool:
+        return self.cache.file(self.path).has_main_guard
 
     def is_started(self) -> bool:
         """True for what `python -m package` starts, or a command that the project installs."""
@@ -463,15 +542,15 @@ class ProjectFacts:
                     return True
         return False
 
-    def import_root(self) -> Path:
-        """The folder that must be on `sys.path` for this file's imports to work.
+    def import_root(self, migrated: bytes = b"") -> Path:
+        """The folder on `sys.path` that what this file imports, once `migrated`, is found from.
 
         For a module, the folder of the program that imports it; for a program, the folder that its
-        own project imports are found from, which is its own unless it changes `sys.path`.
+        own project imports are found from, if it is on `sys.path` when the runtime is imported. It
+        may be the program that puts it there, by a line below; its own folder always is.
         """
-        source = self.reader.read(self.path) or b""
         at = self.path.parent
-        while not _MAIN_GUARD.search(source):
+        while not self.has_main_guard():
             package = "__init__.py" in self.reader.list(at)  # never on sys.path itself
             for name in () if package else sorted(self.reader.list(at)):
                 if name.endswith(".py") and at / name != self.path:
@@ -480,9 +559,29 @@ class ProjectFacts:
             if at == self.root or self.root not in at.parents:
                 break
             at = at.parent
-        absolute = (m for m in _imported_modules(source) if not m.startswith("."))
-        bases = [found[1] for found in map(self._absolute, absolute) if found]
+        absolute = (m for m in self.cache.file(self.path).modules if not m.startswith("."))
+        bases = {found[1] for found in map(self._absolute, absolute) if found}
+        own = self.path.parent
+        above = bases & self._added_before_runtime(migrated) & set(own.parents)
+        if bases.intersection(chain(*self._added())) or self._is_plainly_started():
+            bases = above or {own}
         return min(bases, key=lambda base: len(base.parts)) if bases else self._above_package()
+
+    def _is_plainly_started(self) -> bool:
+        """True for a program that is no module of a package: `python tools/train.py`."""
+        listing = self.reader.list(self.path.parent)
+        return self.has_main_guard() and "__init__.py" not in listing
+
+    def _added_before_runtime(self, migrated: bytes) -> set[Path]:
+        """Folders that the migrated file has on `sys.path` when it imports the runtime."""
+        facts = File(migrated).facts if any(self._added()) else None
+        imports = facts.names.imports if facts is not None else ()
+        lines = [i.lineno for i in imports if imported_heads(i) == {RUNTIME}]
+        if facts is None or not lines:
+            return set()
+        found = search_path.added(facts.names, self.path)
+        folders = [folder for line, _, folder in found if line < min(lines)]
+        return {at for folder in folders for at in self._meant(folder)}
 
     def package(self) -> str:
         """The package that this file is in: `mylib.ops` for `mylib/ops/a.py`."""
@@ -523,30 +622,6 @@ class Overlay:
         return self._listed[folder]
 
 
-def _imported_modules(source: bytes) -> Iterator[str]:
-    for match in _IMPORT.finditer(source):
-        module, names, plain = (
-            part.decode("ascii", "ignore") if part else "" for part in match.groups()
-        )
-        if module.partition(".")[0] == RUNTIME:
-            continue  # written by a migration, no part of the project
-        if module:
-            yield module
-            for name in re.findall(r"\w+", names.partition("#")[0]):  # `from pkg import module`
-                yield f"{module}{'' if module.endswith('.') else '.'}{name}"
-        for part in plain.partition("#")[0].split(","):
-            if part.strip() and part.split()[0] != RUNTIME:
-                yield part.split()[0]
-
-
-def _parsed(source: bytes) -> FileFacts | None:
-    with suppress(SyntaxError, ValueError, RecursionError):
-        tree = ast.parse(decode(source).text)
-        accelerators.as_cuda(tree, source)
-        return collect(tree)
-    return None
-
-
 class ProjectCache:
     """What is known of the project's files, shared by all files of one run.
 
@@ -555,26 +630,27 @@ class ProjectCache:
 
     def __init__(self, reader: Reader, earlier: ProjectCache | None = None) -> None:
         self.reader = reader
-        self._parsed: dict[Path, tuple[bytes, FileFacts | None]] = (
-            dict(earlier._parsed) if earlier is not None else {}
-        )
+        self._read: dict[Path, File] = dict(earlier._read) if earlier is not None else {}
+        self._files: dict[Path, File] = {}
         self.imports: dict[Path, list[Path]] = {}
         self.added: dict[Path, tuple[list[Path], list[Path]]] = {}
+        self.bases: dict[Path, list[Path]] = {}
         self.installed: dict[Path, Set[Path]] = {}
         self.reached: dict[Path, Set[Path]] = {}
-        self._facts: dict[Path, FileFacts | None] = {}
         self._distributes: dict[Path, bool] = {}
         self._speaks: dict[Path, bool] = {}
 
+    def file(self, path: Path) -> File:
+        """A file as it is read; one that can not be read is empty."""
+        if path not in self._files:
+            content = self.reader.read(path) or b""
+            if path not in self._read or self._read[path].content != content:
+                self._read[path] = File(content)
+            self._files[path] = self._read[path]
+        return self._files[path]
+
     def facts(self, path: Path) -> FileFacts | None:
-        if path not in self._facts:
-            self._facts[path] = None
-            source = self.reader.read(path)
-            if source is not None:
-                if path not in self._parsed or self._parsed[path][0] != source:
-                    self._parsed[path] = source, _parsed(source)
-                self._facts[path] = self._parsed[path][1]
-        return self._facts[path]
+        return self.file(path).facts
 
     def distributes(self, path: Path) -> bool:
         """True for a file that starts processes for several devices."""
@@ -615,12 +691,8 @@ class ProjectCache:
 
     def uses_device(self, path: Path) -> bool:
         """True for a file with GPU code, or with what a migration made of it."""
-        source = self.reader.read(path)
-        if source is None:
-            return False
-        if accelerators.MIGRATED.search(source):
-            return True
-        if not inventory.has_tokens(source):
+        source = self.reader.read(path) or b""
+        if not (inventory.has_tokens(source) or devices.MIGRATED.search(source)):
             return False
         facts = self.facts(path)
         return facts is not None and facts.uses_device

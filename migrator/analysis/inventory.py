@@ -29,6 +29,7 @@ from migrator.formats.embedded import (
     TEXT,
     is_embedded,
 )
+from migrator.formats.python import decode
 from migrator.targets import Target
 
 NAMES = frozenset({
@@ -129,8 +130,24 @@ FOREIGN = "torch_xla"  # the library of code that was written for a TPU, not for
 
 
 def is_foreign(source: bytes, target: Target) -> bool:
-    """A cheap test: False for code that is not written for another target."""
-    return target.library != FOREIGN and FOREIGN.encode() in source
+    """True for code, and for lines of commands, that name the library of another target."""
+    if target.library == FOREIGN or FOREIGN.encode() not in source:
+        return False
+    try:
+        tree = ast.parse(decode(source).text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    said = {n.value for n in ast.walk(tree) if isinstance(n, ast.Expr)}  # docstrings
+    return any(_names_foreign(node) for node in ast.walk(tree) if node not in said)
+
+
+def _names_foreign(node: ast.AST) -> bool:
+    match node:
+        case ast.ImportFrom(module=str(text)) | ast.alias(name=text) | ast.Name(id=text):
+            return FOREIGN in text
+        case ast.Constant(value=str(text)) | ast.Attribute(attr=text):
+            return FOREIGN in text
+    return False
 
 
 def is_around(construct: Construct) -> bool:

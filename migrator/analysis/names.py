@@ -542,6 +542,17 @@ class Names:
                     yield node
 
 
+def statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """All statements of a module; expressions, which hold none, are not looked into."""
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            stack.extend(getattr(node, part, ()))
+
+
 def parameters(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None]]:
     """Each parameter with its default, in order."""
     positional = arguments.posonlyargs + arguments.args

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import re
 import tomllib
@@ -18,7 +19,12 @@ def commands(content: dict[str, bytes]) -> Iterator[str]:
     for name, read in PACKAGING.items():
         try:
             yield from read(content.get(name, b"").decode())
-        except (ValueError, configparser.Error):  # damaged: it installs nothing
+        except (
+            ValueError,
+            SyntaxError,
+            RecursionError,
+            configparser.Error,
+        ):  # damaged: it installs nothing
             continue
 
 
@@ -42,11 +48,24 @@ def _of_setup_cfg(text: str) -> Iterable[str]:
     return chain.from_iterable(map(_COMMAND.findall, lists))
 
 
+def _of_ini(text: str) -> Iterable[str]:
+    """`[console_scripts]`, and a command on each line."""
+    parser = configparser.RawConfigParser(strict=False, delimiters=["="])
+    parser.read_string(text)
+    lines = (f"{k}={v}" for g in _GROUPS if parser.has_section(g) for k, v in parser.items(g))
+    return chain.from_iterable(map(_COMMAND.findall, lines))
+
+
 def _of_setup_py(text: str) -> Iterable[str]:
     """As it is written; it is no program that may be run to see what it says."""
     if not any(group in text for group in _GROUPS):
-        return []
-    return re.findall(rf"""["']{_COMMAND.pattern}["']""", text)
+        return
+    strings = [n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)]
+    for said in strings:
+        if isinstance(said, str) and (command := _COMMAND.fullmatch(said.strip())):
+            yield command[1]
+        elif isinstance(said, str) and any(f"[{group}]" in said for group in _GROUPS):
+            yield from _of_ini(said)
 
 
 PACKAGING: dict[str, Callable[[str], Iterable[str]]] = {

@@ -94,6 +94,55 @@ def end_of_step(names: Names, call: ast.Call) -> ast.stmt:
     return at
 
 
+def speaks_of_training(tree: ast.AST) -> bool:
+    """True for code that may train, if only by what it is called: a hint."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr="backward") | ast.Call(func=ast.Attribute(attr="train")):
+                return True
+            case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=called), *_]):
+                if called in ("backward", "train"):
+                    return True
+            case ast.Attribute(attr="grad" | "backward" | "vjp", value=owner):
+                if (dotted(owner) or "").rpartition(".")[2] in _DERIVES:
+                    return True
+            case ast.ImportFrom(module=str(module)) if module.rpartition(".")[2] in _DERIVES:
+                return True
+        if any(map(_TRAINS.search, _identifiers(node))):
+            return True
+    return False
+
+
+_DERIVES = ("autograd", "func", "functorch")
+_TRAINS = re.compile(r"(?:^|\.)optim(?:$|\.)|Trainer$|DistributedSampler")
+
+
+def _identifiers(node: ast.AST) -> tuple[str, ...]:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.ClassDef(name=name):
+            return (name,)
+        case ast.alias(name=name):
+            return (name,)
+        case ast.ImportFrom(module=str(module)):
+            return (module,)
+    return ()
+
+
+def stops_gradients(names: Names) -> bool:
+    """True for code that switches gradients off, for a block or for a function."""
+    for node in names.order:
+        match node:
+            case ast.With(items=items) | ast.AsyncWith(items=items):
+                given = [item.context_expr for item in items]
+            case ast.FunctionDef(decorator_list=given) | ast.AsyncFunctionDef(decorator_list=given):
+                pass
+            case _:
+                continue
+        if any(_stops_gradients(names, part) for part in given):
+            return True
+    return False
+
+
 _NO_GRADIENTS = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad",
                  "torch.autograd.inference_mode", "torch.set_grad_enabled")  # fmt: skip
 _MODEL_NAME = re.compile(

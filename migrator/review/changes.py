@@ -297,7 +297,7 @@ class _Reviewer:
                 given = (("--unsafe", unsafe), ("--todo-comments", todo))
                 best = changes, tuple(flag for flag, is_on in given if is_on)
                 if RUNTIME in result.companions and changes:
-                    self.missing[project.import_root() / RUNTIME] = None
+                    self.missing[project.import_root(result.source) / RUNTIME] = None
             if not _open(changes):
                 break
         assert best is not None

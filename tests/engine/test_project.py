@@ -178,13 +178,22 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("packaging", COMMANDS)
+INI = """from setuptools import setup
+setup(entry_points='''
+    [console_scripts]
+    train = pkg.cli:main
+''')
+"""
+NAMED = {"poetry": "pyproject.toml", "ini": "setup.py"}
+
+
+@pytest.mark.parametrize("packaging", [*COMMANDS, "ini"])
 @pytest.mark.parametrize("folder", ["", "src/"])
 def test_a_module_that_a_command_starts_gets_the_set_up(
     tmp_path: Path, packaging: str, folder: str
 ) -> None:
     files: Files = {
-        packaging.replace("poetry", "pyproject.toml"): COMMANDS[packaging],
+        NAMED.get(packaging, packaging): {**COMMANDS, "ini": INI}[packaging],
         f"{folder}pkg/__init__.py": "",
         f"{folder}pkg/lib.py": LIBRARY,
         f"{folder}pkg/cli.py": "from .lib import run\n\n\ndef main():\n    run(1)\n",
@@ -198,7 +207,7 @@ def test_packaging_that_is_damaged_or_says_something_else_starts_nothing(tmp_pat
     files: Files = {
         "pyproject.toml": '[project.scripts\ntrain = "pkg.lib:main"\n',
         "setup.cfg": "train = pkg.lib:main\n",
-        "setup.py": "# train = pkg.lib:main\n",
+        "setup.py": "# console_scripts: 'train = pkg.lib:main'\n",
         "pkg/lib.py": LIBRARY,
     }
     write_tree(tmp_path, files)
@@ -256,6 +265,54 @@ def test_a_program_without_a_suffix_is_found_by_its_first_line(tmp_path: Path) -
 def test_a_folder_of_many_files_without_a_suffix_is_data(tmp_path: Path) -> None:
     many: Files = {f"{n:04}": "#!/usr/bin/env python3\nx.cuda()\n" for n in range(201)}
     assert migrate(tmp_path, {**many, "lib.py": LIBRARY}).keys() == {"lib.py"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from pkg import (\n    c,\n)",
+        "from pkg import c as \\\n    inner",
+        "import os; from pkg import c",
+        "import os, \\\n    pkg.c",
+        "try: from pkg import c\nexcept ImportError: pass",
+    ],
+)
+def test_an_import_is_seen_however_it_is_laid_out(tmp_path: Path, statement: str) -> None:
+    main = f"{statement}\n\nif __name__ == '__main__':\n    run(1)\n"
+    out = migrate(tmp_path, {"pkg/__init__.py": "", "pkg/c.py": LIBRARY, "main.py": main})
+    assert out["main.py"].count("tpu_runtime.setup()") == 1
+
+
+@pytest.mark.parametrize("text", ["# import lib", '"""\nimport lib\n"""'])
+def test_an_import_in_a_text_is_none(tmp_path: Path, text: str) -> None:
+    main = f"{text}\nif __name__ == '__main__':\n    print(1)\n"
+    files: Files = {"lib.py": LIBRARY, "main.py": main}
+    assert migrate(tmp_path, files)["main.py"] == main
+
+
+def test_a_text_about_a_target_makes_no_gpu_code(tmp_path: Path) -> None:
+    files: Files = {
+        "lib.py": "# as torch_xla, torchax do: 'jax'\nKIND = 'xla'\n",
+        "main.py": CLEAN_MAIN,
+    }
+    assert migrate(tmp_path, files) == files
+
+
+def test_a_file_that_was_migrated_before_is_gpu_code(tmp_path: Path) -> None:
+    library = LIBRARY.replace(".cuda()", '.to("jax")')
+    out = migrate(tmp_path, {"lib.py": library, "main.py": CLEAN_MAIN})
+    assert "tpu_runtime.setup()" in out["main.py"]
+
+
+def test_a_comment_is_no_word_of_another_accelerator(tmp_path: Path) -> None:
+    source = "import torch\nx = torch.ones(2, device='xpu')  # torch_xla has no such device\n"
+    assert "device='jax'" in migrate(tmp_path, {"lib.py": source})["lib.py"]
+
+
+@pytest.mark.parametrize("text", ["# import tpu_runtime", '"""\nimport tpu_runtime\n"""'])
+def test_a_text_about_the_runtime_brings_none(tmp_path: Path, text: str) -> None:
+    write_tree(tmp_path, {"lib.py": f"{text}\ndef f(x):\n    return x.cuda()\n"})
+    assert not migrate_paths([tmp_path]).companions
 
 
 # ---- the same bytes, however it is called --------------------------------------------------------
@@ -353,6 +410,33 @@ def test_a_folder_that_a_script_adds_to_sys_path_is_searched(tmp_path: Path, add
     report = migrate_paths([tmp_path])
     assert folders(report, tmp_path) == [""]
     assert "assert get_device() == 'jax'" in results(report, tmp_path)["main.py"]
+
+
+@pytest.mark.parametrize(
+    ("script", "places"),
+    [
+        ("import torch\nimport sys\nsys.path.append('../../')\n", ["", "jobs/add/"]),
+        ("import sys\nsys.path.append('../../')\nimport torch\n", [""]),
+        ("import sys, os\nhere = os.path.dirname(os.path.abspath(__file__))\n"
+         "sys.path.insert(0, os.path.join(here, '..', '..'))\nimport torch\n", [""]),
+        ("import torch\nimport sys\nfrom pathlib import Path\n"
+         "sys.path.insert(0, str(Path(__file__).resolve().parents[2]))\n", ["", "jobs/add/"]),
+        ("import torch\n", ["", "jobs/add/"]),  # an installed package
+    ],
+)  # fmt: skip
+def test_the_runtime_lies_where_the_script_finds_it(
+    tmp_path: Path, script: str, places: list[str]
+) -> None:
+    """At the line of its import, not only once the script has changed `sys.path`."""
+    guard = "if __name__ == '__main__':\n    print(torch.cuda.seed(), ops.f())\n"
+    files: Files = {
+        "lib/__init__.py": "",
+        "lib/ops.py": "import torch\ndef f(): return torch.cuda.seed()\n",
+        "jobs/add/run.py": f"{script}from lib import ops\n\n{guard}",
+    }
+    write_tree(tmp_path, files)
+    (tmp_path / ".git").mkdir()
+    assert folders(migrate_paths([tmp_path]), tmp_path) == places
 
 
 def test_two_programs_get_a_runtime_each(tmp_path: Path) -> None:

@@ -451,6 +451,25 @@ def test_a_program_moves_with_all_its_files_or_with_none(tmp_path: Path) -> None
     assert {f.path.name for f in report.changed} == {"train.py", "parts.py", "layers.py"}
 
 
+@pytest.mark.parametrize(
+    ("text", "infers"),
+    [
+        ("# no .backward() here, no optim", True),
+        ('"""Trainer, loss.backward()"""', True),
+        ("getattr(loss, 'backward')()", False),
+        ("from torch.func import grad", False),
+    ],
+)
+def test_what_a_program_does_is_no_matter_of_its_comments(text: str, infers: bool) -> None:
+    result = run(f"{INFERENCE}    {text}\n\nmain(args)\n", "torchax", entry=True)
+    assert ("jax://alone" in result.source.decode()) is infers
+
+
+def test_a_comment_on_gradients_switches_none_off() -> None:
+    source = INFERENCE.replace("@torch.no_grad()", "# torch.no_grad()")
+    assert b"jax://alone" not in run(f"{source}\nmain(args)\n", "torchax", entry=True).source
+
+
 INFERENCE = """import os
 import torch
 import torch.distributed as dist
