@@ -37,7 +37,7 @@ from migrator.diagnostics import Effort, Safety, SourceMap
 from migrator.edits import Edit, SetString, Spread
 from migrator.formats.embedded import is_embedded
 from migrator.options import Options
-from migrator.targets import RUNTIME, Target
+from migrator.targets import RUNTIME, Target, filled
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,9 @@ class Context:
     for_others: bool = False  # only read, since another file imports this one
     # Names of the tables in the source, and what writes them, by the class of the model.
     sharding_tables: dict[ast.ClassDef, tuple[str, Edit]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.target = filled(self.target, *self.torch())
 
     def quoted(self, value: str, near: ast.AST | None = None) -> str:
         """`value` as a string literal in the quotes that the code nearby uses."""

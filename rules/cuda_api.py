@@ -8,7 +8,7 @@ from migrator.analysis.names import dotted
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import MIRRORED, RUNTIME
+from migrator.targets import MIRRORED, RUNTIME, Word
 
 FUNCTION = Rule(
     code="CUD001",
@@ -259,10 +259,8 @@ def stream(ctx: Context, found: Construct) -> Decision:
 def counterpart_of_call(ctx: Context, call: ast.Call | None, name: str) -> Decision:
     if call is None:
         return Report(f"{name} is passed on, not called")
-    word = ctx.target.call(name)
-    if word is not None:
-        return Rewrite([Replace(call, word.code)], word.requires)
-    return Rewrite([Replace(call, f"{RUNTIME}.{name}()")], (RUNTIME,))
+    word = ctx.target.call(name) or Word(f"{RUNTIME}.{name}()", (RUNTIME,))
+    return Rewrite([Replace(call, word.code)], word.requires)
 
 
 @GRAPH.on("name", *(f"torch.cuda.{n}" for n in _GRAPHS))

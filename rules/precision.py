@@ -343,13 +343,9 @@ def autocast(ctx: Context, found: Construct) -> Decision:
     word = ctx.target.autocast
     holes = {"enabled": enabled} if enabled is not None else {}
     arguments = [*ctx.target.autocast_arguments, *(["enabled={enabled}"] if holes else [])]
-    torch, requires = ctx.torch()
-    if "{torch}" not in word.code:
-        requires = word.requires
-    code = f"{word.code}({', '.join(arguments)})".replace("{torch}", torch)
-    code = code.replace("{device}", ctx.device_string(call))
+    code = f"{word.code}({', '.join(arguments)})".replace("{device}", ctx.device_string(call))
     note = "" if name == "torch.bfloat16" else "float16 becomes bfloat16"
-    return Rewrite([Replace(call, code, holes)], requires, note=note)
+    return Rewrite([Replace(call, code, holes)], word.requires, note=note)
 
 
 def _bare_autocast(ctx: Context, node: ast.expr) -> Decision:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from typing import Any
 
 RUNTIME = "tpu_runtime"  # the package that migrated code imports (migrator/runtime/<target>)
 
@@ -25,8 +26,11 @@ MIRRORED = frozenset({
 
 @dataclass(frozen=True)
 class Word:
-    """A piece of the target's code. `{0}` is the first argument, `{torch}` the file's own name
-    for torch, `{device}` the device string in the quotes of the code around it."""
+    """A piece of the target's code. `{torch}` is the file's own name for torch (see `filled`).
+
+    In `calls`, `{0}` is the first argument; in `autocast_arguments`, `{device}` is the device
+    string in the quotes of the code around it.
+    """
 
     code: str
     requires: tuple[str, ...] = ()
@@ -92,6 +96,23 @@ class Target:
     def call(self, name: str) -> Word | None:
         """The spelling of a call to `torch.cuda.<name>`, None where only the runtime has it."""
         return self.calls.get(name)
+
+
+def filled(words: Any, torch: str, requires: tuple[str, ...]) -> Any:
+    """A target, or any of its words, with a file's own name for torch in it."""
+    match words:
+        case Word(code=code) if "{torch}" in code:
+            return Word(code.replace("{torch}", torch), (*words.requires, *requires))
+        case str():
+            return words.replace("{torch}", torch)
+        case tuple():
+            return tuple(filled(each, torch, requires) for each in words)
+        case Mapping():
+            return {name: filled(each, torch, requires) for name, each in words.items()}
+        case Target() | Devices():
+            own = {f.name: getattr(words, f.name) for f in fields(words)}
+            return replace(words, **filled(own, torch, requires))
+    return words
 
 
 def with_ranks(target: Target) -> Target:

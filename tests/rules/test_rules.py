@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from helpers import REPOSITORY, TARGETS, comments, constructs, errors, run
 from migrator.analysis import inventory
 from migrator.analysis.inventory import Construct
 from migrator.analysis.libraries import MODULES as LIBRARIES
+from migrator.engine import migrate
+from migrator.options import Options
 from migrator.report.explain import markdown
 from migrator.rule import Example, Rule, registry
-from migrator.targets import MIRRORED, RUNTIME, portable, targets
+from migrator.targets import MIRRORED, RUNTIME, Word, portable, targets
 
 RULES = list(registry().rules.values())
 EXAMPLES = [
@@ -230,3 +233,20 @@ def test_words_parse_and_import_what_they_name(target: str) -> None:
         names = {n.id for n in ast.walk(root) if isinstance(n, ast.Name)} - {"x"}
         local = {r.partition(" as ")[2] or r.partition(".")[0] for r in word.requires}
         assert names == local
+
+
+@pytest.mark.parametrize(
+    ("imported", "spelled"),
+    [("import torch as th\n", "th"), ("from torch.cuda import synchronize\n", "torch")],
+)
+def test_a_word_speaks_of_torch_as_the_file_does(imported: str, spelled: str) -> None:
+    word = Word("{torch}.cpu.synchronize()", ("math",))
+    calls = {"synchronize": word, "device_count": Word("{torch}.cpu.device_count()")}
+    target = replace(targets()["torchax"], calls=calls, device_object=Word("{torch}.device(7)"))
+    function = "synchronize" if "from" in imported else "th.cuda.synchronize"
+    source = f"{imported}{function}()\nx = y.cuda()\n"
+    text = migrate(source.encode(), target, Options(entry=False)).source.decode()
+    assert f"\n{spelled}.cpu.synchronize()\n" in text and f"import {spelled}" in text.replace(
+        "import torch as ", "import "
+    )
+    assert "import math\n" in text
