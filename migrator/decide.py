@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from migrator import imports
 from migrator.analysis.inventory import Construct, beside, is_around, uses_device
-from migrator.analysis.names import Names, dotted
+from migrator.analysis.names import Names
 from migrator.codes import UNKNOWN
 from migrator.diagnostics import Effort, Range, Safety, shortened
 from migrator.edits import Edit, SetString, code, covered
@@ -190,13 +189,13 @@ def _rule_on(
         elif context.is_build and isinstance(decision, Rewrite) and uses_device(construct):
             decision = _OF_BUILD
         elif isinstance(decision, Rewrite):
-            decision = _allowed(context, rule, decision)
+            decision = _allowed(context, rule, construct, decision)
         return _ruling(context, construct, rule.code, decision)
     reason = f"no rule knows {construct.key}; check by hand what it needs on a TPU"
     return _ruling(context, construct, UNKNOWN, Report(reason))
 
 
-def _allowed(context: Context, rule: Rule, rewrite: Rewrite) -> Decision:
+def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrite) -> Decision:
     options = context.options
     if not options.enabled(rule.code):
         return Report(f"{rule.code} is not selected")
@@ -206,10 +205,10 @@ def _allowed(context: Context, rule: Rule, rewrite: Rewrite) -> Decision:
         return Report(why)
     if safety is Safety.UNSAFE and not options.unsafe:
         return Report(f"{why} (rewritten with --unsafe)", unsafe=why)
-    lost = _lost_call(context, rewrite.edits)
+    lost = _lost(context, construct, rewrite.edits)
     if lost is not None:
         text = context.source.code(lost)
-        return Report(f"the rewrite would drop the call {text}; move it to a line of its own")
+        return Report(f"the rewrite would drop {text}; move it to a line of its own")
     if RUNTIME not in rewrite.requires and any(f"{RUNTIME}." in code(e) for e in rewrite.edits):
         rewrite = replace(rewrite, requires=(*rewrite.requires, RUNTIME))
     taken = imports.taken_names(context.names, rewrite.requires)
@@ -218,29 +217,14 @@ def _allowed(context: Context, rule: Rule, rewrite: Rewrite) -> Decision:
     return rewrite
 
 
-_QUERIES = re.compile(r"^(?:get|is|has)_|rank|device|gpu|world_size|cuda|environ", re.I)
-_PURE = frozenset({
-    "int", "str", "float", "bool", "len", "min", "max", "getattr", "hasattr", "isinstance", "type",
-    "super", "os.getenv", "os.environ.get", "format", "get", "join", "list", "tuple", "dict",
-    "range", "map", "enable_xformers_memory_efficient_attention",
-})  # fmt: skip
-
-
-def _lost_call(context: Context, edits: Sequence[Edit]) -> ast.Call | None:
-    """A call that an edit drops although it may do something, other than the rewritten one."""
-    for edit in edits:
-        for node in covered(edit):
-            if not isinstance(node, ast.Call) or node is edit.node:
-                continue
-            name = context.names.qualified(node.func) or dotted(node.func) or ""
-            last = name.rpartition(".")[2]
-            if isinstance(node.func, ast.Attribute):
-                last = node.func.attr
-            library = name.startswith(("torch.", "torch_xla.", "intel_extension_for_pytorch."))
-            known = library or name in _PURE or last in _PURE
-            if not known and not _QUERIES.search(last):
-                return node
-    return None
+def _lost(context: Context, construct: Construct, edits: Sequence[Edit]) -> ast.AST | None:
+    """What edits drop although it may do something, other than the rewritten construct."""
+    own: set[ast.AST | None] = {context.names.call_of(construct.node)}
+    own.update(edit.node for edit in edits)
+    holes = [hole for edit in edits for hole in getattr(edit, "holes", {}).values()]
+    own.update(node for hole in holes for node in ast.walk(hole))
+    dropped = (node for edit in edits for node in covered(edit) if node not in own)
+    return context.effects.first(dropped)
 
 
 def _place(context: Context, construct: Construct) -> Range:

@@ -423,7 +423,7 @@ def _additions(
     context: Context, rules: Registry, plan: Plan, suppressions: Suppressions
 ) -> _Additions:
     """Set-up statements, imports, and blocks that the edits leave empty."""
-    result = _Additions(edits=list(_emptied(context.names, plan.edits)))
+    result = _Additions(edits=list(_emptied(context, plan.edits)))
     emptied = {node for edit in result.edits for node in covered(edit)}
     removed = emptied | set(plan.claimed)
     # what only gets other arguments keeps its name
@@ -460,8 +460,9 @@ def _additions(
     return result
 
 
-def _emptied(names: Names, edits: Sequence[Edit]) -> list[Edit]:
+def _emptied(context: Context, edits: Sequence[Edit]) -> list[Edit]:
     """An `if`, with its `else`, whose statements all went goes too, if its test does nothing."""
+    names = context.names
     gone: set[ast.AST] = {
         e.node for e in edits if isinstance(e, Delete) and isinstance(e.node, ast.stmt)
     }
@@ -474,7 +475,7 @@ def _emptied(names: Names, edits: Sequence[Edit]) -> list[Edit]:
             and all(s in gone for s in [*block.body, *block.orelse])
             and block not in gone
             and not _is_elif(names, block)
-            and _does_nothing(names, block.test)
+            and context.effects.none(block.test)
         ):
             gone.add(block)
             queue.append(block)
@@ -500,18 +501,6 @@ def _unused(names: Names, edits: Sequence[Edit], removed: set[ast.AST]) -> Itera
                 local = isinstance(scope.node, ast.FunctionDef) and len(bound) == 1
                 if local and name not in elsewhere and uses and removed.issuperset(uses):
                     yield Delete(statement)
-
-
-def _does_nothing(names: Names, test: ast.expr) -> bool:
-    """True for a test without effects: names, comparisons, questions to torch.cuda."""
-    for node in ast.walk(test):
-        if isinstance(node, ast.NamedExpr | ast.Await | ast.Subscript):
-            return False
-        if isinstance(node, ast.Call):
-            called = names.qualified(node.func) or ""
-            if not called.startswith(("torch.", "isinstance", "hasattr", "len", "getattr")):
-                return False
-    return True
 
 
 def _is_elif(names: Names, node: ast.If) -> bool:

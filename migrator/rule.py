@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
+from migrator.analysis.effects import Effects
 from migrator.analysis.facts import ProjectFacts, is_script
 from migrator.analysis.flow import Flow
 from migrator.analysis.hot import Hot
@@ -287,6 +288,12 @@ class Context:
             return False
         calls = (node for node in self.names.order if isinstance(node, ast.Call))
         return any(self.names.qualified(call.func) in SETUP for call in calls)
+
+    @cached_property
+    def effects(self) -> Effects:
+        """What expressions do, beside giving a value."""
+        known = {c.node for c in self.constructs if c.kind == "method" and c.key == "get_device"}
+        return Effects(self.names, self.flow, self.project, known)
 
     @cached_property
     def hot(self) -> Hot:

@@ -130,7 +130,7 @@ class File:
         """Whether it speaks of training."""
         if not _TRAINS.search(self.content):
             return False
-        return self.tree is None or speaks_of_training(self.tree)
+        return self.tree is not None and speaks_of_training(self.tree)
 
 
 def is_script(names: Names) -> bool | None:

@@ -1,0 +1,94 @@
+"""What a rewrite may drop: only what is shown to do nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import DEVICE, TARGETS, migrated, reported, run, write_tree
+
+from migrator import migrate_paths
+
+LINES = (
+    "x = x.cuda({})",
+    "device = torch.device(f'cuda:{{{}}}')",
+    "torch.cuda.set_device({})",
+    "loader = torch.utils.data.DataLoader(data, pin_memory={})",
+    "model = torch.nn.DataParallel(model, device_ids=[{}])",
+    "with torch.cuda.device({}):\n    run()",
+    "g = torch.Generator(device={})",
+    "torch.backends.cudnn.benchmark = {}",
+)
+ACTS = (
+    "queue.get()",
+    "next(ids)",
+    "get_rank()",  # whatever it is called
+    "local_rank.pop()",
+    "torch.randint(8, (1,)).item()",
+    "(n := 0)",
+)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("acts", ACTS)
+@pytest.mark.parametrize("line", LINES)
+def test_what_may_do_something_is_not_dropped(line: str, acts: str, target: str) -> None:
+    source = (
+        f"import torch\nfrom mine import get_rank, ids, queue, local_rank\n{line.format(acts)}\n"
+    )
+    assert acts in migrated(source, target)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "0", "gpus[0]", "args.gpu", "int(os.environ['LOCAL_RANK'])", "os.environ.get('GPU', 0)",
+        "dist.get_rank() % torch.cuda.device_count()", "y.get_device()", "min(rank, 3)",
+        "own_rank()", "{'a': 0}.get('a')", "next(model.parameters()).device",
+    ],
+)  # fmt: skip
+def test_what_only_gives_a_value_is_dropped(index: str) -> None:
+    source = f"""import os
+import torch
+import torch.distributed as dist
+
+model = torch.nn.Linear(1, 1)
+
+
+def own_rank():
+    if not dist.is_initialized():
+        return 0
+    rank = dist.get_rank()
+    return rank
+
+
+x = x.cuda({index})
+"""
+    assert 'x = x.to("jax")' in migrated(source).replace("'jax'", '"jax"')
+
+
+@pytest.mark.parametrize("body", ["seen.append(1)", "global n\n    n = 1", "print(1)", "yield 1"])
+def test_a_function_of_the_project_is_looked_into(tmp_path: Path, body: str) -> None:
+    files = {
+        "ranks.py": f"def pick():\n    {body}\n    return 0\n\n\ndef only():\n    return 0\n",
+        "use.py": "from ranks import only, pick\n\n\ndef f(x):\n"
+        "    return x.cuda(only()), x.cuda(pick())\n",
+    }
+    write_tree(tmp_path, files)
+    (result,) = [f.result for f in migrate_paths([tmp_path]).files if f.path.name == "use.py"]
+    assert 'return x.to("jax"), x.cuda(pick())' in result.source.decode()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("test", ["torch.rand(1) > 0.5", "len(queue.get())", "getattr(it(), 'x')"])
+def test_a_test_that_does_something_stays(test: str, target: str) -> None:
+    source = f"import torch\nif {test}:\n    torch.cuda.empty_cache()\n"
+    assert f"if {test}:\n    pass\n" in migrated(source, target)
+
+
+def test_what_would_be_dropped_is_said() -> None:
+    result = run("x = x.cuda(queue.get())\n")
+    assert reported(result) == ["x.cuda"]
+    (found,) = result.diagnostics
+    assert found.message == "the rewrite would drop queue.get(); move it to a line of its own"
+    assert DEVICE["torchax"] not in result.source.decode()
