@@ -223,8 +223,9 @@ def _lost(context: Context, construct: Construct, edits: Sequence[Edit]) -> ast.
     own.update(edit.node for edit in edits)
     holes = [hole for edit in edits for hole in getattr(edit, "holes", {}).values()]
     own.update(node for hole in holes for node in ast.walk(hole))
-    dropped = (node for edit in edits for node in covered(edit) if node not in own)
-    return context.effects.first(dropped)
+    dropped = [node for edit in edits for node in covered(edit) if node not in own]
+    later = {n for node in dropped if isinstance(node, ast.Lambda) for n in ast.walk(node.body)}
+    return context.effects.first(node for node in dropped if node not in later)
 
 
 def _place(context: Context, construct: Construct) -> Range:

@@ -262,6 +262,10 @@ class Context:
         """The package that this file is in; "" where none is known."""
         return self.project.package() if self.project is not None else ""
 
+    def is_own(self, qualname: str) -> bool:
+        """Whether a name that is imported comes from a file of the project."""
+        return self.project is not None and self.project.holds(qualname)
+
     @cached_property
     def uses_device(self) -> bool:
         """True where this file, or a file that it imports, works on a device."""

@@ -67,7 +67,7 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
         return None
     given = [f'precision="{ctx.options.precision}"'] if ctx.options.precision else []
     arguments = ", ".join(filter(None, [*given, *_for_devices(ctx)]))
-    anchor, before = imports.top(ctx.names)
+    anchor, before = imports.top(ctx.names, ctx.is_own)
     lines = ["", f"{RUNTIME}.setup({arguments})", ""]
     return Rewrite([Insert(ctx.names.tree, anchor, lines, before=before)], (RUNTIME,))
 

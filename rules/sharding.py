@@ -110,7 +110,7 @@ def _tables(ctx: Context) -> dict[ast.ClassDef, tuple[str, Edit]]:
         moved = (t for t in ctx.shardings.values() if t is not None and t.rules)
         tables = {table.definition: table for table in moved}
         taken = {name for scope in ctx.names.scopes.values() for name in scope.bindings}
-        anchor, before = imports.top(ctx.names)
+        anchor, before = imports.top(ctx.names, ctx.is_own)
         for table in tables.values():
             name = "SHARDING" if len(tables) == 1 else f"{table.model.upper()}_SHARDING"
             while name in taken:

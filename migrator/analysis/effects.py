@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from migrator.analysis.flow import Flow, Kind
-from migrator.analysis.names import FUNCTIONS, Names
+from migrator.analysis.names import Names
 
 if TYPE_CHECKING:
     from migrator.analysis.facts import ProjectFacts
@@ -149,5 +149,7 @@ def _evaluated(node: ast.AST) -> Iterator[ast.AST]:
     while stack:
         node = stack.pop()
         yield node
-        if not isinstance(node, FUNCTIONS):
+        if not isinstance(node, ast.Lambda):
             stack.extend(ast.iter_child_nodes(node))
+        else:
+            stack += [*node.args.defaults, *filter(None, node.args.kw_defaults)]

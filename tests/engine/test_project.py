@@ -315,6 +315,59 @@ def test_a_text_about_the_runtime_brings_none(tmp_path: Path, text: str) -> None
     assert not migrate_paths([tmp_path]).companions
 
 
+MAIN = "def main():\n    torch.ones(2).cuda()\n"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("code", "use"),
+    [
+        (f"{MAIN}if flag:\n    main()\nimport pdb; pdb.set_trace()\n", "if flag"),
+        (f"{MAIN}main()\nif flag:\n    import pdb\n", "main()\nif"),
+        (f"{MAIN}try:\n    main()\nfinally:\n    import pdb\n", "try:"),
+        (f"{MAIN}run = main\nrun()\nimport pdb\n", "run()"),
+        ("move = lambda x: x.cuda()\ny = move(1)\nimport pdb\n", "y = move"),
+        ("class Settings:\n    device = torch.device('cuda')\nimport pdb\n", "class"),
+        ("def f(x, to=torch.device('cuda')):\n    return x.to(to)\nimport pdb\n", "def f"),
+        ("@torch.cuda.amp.autocast()\ndef f(x):\n    return x.cuda()\nimport pdb\n", "@"),
+        (
+            f"def register(f):\n    f(1)\n{MAIN}@register\ndef f(x):\n    pass\nimport pdb\n",
+            "@register",
+        ),
+        ("from lib import run\nrun(1)\nimport pdb\n", "run(1)"),
+        ("import lib\nx = lib.run(1)\nimport pdb\n", "x = lib"),
+        ("import lib\nassert lib.run(1)\nimport pdb\n", "assert"),
+        ("from lib import *\nrun(1)\nimport pdb\n", "run(1)"),
+        ("exec(open('x.py').read())\nimport pdb\n", "exec("),
+    ],
+)
+def test_set_up_stands_above_the_first_use(
+    tmp_path: Path, code: str, use: str, target: str
+) -> None:
+    main = f"import torch\n\n{code}x = torch.ones(2).cuda()\n"
+    text = migrate(tmp_path, {"lib.py": LIBRARY, "main.py": main}, target)["main.py"]
+    assert text.count("setup()") == 1
+    shown = use.replace("torch.cuda.amp", "")
+    assert text.index("import tpu_runtime") < text.index("setup()") < text.index(shown)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "import os\nos.environ['A'] = '1'\n",
+        "import warnings\nwarnings.filterwarnings('ignore')\n",
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('-n')\n"
+        "args = parser.parse_args()\n",
+        "try:\n    import torch\nexcept ImportError:\n    install('torch')\n",
+        "import matplotlib\nmatplotlib.use('Agg')\nprint('ready')\n",
+    ],
+)
+def test_set_up_stands_below_what_uses_no_device(tmp_path: Path, before: str) -> None:
+    main = f"{before}import torch\nimport lib\n\nx = torch.ones(2).cuda()\n"
+    text = migrate(tmp_path, {"lib.py": LIBRARY, "main.py": main})["main.py"]
+    assert text.index("import lib") < text.index("setup()") < text.index("x = ")
+
+
 # ---- the same bytes, however it is called --------------------------------------------------------
 
 PROJECT: Files = {
