@@ -38,6 +38,7 @@ from migrator.diagnostics import Effort, Safety, SourceMap
 from migrator.edits import Edit, SetString, Spread
 from migrator.formats.embedded import is_embedded
 from migrator.options import Options
+from migrator.steps import Computation, Steps
 from migrator.targets import RUNTIME, Target, filled
 
 
@@ -256,6 +257,11 @@ class Context:
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self.names.parents.get(node)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The steps of training that can be compiled."""
+        return Steps(Computation(self.names, self.flow, self.project))
 
     @cached_property
     def package(self) -> str:

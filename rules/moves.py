@@ -161,20 +161,11 @@ def _is_storage(ctx: Context, receiver: ast.expr) -> bool:
 def _defines_cuda(ctx: Context, receiver: ast.expr) -> str | None:
     """The class whose own `cuda` method a call reaches."""
     names = ctx.names
-    candidates: list[ast.AST] = []
+    candidates: list[ast.AST | None] = []
     if isinstance(receiver, ast.Name):
-        owner = names.owner_class(receiver)
-        if owner is not None:
-            candidates.append(owner)
-        for binding in names.lookup(receiver):
-            if isinstance(binding.value, ast.Call):
-                definition = ctx.flow.called_definition(binding.value)
-                if definition is not None:
-                    candidates.append(definition)
+        candidates += [names.owner_class(receiver), *ctx.flow.made(names.lookup(receiver))]
     elif isinstance(receiver, ast.Call):
-        definition = ctx.flow.called_definition(receiver)
-        if definition is not None:
-            candidates.append(definition)
+        candidates.append(ctx.flow.called_definition(receiver))
     for node in candidates:
         if isinstance(node, ast.ClassDef) and "cuda" in names.scopes[node].bindings:
             return node.name

@@ -9,7 +9,7 @@ from migrator.analysis.training import end_of_round, end_of_step, following
 from migrator.diagnostics import Effort
 from migrator.edits import Decorate, Hoist, Insert
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.steps import Computation, NotMovable, Settled, Step, find_step
+from migrator.steps import NotMovable, Settled, Step
 
 STEP = Rule(
     code="TRN001",
@@ -158,7 +158,7 @@ def compiled(ctx: Context, found: Construct) -> Decision:
     if around is not None and word.code in map(ast.unparse, around.decorator_list):
         return Keep("the step is compiled")
     try:
-        step = find_step(Computation(ctx.names, ctx.flow, ctx.project), call)
+        step = ctx.steps.ending_with(call)
     except Settled as why:
         return Keep(str(why))
     except NotMovable as why:

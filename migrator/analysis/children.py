@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Set
 
 from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.inference import Inference
 from migrator.analysis.inventory import Construct, uses_device
-from migrator.analysis.names import Names, argument, dotted
+from migrator.analysis.names import Binding, Names, argument, dotted
 from migrator.targets import RUNTIME
 
 _MODULES = ("torch.multiprocessing", "multiprocessing", "multiprocessing.context")
@@ -59,8 +60,8 @@ class Children:
         self._project = project
         self._names = names
         self._flow = flow
-        self._uses: dict[ast.AST, bool] = {}
-        self._moved: dict[ast.AST, bool] = {}
+        self._known = Inference(False)
+        self._bound: dict[int, list[ast.expr]] = {}
         self._in_place: Set[str | None] | None = None
         self._device = {
             c.node for c in constructs if uses_device(c) and not c.key.startswith(_QUESTIONS)
@@ -169,7 +170,7 @@ class Children:
         values: list[ast.expr | None] = []
         match node:
             case ast.Name():
-                values += [b.value for b in self._names.lookup(node) if b.kind in _BOUND]
+                return self._bound_to(self._names.lookup(node))
             case ast.Attribute(value=owner, attr=name):
                 values += self._names.dotted_assignments.get(dotted(node) or "", [])
                 classes = [c for c in self._classes(owner) if isinstance(c, ast.ClassDef)]
@@ -178,13 +179,21 @@ class Children:
                     values += [b.value for b in self._names.scopes[each].bindings.get(name, ())]
         return [value for value in values if value is not None]
 
+    def _bound_to(self, bindings: list[Binding]) -> list[ast.expr]:
+        if id(bindings) not in self._bound:
+            values = [b.value for b in bindings if b.kind in _BOUND]
+            self._bound[id(bindings)] = [value for value in values if value is not None]
+        return self._bound[id(bindings)]
+
     def _classes(self, node: ast.expr) -> Iterator[ast.AST]:
         """The classes of this file that an object may be of: `self`, `Trainer()`, a name of it."""
         if isinstance(node, ast.Name):
             owner = self._names.owner_class(node)
             if owner is not None:
                 yield owner
-                return
+            else:
+                yield from self._flow.made(self._names.lookup(node))
+            return
         for value in [node, *self._values(node)] if not isinstance(node, ast.Call) else [node]:
             if isinstance(value, ast.Call):
                 made = self._flow.called_definition(value)
@@ -219,18 +228,17 @@ class Children:
 
     def _uses_device(self, code: ast.AST) -> bool:
         """Whether a value is on the device, or code, with what it calls in this file, uses it."""
-        known = self._uses.get(code)
-        if known is None:
-            self._uses[code] = False  # code that calls itself adds nothing
-            is_value = isinstance(code, ast.expr) and not isinstance(code, ast.Lambda)
-            parts = list(_unread(code) if is_value else ast.walk(code))
-            known = self._uses[code] = any(map(self._names_device, parts)) or any(
-                self._uses_device(called)
-                for node in parts
-                if isinstance(node, ast.Call)
-                for called in self._functions(node.func)
-            )
-        return known
+        return self._known.of((code, "uses"), lambda: self._looks_used(code))
+
+    def _looks_used(self, code: ast.AST) -> bool:
+        is_value = isinstance(code, ast.expr) and not isinstance(code, ast.Lambda)
+        parts = list(_unread(code) if is_value else ast.walk(code))
+        return any(map(self._names_device, parts)) or any(
+            self._uses_device(called)
+            for node in parts
+            if isinstance(node, ast.Call)
+            for called in self._functions(node.func)
+        )
 
     def _names_device(self, node: ast.AST) -> bool:
         """A construct, or the name of what is a device or was moved to one."""
@@ -238,13 +246,17 @@ class Children:
             return True
         if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
             return False
-        return dotted(node) in self._moved_in_place() or any(
-            self._moves(value)
-            or (
-                self._flow.kind(value) & (Kind.DEVICE | Kind.DEVICE_STRING)
-                and any(part in self._device for part in ast.walk(value))
-            )
-            for value in self._values(node)
+        if dotted(node) in self._moved_in_place():
+            return True
+        values = self._values(node)
+        key = id(values) if isinstance(node, ast.Name) else node
+        return bool(values) and self._known.of(key, lambda: any(map(self._holds_device, values)))
+
+    def _holds_device(self, value: ast.expr) -> bool:
+        """Whether a value is a device that is rewritten, or was moved to one."""
+        return self._moves(value) or bool(
+            self._flow.kind(value) & (Kind.DEVICE | Kind.DEVICE_STRING)
+            and any(part in self._device for part in ast.walk(value))
         )
 
     def _moved_in_place(self) -> Set[str | None]:
@@ -252,6 +264,7 @@ class Children:
         if self._in_place is not None:
             return self._in_place
         self._in_place = frozenset()  # while it is looked for
+        known, self._known = self._known, Inference(False)
         self._in_place = {
             dotted(move.func.value)
             for move in self._names.order
@@ -261,7 +274,7 @@ class Children:
             and isinstance(self._names.parents.get(move), ast.Expr)
             and self._device_in(move)
         } - {None}
-        self._moved.clear()
+        self._known = known
         return self._in_place
 
     def _device_in(self, call: ast.Call) -> bool:
@@ -274,13 +287,9 @@ class Children:
 
     def _moves(self, node: ast.expr) -> bool:
         """Whether the value of a call is on the device, as far as the call itself tells."""
-        if not isinstance(node, ast.Call):
-            return False
-        known = self._moved.get(node)
-        if known is None:
-            self._moved[node] = False  # a value that is defined by itself adds nothing
-            known = self._moved[node] = any(map(self._names_device, _unread(node)))
-        return known
+        return isinstance(node, ast.Call) and self._known.of(
+            node, lambda: any(map(self._names_device, _unread(node)))
+        )
 
 
 def _target(call: ast.Call) -> list[ast.expr]:

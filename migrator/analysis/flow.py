@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Flag, auto
+from functools import cached_property
 
+from migrator.analysis.inference import Inference
 from migrator.analysis.names import Binding, Names, Scope, argument, dotted
 from migrator.targets import RUNTIME
 
@@ -96,18 +98,22 @@ class Flow:
     def __init__(self, names: Names, imported: Callable[[str], Kind] | None = None) -> None:
         self.names = names
         self._imported = imported or (lambda qualname: Kind.NOTHING)
-        self._kinds: dict[ast.AST, Kind] = {}
+        self._kinds = Inference(Kind.NOTHING, self._bind_in_order)
+        self._returns: dict[ast.AST, list[ast.expr | None]] = {}
+        self._made: dict[int, list[ast.ClassDef]] = {}
         self._options: dict[str, ast.Call] | None = None
 
     def kind(self, node: ast.expr | None) -> Kind:
         """Every kind that `node` may have."""
         if node is None:
             return Kind.NOTHING
-        known = self._kinds.get(node)
-        if known is None:
-            self._kinds[node] = Kind.NOTHING  # a value defined by itself adds nothing
-            known = self._kinds[node] = self._infer(node)
-        return known
+        known = self._kinds.known.get(node)
+        return self._kinds.of(node, lambda: self._infer(node)) if known is None else known
+
+    def _bind_in_order(self) -> None:
+        for scope in self.names.scopes.values():
+            for bindings in scope.bindings.values():
+                self._bound(bindings)
 
     def _infer(self, node: ast.expr) -> Kind:
         match node:
@@ -144,59 +150,76 @@ class Flow:
                 return self._items(node.value) & _HELD
         return Kind.NOTHING
 
-    def _items(self, node: ast.expr | None, index: int | None = None, depth: int = 0) -> Kind:
+    def _items(self, node: ast.expr | None, index: int | None = None) -> Kind:
         """What the items of a list, a tuple or a dict may be, or the one at `index`."""
-        kinds = Kind.NOTHING
-        if depth > 6:
-            return kinds
+        if node is None:
+            return Kind.NOTHING
+        return self._kinds.of((node, index), lambda: self._infer_items(node, index))
+
+    def _infer_items(self, node: ast.expr, index: int | None) -> Kind:
+        nothing = Kind.NOTHING
         match node:
             case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
                 chosen = items if index is None or index >= len(items) else [items[index]]
-                for item in chosen:
-                    kinds |= self.kind(item)
+                return _any(map(self.kind, chosen))
             case ast.Dict(values=values):
-                for value in values:
-                    kinds |= self.kind(value)
+                return _any(map(self.kind, values))
             case ast.ListComp(elt=item) | ast.GeneratorExp(elt=item) | ast.DictComp(value=item):
-                kinds |= self.kind(item)
+                return self.kind(item)
             case ast.Name():
-                for binding in self.names.lookup(node):
-                    if binding.kind == "assign":
-                        kinds |= self._items(binding.value, index, depth + 1)
-            case ast.Attribute(value=ast.Name(id=owner)) if owner == "self":
-                for held in self._of_self(node):
-                    kinds |= self._items(held, index, depth + 1)
+                bindings = self.names.lookup(node)
+                assigned = (b.value for b in bindings if b.kind == "assign")
+                return self._items_of_all(id(bindings), assigned, index) if bindings else nothing
+            case ast.Attribute(value=ast.Name(id="self")):
+                held = self._of_self(node)
+                return self._items_of_all(id(held), held, index) if held else nothing
             case ast.Call(func=ast.Attribute(attr="values" | "items", value=table)):
-                kinds |= self._items(table, None, depth + 1)
+                return self._items(table)
             case ast.Call():
-                for returned in self._returned(node):
-                    kinds |= self._items(returned, index, depth + 1)
-        return kinds
+                return _any(self._items(returned, index) for returned in self._returned(node))
+        return nothing
 
-    def _of_self(self, node: ast.Attribute) -> list[ast.expr | None]:
+    def _items_of_all(self, key: int, values: Iterable[ast.expr | None], index: int | None) -> Kind:
+        return self._kinds.of((key, index), lambda: _any(self._items(v, index) for v in values))
+
+    def _of_self(self, node: ast.Attribute) -> Sequence[ast.expr | None]:
         assert isinstance(node.value, ast.Name)
         owner = self.names.owner_class(node.value)
-        return list(self.names.class_attributes[owner].get(node.attr, ())) if owner else []
+        return self.names.class_attributes[owner].get(node.attr, ()) if owner else ()
 
     def _returned(self, call: ast.Call) -> list[ast.expr | None]:
         """The expressions that a function of this file returns; a method is found by its name."""
         function = self.definition(call.func)
         if function is None and isinstance(call.func, ast.Attribute):
-            methods = [
-                binding.node
-                for scope in self.names.scopes.values()
-                if isinstance(scope.node, ast.ClassDef)
-                for binding in scope.bindings.get(call.func.attr, ())
-                if binding.kind == "def"
-            ]
+            methods = self._methods.get(call.func.attr, ())
             function = methods[0] if len(methods) == 1 else None
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             return []
-        return [
-            node.value
-            for node in ast.walk(function)
-            if isinstance(node, ast.Return) and self.names.function(node) is function
-        ]
+        if function not in self._returns:
+            self._returns[function] = [
+                node.value
+                for node in ast.walk(function)
+                if isinstance(node, ast.Return) and self.names.function(node) is function
+            ]
+        return self._returns[function]
+
+    @cached_property
+    def zeroed(self) -> set[str]:
+        """The dumps of what `zero_grad` or `param_groups` is used of."""
+        return {
+            ast.dump(node.value)
+            for node in self.names.order
+            if isinstance(node, ast.Attribute) and node.attr in ("zero_grad", "param_groups")
+        }
+
+    @cached_property
+    def _methods(self) -> dict[str, list[ast.AST]]:
+        """The methods of all classes, by name."""
+        found: dict[str, list[ast.AST]] = {}
+        for owner in self.names.class_attributes:
+            for name, bindings in self.names.scopes[owner].bindings.items():
+                found.setdefault(name, []).extend(b.node for b in bindings if b.kind == "def")
+        return found
 
     def _binary(self, node: ast.BinOp) -> Kind:
         left, right = self.kind(node.left), self.kind(node.right)
@@ -270,14 +293,25 @@ class Flow:
                     return methods[0].node
         return None
 
+    def made(self, bindings: list[Binding]) -> list[ast.ClassDef]:
+        """The classes of this file that a name is bound to an object of."""
+        if id(bindings) not in self._made:
+            calls = [
+                self.definition(b.value.func)
+                for b in bindings
+                if b.kind in ("assign", "with", "param") and isinstance(b.value, ast.Call)
+            ]
+            self._made[id(bindings)] = [d for d in calls if isinstance(d, ast.ClassDef)]
+        return self._made[id(bindings)]
+
     def called_definition(self, call: ast.Call) -> ast.AST | None:
         return self.definition(call.func)
 
     def returns(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Kind:
         """What a function may return, from its `return` statements."""
-        if function in self._kinds:
-            return self._kinds[function]
-        self._kinds[function] = Kind.NOTHING
+        return self._kinds.of(function, lambda: self._infer_returned(function))
+
+    def _infer_returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Kind:
         kinds = Kind.NOTHING
         stack: list[ast.AST] = list(function.body)
         while stack:
@@ -286,7 +320,6 @@ class Flow:
                 kinds |= self.kind(node.value)
             elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 stack.extend(c for c in ast.iter_child_nodes(node) if not isinstance(c, ast.expr))
-        self._kinds[function] = kinds
         return kinds
 
     def is_module_class(self, node: ast.ClassDef, depth: int = 0) -> bool:
@@ -303,9 +336,7 @@ class Flow:
     def _name(self, node: ast.Name) -> Kind:
         if self.names.qualified(node):
             return self._imported_value(node)
-        kinds = self._starred(node)
-        for binding in self.names.lookup(node):
-            kinds |= self._binding(binding)
+        kinds = self._starred(node) | self._bound(self.names.lookup(node))
         if not kinds and RANK_NAME.search(node.id):
             return Kind.DEVICE_INT
         return kinds
@@ -317,6 +348,18 @@ class Flow:
         if name.startswith("torch.") and name[6:] in _DTYPES:
             return Kind.DTYPE
         return self._imported(name)
+
+    def _bound(self, bindings: list[Binding]) -> Kind:
+        """What a name may be, from all its bindings."""
+        if not bindings:
+            return Kind.NOTHING
+        return self._kinds.of(id(bindings), lambda: _any(map(self._binding, bindings)))
+
+    def _stored(self, values: Sequence[ast.expr | None]) -> Kind:
+        """What an attribute may be, from all that is stored in it."""
+        if not values:
+            return Kind.NOTHING
+        return self._kinds.of(id(values), lambda: _any(map(self.kind, values)))
 
     def _binding(self, binding: Binding) -> Kind:
         kinds = Kind.NOTHING
@@ -358,8 +401,7 @@ class Flow:
             if owner is not None:
                 kinds = self.class_attribute(owner, node.attr)
         name = dotted(node)
-        for value in self.names.dotted_assignments.get(name or "", ()):
-            kinds |= self.kind(value)
+        kinds |= self._stored(self.names.dotted_assignments.get(name or "", ()))
         if not kinds and isinstance(node.value, ast.Name):
             option = self.command_line_option(node.attr)
             if option is not None:
@@ -373,9 +415,7 @@ class Flow:
         return kinds
 
     def class_attribute(self, owner: ast.ClassDef, name: str) -> Kind:
-        kinds = Kind.NOTHING
-        for value in self.names.class_attributes[owner].get(name, ()):
-            kinds |= self.kind(value)
+        kinds = self._stored(self.names.class_attributes[owner].get(name, ()))
         for binding in self.names.scopes[owner].bindings.get(name, ()):
             if binding.kind == "def" and isinstance(binding.node, ast.FunctionDef):
                 if any(dotted(d) == "property" for d in binding.node.decorator_list):
@@ -442,6 +482,13 @@ class Flow:
                 if isinstance(parent.func, ast.Attribute) and parent.func.attr == "to":
                     return True
         return False
+
+
+def _any(kinds: Iterable[Kind]) -> Kind:
+    result = Kind.NOTHING
+    for kind in kinds:
+        result |= kind
+    return result
 
 
 def is_option(call: ast.Call) -> bool:

@@ -98,6 +98,7 @@ class Names:
         self.class_attributes: dict[ast.ClassDef, dict[str, list[ast.expr | None]]] = {}
         self.dotted_assignments: dict[str, list[ast.expr]] = {}
         self.by_id: dict[str, list[ast.Name]] = {}
+        self.given: dict[ast.stmt, set[str]] = {}  # names that have a value behind a statement
         self._scope_of: dict[ast.AST, Scope] = {}
         self._qualified: dict[ast.AST, str | None] = {}
         for statement in tree.body:

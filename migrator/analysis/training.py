@@ -35,7 +35,7 @@ def is_optimizer_step(names: Names, flow: Flow, call: ast.Call) -> bool | None:
     name = (dotted(owner) or "").rpartition(".")[2]
     if is_scaler(flow, receiver):
         return bool(call.args)  # scaler.step(optimizer)
-    if _zeroes_gradients(names, receiver):
+    if ast.dump(receiver) in flow.zeroed:
         return True
     if not name or _OTHER_NAME.search(name):
         return False
@@ -59,17 +59,6 @@ def is_backward(node: ast.AST) -> bool:
 def trains(node: ast.AST) -> bool:
     """True for code with a backward pass."""
     return any(map(is_backward, ast.walk(node)))
-
-
-def _zeroes_gradients(names: Names, receiver: ast.expr) -> bool:
-    """True where `zero_grad` or `param_groups` of the same object is used, too."""
-    text = ast.dump(receiver)
-    return any(
-        isinstance(node, ast.Attribute)
-        and node.attr in ("zero_grad", "param_groups")
-        and ast.dump(node.value) == text
-        for node in names.order
-    )
 
 
 def end_of_step(names: Names, call: ast.Call) -> ast.stmt:

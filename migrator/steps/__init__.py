@@ -7,7 +7,7 @@ the reason is given.
 """
 
 from migrator.steps.computation import Computation
-from migrator.steps.find import find_step
+from migrator.steps.find import Steps
 from migrator.steps.step import NotMovable, Settled, Step
 
-__all__ = ["Computation", "NotMovable", "Settled", "Step", "find_step"]
+__all__ = ["Computation", "NotMovable", "Settled", "Step", "Steps"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 
 from migrator.analysis.names import Binding
 from migrator.analysis.training import is_scaler, trains
@@ -14,16 +15,52 @@ from migrator.steps.step import NotMovable, Settled, Step
 from migrator.steps.values import loaded_names, position, stored_names
 
 
-def find_step(code: Computation, call: ast.Call) -> Step:
-    """The step that ends with the optimizer's step `call`.
+class Steps:
+    """The steps of one file; each is looked for once."""
 
-    Raises:
-        NotMovable: with what is in the way.
-    """
-    later = _moved_with(code, call)
-    if later is not None:
-        raise Settled(f"it moves with the step in line {later}")
-    return _complete(code, call)
+    def __init__(self, code: Computation) -> None:
+        self._code = code
+        self._found: dict[ast.Call, Step | NotMovable] = {}
+
+    def ending_with(self, call: ast.Call) -> Step:
+        """The step that ends with the optimizer's step `call`.
+
+        Raises:
+            NotMovable: with what is in the way.
+        """
+        later = self._moved_with(call)
+        if later is not None:
+            raise Settled(f"it moves with the step in line {later}")
+        found = self._complete(call)
+        if isinstance(found, NotMovable):
+            raise found
+        return found
+
+    def _complete(self, call: ast.Call) -> Step | NotMovable:
+        if call not in self._found:
+            try:
+                self._found[call] = _complete(self._code, call)
+            except NotMovable as why:
+                self._found[call] = why
+        return self._found[call]
+
+    def _moved_with(self, call: ast.Call) -> int | None:
+        """The line of a later step that takes this one with it."""
+        names = self._code.names
+        at = names.statement(call)
+        around = [at, *names.ancestors(at)] if at is not None else []
+        movers = (c for s in around for c in self._moving.get(s, ()))
+        return min((c.lineno for c in movers if position(c) > position(call)), default=None)
+
+    @cached_property
+    def _moving(self) -> dict[ast.AST, list[ast.Call]]:
+        """The calls that end a step, by each of the statements that move with it."""
+        moving: dict[ast.AST, list[ast.Call]] = {}
+        for call in step_calls(self._code, self._code.names.tree):
+            found = self._complete(call)
+            for statement in () if isinstance(found, NotMovable) else found.statements:
+                moving.setdefault(statement, []).append(call)
+        return moving
 
 
 def _complete(code: Computation, call: ast.Call) -> Step:
@@ -92,17 +129,3 @@ def _nearest(code: Computation, region: Region) -> Step:
             except NotMovable as why:
                 reason = why
     raise reason or NotMovable(region.why or "there is no backward pass in front of it")
-
-
-def _moved_with(code: Computation, call: ast.Call) -> int | None:
-    """The line of a later step that takes this one with it."""
-    at = code.names.statement(call)
-    later = [c for c in step_calls(code, code.names.tree) if position(c) > position(call)]
-    for other in later:
-        try:
-            found = _complete(code, other)
-        except NotMovable:
-            continue
-        if any(at is part for statement in found.statements for part in ast.walk(statement)):
-            return other.lineno
-    return None

@@ -109,12 +109,10 @@ def surely_known(
         parent = names.parents.get(statement)
         block = block_of(names, statement)
         before = [s for s in block[: block.index(statement)] if s not in moved]
-        known |= needed_names(before, set())[1]
         for other in before:
-            if isinstance(other, ast.Try):
-                known |= _after_try(other)
-            elif isinstance(other, ast.FunctionDef | ast.ClassDef):
-                known.add(other.name)
+            if other not in names.given:
+                names.given[other] = _given(other)
+            known |= names.given[other]
         match parent:
             case ast.For(target=target):
                 known |= stored_names([target])
@@ -127,6 +125,16 @@ def surely_known(
         if not isinstance(parent, ast.stmt) or parent is within:
             return known
         statement = parent
+
+
+def _given(statement: ast.stmt) -> set[str]:
+    """What has a value behind a statement, however it ended."""
+    match statement:
+        case ast.Try():
+            return _after_try(statement) | stored_names([statement])
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name} | stored_names([statement])
+    return needed_names([statement], set())[1]
 
 
 def _after_try(statement: ast.Try) -> set[str]:
@@ -162,6 +170,8 @@ def reads_later(
     if ahead:
         return ahead + later
     for store in names.by_id.get(name, ()):
+        if not later:
+            break
         if isinstance(store.ctx, ast.Store) and names.scope_of(store) is scope:
             if id(store) not in inside and position(store) > (last, 0):
                 later = [use for use in later if not _hides(names, store, use, call)]
