@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from migrator import imports
+from migrator.analysis.guards import Guards, place
 from migrator.analysis.inventory import Construct, beside, is_around, uses_device
 from migrator.analysis.names import Names
 from migrator.codes import UNKNOWN
 from migrator.diagnostics import Effort, Range, Safety, shortened
-from migrator.edits import Edit, SetString, code, covered
+from migrator.edits import Delete, Edit, SetString, code, covered
 from migrator.formats import embedded
 from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule
 from migrator.suppress import Suppressions
@@ -99,6 +100,7 @@ def decide(
                 for edit in ruling.decision.edits:
                     for part in covered(edit):
                         plan.claimed.setdefault(part, ruling.code)
+    _keep_guards(context, rules, plan)
     _claim_earlier(plan)
     return plan
 
@@ -112,6 +114,57 @@ def _left(decision: Decision) -> Iterator[tuple[ast.AST, Decision]]:
             yield from ((whole, decision) for whole in leaves)
         case Rewrite(leaves=leaves, note=note):
             yield from ((whole, Keep(note)) for whole in leaves)
+
+
+def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
+    """A question in front of what CUDA has alone keeps its answer, which is no on a TPU."""
+    made = [r for r in plan.rulings if isinstance(r.decision, Rewrite) and r.decision.edits]
+    guards = Guards(context.names, context.flow, context.project, plan.claimed)
+    asked = [(r, guard) for r in made if (guard := guards.guard(r.construct.node)) is not None]
+    if not asked:
+        return
+    questions = {id(ruling) for ruling, _ in asked}
+    works = sorted(
+        place(r.construct.node)
+        for r in made
+        if id(r) not in questions and not all(isinstance(e, Delete) for e in _edits(r))
+    )
+    lost = sorted(
+        place(r.construct.node, text=r.text)
+        for r in plan.rulings
+        if isinstance(r.decision, Report)
+        and context.options.enabled(r.code)
+        and r.code in rules.rules
+        and rules.rules[r.code].for_cuda
+    )
+    for ruling, guard in asked:
+        kernel = guard.first(guards.places, "kernel")
+        moved = guard.first(guards.places, "move")
+        alone = kernel
+        if moved is None:
+            alone = alone or guard.first(guards.places, "wrapper")
+            if guard.of_tensor or guard.first(works) is None:
+                alone = alone or guard.first(lost)
+        if alone is None:
+            continue
+        behind = f"{alone.text} (line {alone.line})"
+        decision: Decision = Keep(f"no on a TPU, where {behind} does not run")
+        if moved is not None:
+            decision = Report(
+                f"line {moved.line} moves to the device, and on a TPU {behind} does not run: ask "
+                "for each by itself"
+            )
+        _undo(plan, ruling, decision)
+
+
+def _undo(plan: Plan, ruling: Ruling, decision: Decision) -> None:
+    """Decide otherwise about a construct, and all that its edits would have rewritten with it."""
+    nodes = {node for edit in _edits(ruling) for node in covered(edit)}
+    for node in nodes:
+        plan.claimed.pop(node, None)
+    for other in plan.rulings:
+        if other is ruling or other.construct.node in nodes:
+            other.decision = decision
 
 
 def _claim_earlier(plan: Plan) -> None:

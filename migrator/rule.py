@@ -126,6 +126,7 @@ class Rule:
     safety: Safety = Safety.SAFE
     effort: Effort = Effort.MINUTES  # of each construct that it leaves for a person
     references: Sequence[str] = ()
+    for_cuda: bool = False  # what it reports is there for CUDA alone
     foreign: bool = False  # of code for another target, which it reads as GPU code; see `engine`
     handlers: list[tuple[str, str, Handler]] = field(default_factory=list, repr=False)
 

@@ -72,6 +72,7 @@ computation. A program on a TPU is one queue, in which the compiler overlaps the
 stream by machine could change what a class around it does (prefetchers, for instance), so a
 person has to take the streams out; a plain loader that prefetches usually takes their place.""",
     effort=Effort.HOURS,
+    for_cuda=True,
     examples=(Example("import torch\ns = torch.cuda.Stream()\n"),),
 )
 
@@ -82,6 +83,7 @@ GRAPH = Rule(
     why="""What a CUDA graph is for (no launch cost per kernel) XLA gives by compiling the step.
 Take capture and replay out and call the function itself.""",
     effort=Effort.HOURS,
+    for_cuda=True,
     examples=(Example("import torch\ng = torch.cuda.CUDAGraph()\n"),),
 )
 
@@ -91,6 +93,7 @@ OTHER = Rule(
     summary="a torch.cuda function without a counterpart",
     why="""It asks about, or steers, something that only NVIDIA hardware has. The message says
 what to use instead, if anything.""",
+    for_cuda=True,
     examples=(Example("import torch\ncap = torch.cuda.get_device_capability()\n"),),
 )
 

@@ -8,7 +8,6 @@ from migrator.analysis.devices import (
     method_caller,
     not_a_device,
     question,
-    runs_kernels,
     table_of_places,
     whole_string,
 )
@@ -223,8 +222,6 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     above = ctx.parent(node)
     if isinstance(above, ast.Call) and dotted(above.func) == "hasattr":
         return Keep("asks whether there is such an attribute")
-    if runs_kernels(ctx.names, ctx.project, node):
-        return Keep("no on a TPU, where the kernels behind it do not run")
     whole = whole_string(ctx.names, node)
     reason = not_a_device(ctx.names, ctx.flow, whole)
     if reason is not None:

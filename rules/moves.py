@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.devices import method_caller, runs_kernels
+from migrator.analysis.devices import method_caller
 from migrator.analysis.flow import TENSOR_TYPE_DTYPES as DTYPES
 from migrator.analysis.inventory import Construct
 from migrator.analysis.names import dotted
@@ -43,12 +43,19 @@ IS_CUDA = Rule(
     name="is-cuda",
     summary="x.is_cuda is False on the target; its device type is asked instead",
     why="""A tensor on the target answers False to `is_cuda`, so the GPU branch of the code
-would be left without a word.""",
+would be left without a word. In front of what only CUDA has (a kernel, an extension, a library, a
+function of the program that runs one) no is the right answer: the question stays, here and where a
+device's type or `torch.cuda.is_available()` is asked for, and what the program does without CUDA
+runs. Where the same answer also moves a model to the device, it is reported.""",
     examples=(
         Example(
             'if x.is_cuda:\n    print("fast")\n',
             torchax='if x.device.type == "jax":\n    print("fast")\n',
             torch_xla='if x.device.type == "xla":\n    print("fast")\n',
+        ),
+        Example(
+            "from mylib import _C\n\n\ndef scale(x):\n    if x.is_cuda:\n"
+            "        return _C.scale(x)\n    return x * 2\n"
         ),
     ),
 )
@@ -219,8 +226,6 @@ def is_cuda(ctx: Context, found: Construct) -> Decision:
         return Report("is called, so it is not that of a tensor")
     if ctx.flow.is_flag(node):
         return Keep("a flag of the program's own")
-    if runs_kernels(ctx.names, ctx.project, node):
-        return Keep("no on a TPU, where the kernels behind it do not run")
     text = f"{{x}}.device.type == {ctx.device_string(node, compared=True)}"
     return Rewrite([Replace(node, text, {"x": node.value})])
 

@@ -12,6 +12,7 @@ LIBRARY = Rule(
     why="""Its kernels do not run on a TPU. An import under `try`/`except` keeps its fallback,
 so the file works without it; any other use has to be replaced by hand, as the message says.""",
     effort=Effort.HOURS,
+    for_cuda=True,
     examples=(
         Example("import cupy\n"),
         Example("try:\n    import apex\nexcept ImportError:\n    apex = None\n"),
@@ -25,6 +26,7 @@ EXTENSION = Rule(
     why="""Kernels written in CUDA have to be written again: in PyTorch, which XLA compiles, or
 in Pallas, JAX's language for kernels.""",
     effort=Effort.REWRITE,
+    for_cuda=True,
     examples=(
         Example(
             "from torch.utils.cpp_extension import load\nops = load(name='ops', sources=src)\n"

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from migrator.analysis.accelerators import TARGET_DEVICES, TARGETS, asked_for, imported_heads
 from migrator.analysis.flow import DEVICE_NAME, Flow, Kind, is_option, option_name
-from migrator.analysis.libraries import MODULES
-from migrator.analysis.names import FUNCTIONS, Binding, Names, argument, dotted, parameters
+from migrator.analysis.names import FUNCTIONS, Names, argument, dotted, parameters
 from migrator.targets import RUNTIME
-
-if TYPE_CHECKING:
-    from migrator.analysis.facts import ProjectFacts
 
 AVAILABLE = ("torch.cuda.is_available", "torch.accelerator.is_available")
 _OTHER_DEVICES = {"cpu", "mps", "xpu", "npu", "hpu", "meta", "xla"}
@@ -191,118 +185,6 @@ def availability_choice(names: Names, flow: Flow, call: ast.expr) -> Choice | No
 
 def _names_device(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value in _OTHER_DEVICES
-
-
-def runs_kernels(names: Names, project: ProjectFacts | None, asked: ast.expr) -> bool:
-    """True for `if x.is_cuda:` in front of what imports a library that only exists for CUDA.
-
-    The answer has to stay no on other devices: what stands behind, or in the `else`, is for them.
-    """
-    inside = [node for part in _on_cuda_alone(names, asked) for node in ast.walk(part)]
-    if any(isinstance(node, ast.Attribute) and node.attr in ("to", "cuda") for node in inside):
-        return False  # it also brings something to the device
-    if any(isinstance(node, ast.Attribute) and _is_own_operator(names, node) for node in inside):
-        return True
-    used = [b for n in inside if isinstance(n, ast.Name) for b in names.lookup(n)]
-    if any(_is_kernel(names, binding) for binding in used):
-        return True
-    imports = [b.node for b in used if b.kind == "import"]
-    return any(_needs_cuda(project, node) for node in [*inside, *imports])
-
-
-def _on_cuda_alone(names: Names, asked: ast.expr) -> Sequence[ast.AST]:
-    """What runs only where a question (`x.is_cuda`, `x.device.type == "cuda"`) has the answer yes,
-    if something else runs in its place where the answer is no.
-    """
-    test: ast.AST = asked
-    above = names.parents.get(asked)
-    # what tells that the answer is yes: that the test holds, that it does not
-    holds, fails = True, False
-    while True:
-        match above:
-            case ast.Compare(left=left, comparators=others, ops=[op]):
-                if not any(map(_of_tensor, [left, *others])):
-                    return ()
-                if isinstance(op, ast.NotEq | ast.NotIn | ast.IsNot):
-                    holds, fails = fails, holds
-            case ast.UnaryOp(op=ast.Not()):
-                holds, fails = fails, holds
-            case ast.BoolOp(op=ast.And()):
-                fails = False
-            case ast.BoolOp(op=ast.Or()):
-                holds = False
-            case _:
-                break
-        test, above = above, names.parents.get(above)
-    match above:
-        case ast.IfExp() if above.test is test:
-            return [above.body] if holds else [above.orelse] if fails else []
-        case ast.If() if above.test is test:
-            if holds:
-                return above.body
-            if not fails:
-                return []
-            leaves = isinstance(above.body[-1], ast.Return | ast.Continue | ast.Break)
-            block = names.block(above)
-            return [*above.orelse, *(block[block.index(above) + 1 :] if leaves else ())]
-    return ()
-
-
-def _is_own_operator(names: Names, node: ast.Attribute) -> bool:
-    """`torch.ops.mylib.scan`: an operator that a library brings."""
-    name = names.qualified(node) or ""
-    return name.startswith("torch.ops.") and name.split(".")[2] not in _OPERATORS
-
-
-# Libraries of operators that are PyTorch's own, or have them for each device.
-_OPERATORS = frozenset({
-    "aten", "prims", "prim", "torchvision", "torchaudio", "quantized", "c10d", "_c10d_functional",
-    "c10d_functional", "higher_order", "profiler", "mkldnn", "xla", "load_library",
-    "loaded_libraries", "import_module",
-})  # fmt: skip
-
-
-def _is_kernel(names: Names, binding: Binding) -> bool:
-    """Whether a name is a kernel of this file's own, or an extension that it compiles."""
-    match binding.node:
-        case ast.FunctionDef(decorator_list=decorators):
-            called = [d.func if isinstance(d, ast.Call) else d for d in decorators]
-            return any((names.qualified(d) or "").startswith(_KERNELS) for d in called)
-    match binding.value:
-        case ast.Call(func=func):
-            return (names.qualified(func) or "").startswith("torch.utils.cpp_extension.load")
-    return False
-
-
-_KERNELS = ("triton.", "numba.cuda.")
-
-
-def _of_tensor(node: ast.expr) -> bool:
-    """`x.device.type`"""
-    match node:
-        case ast.Attribute(attr="type", value=ast.Attribute(attr="device")):
-            return True
-    return False
-
-
-def _needs_cuda(project: ProjectFacts | None, node: ast.AST) -> bool:
-    match node:
-        case ast.Import(names=aliases):
-            modules = [alias.name for alias in aliases]
-        case ast.ImportFrom(module=module, level=level):
-            modules = ["." * level + (module or "")]
-            compiled = level and project is not None and not module and any(
-                project.resolve(f"{modules[0]}{alias.name}") is None for alias in node.names
-                if alias.name.startswith("_")
-            )  # fmt: skip
-            if compiled:  # from . import _C
-                return True
-        case _:
-            return False
-    return any(
-        m.partition(".")[0] in MODULES or (project is not None and project.needs_cuda(m))
-        for m in modules
-    )
 
 
 def device_call(names: Names, node: ast.expr) -> ast.Call | None:

@@ -20,6 +20,7 @@ from typing import Protocol
 from migrator.analysis import accelerators, devices, inventory, programs, search_path
 from migrator.analysis.accelerators import imported_heads
 from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.guards import Guards
 from migrator.analysis.indices import compares_indices
 from migrator.analysis.names import Binding, Names, dotted, statements
 from migrator.analysis.ranks import STARTS, Ranks
@@ -642,6 +643,8 @@ class ProjectCache:
         self.bases: dict[Path, list[Path]] = {}
         self.installed: dict[Path, Set[Path]] = {}
         self.reached: dict[Path, Set[Path]] = {}
+        self.guards: dict[Path, Guards] = {}
+        self.speaks_of_kernels: dict[Path, bool] = {}
         self._distributes: dict[Path, bool] = {}
         self._speaks: dict[Path, bool] = {}
 

@@ -519,10 +519,10 @@ class Names:
             whole = above
         if depth < 4 and isinstance(above, ast.Assign | ast.AnnAssign) and above.value is whole:
             for target in above.targets if isinstance(above, ast.Assign) else [above.target]:
-                for use in self._loads(target):
+                for use in self.loads(target):
                     yield from self.calls(use, depth + 1)
 
-    def _loads(self, target: ast.expr) -> Iterator[ast.expr]:
+    def loads(self, target: ast.expr) -> Iterator[ast.expr]:
         """Where a name or an attribute that is assigned to is read."""
         if isinstance(target, ast.Name):
             yield from self.uses(target.id, self.scope_of(target))

@@ -144,6 +144,7 @@ KERNELS = [
     "    if not x.is_cuda:\n        plain(x)\n    else:\n        cupy.sum(x)\n",
     "    return plain(x) if not x.is_cuda else cupy.sum(x)\n",
     "    for y in x:\n        if not y.is_cuda:\n            continue\n        cupy.sum(y)\n",
+    "    if not x.is_cuda:\n        raise ValueError('no GPU')\n    return cupy.sum(x)\n",
     "    if x.is_cuda:\n        return torch.ops.mylib.sum(x)\n    return plain(x)\n",
     "    if not x.is_cuda:\n        return plain(x)\n    return torch.ops.mylib.sum(x)\n",
 ]
@@ -162,7 +163,6 @@ def test_where_kernels_of_cuda_run_the_answer_stays_no(body: str) -> None:
     [
         "    if not x.is_cuda:\n        return plain(x)\n    return fast(x)\n",
         "    if not x.is_cuda:\n        x = x + 1\n    return cupy.sum(x)\n",
-        "    if not x.is_cuda:\n        raise ValueError('no GPU')\n    return cupy.sum(x)\n",
         "    if x.is_cuda or slow:\n        return cupy.sum(x)\n    return plain(x)\n",
         "    if x.is_cuda:\n        return torch.ops.aten.sum(x)\n    return plain(x)\n",
     ],

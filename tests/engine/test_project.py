@@ -607,7 +607,7 @@ def test_kernels_of_cuda_are_left_to_cuda(tmp_path: Path, where: str) -> None:
     above, inside = ("", f"        {imported}\n") if where == "inside" else (f"{imported}\n", "")
     model = (
         f"import torch\n{above}\ndef f(x, fast):\n    if fast and x.is_cuda:\n{inside}"
-        "        return scan(x)\n    if x.device.type == 'cuda':\n        x = scan(x).to(x.dtype)\n"
+        "        return scan(x)\n    if x.device.type == 'cuda':\n        x = x.bfloat16()\n"
         "    return x.cumsum(0)\n"
     )
     write_tree(tmp_path, {"kernels.py": kernels, "model.py": model})

@@ -1,0 +1,234 @@
+"""Guards: a question about CUDA in front of what only CUDA has keeps its answer, which is no."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import DEVICE, TARGETS, constructs, migrated, reported, run, write_tree
+
+from migrator import migrate_paths
+from migrator.diagnostics import Outcome
+
+IMPORTS = (
+    "import ctypes\nimport torch\nimport my_ext_cuda\nfrom torch.utils import cpp_extension\n"
+    "import triton\nfrom mylib import _C\n\nops = cpp_extension.load('ops', ['ops.cu'])\n"
+    "library = ctypes.CDLL('libfast.so')\n\n\n@triton.jit\ndef scale(x):\n    pass\n\n\n"
+    "def fast(x):\n    return ops.scale(x)\n\n\nclass Fast(torch.autograd.Function):\n"
+    "    @staticmethod\n    def forward(ctx, x):\n        return _C.scale(x)\n\n\n"
+)
+
+# What stands in the place of `{}` is a question; `x` answers no to it on a TPU.
+BEHIND = [
+    "    if {}:\n        return ops.scale(x)\n    return x * 2\n",
+    "    if {}:\n        return library.scale(x.data_ptr())\n    return x * 2\n",
+    "    if {}:\n        return _C.scale(x)\n    return x * 2\n",
+    "    if {} or x.is_npu:\n        return _C.scale(x)\n    return x * 2\n",
+    "    if not {} and not x.is_musa:\n        return x * 2\n    return _C.scale(x)\n",
+    "    if {}:\n        return my_ext_cuda.scale(x)\n    return x * 2\n",
+    "    if {}:\n        scale[(1,)](x)\n    else:\n        x *= 2\n",
+    "    if {}:\n        return Fast.apply(x)\n    return x * 2\n",
+    "    if {}:\n        return fast(x)\n    return x * 2\n",
+    "    if {}:\n        return torch.ops.mylib.scale(x)\n    return x * 2\n",
+    "    if {}:\n        return torch._scaled_mm(x, x)\n    return x @ x\n",
+    "    if {}:\n        from flash_attn.ops import rms\n        return rms(x)\n    return x\n",
+    "    if {} and ready(fast):\n        x = run(x)\n    return x\n",
+    "    if not {}:\n        return x * 2\n    return fast(x)\n",
+    "    if not {}:\n        raise ValueError('CUDA tensors only')\n    return fast(x)\n",
+    "    if slow or not {}:\n        return x * 2\n    return fast(x)\n",
+    "    assert {}, 'CUDA tensors only'\n    return fast(x)\n",
+    "    assert w is not None and {}\n    return fast(x)\n",
+    "    return fast(x) if {} else x * 2\n",
+    "    return x * 2 if not {} else fast(x)\n",
+    "    return {} and fast(x)\n",
+    "    return not {} or fast(x)\n",
+    "    return [fast(y) for y in x if {}]\n",
+    "    on_gpu = {}\n    if on_gpu and w is None:\n        return fast(x)\n    return x * 2\n",
+    "    on_gpu = w is None and {}\n    return fast(x) if on_gpu else x * 2\n",
+    "    if (on_gpu := {}):\n        return fast(x)\n    return x * 2\n",
+    "    for y in x:\n        if not {}:\n            continue\n        fast(y)\n",
+    # what has no counterpart, and nothing beside it that has one
+    "    if {}:\n        return torch.cuda.Stream()\n    return None\n",
+    "    if not {}:\n        return None\n    return torch.cuda.get_device_capability()\n",
+]
+QUESTIONS = [
+    "x.is_cuda",
+    "(x.device.type == 'cuda')",
+    "(x.device == torch.device('cuda'))",
+    "str(x.device).startswith('cuda')",
+    "torch.cuda.is_available()",
+    "(device == 'cuda')",
+]
+
+
+@pytest.mark.parametrize("body", BEHIND)
+def test_in_front_of_what_cuda_has_alone_the_answer_stays_no(body: str) -> None:
+    for question in QUESTIONS:
+        source = f"{IMPORTS}def total(x, w, slow, device):\n{body.format(question)}"
+        result = run(source)
+        assert result.source.decode() == source, question
+        asked = [d for d in constructs(result) if d.construct in question]
+        (kept,) = [d for d in asked if d.outcome is Outcome.KEPT]
+        assert kept.message.startswith("no on a TPU")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    if {}:\n        return plain(x)\n    return fast(x)\n",
+        "    if not {}:\n        return fast(x)\n    return plain(x)\n",
+        "    if {}:\n        x = x.half()\n    return fast(x)\n",
+        "    if {} or slow:\n        return fast(x)\n    return plain(x)\n",
+        "    if not {}:\n        x = x + 1\n    return fast(x)\n",
+        "    if {}:\n        return torch.ops.aten.sum(x)\n    return plain(x)\n",
+        # an import that fails, and what has been made for it
+        "    if {}:\n        try:\n            from flash_attn.ops import rms\n"
+        "            return rms(x)\n        except ImportError:\n            pass\n    return x\n",
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_in_front_of_plain_code_the_target_answers_yes(body: str, target: str) -> None:
+    source = f"{IMPORTS}def total(x, slow):\n{body}"
+    assert "x.device.type ==" in migrated(source.format("x.is_cuda"), target)
+    is_available = migrated(source.format("torch.cuda.is_available()"), target)
+    assert "tpu_runtime.is_available()" in is_available
+    assert f'device == "{DEVICE[target]}"' in migrated(source.format('device == "cuda"'), target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_rewritten_is_no_kernel_any_more(target: str) -> None:
+    text = migrated(
+        "import torch\nfrom flash_attn import flash_attn_func\n\n\ndef attend(q, k, v):\n"
+        "    if q.is_cuda:\n        return flash_attn_func(q, k, v)\n    return plain(q, k, v)\n",
+        target,
+    )
+    assert f'q.device.type == "{DEVICE[target]}"' in text
+    assert "tpu_runtime.flash_attn_func(q, k, v)" in text
+
+
+def test_a_guard_of_a_kernel_and_of_a_move_is_for_a_person() -> None:
+    """No: the model would stay on the CPU. Yes: the kernel would get tensors of a TPU."""
+    source = (
+        "import torch\nfrom mylib import _C\n\nuse_cuda = torch.cuda.is_available()\n\n\n"
+        "def run(net, x):\n    if use_cuda:\n        net.cuda()\n"
+        "    return _C.scale(x) if use_cuda else x * 2\n"
+    )
+    result = run(source)
+    assert "use_cuda = torch.cuda.is_available()" in result.source.decode()
+    (found,) = [d for d in constructs(result) if d.construct == "torch.cuda.is_available"]
+    assert found.outcome is Outcome.REPORTED
+    assert "line 10" in found.message and "line 9" in found.message
+
+
+def test_a_program_that_moves_its_model_and_reports_something_else_is_migrated() -> None:
+    source = (
+        "import torch\n\nif torch.cuda.is_available():\n    net.cuda()\n"
+        "    print(torch.cuda.get_device_capability())\n"
+    )
+    result = run(source)
+    assert "if tpu_runtime.is_available():" in result.source.decode()
+    assert reported(result) == ["torch.cuda.get_device_capability"]
+
+
+@pytest.mark.parametrize(
+    "skip",
+    [
+        '@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA")\n',
+        '@unittest.skipUnless(torch.cuda.is_available(), "CUDA")\n',
+        'cuda_only = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA")\n\n\n'
+        "@cuda_only\n",
+    ],
+)
+def test_a_test_of_a_kernel_is_skipped(skip: str) -> None:
+    head = "import unittest\nimport pytest\nimport torch\nfrom mylib import _C\n\n\n"
+    kernel = f"{head}{skip}def test_scale():\n    assert _C.scale(x) == 2\n"
+    assert run(kernel).source.decode() == kernel
+    plain = f"{head}{skip}def test_scale():\n    assert scale(x) == 2\n"
+    assert "tpu_runtime.is_available()" in run(plain).source.decode()
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "    return x.is_cuda\n",
+        "    if not x.is_cuda:\n        return False\n    return x.dtype == torch.float16\n",
+        "    if x.is_cuda and x.dim() == 2:\n        return True\n    return False\n",
+    ],
+)
+def test_a_function_that_asks_for_a_kernel(asks: str) -> None:
+    head = f"import torch\nfrom mylib import _C\n\n\ndef can_use(x):\n{asks}\n\n"
+    source = (
+        f"{head}def scale(x):\n    if can_use(x):\n        return _C.scale(x)\n    return x * 2\n"
+    )
+    assert run(source).source.decode() == source
+    plain = source.replace("_C.scale(x)", "2 * x")
+    assert "x.device.type ==" in run(plain).source.decode()
+
+
+def test_a_plugin_that_a_function_of_the_program_builds(tmp_path: Path) -> None:
+    """As in StyleGAN: the extension is built by another file, when it is first needed."""
+    op = (
+        "import torch\nfrom . import custom_ops\n\n_plugin = None\n\n\ndef _init():\n"
+        "    global _plugin\n    if _plugin is None:\n"
+        "        _plugin = custom_ops.get_plugin('scale')\n    return True\n\n\n"
+        "def scale(x, impl='cuda'):\n"
+        "    if impl == 'cuda' and x.device.type == 'cuda' and _init():\n"
+        "        return _scale_cuda().apply(x)\n    return _scale_ref(x)\n\n\n"
+        "def _scale_ref(x):\n    return x * 2\n\n\n"
+        "def _scale_cuda():\n    class Scale(torch.autograd.Function):\n        @staticmethod\n"
+        "        def forward(ctx, x):\n            return _plugin.scale(x)\n\n    return Scale\n"
+    )
+    ops = "import torch.utils.cpp_extension\n\n\ndef get_plugin(name):\n"
+    ops += "    return torch.utils.cpp_extension.load(name, [name + '.cu'])\n"
+    files = {"ops/__init__.py": "", "ops/custom_ops.py": ops, "ops/scale.py": op}
+    write_tree(tmp_path, files)
+    report = migrate_paths([tmp_path])
+    (found,) = [f.result for f in report.files if f.path.name == "scale.py"]
+    assert found.source.decode() == op
+
+
+def test_a_function_of_the_program_that_runs_kernels(tmp_path: Path) -> None:
+    fp8 = (
+        "import torch\n\n\nclass Matmul(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, x, w):\n        return torch._scaled_mm(x, w)\n\n\n"
+        "class Linear(torch.nn.Linear):\n    def forward(self, x):\n"
+        "        return Matmul.apply(x, self.weight)\n\n\ndef convert(model):\n"
+        "    model.head = Linear(2, 2)\n"
+    )
+    train = (
+        "import torch\n\nif fp8:\n    if device_type != 'cuda':\n"
+        "        print('FP8 requires CUDA, ignoring')\n    else:\n"
+        "        from fp8 import convert\n        convert(model)\n"
+    )
+    write_tree(tmp_path, {"fp8.py": fp8, "train.py": train})
+    report = migrate_paths([tmp_path])
+    (found,) = [f.result for f in report.files if f.path.name == "train.py"]
+    assert "if device_type != 'cuda':" in found.source.decode()
+
+
+def test_a_function_that_asks_by_itself_is_no_kernel(tmp_path: Path) -> None:
+    ops = (
+        "import torch\nfrom . import _C\n\n\ndef scale(x):\n    if x.is_cuda:\n"
+        "        return _C.scale(x)\n    return x * 2\n"
+    )
+    main = "import torch\nfrom lib.ops import scale\n\nif torch.cuda.is_available():\n"
+    main += "    y = scale(x)\n"
+    write_tree(tmp_path, {"lib/__init__.py": "", "lib/ops.py": ops, "main.py": main})
+    report = migrate_paths([tmp_path])
+    texts = {f.path.name: f.result.source.decode() for f in report.files}
+    assert "if tpu_runtime.is_available():" in texts["main.py"] and texts["ops.py"] == ops
+
+
+def test_many_guards_are_asked_in_no_time() -> None:
+    """Each looks at what follows it, and at nothing twice."""
+    import time
+
+    def seconds(count: int) -> float:
+        guards = "    if not x.is_cuda:\n        return x\n" * count
+        source = f"import torch\nfrom mylib import _C\n\n\ndef f(x):\n{guards}    return x\n"
+        start = time.process_time()
+        run(source)
+        return time.process_time() - start
+
+    seconds(50)
+    assert seconds(800) < 10 * seconds(200)
