@@ -848,6 +848,20 @@ def test_import_alone_makes_the_device_valid() -> None:
     assert done.stdout.split() == [WORD, "True"], done.stderr
 
 
+def test_random_numbers_of_the_program_are_not_drawn() -> None:
+    done = run(
+        "import random, numpy, torch\n"
+        "for seed in (random.seed, numpy.random.seed, torch.manual_seed): seed(0)\n"
+        "states = []\n"
+        "def look(): states.append(repr((random.getstate(), numpy.random.get_state()[1:],"
+        " torch.get_rng_state().tolist())))\n"
+        "look(); import tpu_runtime; look(); tpu_runtime.setup(); look()\n"
+        f"torch.nn.Linear(3, 2).requires_grad_(False).to({WORD!r}); torch.manual_seed(0); look()\n"
+        "print(len(set(states)))"
+    )
+    assert done.stdout.split() == ["1"], done.stderr
+
+
 @pytest.mark.parametrize(("before", "message"), HERE.faults)
 def test_wrong_versions_are_named(before: str, message: str) -> None:
     done = run(f"{before}\nimport tpu_runtime")

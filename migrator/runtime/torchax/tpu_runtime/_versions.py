@@ -2,6 +2,8 @@
 
 from importlib import metadata
 
+import numpy as np
+
 SUPPORTED_TORCHAX = ("0.0.13",)
 # torch 2.9 is what the fixes were tested on; torchax 0.0.13 cannot be imported on 2.13 or later.
 OLDEST_TORCH, FIRST_BROKEN_TORCH = (2, 9), (2, 13)
@@ -17,6 +19,7 @@ def check() -> None:
         raise RuntimeError(
             f"tpu_runtime (torchax) needs torch 2.9 to 2.12, found {torch.__version__}: {install}"
         )
+    drawn = np.random.get_state(legacy=False)
     try:
         import torchax
     except Exception as error:  # a damaged torchax fails with AttributeError and others
@@ -24,6 +27,8 @@ def check() -> None:
             f"tpu_runtime (torchax) cannot import torchax ({type(error).__name__}: {error}): "
             f"{install}"
         ) from error
+    finally:
+        np.random.set_state(drawn)  # JAX 0.10 draws five of NumPy's numbers when it is imported
     try:
         recorded = metadata.version("torchax")
     except metadata.PackageNotFoundError:
