@@ -3,6 +3,7 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +35,42 @@ def test_a_cpu_tensor_is_indexed_by_one_of_the_device_and_not_added_to_one() -> 
     assert small()[:, on_device()[0] > 0].shape == (2, 2)
     with pytest.raises(Exception, match="mixed math"):
         on_device() + small()
+
+
+def test_data_of_the_other_device() -> None:
+    x = nn.Parameter(small())
+    x.tag, called, before = "x", [], x.detach()  # type: ignore[assignment]
+    x.register_hook(lambda g: called.append(g.device.type))
+    x.data = x.data.to("jax")
+    (x * on_device()).sum().backward()
+    assert (x.tag, called, x.device.type) == ("x", ["jax"], "jax") and x.grad is not None
+    older = x.detach()
+    x.data = torch.ones(2)
+    assert x.tag == "x" and x.device.type == "cpu" and x.tolist() == [1.0, 1.0]
+    assert torch.equal(before, small())
+    with pytest.raises(RuntimeError, match="has left the device"):
+        older.sum()
+
+
+def test_saved_tensors_keep_their_attributes() -> None:
+    x, file = on_device().requires_grad_(), io.BytesIO()
+    x.tag = "x"  # type: ignore[assignment]
+    torch.save({"x": x}, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)["x"]
+    assert loaded.tag == "x" and loaded.requires_grad and type(loaded) is torch.Tensor
+
+
+def test_a_class_with_calls_of_its_own_is_refused() -> None:
+    class Logged(nn.Parameter):
+        @classmethod
+        def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
+            return super().__torch_function__(*args, **kwargs)
+
+    net = nn.Linear(2, 2)
+    net.weight = Logged(torch.ones(2, 2))
+    with pytest.raises(RuntimeError, match="its __torch_function__ is not called"):
+        net.to("jax")
 
 
 def test_writes_to_expanded_tensors_raise() -> None:

@@ -27,6 +27,7 @@ from . import (  # noqa: E402
     operators,
     optimizers,
     parallel,
+    parameters,
     parts,
     pooling,
     process_group,
@@ -193,9 +194,9 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
 
     env = torchax.default_env()
     for concern in (
-        modes, views, indexing, derived, tensors, modules, generators, resize, amp, seeds,
-        gradients, backwards, pooling, buffers, attention, operators, linalg,
-        fallback, optimizers, recurrence, parts, parallel, process_group, products,
+        modes, views, indexing, derived, tensors, modules, parameters, generators, resize, amp,
+        seeds, gradients, backwards, pooling, buffers, attention, operators, linalg, fallback,
+        optimizers, recurrence, parts, parallel, process_group, products,
     ):  # fmt: skip
         concern.install(env)
     if not env.enabled:

@@ -41,7 +41,8 @@ class _Crossing(torch.autograd.Function):
 def _cross(tensor: Any, env: Environment) -> torch.Tensor:
     if is_device_tensor(tensor):
         return tensor.torch()  # type: ignore[no-any-return]
-    return Tensor(env.t2j_copy(native(tensor.detach, (), {})), env)
+    with torch._C.DisableTorchFunctionSubclass():  # lazy modules' parameters allow few functions
+        return Tensor(env.t2j_copy(native(tensor.detach, (), {})), env)
 
 
 def to_other_device(env: Environment, tensor: torch.Tensor) -> torch.Tensor:

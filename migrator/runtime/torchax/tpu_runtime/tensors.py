@@ -24,6 +24,7 @@ from .calls import (
 )
 from .device import DEVICE_TYPE
 from .gradients import to_other_device
+from .parameters import attributes, on_cpu
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -210,22 +211,30 @@ def _repr(stock: Callable[..., str]) -> Callable[[Tensor], str]:
             return stock(self)
         text = native(repr, (self.torch(),), {})
         grad = ", requires_grad=True" if self.requires_grad else ""
-        return f"{text[:-1]}, device='{self.device}'{grad})"
+        kind = "Parameter containing:\n" if isinstance(self, torch.nn.Parameter) else ""
+        return f"{kind}{text[:-1]}, device='{self.device}'{grad})"
 
     return show
 
 
 def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
-    """torchax 0.0.13 tries to copy its whole environment and raises."""
+    """As torch's: a Parameter's copy has no attributes and no gradient, that of a tensor has both.
+
+    torchax 0.0.13 tries to copy its whole environment and raises.
+    """
     if id(self) in memo:
         return memo[id(self)]
+    if not self.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol: detach() the result first"
+        )
     result: Any = Tensor(self._elem, self._env, self.requires_grad)
-    if isinstance(self, torch.nn.Parameter):
-        result = torch.nn.Parameter(result, self.requires_grad)
     memo[id(self)] = result
-    for name, value in self.__dict__.items():
-        if name not in ("_elem", "_env", "_link"):
-            result.__dict__[name] = copy.deepcopy(value, memo)
+    if isinstance(self, torch.nn.Parameter):
+        result._is_param, result.__class__ = True, type(self)
+        return result
+    result.__dict__.update(copy.deepcopy(attributes(self), memo))
     if self.grad is not None:
         result.grad = copy.deepcopy(self.grad, memo)
     return result
@@ -233,12 +242,7 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
 
 def _reduce(self: Tensor, protocol: Any) -> Any:
     """Pickle as a CPU tensor: such a file is read anywhere. torchax 0.0.13 raises."""
-    tensor = self.torch()
-    if isinstance(self, torch.nn.Parameter):
-        tensor = torch.nn.Parameter(tensor, self.requires_grad)
-    else:
-        tensor.requires_grad_(self.requires_grad)
-    return tensor.__reduce_ex__(protocol)
+    return on_cpu(self).__reduce_ex__(protocol)
 
 
 def install(env: Environment) -> None:

@@ -6,7 +6,6 @@ Here all of them are linked to their base. JAX arrays never change, so a base ho
 after a write, and an alias that finds another array there computes its own value anew.
 """
 
-import functools
 import sys
 import weakref
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from torchax.tensor import Environment, OperatorNotFound, Tensor
 from torchax.view import View
 
 from .calls import Function, is_device_tensor, native, patch
+from .parameters import become
 
 Array = Any  # a jax.Array, or a tracer of one
 
@@ -76,10 +76,12 @@ def _get_elem(self: Tensor) -> Array:
     for watcher in watchers:
         watcher(self)
     if link is not None:
+        if not isinstance(link.parent, Tensor):
+            raise RuntimeError("the tensor that this one shares values with has left the device")
         base = link.parent._elem
         if base is not link.seen:
-            if base.shape != link.seen.shape:
-                raise RuntimeError("the base of this view has changed its shape in place")
+            if base.shape != link.seen.shape or base.dtype != link.seen.dtype:
+                raise RuntimeError("the base of this view has changed its shape or type in place")
             state["_elem"], link.seen = link.replay(base), base
     return state["_elem"]
 
@@ -298,33 +300,12 @@ def _copy_(destination: Any, source: Any, non_blocking: bool = False) -> Any:
 
 def set_data(self: Tensor, value: torch.Tensor) -> None:
     """`self.data = value`."""
-    array = array_of(self._env, value)
-    if array.shape == self._elem.shape and array.dtype == self._elem.dtype:
+    array = value.jax() if is_device_tensor(value) else None  # type: ignore[attr-defined]
+    old = self._elem
+    if array is not None and (array.shape, array.dtype) == (old.shape, old.dtype):
         self._elem = array
-        return
-    # C++ keeps its own shape and dtype of a tensor, which only an exchange of the whole changes.
-    fresh = Tensor(array, self._env, self.requires_grad)
-    if isinstance(self, torch.nn.Parameter):
-        fresh = torch.nn.Parameter(fresh, self.requires_grad)  # type: ignore[assignment]
-    torch.utils.swap_tensors(self, fresh)
-
-
-def _swapping(stock: Function) -> Function:
-    """`torch.utils.swap_tensors`, by which a module moves its parameters.
-
-    A tied weight is moved twice, the second time for an alias of itself: the base is then the
-    other one.
-    """
-
-    @functools.wraps(stock)
-    def swap_tensors(first: Any, second: Any) -> None:
-        stock(first, second)
-        for tensor, other in ((first, second), (second, first)):
-            found = tensor.__dict__.get("_link") if is_device_tensor(tensor) else None
-            if found is not None and found.parent is tensor:
-                found.parent = other
-
-    return swap_tensors
+    else:  # C++ keeps its own shape and dtype of a tensor, which only new contents change
+        become(self, value)
 
 
 def _reshape_in_place(name: str) -> Function:
@@ -397,7 +378,6 @@ def install(env: Environment) -> None:
         copy_, _copy_, is_jax_function=False, is_user_defined=True, needs_env=False,
         is_view_op=True,
     )  # fmt: skip
-    patch(torch.utils, swap_tensors=_swapping(torch.utils.swap_tensors))
     patch(
         Tensor,
         _elem=property(_get_elem, _set_elem),
