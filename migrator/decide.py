@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from migrator import imports
+from migrator.analysis.flow import Kind
 from migrator.analysis.guards import Guards, place
 from migrator.analysis.inventory import Construct, beside, is_around, uses_device
 from migrator.analysis.names import Names
@@ -229,10 +230,13 @@ def _rule_on(
     context: Context, rules: Registry, construct: Construct, suppressions: Suppressions
 ) -> Ruling:
     where = _place(context, construct)
+    doubt = _doubt(context, construct)
     for rule, handler in rules.handlers(construct):
         decision = handler(context, construct)
         if decision is None:
             continue
+        if doubt is not None and isinstance(decision, Rewrite):
+            decision = doubt
         if suppressions.covers(where, rule.code) or any(
             suppressions.covers(context.source.range(edit.node), rule.code)
             for edit in (decision.edits if isinstance(decision, Rewrite) else ())
@@ -246,6 +250,24 @@ def _rule_on(
         return _ruling(context, construct, rule.code, decision)
     reason = f"no rule knows {construct.key}; check by hand what it needs on a TPU"
     return _ruling(context, construct, UNKNOWN, Report(reason))
+
+
+_OF_TORCH = ("cuda", "is_cuda", "pin_memory", "half", "record_stream", "to", "type", "get_device")
+
+
+def _doubt(context: Context, construct: Construct) -> Report | None:
+    """Why an attribute may not be that of a tensor or a model: a class of the project's has it."""
+    node = construct.node
+    if construct.kind != "method" or not isinstance(node, ast.Attribute):
+        return None
+    if node.attr not in _OF_TORCH or context.flow.kind(node.value) & Kind.TENSOR:
+        return None
+    found = context.defines(node.attr, context.flow.kind(node.value))
+    if not found:
+        return None
+    call = context.names.call_of(node)
+    given = call.args[0] if call is not None and call.args else None
+    return Report(f"{found} itself; whose {node.attr} this is can not be seen", whole=given)
 
 
 def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrite) -> Decision:
@@ -276,9 +298,10 @@ def _lost(context: Context, construct: Construct, edits: Sequence[Edit]) -> ast.
     own.update(edit.node for edit in edits)
     holes = [hole for edit in edits for hole in getattr(edit, "holes", {}).values()]
     own.update(node for hole in holes for node in ast.walk(hole))
-    dropped = [node for edit in edits for node in covered(edit) if node not in own]
-    later = {n for node in dropped if isinstance(node, ast.Lambda) for n in ast.walk(node.body)}
-    return context.effects.first(node for node in dropped if node not in later)
+    dropped = [node for edit in edits for node in covered(edit)]
+    for node in dropped:
+        own.update(ast.walk(node.body) if isinstance(node, ast.Lambda) else ())  # runs later
+    return context.effects.first(node for node in dropped if node not in own)
 
 
 def _place(context: Context, construct: Construct) -> Range:

@@ -16,7 +16,7 @@ from types import ModuleType
 
 from migrator.analysis.effects import Effects
 from migrator.analysis.facts import ProjectFacts, is_script
-from migrator.analysis.flow import Flow
+from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.hot import Hot
 from migrator.analysis.indices import compares_indices
 from migrator.analysis.inventory import (
@@ -268,6 +268,22 @@ class Context:
     def package(self) -> str:
         """The package that this file is in; "" where none is known."""
         return self.project.package() if self.project is not None else ""
+
+    def defines(self, attribute: str, kind: Kind = Kind.NOTHING) -> str:
+        """Which class of the project has an attribute that torch's have, too; "" for none.
+
+        Of what is known to be a model, a model.
+        """
+        names, flow = self.names, self.flow
+        own = [(names, flow, "")]
+        if self.project is not None:
+            found = self.project.defining(attribute)
+            own += [(facts.names, facts.flow, f"{path.name}: ") for path, facts in found]
+        for names, flow, where in own:
+            for owner in names.owners.get(attribute, ()):
+                if not kind & Kind.MODULE or flow.is_module_class(owner):
+                    return f"{where}{owner.name} (line {owner.lineno}) has {attribute}"
+        return ""
 
     def is_own(self, qualname: str) -> bool:
         """Whether a name that is imported comes from a file of the project."""

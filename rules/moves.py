@@ -6,6 +6,7 @@ from migrator.analysis.devices import method_caller
 from migrator.analysis.flow import TENSOR_TYPE_DTYPES as DTYPES
 from migrator.analysis.inventory import Construct
 from migrator.analysis.names import dotted
+from migrator.analysis.training import is_model
 from migrator.edits import Delete, Edit, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
@@ -236,6 +237,8 @@ def get_device(ctx: Context, found: Construct) -> Decision:
     assert isinstance(node, ast.Attribute)
     call = ctx.names.call_of(node)
     assert call is not None
+    if is_model(ctx.flow, node.value):
+        return Report("no model of PyTorch's has it; what this one does can not be seen")
     parent = ctx.parent(call)
     if isinstance(parent, ast.keyword) and parent.arg == "device":
         return Rewrite([Replace(call, "{x}.device", {"x": node.value})])

@@ -373,6 +373,14 @@ class ProjectFacts:
             known = self.cache.reached[start] = seen.keys()
         return known
 
+    def defining(self, attribute: str) -> Iterator[tuple[Path, FileFacts]]:
+        """The files that this one imports, directly or not, with a class that has an attribute."""
+        for path in self.reached():
+            file = self.cache.file(path)
+            if b"class" in file.content and attribute.encode() in file.content:
+                if file.facts is not None and attribute in file.facts.names.owners:
+                    yield path, file.facts
+
     def needs_cuda(self, module: str) -> bool:
         """True for a module of the project that can not be imported without a library of CUDA's."""
         path = self.resolve(module)

@@ -390,12 +390,12 @@ def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Cons
     elif node.attr == "is_cuda":
         kind = "is_cuda"
     elif call is not None and qualname is None and (accelerator := accelerators.moves(call)):
-        return None if _defines(names, node.attr) else Construct("accelerator", accelerator, node)
+        return None if node.attr in names.owners else Construct("accelerator", accelerator, node)
     elif call is not None:
         if node.attr in _CALLED_METHODS:
             kind = node.attr
         elif node.attr == "get_device" and not call.args and not call.keywords:
-            kind = "get_device" if qualname is None and not _defines(names, "get_device") else None
+            kind = "get_device" if qualname is None and "get_device" not in names.owners else None
         elif node.attr == "to" and call.args and is_device_index(names, flow, call.args[0]):
             kind = "to"
         elif node.attr == "step" and not names.never_runs(node):
@@ -656,13 +656,6 @@ def _passed_on(names: Names, node: ast.Attribute) -> bool:
     return False if names.parents.get(node) is None else bool(re.match(
         r"(?:net|model|module)", ast.unparse(node.value).rpartition(".")[2]
     ) and isinstance(names.parents[node], ast.Call | ast.Assign))  # fmt: skip
-
-
-def _defines(names: Names, function: str) -> bool:
-    return any(
-        isinstance(scope.node, ast.ClassDef) and function in scope.bindings
-        for scope in names.scopes.values()
-    )
 
 
 def _docstrings(names: Names) -> set[ast.AST]:

@@ -10,6 +10,7 @@ import ast
 import builtins
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -268,6 +269,16 @@ class Names:
                 return None
             at = at.parent
         return None
+
+    @cached_property
+    def owners(self) -> dict[str, list[ast.ClassDef]]:
+        """The classes of this file that have a method or a property, by its name."""
+        found: dict[str, list[ast.ClassDef]] = {}
+        for owner in self.class_attributes:
+            for name, bindings in self.scopes[owner].bindings.items():
+                if any(binding.kind == "def" for binding in bindings):
+                    found.setdefault(name, []).append(owner)
+        return found
 
     # ---- questions --------------------------------------------------------------------------
 

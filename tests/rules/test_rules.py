@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import REPOSITORY, TARGETS, comments, constructs, errors, run
+from helpers import REPOSITORY, TARGETS, comments, constructs, errors, reported, run, write_tree
 
+from migrator import migrate_paths
 from migrator.analysis import inventory
 from migrator.analysis.inventory import Construct
 from migrator.analysis.libraries import MODULES as LIBRARIES
@@ -119,6 +120,45 @@ def test_every_handled_name_is_in_the_inventory() -> None:
     for kind, key in registry().exact:
         if kind == "name":
             assert key in known or key.startswith(inventory.PREFIXES), key
+
+
+METHODS_OF_TORCH = {
+    "cuda": "y = x.cuda()\n",
+    "is_cuda": "y = 1 if x.is_cuda else 2\n",
+    "pin_memory": "y = x.pin_memory()\n",
+    "record_stream": "x.record_stream(s)\n",
+    "to": "y = x.to(0)\n",
+    "type": "y = x.type(torch.cuda.FloatTensor)\n",
+    "get_device": "y = torch.ones(2, device=x.get_device())\n",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("method", METHODS_OF_TORCH)
+def test_a_method_of_the_projects_own_is_not_torchs(
+    tmp_path: Path, method: str, target: str
+) -> None:
+    """Unless it is known that the object is a tensor."""
+    use = f"import torch\n{METHODS_OF_TORCH[method]}"
+    batch = f"class Batch:\n    def {method}(self, *given):\n        return 1\n"
+    files = {
+        "batch.py": batch,
+        "use.py": f"import batch\n{use}",
+        "known.py": f"import batch\nfrom torch import ones\nx = ones(2)\n{use}",
+        "other.py": use,
+    }
+    write_tree(tmp_path, files)
+    results = {f.path.name: f.result for f in migrate_paths([tmp_path], target).files}
+    line = use.splitlines()[-1]
+    assert line in results["use.py"].source.decode()
+    assert line not in results["known.py"].source.decode()
+    assert line not in results["other.py"].source.decode()
+    assert line in run(batch + use, target).source.decode()
+
+
+def test_a_models_own_get_device_is_not_a_tensors() -> None:
+    source = "import torch\ndef f(model, x):\n    return x.to(model.get_device())\n"
+    assert reported(run(source)) == ["model.get_device"]
 
 
 TORCH_CUDA = (
