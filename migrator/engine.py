@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -95,11 +96,26 @@ def migrate(
     """
     options = options or Options()
     target = portable(target) if options.portable else target
-    if inventory.is_foreign(source, target):
-        result = _migrate_foreign(source, target, options, project)
-    else:
-        result = _migrate(source, target, options, project)
+    with _room_for_depth():
+        if inventory.is_foreign(source, target):
+            result = _migrate_foreign(source, target, options, project)
+        else:
+            result = _migrate(source, target, options, project)
     return result if options.runtime == "bundled" else replace(result, companions=frozenset())
+
+
+@contextmanager
+def _room_for_depth() -> Iterator[None]:
+    """Trees are walked by recursion: an `elif` is one level deeper than the `if` before it."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _FRAMES))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+_FRAMES = 4000
 
 
 def migrate_file(

@@ -45,8 +45,6 @@ FILES: dict[str, Callable[[int], str]] = {
         f"elif a == {i}:\n    x = x.cuda()\n" for i in range(n)
     ),
     "one list": lambda n: f"x = [{'x.cuda(), ' * n}]\n",
-    "loops that train": lambda n: "for x in xs:\n    loss = net(x.cuda())\n    loss.backward()\n"
-    "    opt.step()\n" * n,
 }  # fmt: skip
 
 
@@ -55,6 +53,41 @@ def test_the_work_grows_with_the_file(kind: str) -> None:
     run("import torch\nx = x.cuda()\n")  # what is loaded and compiled once
     small, large = (_calls(_TORCH + FILES[kind](n)) for n in (25, 100))
     assert large < 5.5 * small
+
+
+LONG = {
+    "an elif chain": "if a:\n    pass\n" + "".join(
+        f"elif a == {i}:\n    x = x.cuda()\n" for i in range(500)
+    ),
+    "aliases": "d0 = torch.device('cuda')\n" + "".join(f"d{i + 1} = d{i}\n" for i in range(900))
+    + "x = x.to(d900)\nx = x.cuda()\n",
+    "names from each other": "y = x\n" + "y = y + x; x = y * x\n" * 300 + "x = x.cuda()\n",
+    "aliases of a module": "c0 = torch.cuda\n" + "".join(f"c{i + 1} = c{i}\n" for i in range(400))
+    + "c400.synchronize()\nx = x.cuda()\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_what_hangs_on_very_many_others_is_no_reason_to_give_up_on_a_file(kind: str) -> None:
+    result = run(_TORCH + LONG[kind])
+    assert not errors(result)
+    assert b'x.to("jax")' in result.source
+
+
+def test_a_truly_deep_expression_is_one_clear_line() -> None:
+    source = f"{_TORCH}x = x{'.cuda()' * 3000}\n"
+    limit = sys.getrecursionlimit()
+    result = run(source)
+    assert [d.message for d in errors(result)] == ["too deeply nested to be rewritten"]
+    assert result.source == source.encode()
+    assert sys.getrecursionlimit() == limit
+
+
+def test_loops_that_train_are_each_looked_for_once() -> None:
+    loop = "for x in xs:\n    loss = net(x.cuda())\n    loss.backward()\n    opt.step()\n"
+    run(_TORCH + loop)
+    small, large = (_calls(_TORCH + loop * n) for n in (5, 20))
+    assert large < 12 * small
 
 
 def _calls(source: str) -> int:
