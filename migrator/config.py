@@ -95,11 +95,16 @@ def common(paths: Sequence[str | os.PathLike[str]]) -> Path:
 def _table(file: Path) -> Any:
     """[tool.tpu-migrate] of a file, None if it has none."""
     try:
-        return tomllib.loads(read(file, _MOST).decode()).get("tool", {}).get("tpu-migrate")
+        tools = tomllib.loads(read(file, _MOST).decode()).get("tool", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{file}: too deeply nested to be read") from None
     except OSError as error:
         raise UsageError(f"{file}: can not be read: {error.strerror or error}") from None
+    if not isinstance(tools, dict):
+        raise UsageError(f"{file}: [tool] is not a table")
+    return tools.get("tpu-migrate")
 
 
 def check_codes(codes: Iterable[str], where: str) -> None:

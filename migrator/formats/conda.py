@@ -15,7 +15,8 @@ from migrator.formats.entries import Entry, PipList
 _HEAD = re.compile(rb"^dependencies:[ \t]*(?:#.*)?\r?$", re.MULTILINE)
 _ITEM = re.compile(
     r"(?P<indent> *)- +(?P<quote>[\"']?)"
-    r"(?P<text>[\w.+/~<>=!@-](?:(?!:(?:\s|$))[^\"'#\\]|(?<=\S)\#)*?)(?P=quote)"
+    r"(?P<text>[\w.+/~<>=!@-](?:(?!:(?:\s|$))[^\s\"'#\\]|(?<=\S)\#|[ \t]++(?![\s#\"']))*+)"
+    r"(?P=quote)"
     r"(?P<tail>[ \t]*(?:(?<=[ \t])#.*)?\r?\n?)"
 )
 _PIP = re.compile(r"(?P<indent> *)-(?P<space> +)pip:[ \t]*(?:#.*)?\r?\n?")

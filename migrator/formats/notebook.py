@@ -242,6 +242,12 @@ def read(content: bytes, *, for_tpu: bool = True) -> Notebook:
         raise NotANotebook(f"can not be decoded: {error}") from error
     except (KeyError, StopIteration, IndexError, TypeError, json.JSONDecodeError) as error:
         raise NotANotebook("not a notebook: its JSON is damaged") from error
+    except RecursionError as error:
+        raise NotANotebook("not a notebook: its JSON is too deeply nested") from error
+    except NotANotebook:
+        raise
+    except ValueError as error:  # a number of thousands of digits
+        raise NotANotebook(f"not a notebook that can be read: {error}") from error
 
 
 def _check_language(metadata: dict[str, Any]) -> None:

@@ -44,4 +44,11 @@ def decode(source: bytes) -> Source:
     if bom:
         source = source[len(codecs.BOM_UTF8) :]
         encoding = "utf-8"
-    return Source(source.decode(encoding), encoding, bom)
+    try:
+        text = source.decode(encoding)
+        kept = encoding == "utf-8" or text.encode(encoding) == source
+    except LookupError:  # rot13 and others turn text into text, or bytes into bytes
+        raise SyntaxError(f"{encoding} is no encoding of source") from None
+    if not kept:
+        raise SyntaxError(f"the text does not come back as it was in its encoding, {encoding}")
+    return Source(text, encoding, bom)

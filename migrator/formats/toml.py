@@ -118,7 +118,7 @@ def lists(text: str, file: str = "pyproject.toml") -> list[list[Entry]]:
     try:
         data = tomllib.loads(text)
         values = [inner for value in _values(text) for inner in (value, *_inside(value))]
-    except ValueError:  # damaged, or with tokens that are not known here
+    except (ValueError, RecursionError):  # damaged, too deep, or with tokens not known here
         return []
     found: dict[tuple[object, ...], list[Entry]] = {}
     known: set[tuple[str, ...]] = set()  # packages that are named as a whole
