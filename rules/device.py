@@ -15,7 +15,7 @@ from migrator.analysis.flow import CUDA_STRING, TENSOR_TYPE_DTYPES, Kind
 from migrator.analysis.indices import INDEXED, compared_with, is_read, names_index
 from migrator.analysis.inventory import Construct
 from migrator.analysis.names import argument, dotted
-from migrator.edits import Edit, Insert, Replace, SetString
+from migrator.edits import Replace, SetString
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, Word
 
@@ -98,9 +98,9 @@ DEFAULT = Rule(
     name="default-device",
     summary="a process-wide default device or tensor type names CUDA",
     why="""Both targets take their device as the default one (torchax through the runtime). The
-older `set_default_tensor_type` takes CUDA types only; it is a default device and a default dtype
-in one, and becomes those two (the dtype is left out where the file only ever means float32).
-Where the file sets a type of the CPU again, that is the CPU as the default device.""",
+older `set_default_tensor_type` knows no types of the targets. It is a default device and a default
+dtype in one, and `torch.Tensor(…)` follows it, which does not follow a default device: the runtime
+has one that does all three. Where the file sets a type of the CPU again, it takes that as well.""",
     examples=(
         Example(
             'import torch\ntorch.set_default_device("cuda")\n',
@@ -108,11 +108,11 @@ Where the file sets a type of the CPU again, that is the CPU as the default devi
             torch_xla='import torch\ntorch.set_default_device("xla")\n',
         ),
         Example(
-            "import torch\ntorch.set_default_tensor_type(torch.cuda.HalfTensor)\n",
-            torchax='import torch\ntorch.set_default_device("jax")\n'
-            "torch.set_default_dtype(torch.float16)\n",
-            torch_xla='import torch\ntorch.set_default_device("xla")\n'
-            "torch.set_default_dtype(torch.float16)\n",
+            'import torch\ntorch.set_default_tensor_type("torch.cuda.FloatTensor")\n'
+            "far = torch.Tensor([1e10])\n",
+            both="import torch\nimport tpu_runtime\n"
+            "tpu_runtime.set_default_tensor_type(tpu_runtime.FloatTensor)\n"
+            "far = torch.Tensor([1e10])\n",
         ),
         Example('import torch\ntorch.set_default_tensor_type("torch.FloatTensor")\n'),
     ),
@@ -286,40 +286,25 @@ def default_tensor_type(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     names = _default_types(ctx, call)
     dtypes = {TENSOR_TYPE_DTYPES.get(name.rpartition(".")[2]) for name in names}
-    statement = ctx.parent(call) if call is not None else None
-    if call is None or len(dtypes) != 1 or None in dtypes or not isinstance(statement, ast.Expr):
+    kind = argument(call, 0, "t") if call is not None else None
+    if call is None or kind is None or None in dtypes:
         reason = "makes every new tensor one of CUDA; use torch.set_default_device and _dtype"
         return Report(reason, whole=call)
-    torch, requires = ctx.torch()
-    devices = [
-        ctx.device_string(call) if name.startswith("torch.cuda.") else ctx.quoted("cpu", call)
-        for name in names
-    ]
-    kind, holes = argument(call, 0, "t"), {}
-    if isinstance(kind, ast.IfExp) and len(set(devices)) > 1:
-        devices[0], holes = f"{devices[0]} if {{test}} else {devices[1]}", {"test": kind.test}
     if not dtypes <= _FLOATING:
         return Report("PyTorch takes floating types here", whole=call)
-    edits: list[Edit] = [Replace(call, f"{torch}.set_default_device({devices[0]})", holes)]
-    is_float = all(name.endswith(".FloatTensor") for name in types)
-    if not is_float or any(c.key == "torch.set_default_dtype" for c in ctx.constructs):
-        if _shares_line(ctx, statement):
-            return Report("becomes two statements; give it a line of its own", whole=call)
-        lines = [f"{torch}.set_default_dtype({torch}.{dtypes.pop()})"]
-        edits.append(Insert(ctx.names.tree, statement, lines))
-    return Rewrite(edits, requires)
+    torch, requires = ctx.torch()
+    places = [RUNTIME if name.startswith("torch.cuda.") else torch for name in names]
+    types = [
+        f"{place}.{name.rpartition('.')[2]}" for place, name in zip(places, names, strict=True)
+    ]
+    text, holes = types[0], {}
+    if isinstance(kind, ast.IfExp):
+        text, holes = f"{types[0]} if {{test}} else {types[1]}", {"test": kind.test}
+    text = f"{RUNTIME}.set_default_tensor_type({text})"
+    return Rewrite([Replace(call, text, holes)], (RUNTIME, *(requires if torch in places else ())))
 
 
 _FLOATING = {"float16", "bfloat16", "float32", "float64"}
-
-
-def _shares_line(ctx: Context, statement: ast.stmt) -> bool:
-    """`if c: f()`, `f(); g()`"""
-    above = ctx.parent(statement)
-    others = [s for s in ctx.names.block(statement) if s is not statement]
-    return getattr(above, "lineno", 0) == statement.lineno or any(
-        s.lineno == statement.lineno for s in others
-    )
 
 
 def _default_types(ctx: Context, call: ast.Call | None) -> list[str]:

@@ -889,6 +889,56 @@ def test_cast() -> None:
         tpu.cast(small(), "torch.cuda.Stream")
 
 
+@pytest.mark.parametrize("kind", [tpu.FloatTensor, "torch.cuda.FloatTensor"])
+def test_default_tensor_type(kind: object) -> None:
+    x = small()
+    tpu.set_default_tensor_type(kind)
+    try:
+        made = [torch.Tensor(2, 3), torch.Tensor([1e10]), torch.Tensor(np.ones(3)), torch.Tensor()]
+        made += [torch.Tensor(torch.Size([2])), nn.Parameter(torch.Tensor(2)), torch.zeros(2)]
+        made += [torch.tensor([1.0]), nn.Linear(2, 2).weight, torch.linspace(0.0, 1.0, 3)]
+        assert all(t.device.type == WORD and t.dtype == torch.float32 for t in made)
+        apart = torch.cat([torch.ones(2, 1), torch.Tensor([1e10]).expand(2, 1)], -1)
+        assert apart.cpu().tolist() == [[1.0, 1e10], [1.0, 1e10]]
+        assert apart.type() == f"torch.{WORD}.FloatTensor"
+        assert torch.Tensor(apart).device.type == WORD and torch.Tensor(x.int()).sum() == 15
+        assert torch.FloatTensor([1.0]).device.type == torch.from_numpy(np.ones(2)).device.type
+        assert torch.Tensor([apart[0, 0], apart[1, 0]]).tolist() == [1.0, 1.0]
+        torch.set_default_dtype(torch.float16)
+        assert torch.Tensor(2).dtype == torch.float16
+        batches = DataLoader(TensorDataset(x), shuffle=True, generator=torch.Generator("cpu"))
+        assert all(batch.device.type == "cpu" for (batch,) in batches)
+    finally:
+        tpu.set_default_tensor_type(torch.FloatTensor)
+    assert torch.Tensor(2).device.type == torch.zeros(2).device.type == "cpu"
+    assert torch.Tensor(2).dtype == torch.float32
+    with pytest.raises(TypeError):
+        tpu.set_default_tensor_type(tpu.IntTensor)
+
+
+def test_old_constructors() -> None:
+    x, numbers = on_device(), torch.tensor([2, 0]).to(DEVICE)
+    for made in (
+        x.new(2, 3),
+        x.new(x.size()),
+        x.new(),
+        x.new([[1.0, 2.0]]),
+        x.new(np.ones(2)),
+        x.new(x),
+    ):
+        assert made.device.type == WORD and made.dtype == torch.float32
+    assert x.new([1, 2]).tolist() == [1.0, 2.0] and numbers.new((1, 2)).tolist() == [1, 2]
+    assert x.new([x[0, 1], x[0, 2]]).tolist() == [1.0, 2.0] and x.new(3).zero_().sum() == 0
+    assert torch.Tensor([x[0, 1], 2]).tolist() == [1.0, 2.0]
+    same = torch.Tensor(x)
+    same[0, 0] = 7
+    assert x[0, 0].item() == 7 and same.device.type == WORD
+    assert small().new([1.0]).device.type == torch.Tensor(2, 3).device.type == "cpu"
+    weight = torch.ones(2, requires_grad=True, device=DEVICE)
+    torch.Tensor(weight).sum().backward()
+    assert weight.grad is not None and weight.grad.tolist() == [1.0, 1.0]
+
+
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "resize": lambda t: TF.resize(t, [20, 30], antialias=False),
     "enlarge": lambda t: TF.resize(t, [50, 90], antialias=False),

@@ -1,5 +1,6 @@
-"""Stand-ins for `torch.cuda.FloatTensor` and its siblings, and for `x.type(...)` with them."""
+"""Stand-ins for `torch.cuda.FloatTensor` and its siblings, and what takes them as arguments."""
 
+import functools
 from typing import Any, overload
 
 import torch
@@ -24,6 +25,8 @@ class _TensorType(type):
         kwargs.pop("device", None)
         if args and all(isinstance(size, int) for size in args) and not kwargs:
             return torch.zeros(*args, dtype=cls.dtype, device=DEVICE_TYPE)
+        if _are_values(args):
+            return torch.tensor(args[0], dtype=cls.dtype, device=DEVICE_TYPE)
         made: torch.Tensor = getattr(torch, cls.__name__)(*args, **kwargs)
         return made.to(DEVICE_TYPE)
 
@@ -37,6 +40,11 @@ class _TensorType(type):
     def _held_dtype(cls) -> torch.dtype:
         """The dtype that tensors made here have: the device may hold 64 bits as 32."""
         return torch.empty(0, dtype=cls.dtype, device=DEVICE_TYPE).dtype
+
+
+def _are_values(args: tuple[Any, ...]) -> bool:
+    """Whether they are a list of numbers, which may be tensors of the device."""
+    return len(args) == 1 and isinstance(args[0], (list, tuple)) and type(args[0]) is not torch.Size
 
 
 class FloatTensor(metaclass=_TensorType):
@@ -122,8 +130,13 @@ def cast(x: Any, kind: Any) -> Any:
         return x._apply(lambda tensor: cast(tensor, kind))
     if isinstance(kind, torch.dtype):
         return x.to(kind)
+    return x.to(*_meaning(kind))
+
+
+def _meaning(kind: Any) -> tuple[str, torch.dtype]:
+    """The device and the dtype of a type of this module, a torch type, or a name of one."""
     if isinstance(kind, _TensorType):
-        return x.to(DEVICE_TYPE, kind.dtype)
+        return DEVICE_TYPE, kind.dtype
     if kind is torch.Tensor:
         kind = torch.FloatTensor
     place, _, name = (
@@ -131,4 +144,40 @@ def cast(x: Any, kind: Any) -> Any:
     ).rpartition(".")
     if name not in TYPES or place not in ("torch", "torch.cuda", f"torch.{DEVICE_TYPE}"):
         raise ValueError(f"invalid type: {kind!r}")
-    return x.to("cpu" if place == "torch" else DEVICE_TYPE, TYPES[name].dtype)
+    return "cpu" if place == "torch" else DEVICE_TYPE, TYPES[name].dtype
+
+
+_default_device = "cpu"  # of `torch.Tensor(...)`
+
+
+def set_default_tensor_type(kind: Any) -> None:
+    """New tensors are of this type from here on, those of `torch.Tensor(...)` as well.
+
+    ``kind`` is what ``cast`` takes. torch.set_default_device alone does not reach `torch.Tensor`.
+    """
+    global _default_device
+    device, dtype = _meaning(kind)
+    torch.set_default_dtype(dtype)
+    torch.set_default_device(device)
+    _default_device = device
+
+
+def install(env: object = None) -> None:
+    """Let `torch.Tensor(...)` follow ``set_default_tensor_type``, and read lists of tensors.
+
+    torchax 0.0.13 raises for `torch.Tensor([loss, other])`.
+    """
+    stock = torch.Tensor.__new__
+
+    @functools.wraps(stock)
+    def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if cls is not torch.Tensor or (args and isinstance(args[0], torch.Tensor)):
+            return stock(cls, *args, **kwargs)
+        dtype = torch.get_default_dtype()
+        if torch.device(kwargs.get("device") or _default_device).type == DEVICE_TYPE:
+            return next(kind for kind in TYPES.values() if kind.dtype == dtype)(*args, **kwargs)
+        if _are_values(args) and not kwargs:
+            return torch.tensor(args[0], dtype=dtype, device="cpu")
+        return stock(cls, *args, **kwargs)
+
+    torch.Tensor.__new__ = staticmethod(__new__)  # type: ignore[method-assign,assignment]

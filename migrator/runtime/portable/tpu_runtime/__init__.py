@@ -12,7 +12,13 @@ from . import choice
 from .amp import GradScaler, autocast
 from .choice import UseTpu, accelerator_type, device, device_type, is_available, is_cuda
 from .files import decode_image, load, load_file, read_image, save
-from .functions import cast, compile, set_matmul_precision, train_step
+from .functions import (
+    cast,
+    compile,
+    set_default_tensor_type,
+    set_matmul_precision,
+    train_step,
+)
 from .fused_attention import (
     LowerTriangularMask,
     flash_attn_func,
@@ -48,6 +54,7 @@ __all__ = [
     "memory_efficient_attention",
     "read_image",
     "save",
+    "set_default_tensor_type",
     "set_matmul_precision",
     "setup",
     "sync",

@@ -47,3 +47,12 @@ def cast(tensor: torch.Tensor, kind: Any) -> torch.Tensor:
     if choice.chosen() == "tpu":
         return choice.tpu().cast(tensor, kind)  # type: ignore[no-any-return]
     return tensor.type(kind)
+
+
+def set_default_tensor_type(kind: Any) -> None:
+    """`torch.set_default_tensor_type`; where there is only the CPU, types of the GPU are its."""
+    if choice.chosen() == "tpu":
+        choice.tpu().set_default_tensor_type(kind)
+    else:
+        is_gpu = choice.chosen() == "cpu" and kind.__module__ == "torch.cuda"
+        torch.set_default_tensor_type(getattr(torch, kind.__name__) if is_gpu else kind)

@@ -31,6 +31,7 @@ from . import (  # noqa: E402
     resize,
     seeds,
     sync_batch_norm,
+    tensor_types,
     tensors,
 )
 from .amp import autocast  # noqa: E402
@@ -85,6 +86,7 @@ from .tensor_types import (  # noqa: E402
     LongTensor,
     ShortTensor,
     cast,
+    set_default_tensor_type,
 )
 
 __all__ = [
@@ -136,6 +138,7 @@ __all__ = [
     "save",
     "seed",
     "seed_all",
+    "set_default_tensor_type",
     "set_matmul_precision",
     "setup",
     "shard",
@@ -174,8 +177,8 @@ def setup(
     else:
         cache.install()
     for concern in (
-        logs, tensors, resize, convolutions, generators, seeds, parameters, normalization,
-        recurrent, recurrence, clipping, checkpointing, optimizers, sync_batch_norm,
+        logs, tensors, tensor_types, resize, convolutions, generators, seeds, parameters,
+        normalization, recurrent, recurrence, clipping, checkpointing, optimizers, sync_batch_norm,
         process_group, launching, parallel, products,
     ):  # fmt: skip
         concern.install()

@@ -36,6 +36,7 @@ from . import (  # noqa: E402
     report,
     resize,
     seeds,
+    tensor_types,
     tensors,
     views,
 )
@@ -106,6 +107,7 @@ from .tensor_types import (  # noqa: E402
     LongTensor,
     ShortTensor,
     cast,
+    set_default_tensor_type,
 )
 from .train_step import train_step  # noqa: E402
 
@@ -164,6 +166,7 @@ __all__ = [
     "save",
     "seed",
     "seed_all",
+    "set_default_tensor_type",
     "set_matmul_precision",
     "set_rng_state",
     "setup",
@@ -194,9 +197,9 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
 
     env = torchax.default_env()
     for concern in (
-        modes, views, indexing, derived, tensors, modules, parameters, generators, resize, amp,
-        seeds, gradients, backwards, pooling, buffers, attention, operators, linalg, fallback,
-        optimizers, recurrence, parts, parallel, process_group, products,
+        modes, views, indexing, derived, tensors, tensor_types, modules, parameters, generators,
+        resize, amp, seeds, gradients, backwards, pooling, buffers, attention, operators, linalg,
+        fallback, optimizers, recurrence, parts, parallel, process_group, products,
     ):  # fmt: skip
         concern.install(env)
     if not env.enabled:

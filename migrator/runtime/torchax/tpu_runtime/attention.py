@@ -43,7 +43,7 @@ def _packed_places(batch_sizes: torch.Tensor) -> Array:
 
 def _pack(x: Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[Tensor, torch.Tensor]:
     lengths = lengths.cpu()
-    steps = native(torch.arange, (int(lengths.max()),), {})
+    steps = native(torch.arange, (int(lengths.max()),), {"device": "cpu"})
     batch_sizes = native(torch.gt, (lengths[None, :], steps[:, None]), {}).sum(1)
     array = x.jax().swapaxes(0, 1) if batch_first else x.jax()
     flat = array.reshape(-1, *array.shape[2:])

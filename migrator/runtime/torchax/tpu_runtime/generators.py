@@ -92,7 +92,7 @@ def _fill(env: Environment, name: str) -> Function:
         if of_key and numbers and generator is None and tensor.is_floating_point():
             drawn = of_key.draw(env.get_and_rotate_prng_key(), shape, dtype, *numbers)
         else:
-            cpu = native(torch.empty, (shape,), {"dtype": tensor.dtype})
+            cpu = native(torch.empty, (shape,), {"dtype": tensor.dtype, "device": "cpu"})
             args = tuple(arg.torch() if is_device_tensor(arg) else arg for arg in args)
             kwargs["generator"] = generator
             drawn = env.t2j_copy(native(getattr(torch.Tensor, name), (cpu, *args), kwargs))

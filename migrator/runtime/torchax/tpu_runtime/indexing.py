@@ -21,7 +21,7 @@ def _key(env: Environment, key: Any) -> Any:
     if isinstance(key, tuple):
         return tuple(_key(env, item) for item in key)
     if isinstance(key, list):
-        return _key(env, native(torch.tensor, (key,), {}))
+        return _key(env, native(torch.tensor, (key,), {"device": "cpu"}))
     if isinstance(key, torch.Tensor):
         array = array_of(env, key)
         return array.astype(bool) if array.dtype == jnp.uint8 else array  # torch: uint8 is a mask

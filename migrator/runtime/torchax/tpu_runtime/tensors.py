@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 from torchax.ops import mappings
 from torchax.ops.ops_registry import Operator
@@ -139,6 +140,18 @@ def _new_tensor(env: Environment, function: Function, args: Args, kwargs: Kwargs
         return torch.tensor(data, **{"dtype": tensor.dtype, "device": DEVICE_TYPE, **kwargs})
 
 
+@replaces(torch.Tensor.new)
+def _new_legacy(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    """`x.new([1.0, 2.0])`; torchax 0.0.13 gives a tensor of another device, without values."""
+    tensor, *data = args
+    if not is_device_tensor(tensor) or kwargs or len(data) != 1:
+        return NotImplemented
+    if not isinstance(data[0], (list, tuple, np.ndarray)) or isinstance(data[0], torch.Size):
+        return NotImplemented
+    with env:
+        return torch.tensor(data[0], dtype=tensor.dtype, device=DEVICE_TYPE)
+
+
 @replaces(torch.Tensor.__format__)
 def _format(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
     """`f"{loss}"` is the number, as for a CUDA tensor; torchax 0.0.13 raises for `{loss:.4f}`."""
@@ -186,7 +199,7 @@ def _type(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> A
     if not is_device_tensor(tensor):
         return NotImplemented
     if len(args) == 1 and not kwargs:
-        name: str = native(torch.empty, (0,), {"dtype": tensor.dtype}).type()
+        name: str = native(torch.empty, (0,), {"dtype": tensor.dtype, "device": "cpu"}).type()
         return name.replace("torch.", f"torch.{DEVICE_TYPE}.", 1)
     wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
     if isinstance(wanted, torch.dtype):
@@ -245,6 +258,18 @@ def _reduce(self: Tensor, protocol: Any) -> Any:
     return on_cpu(self).__reduce_ex__(protocol)
 
 
+def _new(stock: Callable[..., Tensor]) -> Any:
+    """What torchax does in `Tensor.__init__`, to which `torch.Tensor(x)` gives its own arguments
+    where a device tensor comes of them."""
+
+    def __new__(cls: type, elem: Any, env: Environment, requires_grad: bool = False) -> Tensor:
+        made = stock(cls, elem, env, requires_grad)
+        made.__dict__["_elem"], made._env = elem, env
+        return made
+
+    return staticmethod(__new__)
+
+
 def install(env: Environment) -> None:
     """Mend the methods of torchax's tensor class."""
     # float64 is still told of: float32 results are other numbers, int32 indices are the same ones.
@@ -266,6 +291,8 @@ def install(env: Environment) -> None:
         # C++ takes device tensors for meta tensors, and load_state_dict warns that it does nothing.
         is_meta=property(lambda self: False),
         type_as=_type_as_method,  # torchax 0.0.13 changes self
+        __new__=_new(Tensor.__new__),
+        __init__=lambda self, *args, **kwargs: None,
         __repr__=show,
         __str__=show,
         __deepcopy__=_deepcopy,
