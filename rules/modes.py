@@ -78,8 +78,9 @@ SCRIPT = Rule(
     why="""A scripted function runs on both targets as it is; a module that is scripted, or loaded,
 can not be moved there. On torchax, one that was moved before it is scripted runs as it is, but not
 in training with dropout; recurrent layers can not be scripted. On torch_xla, normalization can not.
-torchax can not follow torch.jit.trace; on torch_xla the tracer does not see convolutions, and would
-keep their results as constants. Programs that use no device (exports) stay.""",
+On torchax torch.jit.trace gives a module of the CPU, to be saved or shown; on torch_xla the tracer
+does not see convolutions, and would keep their results as constants. Programs that use no device
+(exports) stay.""",
     examples=(
         Example(
             "import torch\nnet = torch.jit.script(net).cuda()\n",

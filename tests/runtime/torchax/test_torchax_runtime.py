@@ -73,6 +73,28 @@ def test_a_class_with_calls_of_its_own_is_refused() -> None:
         net.to("jax")
 
 
+def test_a_trace_is_that_of_a_cpu_copy() -> None:
+    """What TensorBoard's add_graph shows; the model itself stays as it is."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 2))
+    net, x, file = net.to("jax").eval(), torch.randn(2, 3, 8, 8).to("jax"), io.BytesIO()
+    net(x).sum().backward()
+    parameters, drawn = list(net.parameters()), torch.get_rng_state()
+    traced = torch.jit.trace(net, x)
+    assert "aten::_convolution" in str(traced.inlined_graph)
+    assert all(a is b for a, b in zip(parameters, net.parameters(), strict=True))
+    assert all(p.device.type == "jax" and p.grad is not None for p in net.parameters())
+    assert torch.equal(torch.get_rng_state(), drawn)
+    torch.jit.save(traced, file)
+    file.seek(0)
+    expected = net(x).detach().cpu()
+    torch.testing.assert_close(torch.jit.load(file)(x.cpu()), expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(RuntimeError, match="call the module itself"):
+        traced(x)
+    with pytest.raises(RuntimeError, match="call the function"):
+        torch.jit.trace(lambda x: x * 2, x)
+    assert torch.jit.trace(lambda x: x * 2, x.cpu())(x.cpu()).device.type == "cpu"
+
+
 def test_writes_to_expanded_tensors_raise() -> None:
     with pytest.raises(RuntimeError, match="expanded"):
         on_device()[0].expand(4, 3).add_(1)

@@ -35,6 +35,7 @@ from . import (  # noqa: E402
     recurrence,
     report,
     resize,
+    scripts,
     seeds,
     tensor_types,
     tensors,
@@ -199,7 +200,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
     for concern in (
         modes, views, indexing, derived, tensors, tensor_types, modules, parameters, generators,
         resize, amp, seeds, gradients, backwards, pooling, buffers, attention, operators, linalg,
-        fallback, optimizers, recurrence, parts, parallel, process_group, products,
+        fallback, optimizers, recurrence, parts, parallel, process_group, products, scripts,
     ):  # fmt: skip
         concern.install(env)
     if not env.enabled:

@@ -36,6 +36,10 @@ def class_on_cpu(tensor: torch.Tensor) -> type:
     return kind.__bases__[1] if issubclass(kind, Tensor) else kind
 
 
+class OnCpu(dict[int, Any]):
+    """The memo of a deepcopy that puts the tensors of its copy on the CPU."""
+
+
 def on_cpu(tensor: Tensor) -> Any:
     """A CPU copy of a device tensor, with its class and its attributes, but without its graph."""
     values, kind = tensor.torch(), class_on_cpu(tensor)

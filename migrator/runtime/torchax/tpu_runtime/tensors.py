@@ -25,7 +25,7 @@ from .calls import (
 )
 from .device import DEVICE_TYPE
 from .gradients import to_other_device
-from .parameters import attributes, on_cpu
+from .parameters import OnCpu, attributes, on_cpu
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -237,6 +237,8 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
     """
     if id(self) in memo:
         return memo[id(self)]
+    if isinstance(memo, OnCpu):
+        return memo.setdefault(id(self), on_cpu(self))
     if not self.is_leaf:
         raise RuntimeError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
