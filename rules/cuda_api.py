@@ -2,6 +2,7 @@
 
 import ast
 
+from migrator.analysis.current import Role, roles
 from migrator.analysis.inventory import VISIBLE, Construct
 from migrator.analysis.mentions import HIDES
 from migrator.analysis.names import dotted
@@ -16,7 +17,8 @@ FUNCTION = Rule(
     summary="a torch.cuda function with a counterpart on the target",
     why="""Synchronisation, timing, seeds, memory figures and device properties. Where the
 target has a plain spelling it is used; elsewhere the runtime (`tpu_runtime`) has the function
-under the name that torch.cuda gives it, with the same arguments and units.""",
+under the name that torch.cuda gives it, with the same arguments and units. The number of the
+current device is followed: where it goes to what takes a device, it becomes the target's.""",
     examples=(
         Example(
             "import torch\ntorch.cuda.synchronize()\n",
@@ -32,6 +34,18 @@ under the name that torch.cuda gives it, with the same arguments and units.""",
             "import torch\ntorch.cuda.manual_seed_all(0)\n",
             torchax="import torch\nimport tpu_runtime\ntpu_runtime.manual_seed_all(0)\n",
             torch_xla="import torch\nimport torch_xla\ntorch_xla.manual_seed(0)\n",
+        ),
+        Example(
+            "import torch\n\n\nclass Bank:\n    def __init__(self, device):\n"
+            "        self.x = torch.zeros(2, device=device)\n\n\n"
+            "bank = Bank(torch.cuda.current_device())\n"
+            'log(f"on {torch.cuda.current_device()}")\n',
+            torchax="import torch\n\n\nclass Bank:\n    def __init__(self, device):\n"
+            "        self.x = torch.zeros(2, device=device)\n\n\n"
+            'bank = Bank("jax")\nlog(f"on {0}")\n',
+            torch_xla="import torch\n\n\nclass Bank:\n    def __init__(self, device):\n"
+            "        self.x = torch.zeros(2, device=device)\n\n\n"
+            'bank = Bank("xla")\nlog(f"on {0}")\n',
         ),
         Example(
             "import torch\nused = torch.cuda.max_memory_allocated() / 2**20\n",
@@ -181,7 +195,24 @@ def function(ctx: Context, found: Construct) -> Decision | None:
         return None  # rules of their own
     node = found.node
     assert isinstance(node, ast.expr)
+    if name == "current_device" and not ctx.target.portable:
+        return _current_device(ctx, node)
     return counterpart(ctx, node, name)
+
+
+def _current_device(ctx: Context, node: ast.expr) -> Decision:
+    """The number of the one device, or the device itself where it goes to what takes one."""
+    call = ctx.names.call_of(node)
+    used = set(roles(ctx.flow, call, ctx.project)) if call is not None else set()
+    if Role.UNKNOWN in used:
+        return Report(
+            f"goes where it is not followed: as a number it is 0, as a device {ctx.target.device!r}"
+        )
+    if {Role.NUMBER, Role.DEVICE} <= used:
+        return Report("a number here and a device there; use a name of its own for each")
+    if call is not None and Role.DEVICE in used:
+        return Rewrite([Replace(call, ctx.device(call))])
+    return counterpart(ctx, node, "current_device")
 
 
 def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:

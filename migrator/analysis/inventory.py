@@ -30,7 +30,7 @@ from migrator.formats.embedded import (
     is_embedded,
 )
 from migrator.formats.python import decode
-from migrator.targets import Target
+from migrator.targets import RUNTIME, Target
 
 NAMES = frozenset({
     "torch.autocast", "torch.set_autocast_enabled", "torch.set_autocast_gpu_dtype",
@@ -377,7 +377,7 @@ def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Cons
         accelerator = accelerators.of_name(qualname)
         if accelerator is not None:
             return Construct("accelerator", accelerator, node)
-        if qualname.startswith("torch."):
+        if qualname.startswith(("torch.", f"{RUNTIME}.")):
             return None
     if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
         return None

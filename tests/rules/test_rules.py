@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import REPOSITORY, TARGETS, comments, constructs, errors, reported, run, write_tree
+from helpers import (
+    REPOSITORY,
+    TARGETS,
+    comments,
+    constructs,
+    errors,
+    migrated,
+    reported,
+    run,
+    write_tree,
+)
 
 from migrator import migrate_paths
 from migrator.analysis import inventory
@@ -48,6 +58,24 @@ def test_example(rule: Rule, example: Example, target: str) -> None:
     if example.path.endswith(".py"):
         ast.parse(result.source)
         assert not comments(example.before.encode()) - comments(result.source)
+
+
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("todo_comments", [False, True])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_a_second_run_changes_nothing(
+    rule: Rule, target: str, todo_comments: bool, portable: bool
+) -> None:
+    """However an example is migrated."""
+    for example in rule.examples:
+        options = options_of(example) | {"todo_comments": todo_comments, "portable": portable}
+        if portable:
+            options["shard"] = "replicated"
+        for entry in (False, True):
+            once = run(example.before, target, **options | {"entry": entry})
+            again = run(once.source, target, **options | {"entry": entry})
+            assert again.source.decode() == once.source.decode()
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
@@ -159,6 +187,47 @@ def test_a_method_of_the_projects_own_is_not_torchs(
 def test_a_models_own_get_device_is_not_a_tensors() -> None:
     source = "import torch\ndef f(model, x):\n    return x.to(model.get_device())\n"
     assert reported(run(source)) == ["model.get_device"]
+
+
+CURRENT = "torch.cuda.current_device()"
+TAKES_DEVICE = """import torch
+
+
+class Bank:
+    def __init__(self, x, device=None):
+        self.device, self.x = None, x
+        self.where = device
+
+    def put(self, y):
+        return torch.tensor(y, device=self.where)
+
+
+def put(x, where):
+    return x.to(where)
+
+
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("code", "becomes"),
+    [
+        (f"d = {CURRENT}\nb = Bank(1, device=d)\n", "device"),
+        (f"b = Bank(1, {CURRENT})\n", "device"),
+        (f"d = {CURRENT} if flag else 'cpu'\nput(x, d)\nprint(d)\n", "device"),
+        (f"d = {CURRENT}\nprint(d, xs[d], d + 1)\n", "0"),
+        (f"d = {CURRENT}\nx.to(d)\ny = xs[d]\n", "0"),  # x.to("jax")
+        (f"d = {CURRENT}\nput(x, d)\ny = xs[d]\n", ""),
+        (f"unknown({CURRENT})\n", ""),
+        (f"def f():\n    return {CURRENT}\n", ""),
+    ],
+)
+def test_the_current_device_is_a_number_or_a_device(code: str, becomes: str, target: str) -> None:
+    text = migrated(TAKES_DEVICE + code, target)
+    for quote in "'\"":
+        text = text.replace(f"{quote}{targets()[target].device}{quote}", "device")
+    assert code.replace(CURRENT, becomes or CURRENT).replace("x.to(d)", "x.to(device)") in text
 
 
 TORCH_CUDA = (
