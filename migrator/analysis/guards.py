@@ -95,6 +95,8 @@ class Guards:
         self._looked_from: dict[int, int] = {}  # by block: from where on
         self._runs: dict[ast.AST, bool] = {}
         self._brings: dict[ast.AST, bool] = {}
+        # by the list of a name's bindings: whether a value is one, and its imports
+        self._bound: dict[int, tuple[bool, list[ast.Import | ast.ImportFrom]]] = {}
 
     def guard(self, node: ast.AST) -> Guard | None:
         """What is guarded by a question: the name of `is_available`, `x.is_cuda`, a string."""
@@ -299,7 +301,7 @@ class Guards:
         if name.startswith("torch."):
             return False
         if isinstance(node, ast.Name):
-            return any(self._binds_kernel(node, b.node, b.value) for b in self.names.lookup(node))
+            return self._is_bound_to_kernel(node)
         if isinstance(node.value, ast.Name) and self.flow.definition(node) is None:
             owner = self.names.owner_class(node.value)
             held = self.names.class_attributes[owner].get(node.attr, ()) if owner else ()
@@ -307,19 +309,28 @@ class Guards:
                 return True
         return self.names.call_of(node) is not None and _is_compiled(node.attr)
 
-    def _binds_kernel(self, node: ast.Name, bound: ast.AST, value: ast.expr | None) -> bool:
-        match bound:
-            case ast.Import() | ast.ImportFrom():
-                if self.names.is_guarded_import(bound) and self._share_try(bound, node):
-                    return False
-                parts = (self.names.qualified(node) or node.id).split(".")
-                named = any(_is_compiled(part) for part in parts)
-                # a file of the program is known by what is in it
-                of_project = named and self._definition(node) is not None
-                return (named and not of_project) or self._brings_kernels(bound)
-            case ast.FunctionDef(decorator_list=decorators):
-                called = [d.func if isinstance(d, ast.Call) else d for d in decorators]
-                return any((self.names.qualified(d) or "").startswith(_COMPILERS) for d in called)
+    def _is_bound_to_kernel(self, node: ast.Name) -> bool:
+        bindings = self.names.lookup(node)
+        if id(bindings) not in self._bound:  # a name that is assigned often is read often
+            imports = [b.node for b in bindings if isinstance(b.node, ast.Import | ast.ImportFrom)]
+            made = any(self._makes_kernel(b.node, b.value) for b in bindings)
+            self._bound[id(bindings)] = (made, imports)
+        made, imports = self._bound[id(bindings)]
+        return made or any(self._imports_kernel(node, bound) for bound in imports)
+
+    def _imports_kernel(self, node: ast.Name, bound: ast.Import | ast.ImportFrom) -> bool:
+        if self.names.is_guarded_import(bound) and self._share_try(bound, node):
+            return False
+        parts = (self.names.qualified(node) or node.id).split(".")
+        named = any(_is_compiled(part) for part in parts)
+        # a file of the program is known by what is in it
+        of_project = named and self._definition(node) is not None
+        return (named and not of_project) or self._brings_kernels(bound)
+
+    def _makes_kernel(self, bound: ast.AST, value: ast.expr | None) -> bool:
+        if isinstance(bound, ast.FunctionDef):
+            called = [d.func if isinstance(d, ast.Call) else d for d in bound.decorator_list]
+            return any((self.names.qualified(d) or "").startswith(_COMPILERS) for d in called)
         return self._is_loaded(value)
 
     def _share_try(self, bound: ast.AST, node: ast.AST) -> bool:
