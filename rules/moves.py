@@ -309,7 +309,7 @@ def _unpinned(ctx: Context, key: str, value: ast.expr) -> Decision:
     if not ctx.target.portable:
         return Rewrite([Replace(value, "False")])
     on_gpu = f"{RUNTIME}.is_cuda()"
-    if on_gpu in ast.unparse(value):
+    if any(ctx.names.qualified(part) == f"{RUNTIME}.is_cuda" for part in ast.walk(value)):
         return Keep("asks for the GPU")
     if isinstance(value, ast.Constant):
         return Rewrite([Replace(value, on_gpu)])

@@ -65,9 +65,7 @@ def roles(
                         )
                     case _:
                         yield Role.UNKNOWN
-        case ast.keyword(arg=str(name)):
-            call = names.parents[parent]
-            assert isinstance(call, ast.Call)
+        case ast.keyword(arg=str(name)) if isinstance(call := names.parents[parent], ast.Call):
             yield from _given(flow, node, call, name, project, depth)
         case ast.Call() if node in parent.args:
             yield from _given(flow, node, parent, parent.args.index(node), project, depth)

@@ -150,7 +150,10 @@ class _Editor(cst.CSTTransformer):
                 prefix, quote = updated.prefix, updated.quote
                 result: Any = updated.with_changes(value=f"{prefix}{quote}{edit.value}{quote}")
             case Replace():
-                filling = {name: self.kept[id(hole)] for name, hole in edit.holes.items()}
+                filling = {
+                    name: updated if hole is edit.node else self.kept[id(hole)]
+                    for name, hole in edit.holes.items()
+                }
                 result = fill(edit.template, filling)
                 if updated.lpar and not result.lpar:
                     result = result.with_changes(lpar=updated.lpar, rpar=updated.rpar)

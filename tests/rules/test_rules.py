@@ -189,6 +189,18 @@ def test_a_models_own_get_device_is_not_a_tensors() -> None:
     assert reported(run(source)) == ["model.get_device"]
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("value", "asks"),
+    [("pin", "pin and {}"), ("a or b", "(a or b) and {}"), ("f(x)", "f(x) and {}"), ("True", "{}")],
+)
+def test_a_portable_program_pins_memory_for_a_gpu(value: str, asks: str, target: str) -> None:
+    source = f"from torch.utils.data import DataLoader\nx = DataLoader(d, pin_memory={value})\n"
+    for entry in (False, True):
+        text = migrated(source, target, portable=True, entry=entry)
+        assert f"pin_memory={asks.format('tpu_runtime.is_cuda()')})" in text
+
+
 CURRENT = "torch.cuda.current_device()"
 TAKES_DEVICE = """import torch
 
@@ -220,6 +232,7 @@ def put(x, where):
         (f"d = {CURRENT}\nx.to(d)\ny = xs[d]\n", "0"),  # x.to("jax")
         (f"d = {CURRENT}\nput(x, d)\ny = xs[d]\n", ""),
         (f"unknown({CURRENT})\n", ""),
+        (f"class K(B, k={CURRENT}):\n    pass\n", ""),
         (f"def f():\n    return {CURRENT}\n", ""),
     ],
 )
