@@ -553,7 +553,7 @@ def _register(server: Server) -> None:
 def _path(uri: str) -> Path | None:
     """The file of an address, None for what is no file."""
     path = to_fs_path(uri) if uri_scheme(uri) == "file" else None
-    return Path(path) if path else None
+    return Path(path) if path and "\0" not in path else None
 
 
 def _asked_for(kind: str, only: Sequence[str] | None, *, by_name: bool = False) -> bool:

@@ -76,6 +76,19 @@ def test_findings_come_when_a_file_is_opened_and_when_it_changes(root: Path) -> 
     session(run)
 
 
+def test_an_address_that_no_file_can_have_is_passed_over(root: Path) -> None:
+    async def run(editor: Editor) -> None:
+        await editor.start(root, TO)
+        for uri in ("file:///a%00.py", f"{root.as_uri()}/%00/b.py"):
+            item = types.TextDocumentItem(uri, "python", 1, SCRIPT)
+            editor.text_document_did_open(types.DidOpenTextDocumentParams(item))
+        good = editor.open(write_tree(root, {"a.py": SCRIPT}) / "a.py")
+        assert await editor.findings(good)
+        assert not [m for m in editor.messages if "rror" in m.message]
+
+    session(run)
+
+
 def test_severities_can_be_chosen(root: Path) -> None:
     async def run(editor: Editor) -> None:
         editor.settings = {
