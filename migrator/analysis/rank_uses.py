@@ -232,7 +232,8 @@ class Uses:
                 known = is_named(self.ranks, name, kind)
                 return "" if known else f"{text} is returned by {name}()"
             case ast.Dict(keys=keys, values=values):
-                key = next(k for k, v in zip(keys, values, strict=True) if v is top)
+                pairs = zip(keys, values, strict=True)
+                key = next((k for k, v in pairs if v is top), None)  # None: it is a key itself
                 named = isinstance(key, ast.Constant) and is_named(self.ranks, str(key.value), kind)
                 return "" if named and not arithmetic else f"{text} goes into a dict"
             case ast.Subscript() if "device" in ast.unparse(parent.value) or "gpu" in ast.unparse(
