@@ -71,7 +71,7 @@ LONG = {
 def test_what_hangs_on_very_many_others_is_no_reason_to_give_up_on_a_file(kind: str) -> None:
     result = run(_TORCH + LONG[kind])
     assert not errors(result)
-    assert b'x.to("jax")' in result.source
+    assert result.source.endswith((b"x = x.to('jax')\n", b'x = x.to("jax")\n'))
 
 
 def test_a_truly_deep_expression_is_one_clear_line() -> None:
