@@ -50,10 +50,12 @@ no word of GPUs is seen in it.""",
         "internal",
         "tpu-migrate has a fault, or met code that it can not rewrite",
         """The file stays as it is, and all others are migrated. Before a file is written, its new
-text is parsed; a result that does not parse, a file that does not survive being parsed and
-written, or an exception in a rule ends here, with one line that says what happened.""",
-        """Please report it, with the file if you can. Until then `--ignore CODE` may switch off
-the rule that is at fault, and `--exclude PATTERN` the file.""",
+text is parsed, and compared with the old one: outside of what was to be edited, both must be the
+same code. A result that is something else or does not parse, a file that does not survive being
+parsed and written, or an exception in a rule ends here, with one line that says what happened.""",
+        """Please report it, with the line that is printed, `tpu-migrate --version`, and the file
+or a few lines that do the same. Until then `--ignore CODE` may switch off the rule that is at
+fault, and `--exclude PATTERN` the file.""",
     ),
     Code(
         TOO_LARGE,

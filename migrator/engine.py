@@ -14,8 +14,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from migrator import imports, todo
+from migrator import guard, imports, todo
 from migrator.advice import advise
 from migrator.analysis import accelerators, inventory, mentions
 from migrator.analysis.accelerators import imported_heads
@@ -36,6 +37,7 @@ from migrator.diagnostics import (
     Safety,
     Severity,
     SourceMap,
+    lines_of,
 )
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered, touched
 from migrator.formats import lines, manifest, notebook, python
@@ -52,6 +54,9 @@ from migrator.rule import (
 )
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME, Target, portable, targets, with_ranks
+
+if TYPE_CHECKING:
+    from migrator.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -277,18 +282,22 @@ def _migrate(
     try:
         decoded = python.decode(source)
         facts = None if foreign or was_foreign else project
-        tree = facts.tree(source) if facts is not None else None
-        if tree is None:
+        parsed = facts.parsed(source) if facts is not None else None
+        if parsed is not None:
+            tree, read_as = parsed
+        else:
             tree = ast.parse(decoded.text)
-            accelerators.as_cuda(tree, source, "xla" if was_foreign else "")
+            read_as = accelerators.as_cuda(tree, source, "xla" if was_foreign else "")
     except (SyntaxError, ValueError) as error:
         return _failure(source, error)
     except (RecursionError, MemoryError):
         return _failed(source, SYNTAX, "too deeply nested to be parsed")
     try:
         if foreign:
-            return _as_gpu_code(source, decoded, tree, target, options, project, for_others)
-        return _migrate_tree(source, decoded, tree, target, options, project)
+            return _as_gpu_code(
+                source, decoded, tree, target, options, project, for_others, read_as
+            )
+        return _migrate_tree(source, decoded, tree, target, options, project, read_as)
     except RecursionError:
         return _failed(source, INTERNAL, "too deeply nested to be rewritten")
 
@@ -344,6 +353,7 @@ def _migrate_tree(
     target: Target,
     options: Options,
     project: ProjectFacts | None,
+    read_as: str,
 ) -> Result:
     names = Names(tree, project.starred if project else None)
     flow = Flow(names, project.kind if project else None)
@@ -359,7 +369,7 @@ def _migrate_tree(
     if target.launches:
         if context.ranks or (project is not None and project.serves_ranks()):
             context.target = with_ranks(target)
-    return _apply_rules(source, decoded, context, registry(), constructs)
+    return _apply_rules(source, decoded, context, registry(), constructs, read_as)
 
 
 def _as_gpu_code(
@@ -370,6 +380,7 @@ def _as_gpu_code(
     options: Options,
     project: ProjectFacts | None,
     for_others: bool,
+    read_as: str,
 ) -> Result:
     names = Names(tree)
     flow = Flow(names)
@@ -379,7 +390,7 @@ def _as_gpu_code(
     context = Context(
         names, flow, source_map, target, options, constructs, project, for_others=for_others
     )
-    return _apply_rules(source, decoded, context, rules, constructs)
+    return _apply_rules(source, decoded, context, rules, constructs, read_as)
 
 
 def _apply_rules(
@@ -388,6 +399,7 @@ def _apply_rules(
     context: Context,
     rules: Registry,
     constructs: Sequence[Construct],
+    read_as: str,
 ) -> Result:
     suppressions = Suppressions(decoded.text)
     plan = decide(context, rules, constructs, suppressions)
@@ -415,14 +427,42 @@ def _apply_rules(
             continue
         except ParserSyntaxError as error:
             return _failed(source, INTERNAL, f"LibCST can not parse this file: {error.message}")
+        try:
+            tree = ast.parse(text)
+        except SyntaxError as error:
+            at_fault = _unparsable(places, context.source, plan)
+            if at_fault:
+                withdraw(plan, at_fault)
+                continue
+            message = f"the rewrite would not parse ({error.msg}, line {error.lineno}); not changed"
+            return _failed(source, INTERNAL, message)
         break
+    if read_as:
+        accelerators.as_cuda(tree, source, read_as)
+    lines = context.source.lines, lines_of(text)
     try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        message = f"the rewrite would not parse ({error.msg}, line {error.lineno}); not changed"
-        return _failed(source, INTERNAL, message)
+        guard.check(context.names.tree, tree, context.names.parents, edits, lines)
+    except guard.Differs as where:
+        message = f"the rewrite would change more than was asked for, from line {where.line} on"
+        return _failed(
+            source, INTERNAL, f"internal error: {message}; not changed; send the maintainers this file and the command"
+        )
     found = _diagnostics(plan, additions, advice, context.source)
     return Result(source, decoded.encode(text), found, _companions(tree))
+
+
+def _unparsable(places: Tree, source: SourceMap, plan: Plan) -> list[Edit]:
+    """The edits of single decisions that alone make a result that does not parse."""
+    from migrator.tree import UnplacedEdit, apply
+
+    found: list[Edit] = []
+    for ruling in plan.rulings:
+        if isinstance(ruling.decision, Rewrite) and ruling.decision.edits:
+            try:
+                ast.parse(apply(places, source, ruling.decision.edits))
+            except (SyntaxError, UnplacedEdit):
+                found += ruling.decision.edits
+    return found
 
 
 # ---- what follows from the decisions -------------------------------------------------------------

@@ -132,19 +132,22 @@ def _speaks(test: ast.AST) -> bool:
 # ---- reading another accelerator as CUDA ---------------------------------------------------------
 
 
-def as_cuda(tree: ast.Module, source: bytes, known: str = "") -> None:
+def as_cuda(tree: ast.Module, source: bytes, known: str = "") -> str:
     """Put CUDA's words into a tree in the place of those of the one accelerator that it runs on.
+
+    Returns that accelerator; "" where it is CUDA.
 
     `known` is that accelerator where the file itself does not have to tell ("xla").
     """
     if known:
         _Reader(known, tree).visit(tree)
-        return
+        return known
     if not TOKENS.search(source):
-        return
+        return ""
     accelerator = _runs_on(tree)
     if accelerator is not None:
         _Reader(accelerator, tree).visit(tree)
+    return accelerator or ""
 
 
 # What a migration leaves behind: there the program's own device has become the target's.

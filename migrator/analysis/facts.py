@@ -81,13 +81,14 @@ class File:
 
     def __init__(self, content: bytes) -> None:
         self.content = content
+        self.read_as = ""  # the accelerator that the tree has CUDA's words for
 
     @cached_property
     def tree(self) -> ast.Module | None:
         """None for what is no Python."""
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             tree = ast.parse(decode(self.content).text)
-            accelerators.as_cuda(tree, self.content)
+            self.read_as = accelerators.as_cuda(tree, self.content)
             return tree
         return None
 
@@ -512,10 +513,12 @@ class ProjectFacts:
         is_started = (b"__name__" in source and self.has_main_guard()) or self.is_started()
         return is_started and self.imports_gpu_code()
 
-    def tree(self, source: bytes) -> ast.Module | None:
-        """This file as it was parsed for others, if this is what it holds."""
+    def parsed(self, source: bytes) -> tuple[ast.Module, str] | None:
+        """This file as it was parsed for others, if this is what it holds; what it was read as."""
         file = self.cache.file(self.path)
-        return file.tree if file.content == source else None
+        if file.content != source or file.tree is None:
+            return None
+        return file.tree, file.read_as
 
     def has_main_guard(self) -> bool:
         return self.cache.file(self.path).has_main_guard
