@@ -181,8 +181,8 @@ def check(seed: int, number: int) -> list[str]:
     found: list[str] = []
     try:
         path, text = mutant(seed, number)
-    except (SyntaxError, ValueError, RecursionError):
-        return found  # no Python any more
+    except (SyntaxError, ValueError, RecursionError, IndexError):
+        return found  # no Python any more, or nothing to change
     for target in targets():
         try:
             found += [f"{target}: {path.name}: {what}" for what in broken(text, target)]
