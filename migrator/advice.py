@@ -26,7 +26,7 @@ def advise(
     context: Context, rules: Registry, plan: Plan, suppressions: Suppressions
 ) -> Iterator[Diagnostic]:
     """Advice on one file that works on a device, about what no edit changes."""
-    if plan.gated or not _works_on_device(context):
+    if plan.gate or not _works_on_device(context):
         return
     handlers = {key: found for (kind, key), found in rules.exact.items() if kind == KIND}
     told = _told(plan)

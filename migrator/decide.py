@@ -8,17 +8,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from migrator import imports
-from migrator.analysis.flow import Kind
+from migrator.analysis.facts import ProjectFacts
+from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.guards import Guards, place
 from migrator.analysis.inventory import Construct, beside, is_around, uses_device
 from migrator.analysis.names import Names
 from migrator.codes import UNKNOWN
-from migrator.diagnostics import Effort, Range, Safety, shortened
+from migrator.diagnostics import Effort, Range, Safety, SourceMap, shortened
 from migrator.edits import Delete, Edit, SetString, code, covered
 from migrator.formats import embedded
-from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule
+from migrator.formats.python import decode
+from migrator.options import Options
+from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule, registry
 from migrator.suppress import Suppressions
-from migrator.targets import RUNTIME
+from migrator.targets import RUNTIME, Target
 
 NATIVE = "XLA001"  # code that was written for the target
 _NATIVE = Keep("of a program for the target itself")
@@ -46,7 +49,7 @@ class Ruling:
 class Plan:
     """Everything decided about one file, before any of it is applied."""
 
-    gated: bool = False  # a reason was found to leave the whole file alone
+    gate: Report | None = None  # a reason to leave the whole file alone
     unsafe: str = ""  # why all edits of the file are unsafe: what would gate it without --unsafe
     rulings: list[Ruling] = field(default_factory=list)
     claimed: dict[ast.AST, str] = field(default_factory=dict)  # node an edit removes -> rule code
@@ -77,7 +80,7 @@ def decide(
     plan = Plan()
     if gate is not None and gate[1].unsafe and context.options.unsafe:
         plan.unsafe, gate = gate[1].unsafe, None
-    plan.gated = gate is not None
+    plan.gate = gate[1] if gate is not None else None
     for construct in constructs:
         node = construct.node
         if node in plan.claimed:
@@ -189,7 +192,26 @@ def _gate(context: Context, rules: Registry) -> tuple[str, Report] | None:
         decision = handler(context, Construct("file", "gate", context.names.tree))
         if isinstance(decision, Report):
             return rule.code, decision
+    if context.project is not None and context.project.held is not None:
+        reason, unsafe = context.project.held
+        return LAUNCHED, Report(reason, unsafe=unsafe)
     return None
+
+
+def context_of(project: ProjectFacts, target: Target, options: Options) -> Context | None:
+    """What is known of a file of a project, but for its constructs; None where it is no code."""
+    facts, source = project.cache.facts(project.path), project.reader.read(project.path)
+    if facts is None or source is None:
+        return None
+    text = SourceMap(decode(source).text)
+    flow = Flow(facts.names, project.kind)
+    return Context(facts.names, flow, text, target, options, (), project)
+
+
+def gate_of(context: Context) -> Report | None:
+    """Why a file stays as it is; None where nothing keeps it."""
+    gate = None if context.is_native else _gate(context, registry())
+    return gate[1] if gate and not (gate[1].unsafe and context.options.unsafe) else None
 
 
 def _rule_on_all(

@@ -68,6 +68,8 @@ class Result:
     diagnostics: tuple[Diagnostic, ...] = ()
     companions: frozenset[str] = frozenset()  # packages that must lie beside the project
     stays: bool = False  # a reason was found to leave the whole file alone
+    gate: Report | None = None  # that reason, also where names of the project's own were replaced
+    uses_device: bool = False
 
     @property
     def changed(self) -> bool:
@@ -186,7 +188,9 @@ def _migrate_file(
     except ValueError as error:
         return _failed(content, INTERNAL, f"the file can not be put together again: {error}")
     found.sort(key=lambda d: (d.range.cell, d))
-    return Result(content, text.encode(), tuple(found), companions)
+    return Result(
+        content, text.encode(), tuple(found), companions, False, result.gate, result.uses_device
+    )
 
 
 def _document(
@@ -239,7 +243,7 @@ def _migrate_foreign(
     origins = Origins(*(python.decode(text).text for text in (source, read.source)))
     found = of_original(origins, read.diagnostics, result.diagnostics, stays=result.stays)
     text = source if result.stays else result.source
-    return Result(source, text, tuple(sorted(found)), result.companions, result.stays)
+    return replace(result, original=source, source=text, diagnostics=tuple(sorted(found)))
 
 
 @lru_cache(maxsize=512)
@@ -402,6 +406,7 @@ def _apply_rules(
     read_as: str,
 ) -> Result:
     suppressions = Suppressions(decoded.text)
+    uses_device = any(map(inventory.uses_device, constructs))
     plan = decide(context, rules, constructs, suppressions)
     if context.options.only is not None:
         restrict(plan, context.names, context.options.only)
@@ -411,8 +416,8 @@ def _apply_rules(
         edits = [*additions.edits, *plan.edits]
         if not edits:
             found = _diagnostics(plan, additions, advice, context.source)
-            companions = _companions(context.names.tree)
-            return Result(source, source, found, companions, plan.gated)
+            companions, stays = _companions(context.names.tree), plan.gate is not None
+            return Result(source, source, found, companions, stays, plan.gate, uses_device)
         # LibCST takes longer to import than all the rest: a run that edits nothing goes without.
         from migrator.tree import ParserSyntaxError, Tree, UnplacedEdit, apply
 
@@ -448,7 +453,8 @@ def _apply_rules(
             source, INTERNAL, f"internal error: {message}; not changed; send the maintainers this file and the command"
         )
     found = _diagnostics(plan, additions, advice, context.source)
-    return Result(source, decoded.encode(text), found, _companions(tree))
+    companions, after = _companions(tree), decoded.encode(text)
+    return Result(source, after, found, companions, False, plan.gate, uses_device)
 
 
 def _unparsable(places: Tree, source: SourceMap, plan: Plan) -> list[Edit]:
@@ -488,7 +494,7 @@ def _additions(
     result.modules = plan.requires(emptied)
     for rule, handler in (
         ()
-        if plan.gated or context.is_native or context.is_build
+        if plan.gate or context.is_native or context.is_build
         else rules.exact.get(("file", "setup"), ())
     ):
         decision = handler(context, Construct("file", "setup", context.names.tree))

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from migrator import todo
+from migrator import programs, todo
 from migrator.analysis import inventory
 from migrator.analysis.facts import ProjectCache, ProjectFacts, Reader
 from migrator.codes import INTERNAL, TOO_LARGE, UNREADABLE
@@ -171,6 +171,7 @@ def migrate_paths(
             files = [path for path in every if changes.touched(path)]
         worker = Worker(roots, words, config)
         report.files = _migrate_all(files, worker, progress)
+        _keep_programs_whole(report, worker)
         others: Iterable[Path] = _of_project(roots, config) if from_hook else ()
         if changes is not None:
             others = every
@@ -215,6 +216,9 @@ def migrate_content(
     else:
         worker = Worker([], words, config, {path.resolve(): content})
         file = worker(path)
+        report.files = [file]
+        _keep_programs_whole(report, worker)
+        (file,) = report.files
         if file.result.original != content:  # could not be processed
             file = replace(file, result=replace(file.result, original=content, source=content))
         report.files = [file]
@@ -346,6 +350,14 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def _keep_programs_whole(report: Report, worker: Worker) -> None:
+    """A program that stays in part stays with all its files: half of it would be wrong."""
+    worker.hold({file.path: file.result for file in report.files})
+    for number, file in enumerate(report.files):
+        if file.result.migrated and file.path.resolve() in worker.held:
+            report.files[number] = worker(file.path)
+
+
 def _keep_what_is_around(
     report: Report, named: Sequence[Path], others: Iterable[Path], worker: Worker
 ) -> None:
@@ -435,12 +447,19 @@ class Worker:
         self.given = given or {}
         self.disk = AsGpuCode(reader or Disk(self.given), target)
         self.cache = ProjectCache(self.disk, earlier)
+        self.held: Mapping[Path, tuple[str, str]] = {}  # files that stay with their programs
 
     def project(self, path: Path, roots: Sequence[Path] = ()) -> ProjectFacts:
         """The facts of a file of a project that `roots` are of (default: the worker's)."""
         real = path.resolve()
         tops = [root.resolve() for root in roots] or self.roots
-        return ProjectFacts(real, project_root(real, tops), self.disk, self.cache)
+        root = project_root(real, tops)
+        return ProjectFacts(real, root, self.disk, self.cache, self.held.get(real))
+
+    def hold(self, results: Mapping[Path, Result]) -> None:
+        """From now on, keep the files whose programs stay, by what became of some files alone."""
+        target = portable(self.target) if self.config.portable else self.target
+        self.held = programs.held(results, self.project, target, self.config.options)
 
     def __call__(self, path: Path) -> FileReport:
         try:

@@ -4,13 +4,11 @@ import re
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from migrator.analysis.flow import Flow
 from migrator.analysis.inventory import Construct
 from migrator.analysis.libraries import MODULES
-from migrator.diagnostics import SourceMap
-from migrator.formats.python import decode
+from migrator.decide import context_of, gate_of
 from migrator.formats.shell import words
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule, registry
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 LAUNCHER = Rule(
     code="CMD002",
@@ -148,18 +146,10 @@ def _is_one_process(ctx: Context, program: str) -> bool:
             return False
         folder = folder.parent
     there = here.of(folder / program)
-    facts, source = here.cache.facts(there.path), here.reader.read(there.path)
-    if facts is None or source is None:
+    its = context_of(there, ctx.target, ctx.options)
+    if its is None or not any(ranks.start is not None for ranks in its.ranks.values()):
         return False
-    text = SourceMap(decode(source).text)
-    flow = Flow(facts.names, there.kind)
-    its = Context(facts.names, flow, text, ctx.target, ctx.options, (), there)
-    gates = registry().exact.get(("file", "gate"), ())
-    gate = Construct("file", "gate", facts.names.tree)
-    starts = any(ranks.start is not None for ranks in its.ranks.values())
-    stays = (handler(its, gate) for _, handler in gates)
-    unsafe = ctx.options.unsafe
-    return starts and not any(isinstance(d, Report) and not (unsafe and d.unsafe) for d in stays)
+    return gate_of(its) is None
 
 
 @LAUNCHER.on("command", "slurm")

@@ -184,11 +184,20 @@ def _is_active(statement: ast.stmt) -> bool:
 class ProjectFacts:
     """Facts of the project files that one file imports, directly or not.
 
-    `root` is the top of the version-controlled tree (else the path that was given).
+    `root` is the top of the version-controlled tree (else the path that was given). `held` is why
+    the file stays as it is with its whole program, and why --unsafe would rewrite it, if it would.
     """
 
-    def __init__(self, path: Path, root: Path, reader: Reader, cache: ProjectCache) -> None:
+    def __init__(
+        self,
+        path: Path,
+        root: Path,
+        reader: Reader,
+        cache: ProjectCache,
+        held: tuple[str, str] | None = None,
+    ) -> None:
         self.path, self.root, self.reader, self.cache = path, root, reader, cache
+        self.held = held
 
     def of(self, path: Path) -> ProjectFacts:
         """The facts of another file of the project."""
@@ -197,7 +206,8 @@ class ProjectFacts:
     def with_files(self, files: Mapping[Path, bytes | None]) -> ProjectFacts:
         """The same where some more files are there, or hold something else."""
         reader = Overlay(self.reader, files)
-        return ProjectFacts(self.path, self.root, reader, ProjectCache(reader, self.cache))
+        cache = ProjectCache(reader, self.cache)
+        return ProjectFacts(self.path, self.root, reader, cache, self.held)
 
     # ---- imported values ------------------------------------------------------------------
 
@@ -459,7 +469,7 @@ class ProjectFacts:
         A configuration may set up every program beside it or above it.
         """
         is_code = self.path.suffix in (".py", ".ipynb")
-        programs = [self.path, *self._importers()] if is_code else self._modules_above()
+        programs = [self.path, *self._importers()] if is_code else self.modules_above()
         files = dict.fromkeys(f for path in programs for f in (path, *self.reached(path)))
         return any(map(self.cache.compares_indices, files))
 
@@ -481,9 +491,9 @@ class ProjectFacts:
 
     def _importers(self) -> Iterator[Path]:
         """Files beside this one or above it that import it."""
-        return (other for other in self._modules_above() if self.path in self.reached(other))
+        return (other for other in self.modules_above() if self.path in self.reached(other))
 
-    def _modules_above(self) -> Iterator[Path]:
+    def modules_above(self) -> Iterator[Path]:
         """Other files beside this one or above it."""
         folder = self.path.parent
         while True:

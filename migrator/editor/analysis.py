@@ -97,7 +97,11 @@ def analyse(
     """
     bare = replace(config, todo_comments=False)  # each rewrite by itself; see `single`
     worker = Worker(roots, target, bare, reader=Overlay(Disk(), others), earlier=earlier)
-    return Analysis(document, config, worker, _migrated(document, worker, bare))
+    result = _migrated(document, worker, bare)
+    worker.hold({document.path: result})
+    if worker.held and result.migrated:
+        result = _migrated(document, worker, bare)
+    return Analysis(document, config, worker, result)
 
 
 def _migrated(document: Document, worker: Worker, config: Config) -> Result:

@@ -65,7 +65,7 @@ def test_a_fault_of_the_editor_is_seen(fault: str, monkeypatch: pytest.MonkeyPat
     assert result.source == SOURCE.encode()
     assert [d.code for d in errors(result)] == ["ERR003"]
     assert "internal error" in errors(result)[0].message
-    assert "please report it" in errors(result)[0].message
+    assert "send the maintainers this file" in errors(result)[0].message
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="f-strings nest any quotes")
