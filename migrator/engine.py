@@ -450,7 +450,9 @@ def _apply_rules(
     except guard.Differs as where:
         message = f"the rewrite would change more than was asked for, from line {where.line} on"
         return _failed(
-            source, INTERNAL, f"internal error: {message}; not changed; send the maintainers this file and the command"
+            source,
+            INTERNAL,
+            f"internal error: {message}; not changed; send the maintainers this file and the command",
         )
     found = _diagnostics(plan, additions, advice, context.source)
     companions, after = _companions(tree), decoded.encode(text)

@@ -168,6 +168,10 @@ class _Guard:
         """Raise Differs where a node is something else than the old one with its edits."""
         if isinstance(old, ast.Name) and old.id in self.holes:
             old = self.holes[old.id]
+            around = self.edits.get(old)
+            if isinstance(around, Replace) and old in around.holes.values():
+                self.fields(old, new)  # what stays of it is all of it
+                return
         match self.edits.get(old):
             case Replace() as edit:
                 self._template(edit, edit.node, new)
