@@ -448,12 +448,11 @@ def _apply_rules(
     try:
         guard.check(context.names.tree, tree, context.names.parents, edits, lines)
     except guard.Differs as where:
-        message = f"the rewrite would change more than was asked for, from line {where.line} on"
-        return _failed(
-            source,
-            INTERNAL,
-            f"internal error: {message}; not changed; send the maintainers this file and the command",
+        message = (
+            "internal error: the rewrite would change more than was asked for, from line "
+            f"{where.line} on; not changed; send the maintainers this file and the command"
         )
+        return _failed(source, INTERNAL, message)
     found = _diagnostics(plan, additions, advice, context.source)
     companions, after = _companions(tree), decoded.encode(text)
     return Result(source, after, found, companions, False, plan.gate, uses_device)
