@@ -102,6 +102,7 @@ class Names:
         self.given: dict[ast.stmt, set[str]] = {}  # names that have a value behind a statement
         self._scope_of: dict[ast.AST, Scope] = {}
         self._qualified: dict[ast.AST, str | None] = {}
+        self._kinds: dict[int, tuple[set[str | None], list[Binding]]] = {}
         for statement in tree.body:
             self._visit(statement, tree, self.top)
 
@@ -356,12 +357,19 @@ class Names:
                 return meaning
         return name if self.star_imports and name == "torch" else None
 
+    def _sorted(self, bindings: list[Binding]) -> tuple[set[str | None], list[Binding]]:
+        """What a name is imported as, and its other bindings: once for each list of a scope."""
+        if id(bindings) not in self._kinds:
+            imported = {b.qualname for b in bindings if b.kind == "import"}
+            others = [b for b in bindings if b.kind != "import"]
+            self._kinds[id(bindings)] = (imported, others)
+        return self._kinds[id(bindings)]
+
     def _qualified_name(self, node: ast.Name) -> str | None:
         bindings = self.lookup(node)
         if not bindings:
             return node.id if hasattr(builtins, node.id) else self._brought(node.id)
-        imported = {b.qualname for b in bindings if b.kind == "import"}
-        others = [b for b in bindings if b.kind != "import"]
+        imported, others = self._sorted(bindings)
         if len(imported) > 1:  # try: from torch.cuda.amp … except: from torch.amp …
             first = next(b.qualname for b in bindings if b.kind == "import")
             return first if len({q.rpartition(".")[2] for q in imported if q}) == 1 else None
