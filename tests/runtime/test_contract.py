@@ -378,29 +378,6 @@ def test_gradients_survive_indexing_and_casts() -> None:
     assert x.grad is not None and x.grad.tolist() == [[0.0, 0.0, 0.0], [2.0, 2.0, 0.0]]
 
 
-BEYOND = [
-    slice(-16, None), slice(None, -16), slice(-16, 2), slice(-16, -1), slice(-16, -20),
-    slice(-16, None, 2), slice(1, 16), slice(16, None), slice(-3, None), slice(None, -3),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("places", BEYOND, ids=str)
-@pytest.mark.parametrize("shape", [(3, 2), (2, 20), (3, 0)])
-def test_slices_beyond_the_ends(places: slice, shape: tuple[int, ...]) -> None:
-    """As `x[:, -16:]` of the last tokens, where there are fewer yet."""
-    results = []
-    for device in (DEVICE, "cpu"):
-        x = torch.arange(float(shape[0] * shape[1])).reshape(shape).to(device).requires_grad_()
-        y = x[:, places]
-        (y * y).sum().backward()
-        written = x.detach().clone()
-        written[:, places] = -1
-        written[:, places] += x.detach()[:, places]
-        assert x.grad is not None
-        results.append([t.detach().cpu() for t in (y, x.grad, written)])
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
 # Random numbers.
 
 

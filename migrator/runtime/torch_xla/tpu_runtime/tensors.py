@@ -1,8 +1,10 @@
 """Tensor methods and modes that torch_xla gets wrong.
 
 Not mended, torch_xla 2.9: `x.t().contiguous()` and `.reshape` of it stay views, so that a write
-reaches x. A CPU `backward()` before anything was on the device makes later ones raise
-"device_ready_queues_". LBFGS gives the right numbers but compiles some 25 programs a step.
+reaches x. `x[:, -16:]` of fewer columns raises "Value out of range"; write `max(-16, -x.shape[1])`
+(replacing `Tensor.__getitem__` makes torch take 0-dimensional tensors for sequences). A CPU
+`backward()` before anything was on the device makes later ones raise "device_ready_queues_". LBFGS
+gives the right numbers but compiles some 25 programs a step.
 """
 
 import functools
