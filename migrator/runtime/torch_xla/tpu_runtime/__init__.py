@@ -20,6 +20,7 @@ from . import (  # noqa: E402
     logs,
     mesh,
     normalization,
+    operators,
     optimizers,
     parallel,
     parameters,
@@ -30,6 +31,7 @@ from . import (  # noqa: E402
     report,
     resize,
     seeds,
+    slices,
     sync_batch_norm,
     tensor_types,
     tensors,
@@ -177,8 +179,8 @@ def setup(
     else:
         cache.install()
     for concern in (
-        logs, tensors, tensor_types, resize, convolutions, generators, seeds, parameters,
-        normalization, recurrent, recurrence, clipping, checkpointing, optimizers, sync_batch_norm,
-        process_group, launching, parallel, products,
+        logs, tensors, tensor_types, slices, operators, resize, convolutions, generators, seeds,
+        parameters, normalization, recurrent, recurrence, clipping, checkpointing, optimizers,
+        sync_batch_norm, process_group, launching, parallel, products,
     ):  # fmt: skip
         concern.install()

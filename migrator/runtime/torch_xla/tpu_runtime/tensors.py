@@ -1,10 +1,8 @@
 """Tensor methods and modes that torch_xla gets wrong.
 
 Not mended, torch_xla 2.9: `x.t().contiguous()` and `.reshape` of it stay views, so that a write
-reaches x. `x[:, -16:]` of fewer columns raises "Value out of range"; write `max(-16, -x.shape[1])`
-(replacing `Tensor.__getitem__` makes torch take 0-dimensional tensors for sequences). A CPU
-`backward()` before anything was on the device makes later ones raise "device_ready_queues_". LBFGS
-gives the right numbers but compiles some 25 programs a step.
+reaches x. A CPU `backward()` before anything was on the device makes later ones raise
+"device_ready_queues_". LBFGS gives the right numbers but compiles some 25 programs a step.
 """
 
 import functools
@@ -98,6 +96,12 @@ def install() -> None:
     @functools.wraps(to)
     def to_dense_or_there(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         args, kwargs = _device_first(args), _device_named(kwargs)
+        if self.dtype is torch.complex128 and DEVICE_TYPE in (
+            self.device.type,
+            getattr(torch._C._nn._parse_to(*args, **kwargs)[0], "type", None),
+        ):
+            # torch_xla 2.9 drops the imaginary parts.
+            raise RuntimeError("complex128 is not available on this device: use complex64")
         # torch_xla 2.9 has no sparse tensors: moving one raises.
         if self.layout is not torch.strided:
             device = torch._C._nn._parse_to(*args, **kwargs)[0]

@@ -1,0 +1,80 @@
+"""Operators that torch_xla 2.9 gets wrong; benchmarks/operator_audit.py compares all of OpInfo."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+import tpu_runtime as tpu
+from torch import Tensor
+
+from tests.runtime.support import DEVICE
+
+tpu.setup()
+torch.zeros(1).to(DEVICE)
+
+# Of x, three rows of four float32 numbers.
+CASES: dict[str, Callable[[Tensor], Tensor]] = {
+    "amax of all": lambda x: x.amax(),
+    "amin of no dimensions": lambda x: x.amin(()),
+    "sum of no dimensions": lambda x: x.sum(()),
+    "mean with a dtype": lambda x: (x > 0).mean(dtype=torch.float32),
+    "std of no dimensions": lambda x: x.std(()),
+    "count_nonzero": lambda x: (x > 0).count_nonzero(),
+    "norm of infinity": lambda x: x.norm(float("inf")),
+    "norm of a dimension": lambda x: x.norm(1, 0),
+    "nuclear norms": lambda x: torch.stack([x, x * 2]).norm("nuc", [1, 2]),
+    "svd of a batch": lambda x: torch.linalg.svdvals(torch.stack([x, x * 2])),
+    "logdet": lambda x: (x @ x.t() + torch.eye(3, device=x.device)).logdet(),
+    "elu": lambda x: F.elu(x),
+    "selu": lambda x: F.selu(x * 5),
+    "average with a divisor": lambda x: F.avg_pool2d(x[None], 2, divisor_override=3),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x.reshape(1, 4, 1, 3), 2),
+    "where promotes": lambda x: torch.where(x > 0, x.half(), x),
+    "clamp promotes": lambda x: (x * 3).int().clamp(0.5, 1.5),
+    "clamp by a row": lambda x: x[:, :1].clamp_max(x[0]),
+    "right shift of negative numbers": lambda x: (x * 9).int() >> 1,
+    "left shift of bools": lambda x: (x > 0) << 1,
+    "remainder of bools": lambda x: (x > 0) % 2,
+    "trace of integers": lambda x: (x * 9).abs().to(torch.uint8).trace(),
+    "argmax with NaN": lambda x: torch.where(x > 1, torch.nan, x).argmax(1),
+    "argmax of a number": lambda x: x[0, 0].argmax(0),
+    "max of a number": lambda x: x[0, 0].max(0)[0],
+    "cumsum of a number": lambda x: x[0, 0].cumsum(0),
+    "abs of complex numbers": lambda x: torch.complex(x, x * 2).abs(),
+    "complex quotient": lambda x: torch.view_as_real(torch.complex(x, x * 2) / 2),
+    "roll of nothing": lambda x: x[:0].roll(2, 0),
+    "repeat no times": lambda x: x.repeat(0, 1),
+    "loss of one sample": lambda x: F.cross_entropy(x[0], torch.tensor(1).to(x.device)),
+    "as_strided": lambda x: x.clone().as_strided((2, 2), (4, 1), 1),
+    "padding below zero": lambda x: F.pad(x[None], (-1, 2), "replicate"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operator(name: str) -> None:
+    """Values, dtypes and gradients are those of the CPU."""
+    results = []
+    for device in (DEVICE, "cpu"):
+        values = torch.tensor([[1.5, -2, 3, 0.25], [0, -0.5, 1, -4], [2, 2, -7, 0.1]])
+        x = values.to(device).requires_grad_()
+        result = CASES[name](x * 1)
+        found = [result.detach()]
+        if result.requires_grad:
+            weights = torch.arange(1.0, result.numel() + 1).reshape(result.shape).to(device)
+            found += torch.autograd.grad((result * weights).sum(), x)
+        results.append([tensor.cpu() for tensor in found])
+    for found, expected in zip(*results, strict=True):
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4, equal_nan=True)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="complex128 is not available"):
+        torch.zeros(2, dtype=torch.complex128).to(DEVICE)
+    z = torch.zeros(2, dtype=torch.complex64).to(DEVICE)
+    for function in (torch.argmax, lambda x: x % 2):  # which ended the process
+        with pytest.raises(NotImplementedError, match="complex numbers"):
+            function(z)
+    with pytest.raises(NotImplementedError, match="floating point"):
+        torch.ones(2).to(DEVICE) << 1
