@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -280,12 +281,39 @@ CONVOLUTIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-def test_a_convolution_does_not_become_a_constant_of_a_trace() -> None:
-    net, x = nn.Conv2d(3, 4, 3).to(DEVICE), torch.ones(1, 3, 8, 8, device=DEVICE)
-    with torch.no_grad(), pytest.raises(RuntimeError, match="can not follow XLA tensors"):
-        torch.jit.trace(net, x)
-    traced = torch.jit.trace(nn.Conv2d(3, 4, 3), torch.ones(1, 3, 8, 8))
-    assert traced(x.cpu()).shape == net(x).shape == (1, 4, 6, 6)
+class Traced(nn.Module):
+    """Holds tensors in all ways, and names the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5))
+        self.tied = self.net[0].weight
+        self.masks = [torch.ones(6).to(DEVICE)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.net(x) * self.masks[0] + torch.ones(6, device=DEVICE)
+        return y + torch.zeros(6).to("xla:0")
+
+
+def test_a_trace_is_that_of_a_cpu_copy(tmp_path: Path) -> None:
+    """As TensorBoard's `add_graph` makes it; the module is left as it was."""
+    net, x = Traced().to(DEVICE), torch.ones(2, 3, 8, 8, device=DEVICE)
+    objects, values = list(net.parameters()), {n: v.cpu() for n, v in net.state_dict().items()}
+    drawn = torch.get_rng_state()
+    torch.jit.trace(net, x, check_trace=False)
+    traced = torch.jit.trace(net.eval(), (x,))
+    assert all(
+        p is q and p.device.type == "xla" for p, q in zip(net.parameters(), objects, strict=True)
+    )
+    assert all(torch.equal(v.cpu(), values[n]) for n, v in net.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), drawn) and net.tied is net.net[0].weight
+    traced.save(tmp_path / "net.pt")
+    for module in (traced, torch.jit.load(tmp_path / "net.pt")):
+        assert close(net(x), module(x.cpu()).detach())
+    assert "aten::_convolution" in str(traced.inlined_graph)
+    with pytest.raises(RuntimeError, match="can not follow functions"):
+        torch.jit.trace(lambda y: y * net.masks[0], x)
+    assert torch.jit.trace(lambda y: y + 1, x.cpu())(x.cpu()).sum() == 2 * x.numel()
 
 
 @pytest.mark.parametrize(("make", "shape"), CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())

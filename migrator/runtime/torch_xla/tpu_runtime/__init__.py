@@ -16,6 +16,7 @@ from . import (  # noqa: E402
     convolutions,
     device,
     generators,
+    jit,
     launching,
     logs,
     mesh,
@@ -181,6 +182,6 @@ def setup(
     for concern in (
         logs, tensors, tensor_types, slices, operators, resize, convolutions, generators, seeds,
         parameters, normalization, recurrent, recurrence, clipping, checkpointing, optimizers,
-        sync_batch_norm, process_group, launching, parallel, products,
+        sync_batch_norm, process_group, launching, parallel, products, jit,
     ):  # fmt: skip
         concern.install()

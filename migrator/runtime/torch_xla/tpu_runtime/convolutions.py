@@ -6,7 +6,7 @@ computes them in one bfloat16 pass. (A CPU does not, so no comparison there show
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,6 @@ import torch_xla
 import torch_xla.backends
 import torch_xla.core.xla_builder as xb
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 # The registrations live as long as this object.
 _library = torch.library.Library("aten", "IMPL")
@@ -161,22 +160,8 @@ def einsum(equation: str, operands: Sequence[Tensor], *, path: Ints | None = Non
     return torch.ops.aten.einsum.default.decompose(equation, operands, path=path)  # type: ignore[no-any-return]
 
 
-def _refusing(trace: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.jit.trace`` does not see these convolutions: it would keep a result as a constant."""
-
-    @functools.wraps(trace)
-    def traced(func: Any, example_inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
-        examples = pytree.tree_leaves((example_inputs, kwargs.get("example_kwarg_inputs")))
-        if any(isinstance(x, Tensor) and x.device.type == "xla" for x in examples):
-            raise RuntimeError("torch.jit.trace can not follow XLA tensors: call the module itself")
-        return trace(func, example_inputs, *args, **kwargs)
-
-    return traced
-
-
 def install() -> None:
     """Register them for XLA tensors."""
-    torch.jit.trace = _refusing(torch.jit.trace)  # type: ignore[assignment]
     for name, function, keys in (
         ("convolution_overrideable", convolution, ("XLA",)),
         ("convolution_backward_overrideable", convolution_backward, ("XLA",)),
