@@ -71,7 +71,8 @@ def _move(parameter: torch.Tensor, new: torch.Tensor, convert: Convert) -> torch
 def install() -> None:
     """Let every module keep its Parameters when it changes between the device and elsewhere.
 
-    Where torch can set `parameter.data` across the two, it does, and nothing here is used.
+    And `parameter.data = parameter.data.to(device)` be possible. Where torch can set it across the
+    two, it does, and nothing here is used.
     """
     torch_apply: Callable[..., nn.Module] = nn.Module._apply
 
@@ -100,3 +101,9 @@ def install() -> None:
         return torch_apply(self, convert_once, recurse=False)
 
     nn.Module._apply = apply  # type: ignore[method-assign]
+    data: Any = torch.Tensor.data
+
+    def set_data(self: torch.Tensor, new: torch.Tensor) -> None:
+        (_become if _changes_kind(self, new) else data.__set__)(self, new)
+
+    torch.Tensor.data = property(data.__get__, set_data)  # type: ignore[assignment]
