@@ -176,7 +176,7 @@ def test_groups_of_an_optimizer_that_reads_attributes() -> None:
     optimizer.step()
     assert not torch.equal(net.scaled.detach().cpu(), before) and net.scaled.scale == 2.0
     copied = copy.deepcopy(net)
-    assert type(copied.scaled) is type(copy.deepcopy(Net()).scaled)
+    assert isinstance(copied.scaled, Scaled)
     assert vars(copied.first.weight) == vars(copy.deepcopy(Net()).first.weight)
 
 
@@ -204,18 +204,21 @@ def test_tensors_by_themselves() -> None:
 def test_a_subclass_of_tensors() -> None:
     x = torch.ones(3).as_subclass(Named)
     reference, moved = x.to(torch.float64), x.to(DEVICE)
-    assert type(moved) is type(reference) and moved.device.type == WORD
-    assert type(moved + 1) is type(reference + 1) and (moved + 1).cpu().tolist() == [2, 2, 2]
+    kept = WORD != "jax"  # torchax has one class of tensors: docs/limits.md
+    assert isinstance(moved, type(reference)) == kept and moved.device.type == WORD
+    assert isinstance(moved + 1, type(reference + 1)) == kept
+    assert (moved + 1).cpu().tolist() == [2, 2, 2]
     net = nn.Module()
     net.register_buffer("x", x)
-    assert type(net.to(DEVICE).x) is type(reference)
+    assert isinstance(net.to(DEVICE).x, type(reference)) == kept
 
 
 def test_data_that_is_moved_by_hand() -> None:
     parameter = Scaled(torch.ones(3))
     parameter.scale = 3.0
     parameter.data = parameter.data.to(DEVICE)
-    assert parameter.device.type == WORD and type(parameter) is Scaled and parameter.scale == 3.0
+    assert parameter.device.type == WORD and isinstance(parameter, Scaled)
+    assert parameter.scale == 3.0
     (parameter * 2).sum().backward()
     assert parameter.grad is not None and parameter.grad.cpu().tolist() == [2, 2, 2]
     parameter.data = parameter.data.cpu()
