@@ -115,14 +115,14 @@ def migrate(
 def _room_for_depth() -> Iterator[None]:
     """Trees are walked by recursion: an `elif` is one level deeper than the `if` before it."""
     before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, _FRAMES))
+    sys.setrecursionlimit(max(before, DEEP))
     try:
         yield
     finally:
         sys.setrecursionlimit(before)
 
 
-_FRAMES = 4000
+DEEP = 4000
 
 
 def migrate_file(

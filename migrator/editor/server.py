@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from migrator.diagnostics import Diagnostic, SourceMap
 from migrator.editor import settings
 from migrator.editor.analysis import Analysis, analyse
 from migrator.editor.documents import Document, Edit, Text
+from migrator.engine import DEEP
 from migrator.files.discover import as_module, is_passed_over, project_root
 from migrator.formats import notebook
 from migrator.report.explain import markdown
@@ -38,13 +40,14 @@ WRITE_RUNTIME = f"{NAME}.writeRuntime"
 _WHILE_TYPING = 0.3  # seconds without a change before a document is looked at again
 _OTHERS = 1.0  # and before those are that may depend on it
 _CONTENT_MODIFIED = -32801  # of the protocol: an answer would be about a text that is gone
+_LARGE = 50_000  # bytes of a document that may take more than a second
 _STACK = 64 * 2**20  # deep expressions need it; a thread has as little as 512 KiB
 
 _Result = TypeVar("_Result")
 
 
 class Server(LanguageServer):
-    """One editor's server. Analyses run one at a time, in a thread of their own."""
+    """One editor's server. Analyses run in two threads, one at a time in each."""
 
     def __init__(self) -> None:
         sync = types.NotebookDocumentSyncOptions(
@@ -60,7 +63,8 @@ class Server(LanguageServer):
         self._caches: dict[str, ProjectCache] = {}
         self._pending: dict[str, asyncio.Task[None]] = {}
         self._published: dict[str, set[str]] = {}  # texts of a document that have diagnostics
-        self._pool = _thread()
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEP))  # it is for all threads
+        self._threads = {False: _thread(), True: _thread()}  # for documents that are large
         _register(self)
 
     # ---- settings ------------------------------------------------------------------------------
@@ -254,15 +258,19 @@ class Server(LanguageServer):
         others, roots = self._others(document), self._roots
         earlier = self._caches.get(target.name)
         found = await self._beside(
-            lambda: analyse(document, others, target, config, roots, earlier)
+            document, lambda: analyse(document, others, target, config, roots, earlier)
         )
         self._caches[target.name] = found.worker.cache
         self._analyses[uri] = moment, found
         return found
 
-    async def _beside(self, work: Callable[[], _Result]) -> _Result:
-        """Do something in the thread for it; what was cancelled by then is not begun."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+    async def _beside(self, document: Document, work: Callable[[], _Result]) -> _Result:
+        """Do something in the thread for it; what was cancelled by then is not begun.
+
+        A large document does not keep the others waiting.
+        """
+        thread = self._threads[len(document.content) > _LARGE]
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
 
     def _show(self, analysis: Analysis) -> None:
         document = analysis.document
@@ -326,7 +334,8 @@ class Server(LanguageServer):
             findings = _once(self._findings_at(analysis, uri, params.range))
             found += [self._rewrite(analysis, f) for f in findings if f.is_edit]
             shown = [f for f in findings if self._settings.level(f) is not None]
-            edits = [(f, await self._beside(partial(analysis.suppression, f))) for f in shown]
+            work = ((f, partial(analysis.suppression, f)) for f in shown)
+            edits = [(f, await self._beside(analysis.document, each)) for f, each in work]
             found += [self._ignore(analysis, f, *edit) for f, edit in edits if edit is not None]
         # What an editor does by itself, when a file is saved, has to ask for this by its name.
         by_name = params.context.trigger_kind is types.CodeActionTriggerKind.Automatic
@@ -383,7 +392,7 @@ class Server(LanguageServer):
         if analysis is None or analysis.result.failed or (wanted and not found):
             raise JsonRpcException("the text has changed", _CONTENT_MODIFIED)
         work = partial(analysis.of, found[0]) if wanted else analysis.whole
-        result = await self._beside(work)
+        result = await self._beside(analysis.document, work)
         action.edit = self._workspace_edit(analysis.document.edits(result.source))
         if RUNTIME in result.companions and self._missing(analysis.document.path, analysis.config):
             title = f"Write {RUNTIME}/ beside it"
