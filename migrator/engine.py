@@ -111,6 +111,9 @@ def migrate(
     return result if options.runtime == "bundled" else replace(result, companions=frozenset())
 
 
+DEEP = 4000  # calls in each other that a migration may take
+
+
 @contextmanager
 def _room_for_depth() -> Iterator[None]:
     """Trees are walked by recursion: an `elif` is one level deeper than the `if` before it."""
@@ -120,9 +123,6 @@ def _room_for_depth() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(before)
-
-
-DEEP = 4000
 
 
 def migrate_file(
