@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import zipfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -76,6 +75,8 @@ class Journal:
         Raises:
             OSError: it can not be written.
         """
+        import zipfile  # a run that only looks goes without
+
         self._folder.mkdir(parents=True, exist_ok=True)
         table = {
             "root": str(self.root),
@@ -160,6 +161,8 @@ def _take_back(entry: Entry, contents: dict[str, bytes], done: TakenBack) -> Non
 
 
 def _read(file: Path) -> tuple[list[Entry], list[Path], dict[str, bytes]]:
+    import zipfile
+
     try:
         with zipfile.ZipFile(file) as archive:
             table = json.loads(archive.read(_TABLE))
