@@ -13,10 +13,12 @@ from pathlib import Path
 
 from migrator.analysis.facts import ProjectFacts
 from migrator.decide import context_of, gate_of
+from migrator.diagnostics import START
 from migrator.engine import Result
 from migrator.formats import notebook
 from migrator.options import Options
 from migrator.rule import Report
+from migrator.suppress import Suppressions
 from migrator.targets import Target
 
 _LINE = re.compile(r"(?<!\.py, )\bline (\d+)")
@@ -74,7 +76,7 @@ class _Around:
         self.stay: dict[Path, Report] = {}
         for path, there in sorted(self.facts.items()):
             gate = self._gate(there)
-            if gate is not None:
+            if gate is not None and not self._stands_alone(path):
                 self.stay[path] = gate
         for path, there in sorted(self.facts.items()) if self.stay else ():
             for imported in there.reached():
@@ -100,6 +102,14 @@ class _Around:
             return None
         context = context_of(there, self.target, self.options)
         return gate_of(context) if context is not None else None
+
+    def _stands_alone(self, path: Path) -> bool:
+        """Whether a comment in a file that stays says that no other one has to stay with it."""
+        result = self.known.get(path)
+        source = self.facts[path].reader.read(path) if result is None else result.original
+        if source is None or b"ignore-file" not in source:
+            return False
+        return Suppressions(source.decode("utf-8", "replace")).covers(START, "DST001")
 
     def uses_device(self, path: Path) -> bool:
         result = self.known.get(path)

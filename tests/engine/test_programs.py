@@ -43,6 +43,15 @@ def by_name(report: Report) -> dict[str, Result]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_a_file_that_ignores_the_rule_stays_alone(tmp_path: Path, target: str) -> None:
+    """As a test of a library may, that starts ranks of its own."""
+    files = {**SHARED, "train.py": f"# tpu-migrate: ignore-file[DST001]\n{TRAIN}"}
+    found = by_name(migrate_paths([write_tree(tmp_path, files)], target))
+    changed = {name for name, result in found.items() if result.changed}
+    assert changed == {"model.py", "options.py", "generate.py", "apart.py"}
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_all_files_of_a_program_stay(
     tmp_path: Path, target: str, jobs: int, monkeypatch: pytest.MonkeyPatch
