@@ -19,7 +19,7 @@ from migrator.config import UsageError
 from migrator.files import overwriting
 from migrator.files.places import digest, key, state_folder
 from migrator.files.reading import read_or_none
-from migrator.files.staging import stage, sync_folder, temporary_in
+from migrator.files.staging import is_temporary, stage, sync_folder, temporary_in
 
 _TABLE = "run.json"
 
@@ -78,6 +78,8 @@ class Journal:
         import zipfile  # a run that only looks goes without
 
         self._folder.mkdir(parents=True, exist_ok=True)
+        for stray in filter(is_temporary, os.listdir(self._folder)):  # of a run that was killed
+            (self._folder / stray).unlink(missing_ok=True)
         table = {
             "root": str(self.root),
             "entries": [
