@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from migrator.analysis.inventory import Construct
+from migrator.construct import Construct
 from migrator.decide import Plan, excerpt
 from migrator.diagnostics import Diagnostic, Severity
 from migrator.edits import Hoist

@@ -14,7 +14,8 @@ from click.shell_completion import CompletionItem
 
 from migrator import __version__
 from migrator.completion import codes, completion_command, folders, formats, paths
-from migrator.config import Config, UsageError, check_codes, common, load, load_file
+from migrator.config import Config, check_codes, common, load, load_file
+from migrator.errors import UsageError
 from migrator.report import FORMATS, View, check_file
 from migrator.report import check as check_formats
 from migrator.report import render as rendered

@@ -10,14 +10,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from migrator.errors import UsageError
 from migrator.files.reading import read
 from migrator.options import Options
 
 _MOST = 2**22  # bytes of a configuration
-
-
-class UsageError(Exception):
-    """Wrong usage: one line that says what and where."""
 
 
 @dataclass(frozen=True)

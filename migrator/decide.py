@@ -11,9 +11,10 @@ from migrator import imports
 from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.guards import Guards, place
-from migrator.analysis.inventory import Construct, beside, is_around, uses_device
+from migrator.analysis.inventory import beside, is_around
 from migrator.analysis.names import Names
 from migrator.codes import UNKNOWN
+from migrator.construct import Construct, uses_device
 from migrator.diagnostics import Effort, Range, Safety, SourceMap, shortened
 from migrator.edits import Delete, Edit, SetString, code, covered
 from migrator.formats import embedded

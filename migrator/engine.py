@@ -23,10 +23,10 @@ from migrator.analysis.accelerators import imported_heads
 from migrator.analysis.children import Children
 from migrator.analysis.facts import ProjectFacts, Reader
 from migrator.analysis.flow import Flow
-from migrator.analysis.inventory import Construct, Further
 from migrator.analysis.names import Names, statements
 from migrator.analysis.origins import Origins, of_original
 from migrator.codes import ENCODING, INTERNAL, SYNTAX
+from migrator.construct import Construct, ExtraNames, uses_device
 from migrator.decide import Plan, decide, restrict, withdraw
 from migrator.diagnostics import (
     START,
@@ -49,7 +49,7 @@ from migrator.rule import (
     Registry,
     Report,
     Rewrite,
-    further_constructs,
+    extra_names,
     registry,
 )
 from migrator.suppress import Suppressions
@@ -154,7 +154,7 @@ def _migrate_file(
     function = lines.kind(path)
     if path.suffix != notebook.SUFFIX and function is None:
         return migrate(content, target, options, project)
-    if function is None and not inventory.has_tokens(content, _further(options)):
+    if function is None and not inventory.has_tokens(content, _extra_names(options)):
         if project is None or not project.imports_gpu_code():
             return Result(content, content)
     try:
@@ -279,7 +279,7 @@ def _migrate(
     for_others: bool = False,
     was_foreign: bool = False,
 ) -> Result:
-    if not (was_foreign or inventory.has_tokens(source, _further(options))) and not (
+    if not (was_foreign or inventory.has_tokens(source, _extra_names(options))) and not (
         project is not None and project.may_start_gpu_code(source)
     ):
         return _of_no_concern(source)
@@ -326,14 +326,14 @@ def _companions(tree: ast.Module) -> frozenset[str]:
     return frozenset(head for s in imports for head in imported_heads(s) if head == RUNTIME)
 
 
-def _further(options: Options) -> Further:
+def _extra_names(options: Options) -> ExtraNames:
     """What counts as a construct beside what the inventory knows."""
-    return _with_own(further_constructs(), options.replace)
+    return _with_own(extra_names(), options.replace)
 
 
 @cache
-def _with_own(further: Further, table: tuple[tuple[str, str], ...]) -> Further:
-    return replace(further, own=frozenset(old for old, _ in table))
+def _with_own(extra: ExtraNames, table: tuple[tuple[str, str], ...]) -> ExtraNames:
+    return replace(extra, own=frozenset(old for old, _ in table))
 
 
 def _failure(source: bytes, error: Exception) -> Result:
@@ -361,10 +361,10 @@ def _migrate_tree(
 ) -> Result:
     names = Names(tree, project.starred if project else None)
     flow = Flow(names, project.kind if project else None)
-    further = _further(options)
-    relative = further.own and any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports)
+    extra = _extra_names(options)
+    relative = extra.own and any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports)
     package = project.package() if project is not None and relative else ""
-    constructs = list(inventory.find(names, flow, further, package))
+    constructs = list(inventory.find(names, flow, extra, package))
     constructs += Children(names, flow, constructs, project).constructs()
     source_map = SourceMap(decoded.text)
     context = Context(names, flow, source_map, target, options, constructs, project)
@@ -406,7 +406,7 @@ def _apply_rules(
     read_as: str,
 ) -> Result:
     suppressions = Suppressions(decoded.text)
-    uses_device = any(map(inventory.uses_device, constructs))
+    on_device = any(map(uses_device, constructs))
     plan = decide(context, rules, constructs, suppressions)
     if context.options.only is not None:
         restrict(plan, context.names, context.options.only)
@@ -417,7 +417,7 @@ def _apply_rules(
         if not edits:
             found = _diagnostics(plan, additions, advice, context.source)
             companions, stays = _companions(context.names.tree), plan.gate is not None
-            return Result(source, source, found, companions, stays, plan.gate, uses_device)
+            return Result(source, source, found, companions, stays, plan.gate, on_device)
         # LibCST takes longer to import than all the rest: a run that edits nothing goes without.
         from migrator.tree import ParserSyntaxError, Tree, UnplacedEdit, apply
 
@@ -455,7 +455,7 @@ def _apply_rules(
         return _failed(source, INTERNAL, message)
     found = _diagnostics(plan, additions, advice, context.source)
     companions, after = _companions(tree), decoded.encode(text)
-    return Result(source, after, found, companions, False, plan.gate, uses_device)
+    return Result(source, after, found, companions, False, plan.gate, on_device)
 
 
 def _unparsable(places: Tree, source: SourceMap, plan: Plan) -> list[Edit]:
@@ -515,9 +515,9 @@ def _additions(
     ]
     first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
     foreign = inventory.FOREIGN if rules is registry().foreign else ""
-    further = _further(context.options)
+    extra = _extra_names(context.options)
     result.edits[:0] = imports.edits(
-        context.names, result.modules, removed, first, foreign=foreign, further=further,
+        context.names, result.modules, removed, first, foreign=foreign, extra=extra,
         taken=context.project.taken_names if context.project is not None else frozenset,
     )  # fmt: skip
     return result

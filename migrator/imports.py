@@ -8,8 +8,9 @@ from functools import partial
 from itertools import pairwise
 
 from migrator.analysis.facts import is_main_guard
-from migrator.analysis.inventory import NOTHING, USED_LIBRARIES, Further
+from migrator.analysis.inventory import USED_LIBRARIES
 from migrator.analysis.names import Names
+from migrator.construct import NO_EXTRA_NAMES, ExtraNames
 from migrator.edits import Delete, Edit, EditImport, Insert
 from migrator.formats.embedded import spoken
 from migrator.targets import RUNTIME
@@ -65,17 +66,17 @@ def edits(
     setup: Insert | None = None,
     *,
     foreign: str = "",
-    further: Further = NOTHING,
+    extra: ExtraNames = NO_EXTRA_NAMES,
     taken: Callable[[], frozenset[str]] = frozenset,
 ) -> list[Edit]:
     """Edits that add `modules` and take out imports whose every use is in `removed`.
 
     `setup` are statements that need the imports: these stand above them. Imports of `foreign`, a
-    library that the target does not have, go even if they never had a use. What `further`
+    library that the target does not have, go even if they never had a use. What `extra`
     constructs are taken from may go, too. What other files take from this one (`taken`) stays.
     """
     result: list[Edit] = []
-    unused = _unused(names, removed, foreign, further)
+    unused = _unused(names, removed, foreign, extra)
     if unused:
         kept = taken()
         unused = [edit for edit in map(partial(_without, kept), unused) if edit is not None]
@@ -232,13 +233,13 @@ def _sort_key(module: str) -> str:
     return module.partition(" as ")[0].lower()
 
 
-def _unused(names: Names, removed: set[ast.AST], foreign: str, further: Further) -> list[Edit]:
+def _unused(names: Names, removed: set[ast.AST], foreign: str, extra: ExtraNames) -> list[Edit]:
     result: list[Edit] = []
     # below `try` or `if`, an import is a question; it stays, unless the answer is known
     answered = {s: block for s in names.imports if (block := _with_fallback(names, s))}
     plain = [s for s in names.imports if s in answered or names.is_plain_import(s)]
     gone = {
-        s: [a for a in s.names if _lost_all_uses(names, s, a, removed, foreign, further)]
+        s: [a for a in s.names if _lost_all_uses(names, s, a, removed, foreign, extra)]
         for s in plain
         if removed.isdisjoint(s.names)  # else it is edited as it is
     }
@@ -309,7 +310,7 @@ def _lost_all_uses(
     alias: ast.alias,
     removed: set[ast.AST],
     foreign: str,
-    further: Further,
+    extra: ExtraNames,
 ) -> bool:
     if isinstance(statement, ast.ImportFrom):
         meaning = f"{statement.module}.{alias.name}" if not statement.level else ""
@@ -323,7 +324,7 @@ def _lost_all_uses(
         name = alias.asname or alias.name.partition(".")[0]
     elif scope is not names.top:
         return False
-    elif further.takes(meaning):
+    elif extra.includes_import(meaning):
         name = name.partition(".")[0]
     elif is_foreign and binds_package:
         return all(use in removed for use in names.uses(foreign, names.top))

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from migrator.analysis.libraries import Library, of_package
-from migrator.config import UsageError
+from migrator.errors import UsageError
 
 DISTRIBUTION = "tpu-migrate"
 TARGETS = ("torchax", "torch_xla")

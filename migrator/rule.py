@@ -19,23 +19,15 @@ from migrator.analysis.facts import ProjectFacts, is_script
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.hot import Hot
 from migrator.analysis.indices import compares_indices
-from migrator.analysis.inventory import (
-    FOREIGN,
-    NAMES,
-    NOTHING,
-    PREFIXES,
-    SETUP,
-    Construct,
-    Further,
-    uses_device,
-)
+from migrator.analysis.inventory import FOREIGN, NAMES, PREFIXES, SETUP
 from migrator.analysis.names import Names
 from migrator.analysis.ranks import Ranks
 from migrator.analysis.sharding import Models, Table
 from migrator.analysis.training import speaks_of_training, stops_gradients
-from migrator.config import UsageError
+from migrator.construct import NO_EXTRA_NAMES, Construct, ExtraNames, uses_device
 from migrator.diagnostics import Effort, Safety, SourceMap
 from migrator.edits import Edit, SetString, Spread
+from migrator.errors import UsageError
 from migrator.formats.embedded import is_embedded
 from migrator.options import Options
 from migrator.steps import Computation, Steps
@@ -420,9 +412,9 @@ class Context:
 class Registry:
     """All rules, and their dispatch tables. Those that come first are asked first."""
 
-    def __init__(self, rules: Sequence[Rule], further: Further = NOTHING) -> None:
+    def __init__(self, rules: Sequence[Rule], extra: ExtraNames = NO_EXTRA_NAMES) -> None:
         self.rules = {rule.code: rule for rule in sorted(rules, key=lambda r: r.code)}
-        self.further = further  # constructs that are none without these rules
+        self.extra = extra  # constructs that are none without these rules
         self.exact: dict[tuple[str, str], list[tuple[Rule, Handler]]] = {}
         self.prefixes: list[tuple[str, str, Rule, Handler]] = []
         for rule in rules:
@@ -475,17 +467,17 @@ def registry() -> Registry:
                 raise UsageError(f"{where}: {rule.code} is a code of {origin[rule.code]}, too")
             origin[rule.code] = point.value
         others += found
-    return Registry([*others, *own], _further(others, own))
+    return Registry([*others, *own], _extra_names(others, own))
 
 
 @cache
-def further_constructs() -> Further:
+def extra_names() -> ExtraNames:
     """What counts as a construct beside what the inventory knows.
 
     Only rules of other packages say so: where there are none, no rule is loaded. Raises UsageError
     as `registry` does.
     """
-    return registry().further if _entry_points() else NOTHING
+    return registry().extra if _entry_points() else NO_EXTRA_NAMES
 
 
 def _entry_points() -> Sequence[EntryPoint]:
@@ -517,12 +509,12 @@ def _rules_of(module: ModuleType) -> list[Rule]:
     return list(dict.fromkeys(found))
 
 
-def _further(others: Sequence[Rule], own: Sequence[Rule]) -> Further:
+def _extra_names(others: Sequence[Rule], own: Sequence[Rule]) -> ExtraNames:
     """The names that other packages have rules for, without those that are constructs anyway."""
     known = NAMES.union(key for rule in own for _, key, _ in rule.handlers)
     keys = {key for rule in others for kind, key, _ in rule.handlers if kind in ("name", "store")}
     new = sorted(key for key in keys - known if not key.startswith(PREFIXES))
-    return Further(
+    return ExtraNames(
         frozenset(key for key in new if not key.endswith("*")),
         tuple(key[:-1] for key in new if key.endswith("*")),
     )

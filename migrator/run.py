@@ -14,9 +14,10 @@ from migrator import programs, todo
 from migrator.analysis import inventory
 from migrator.analysis.facts import ProjectCache, ProjectFacts, Reader
 from migrator.codes import INTERNAL, TOO_LARGE, UNREADABLE
-from migrator.config import Config, UsageError
+from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity, shortened
 from migrator.engine import AsGpuCode, Result, migrate_file
+from migrator.errors import UsageError
 from migrator.files import copying, in_place
 from migrator.files.discover import Disk, bundled_target, discover, is_passed_over, project_root
 from migrator.files.in_place import Change
@@ -29,7 +30,7 @@ from migrator.files.staging import is_temporary
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
 from migrator.options import Options
-from migrator.rule import further_constructs, registry
+from migrator.rule import extra_names, registry
 from migrator.targets import RUNTIME, Target, portable, targets
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
@@ -229,7 +230,7 @@ def migrate_content(
 
 def check(config: Config, words: Target) -> None:
     """Raise UsageError for what the target does not have, and for a rule package with a fault."""
-    further_constructs()
+    extra_names()
     if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
         raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
     if config.options.tensor_parallel and (config.portable or words.devices is None):

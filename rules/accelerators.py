@@ -5,8 +5,8 @@ import ast
 from migrator.analysis.accelerators import LIBRARIES, OTHERS, is_guarded
 from migrator.analysis.devices import ladder
 from migrator.analysis.flow import Kind
-from migrator.analysis.inventory import Construct
 from migrator.analysis.names import argument, dotted
+from migrator.construct import Construct
 from migrator.edits import AddBranch, Delete
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME

@@ -3,8 +3,8 @@
 import ast
 import re
 
-from migrator.analysis.inventory import Construct
 from migrator.analysis.names import argument, dotted
+from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.rule import Context, Decision, Example, Keep, Rule, advice
 

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Sequence
 
-from migrator.analysis.inventory import Construct
+from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME

@@ -2,8 +2,8 @@
 
 import ast
 
-from migrator.analysis.inventory import Construct
 from migrator.analysis.names import argument
+from migrator.construct import Construct
 from migrator.edits import Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
 

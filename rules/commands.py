@@ -4,9 +4,9 @@ import ast
 import re
 from collections.abc import Iterable
 
-from migrator.analysis.inventory import Construct
 from migrator.analysis.libraries import MENTIONED, of_package
 from migrator.analysis.mentions import DEVICE_OPTION, HIDES, hides_gpus, mentions_variables_alone
+from migrator.construct import Construct
 from migrator.formats.embedded import is_embedded
 from migrator.formats.shell import Word, quoted, words
 from migrator.requirements import (

@@ -13,8 +13,8 @@ from migrator.analysis.devices import (
 )
 from migrator.analysis.flow import CUDA_STRING, TENSOR_TYPE_DTYPES, Kind
 from migrator.analysis.indices import INDEXED, compared_with, is_read, names_index
-from migrator.analysis.inventory import Construct
 from migrator.analysis.names import argument, dotted
+from migrator.construct import Construct
 from migrator.edits import Replace, SetString
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, Word

@@ -2,11 +2,11 @@
 
 import ast
 
-from migrator.analysis.inventory import Construct
 from migrator.analysis.names import argument, dotted
 from migrator.analysis.rank_uses import SPAWN
 from migrator.analysis.ranks import COPIES as COPYING
 from migrator.analysis.ranks import ENVIRONMENT, SHARDED, WRAPPER, Ranks, environment
+from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule

@@ -5,8 +5,8 @@ import ast
 from migrator.analysis.devices import table_of_location, table_of_places
 from migrator.analysis.facts import is_script
 from migrator.analysis.flow import Kind
-from migrator.analysis.inventory import Construct, uses_device
 from migrator.analysis.names import Names, argument
+from migrator.construct import Construct, uses_device
 from migrator.edits import Edit, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME

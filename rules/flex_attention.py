@@ -1,6 +1,6 @@
 """Attention whose kernel is compiled from a function of the program's own."""
 
-from migrator.analysis.inventory import Construct
+from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.rule import Context, Decision, Example, Report, Rule
 

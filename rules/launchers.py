@@ -4,8 +4,8 @@ import re
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from migrator.analysis.inventory import Construct
 from migrator.analysis.libraries import MODULES
+from migrator.construct import Construct
 from migrator.decide import context_of, gate_of
 from migrator.formats.shell import words
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule

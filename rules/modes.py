@@ -4,9 +4,9 @@ import ast
 
 from migrator.analysis.devices import is_migrated
 from migrator.analysis.flow import Kind
-from migrator.analysis.inventory import Construct
 from migrator.analysis.names import argument
 from migrator.analysis.training import trains
+from migrator.construct import Construct
 from migrator.edits import Delete, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME

@@ -4,9 +4,9 @@ import ast
 
 from migrator.analysis.devices import method_caller
 from migrator.analysis.flow import TENSOR_TYPE_DTYPES as DTYPES
-from migrator.analysis.inventory import Construct
 from migrator.analysis.names import dotted
 from migrator.analysis.training import is_model
+from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME

@@ -3,8 +3,9 @@
 import ast
 from collections.abc import Callable
 
-from migrator.analysis.inventory import XLA_VARIABLES, Construct
+from migrator.analysis.inventory import XLA_VARIABLES
 from migrator.analysis.names import argument, dotted
+from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 

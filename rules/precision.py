@@ -3,8 +3,8 @@
 import ast
 
 from migrator.analysis.flow import Kind
-from migrator.analysis.inventory import Construct
 from migrator.analysis.names import argument
+from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.edits import Delete, EditCall, Replace, ReplaceStatement, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule

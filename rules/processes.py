@@ -1,6 +1,6 @@
 """Processes and threads that a program starts by itself."""
 
-from migrator.analysis.inventory import Construct
+from migrator.construct import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 CHILD = Rule(

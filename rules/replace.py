@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Sequence
 
-from migrator.analysis.inventory import Construct, imported_name
+from migrator.analysis.inventory import imported_name
+from migrator.construct import Construct
 from migrator.edits import Edit, EditImport, Insert, Replace
 from migrator.formats.embedded import spoken
 from migrator.imports import exported

@@ -5,9 +5,9 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
-from migrator.analysis.inventory import Construct
 from migrator.analysis.libraries import of_package
 from migrator.analysis.mentions import without_comment
+from migrator.construct import Construct
 from migrator.diagnostics import lines_of
 from migrator.formats.lines import lists_packages
 from migrator.requirements import (

@@ -1,7 +1,7 @@
 """Configurations: what they say of GPUs."""
 
-from migrator.analysis.inventory import Construct
 from migrator.analysis.mentions import DEVICE_SETTING, HIDES, hides_gpus, without_comment
+from migrator.construct import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 SETTING = Rule(

@@ -4,9 +4,9 @@ import ast
 from collections.abc import Iterator
 
 from migrator import imports
-from migrator.analysis.inventory import Construct
 from migrator.analysis.names import dotted
 from migrator.analysis.training import following
+from migrator.construct import Construct
 from migrator.edits import Insert
 from migrator.rule import Context, Decision, Example, Rewrite, Rule
 from migrator.targets import RUNTIME

@@ -3,8 +3,8 @@
 import ast
 
 from migrator import imports
-from migrator.analysis.inventory import Construct
 from migrator.analysis.names import argument
+from migrator.construct import Construct
 from migrator.edits import Edit, Insert, Replace
 from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
 from migrator.targets import RUNTIME

@@ -4,8 +4,8 @@ import ast
 import itertools
 import re
 
-from migrator.analysis.inventory import Construct
 from migrator.analysis.training import end_of_round, end_of_step, following
+from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Decorate, Hoist, Insert
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule

@@ -1,7 +1,7 @@
 """What stays for a person: CUDA-only libraries and extensions."""
 
-from migrator.analysis.inventory import Construct
 from migrator.analysis.libraries import MODULES
+from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 

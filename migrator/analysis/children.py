@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Set
 from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.inference import Inference
-from migrator.analysis.inventory import Construct, uses_device
 from migrator.analysis.names import Binding, Names, argument, dotted
+from migrator.construct import Construct, uses_device
 from migrator.targets import RUNTIME
 
 _MODULES = ("torch.multiprocessing", "multiprocessing", "multiprocessing.context")

@@ -26,6 +26,7 @@ from migrator.analysis.names import Binding, Names, dotted, statements
 from migrator.analysis.ranks import STARTS, Ranks
 from migrator.analysis.sharding import Models
 from migrator.analysis.training import speaks_of_training, stops_gradients
+from migrator.construct import uses_device
 from migrator.formats.embedded import CELL
 from migrator.formats.python import decode
 from migrator.targets import RUNTIME
@@ -70,9 +71,7 @@ class FileFacts:
         """Whether it works on a device, before a migration or after one."""
         with suppress(RecursionError):
             found = inventory.find(self.names, self.flow)
-            return any(map(inventory.uses_device, found)) or devices.is_migrated(
-                self.names, self.flow
-            )
+            return any(map(uses_device, found)) or devices.is_migrated(self.names, self.flow)
         return False
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 from migrator.analysis import accelerators, mentions
 from migrator.analysis.devices import ladders
@@ -18,6 +16,7 @@ from migrator.analysis.libraries import MODULES, matters
 from migrator.analysis.names import Names, argument
 from migrator.analysis.ranks import Ranks, environment
 from migrator.analysis.training import is_optimizer_step, rounds_without_gradients
+from migrator.construct import NO_EXTRA_NAMES, Construct, ExtraNames
 from migrator.formats.embedded import (
     COMMAND,
     CONDA,
@@ -88,38 +87,11 @@ _TORCH_TOKENS = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Further:
-    """Names that are constructs, too: those of rule packages, and those that a project replaces."""
-
-    names: frozenset[str] = frozenset()
-    prefixes: tuple[str, ...] = ()
-    own: frozenset[str] = frozenset()  # keys of [tool.tpu-migrate.replace]
-
-    @cached_property
-    def tokens(self) -> re.Pattern[bytes] | None:
-        """A file without any of these words holds none of them."""
-        every = (*self.names, *self.own, *(p.rstrip(".") for p in self.prefixes))
-        words = {re.escape(name.rpartition(".")[2].encode()) for name in every}
-        return re.compile(b"|".join(sorted(words))) if words else None
-
-    def takes(self, imported: str) -> bool:
-        """Whether an import of this name brings one of them, or a part of its name."""
-        if not imported:
-            return False
-        name = f"{imported}."
-        every = (*(f"{key}." for key in (*self.names, *self.own)), *self.prefixes)
-        return name.startswith(self.prefixes) or any(key.startswith(name) for key in every)
-
-
-NOTHING = Further()
-
-
-def has_tokens(source: bytes, further: Further = NOTHING) -> bool:
+def has_tokens(source: bytes, extra: ExtraNames = NO_EXTRA_NAMES) -> bool:
     """A cheap test: False means that the file can not hold a construct."""
     if _TOKENS.search(source):
         return True
-    if further.tokens is not None and further.tokens.search(source):
+    if extra.tokens is not None and extra.tokens.search(source):
         return True
     return b"torch" in source and (
         _TORCH_TOKENS.search(source) is not None or accelerators.TOKENS.search(source) is not None
@@ -166,50 +138,8 @@ _PINNED = ("pin_memory", "pin_memory_device")
 _DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")
 
 
-@dataclass(frozen=True, eq=False)
-class Construct:
-    """One GPU construct. `kind` and `key` choose the handlers; `node` is what they look at.
-
-    kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
-    keyword (argument), loop (that calls a model without gradients), branch (on values of tensors),
-    string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
-    module), command (text that a shell gets), requirement (a line of requirements.txt), setting (a
-    line of YAML or JSON), variable (of the environment, for torch_xla), star (module that a star
-    import takes everything from), ranks (what a launcher sets, or a number of ranks), child (a
-    process that uses the device), model (that moves to the device, where models are divided),
-    accelerator (of another kind than the program runs on), accelerator library, ladder (the first
-    `if` of those that pick a device of several kinds), own, own import (a name that the project's
-    configuration replaces).
-    """
-
-    kind: str
-    key: str
-    node: ast.AST
-    text: str | None = None  # of a line that is rewritten in part already
-
-
-_DEVICE_METHODS = frozenset({"cuda", "to", "type", "is_cuda", "get_device", "device"})
-_DEVICE_NAMES = (
-    "torch.cuda", "torch.accelerator", "torch.amp", "torch.autocast", "torch.device",
-    "torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.nn.DataParallel",
-    "torch.set_default_device",
-)  # fmt: skip
-
-
-def uses_device(construct: Construct) -> bool:
-    """True for a construct that makes its program one that runs on a device.
-
-    Checkpoints, flags of libraries, extensions or `inference_mode` alone do not.
-    """
-    if construct.kind == "name":
-        return construct.key.startswith(_DEVICE_NAMES)
-    if construct.kind in ("method", "keyword"):
-        return construct.key in _DEVICE_METHODS
-    return construct.kind in ("string", "tensor_type")
-
-
 def find(
-    names: Names, flow: Flow, further: Further = NOTHING, package: str = ""
+    names: Names, flow: Flow, extra: ExtraNames = NO_EXTRA_NAMES, package: str = ""
 ) -> Iterator[Construct]:
     """All GPU constructs of a file, in source order, outer before inner.
 
@@ -225,8 +155,8 @@ def find(
             yield Construct("ranks", "undone", node)
         if node in rungs:
             yield Construct("ladder", "device", node)
-        if isinstance(node, ast.Import | ast.ImportFrom) and further.own:
-            yield from _own_imports(names, node, further, package)
+        if isinstance(node, ast.Import | ast.ImportFrom) and extra.own:
+            yield from _own_imports(names, node, extra, package)
         match node:
             case ast.Name() if not isinstance(node.ctx, ast.Load):
                 continue
@@ -235,7 +165,7 @@ def find(
                     if isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     continue
-                construct = _further(names, node, further, package)
+                construct = _extra(names, node, extra, package)
                 construct = construct or _reference(names, flow, node)
                 if construct is not None:
                     if construct.kind != "method" and isinstance(node, ast.Attribute):
@@ -291,31 +221,31 @@ def _library(node: ast.AST, modules: Sequence[str]) -> Iterator[Construct]:
                 return
 
 
-def _further(
-    names: Names, node: ast.Attribute | ast.Name, further: Further, package: str
+def _extra(
+    names: Names, node: ast.Attribute | ast.Name, extra: ExtraNames, package: str
 ) -> Construct | None:
-    if further.tokens is None or (qualname := names.qualified(node)) is None:
+    if extra.tokens is None or (qualname := names.qualified(node)) is None:
         return None
     qualname = absolute(qualname, package)
-    if qualname in further.own:
+    if qualname in extra.own:
         # what an import brings under its own name is a matter of that import
         return Construct("own", qualname, node) if isinstance(node, ast.Attribute) else None
-    if qualname in further.names or qualname.startswith(further.prefixes):
+    if qualname in extra.names or qualname.startswith(extra.prefixes):
         return Construct("name" if isinstance(node.ctx, ast.Load) else "store", qualname, node)
     return None
 
 
 def _own_imports(
-    names: Names, node: ast.Import | ast.ImportFrom, further: Further, package: str
+    names: Names, node: ast.Import | ast.ImportFrom, extra: ExtraNames, package: str
 ) -> Iterator[Construct]:
     for alias in node.names:
         qualname = imported_name(node, alias, package)
         if alias.name == "*":
-            taken = [key for key in further.own if key.rpartition(".")[0] == qualname[:-2]]
+            taken = [key for key in extra.own if key.rpartition(".")[0] == qualname[:-2]]
             used = (key.rpartition(".")[2] in names.by_id for key in taken)
             if any(used):
                 yield Construct("own import", qualname, alias)
-        elif qualname in further.own and (alias.asname or isinstance(node, ast.ImportFrom)):
+        elif qualname in extra.own and (alias.asname or isinstance(node, ast.ImportFrom)):
             yield Construct("own import", qualname, alias)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from migrator.config import UsageError
+from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
 from migrator.targets import targets
 

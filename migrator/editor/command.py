@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import click
 
-from migrator.config import UsageError
+from migrator.errors import UsageError
 
 
 @click.command("lsp")

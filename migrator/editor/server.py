@@ -21,12 +21,13 @@ from pygls.workspace import TextDocument, Workspace
 
 from migrator import __version__
 from migrator.analysis.facts import ProjectCache
-from migrator.config import Config, UsageError, load
+from migrator.config import Config, load
 from migrator.diagnostics import Diagnostic, SourceMap
 from migrator.editor import settings
 from migrator.editor.analysis import Analysis, analyse
 from migrator.editor.documents import Document, Edit, Text
 from migrator.engine import DEEP
+from migrator.errors import UsageError
 from migrator.files.discover import as_module, is_passed_over, project_root
 from migrator.formats import notebook
 from migrator.report.explain import markdown

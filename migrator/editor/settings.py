@@ -8,8 +8,8 @@ from typing import Any
 
 from lsprotocol.types import DiagnosticSeverity
 
-from migrator.config import UsageError
 from migrator.diagnostics import Diagnostic, Outcome, Severity
+from migrator.errors import UsageError
 from migrator.targets import targets
 
 SECTION = "tpuMigrate"

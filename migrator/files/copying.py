@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from migrator.config import UsageError
+from migrator.errors import UsageError
 from migrator.files.in_place import Change
 from migrator.files.lock import only_writer
 from migrator.files.places import key

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from migrator.config import UsageError
+from migrator.errors import UsageError
 from migrator.files.journal import Entry, Journal, TakenBack
 from migrator.files.overwriting import is_own_output, remember, unsafe_to_write
 from migrator.files.places import digest

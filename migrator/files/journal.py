@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from migrator.config import UsageError
+from migrator.errors import UsageError
 from migrator.files import overwriting
 from migrator.files.places import digest, key, state_folder
 from migrator.files.reading import read_or_none

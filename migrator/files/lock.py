@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from migrator.config import UsageError
+from migrator.errors import UsageError
 from migrator.files.places import key, state_folder
 
 

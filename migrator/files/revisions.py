@@ -14,9 +14,9 @@ from difflib import SequenceMatcher
 from functools import cache, cached_property
 from pathlib import Path
 
-from migrator.config import UsageError
 from migrator.diagnostics import Diagnostic, Range, Severity
 from migrator.engine import Result
+from migrator.errors import UsageError
 from migrator.files import git
 from migrator.formats import notebook
 

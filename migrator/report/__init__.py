@@ -11,7 +11,7 @@ from json import dumps  # `json` is a report here
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator.config import UsageError
+from migrator.errors import UsageError
 
 if TYPE_CHECKING:
     from migrator.run import Report

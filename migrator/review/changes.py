@@ -10,8 +10,9 @@ from itertools import product
 from pathlib import Path, PurePosixPath
 
 from migrator.analysis.facts import ProjectCache, ProjectFacts
-from migrator.config import Config, UsageError
+from migrator.config import Config
 from migrator.engine import AsGpuCode, Result, migrate_file
+from migrator.errors import UsageError
 from migrator.files import git
 from migrator.files.discover import Disk, bundled_target, is_source
 from migrator.formats import lines

@@ -214,7 +214,7 @@ def _refuse_of_script(
     measure: bool, module: bool, compile_for: str | None, report: Path | None, chosen: str
 ) -> None:
     """Raises UsageError for options that do not go with a script, or with each other."""
-    from migrator.config import UsageError
+    from migrator.errors import UsageError
     from migrator.report import html
 
     if measure:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migrator import migrate_paths
-from migrator.config import Config, UsageError
+from migrator.config import Config
+from migrator.errors import UsageError
 from migrator.report.console import show_diff
 from migrator.run import Report
 from migrator.targets import targets

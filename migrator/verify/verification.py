@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from migrator.config import UsageError
+from migrator.errors import UsageError
 
 from . import TOPOLOGIES, environments, interpreters, precision, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
@@ -141,7 +141,8 @@ def _migrate(
 ) -> list[str]:
     """With ``script``, what is wrong with other files of somebody's folder is only shown."""
     from migrator import migrate_paths
-    from migrator.config import Config, UsageError
+    from migrator.config import Config
+    from migrator.errors import UsageError
     from migrator.report.console import render, show_diff
 
     try:

@@ -12,8 +12,8 @@ import pytest
 from helpers import cli, committed, git, one_line, read_tree, write_tree
 
 from migrator import migrate_paths
-from migrator.config import UsageError
 from migrator.diagnostics import Outcome
+from migrator.errors import UsageError
 from migrator.run import Report
 
 OLD = "import torch\n\n\ndef old(x):\n    return x.cuda()\n"

@@ -19,7 +19,8 @@ import pytest
 from helpers import cli, committed, git, read_tree, write_tree
 
 from migrator import migrate_paths
-from migrator.config import Config, UsageError
+from migrator.config import Config
+from migrator.errors import UsageError
 from migrator.files import in_place, places
 from migrator.files.copying import check_output, copy
 from migrator.files.in_place import Change

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from helpers import errors, run
 
-from migrator.config import UsageError, load
+from migrator.config import load
+from migrator.errors import UsageError
 
 _CELL = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from migrator import migrate_paths
-from migrator.config import Config, UsageError
+from migrator.config import Config
 from migrator.diagnostics import Outcome
+from migrator.errors import UsageError
 from tests.helpers import TARGETS, assert_sound, constructs, migrated, reported, run
 
 UNSAFE = Config(unsafe=True)

@@ -23,8 +23,8 @@ from helpers import (
 
 from migrator import migrate_paths
 from migrator.analysis import inventory
-from migrator.analysis.inventory import Construct
 from migrator.analysis.libraries import MODULES as LIBRARIES
+from migrator.construct import Construct
 from migrator.engine import migrate
 from migrator.options import Options
 from migrator.report.explain import markdown

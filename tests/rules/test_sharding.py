@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from migrator import migrate_paths
-from migrator.config import Config, UsageError
+from migrator.config import Config
 from migrator.diagnostics import Severity
+from migrator.errors import UsageError
 from tests.helpers import TARGETS, migrated, run
 
 ATTENTION = """class Attention(nn.Module):

@@ -3,7 +3,7 @@
 import pytest
 
 from migrator import requirements
-from migrator.config import UsageError
+from migrator.errors import UsageError
 from migrator.requirements import Requirement, pinned, without_extra
 
 

@@ -17,8 +17,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from migrator import __version__
-from migrator.config import UsageError
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
+from migrator.errors import UsageError
 from migrator.files import staging
 from migrator.report.html import data
 from migrator.report.html.numbers import Numbers

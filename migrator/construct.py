@@ -1,0 +1,83 @@
+"""A GPU construct, as plain data, and the names that are constructs by configuration.
+
+Which constructs a file holds is found by `migrator.analysis.inventory`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True, eq=False)
+class Construct:
+    """One GPU construct. `kind` and `key` choose the handlers; `node` is what they look at.
+
+    kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
+    keyword (argument), loop (that calls a model without gradients), branch (on values of tensors),
+    string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
+    module), command (text that a shell gets), requirement (a line of requirements.txt), setting (a
+    line of YAML or JSON), variable (of the environment, for torch_xla), star (module that a star
+    import takes everything from), ranks (what a launcher sets, or a number of ranks), child (a
+    process that uses the device), model (that moves to the device, where models are divided),
+    accelerator (of another kind than the program runs on), accelerator library, ladder (the first
+    `if` of those that pick a device of several kinds), own, own import (a name that the project's
+    configuration replaces).
+    """
+
+    kind: str
+    key: str
+    node: ast.AST
+    text: str | None = None  # of a line that is rewritten in part already
+
+
+_DEVICE_METHODS = frozenset({"cuda", "to", "type", "is_cuda", "get_device", "device"})
+_DEVICE_NAMES = (
+    "torch.cuda", "torch.accelerator", "torch.amp", "torch.autocast", "torch.device",
+    "torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.nn.DataParallel",
+    "torch.set_default_device",
+)  # fmt: skip
+
+
+def uses_device(construct: Construct) -> bool:
+    """True for a construct that makes its program one that runs on a device.
+
+    Checkpoints, flags of libraries, extensions or `inference_mode` alone do not.
+    """
+    if construct.kind == "name":
+        return construct.key.startswith(_DEVICE_NAMES)
+    if construct.kind in ("method", "keyword"):
+        return construct.key in _DEVICE_METHODS
+    return construct.kind in ("string", "tensor_type")
+
+
+@dataclass(frozen=True)
+class ExtraNames:
+    """Names that count as constructs beside the inventory's own.
+
+    They come from rule packages, and from the table of names that a project replaces.
+    """
+
+    names: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    own: frozenset[str] = frozenset()  # keys of [tool.tpu-migrate.replace]
+
+    @cached_property
+    def tokens(self) -> re.Pattern[bytes] | None:
+        """A file without any of these words holds none of them."""
+        every = (*self.names, *self.own, *(p.rstrip(".") for p in self.prefixes))
+        words = {re.escape(name.rpartition(".")[2].encode()) for name in every}
+        return re.compile(b"|".join(sorted(words))) if words else None
+
+    def includes_import(self, imported: str) -> bool:
+        """Whether an import of this name binds one of them, or a module that leads to one."""
+        if not imported:
+            return False
+        name = f"{imported}."
+        every = (*(f"{key}." for key in (*self.names, *self.own)), *self.prefixes)
+        return name.startswith(self.prefixes) or any(key.startswith(name) for key in every)
+
+
+NO_EXTRA_NAMES = ExtraNames()
