@@ -15,7 +15,8 @@ from migrator.construct import Construct
 from migrator.decide import Plan, excerpt
 from migrator.diagnostics import Diagnostic, Severity
 from migrator.edits import Hoist
-from migrator.rule import Context, Keep, Registry, Rewrite
+from migrator.registry import Registry
+from migrator.rule import Context, Keep, Rewrite
 from migrator.suppress import Suppressions
 
 KIND = "advice"

@@ -412,7 +412,7 @@ def rules() -> None:
     """List all rules."""
     from rich.table import Table
 
-    from migrator.rule import registry
+    from migrator.registry import registry
 
     out, table = console(), Table(box=None, pad_edge=False)
     wide = out.width >= 100

@@ -13,6 +13,18 @@ UNKNOWN = "GEN001"  # no rule answers for the construct
 
 
 @dataclass(frozen=True)
+class Family:
+    """The title under which codes are listed that begin alike.
+
+    Without one, the title is what they begin with.
+    """
+
+    prefix: str
+    title: str
+    place: int  # in the order in which a reader meets them
+
+
+@dataclass(frozen=True)
 class Code:
     """What a rule says of itself, for a code without a rule."""
 
@@ -86,3 +98,7 @@ of PyTorch, is reported so that nothing is passed over in silence.""",
     ),
 )
 OTHERS = {code.code: code for code in _OTHERS}
+FAMILIES = (
+    Family("GEN", "What no rule knows", 900),
+    Family("ERR", "Files that stay", 910),
+)

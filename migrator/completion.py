@@ -114,7 +114,7 @@ def codes(
     _context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Codes of rules; behind a comma, too, where several are taken."""
-    from migrator.rule import registry
+    from migrator.registry import registry
 
     before, comma, last = incomplete.rpartition(",") if parameter.multiple else ("", "", incomplete)
     return [

@@ -106,7 +106,7 @@ def _table(file: Path) -> Any:
 
 def check_codes(codes: Iterable[str], where: str) -> None:
     """Raise UsageError for a code that no rule begins with."""
-    from migrator.rule import registry
+    from migrator.registry import registry
 
     for code in codes:
         if not any(known.startswith(code) for known in registry().rules):

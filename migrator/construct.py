@@ -1,4 +1,4 @@
-"""A GPU construct, as plain data, and the names that are constructs by configuration.
+"""A GPU construct, as plain data.
 
 Which constructs a file holds is found by `migrator.analysis.inventory`.
 """
@@ -6,9 +6,7 @@ Which constructs a file holds is found by `migrator.analysis.inventory`.
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import dataclass
-from functools import cached_property
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,33 +49,3 @@ def uses_device(construct: Construct) -> bool:
     if construct.kind in ("method", "keyword"):
         return construct.key in _DEVICE_METHODS
     return construct.kind in ("string", "tensor_type")
-
-
-@dataclass(frozen=True)
-class ExtraNames:
-    """Names that count as constructs beside the inventory's own.
-
-    They come from rule packages, and from the table of names that a project replaces.
-    """
-
-    names: frozenset[str] = frozenset()
-    prefixes: tuple[str, ...] = ()
-    own: frozenset[str] = frozenset()  # keys of [tool.tpu-migrate.replace]
-
-    @cached_property
-    def tokens(self) -> re.Pattern[bytes] | None:
-        """A file without any of these words holds none of them."""
-        every = (*self.names, *self.own, *(p.rstrip(".") for p in self.prefixes))
-        words = {re.escape(name.rpartition(".")[2].encode()) for name in every}
-        return re.compile(b"|".join(sorted(words))) if words else None
-
-    def includes_import(self, imported: str) -> bool:
-        """Whether an import of this name binds one of them, or a module that leads to one."""
-        if not imported:
-            return False
-        name = f"{imported}."
-        every = (*(f"{key}." for key in (*self.names, *self.own)), *self.prefixes)
-        return name.startswith(self.prefixes) or any(key.startswith(name) for key in every)
-
-
-NO_EXTRA_NAMES = ExtraNames()

@@ -20,7 +20,8 @@ from migrator.edits import Delete, Edit, SetString, code, covered
 from migrator.formats import embedded
 from migrator.formats.python import decode
 from migrator.options import Options
-from migrator.rule import Context, Decision, Keep, Registry, Report, Rewrite, Rule, registry
+from migrator.registry import Registry, registry
+from migrator.rule import Context, Decision, Keep, Report, Rewrite, Rule
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME, Target
 

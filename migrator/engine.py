@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from migrator.analysis.flow import Flow
 from migrator.analysis.names import Names, statements
 from migrator.analysis.origins import Origins, of_original
 from migrator.codes import ENCODING, INTERNAL, SYNTAX
-from migrator.construct import Construct, ExtraNames, uses_device
+from migrator.construct import Construct, uses_device
 from migrator.decide import Plan, decide, restrict, withdraw
 from migrator.diagnostics import (
     START,
@@ -43,15 +43,8 @@ from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered, tou
 from migrator.formats import lines, manifest, notebook, python
 from migrator.formats.embedded import COMMAND, SETTING, Document, Located, spoken
 from migrator.options import Options
-from migrator.rule import (
-    Context,
-    Keep,
-    Registry,
-    Report,
-    Rewrite,
-    extra_names,
-    registry,
-)
+from migrator.registry import Registry, registry, vocabulary
+from migrator.rule import Context, Keep, Report, Rewrite
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME, Target, portable, targets, with_ranks
 
@@ -154,7 +147,7 @@ def _migrate_file(
     function = lines.kind(path)
     if path.suffix != notebook.SUFFIX and function is None:
         return migrate(content, target, options, project)
-    if function is None and not inventory.has_tokens(content, _extra_names(options)):
+    if function is None and not may_hold_constructs(content, options):
         if project is None or not project.imports_gpu_code():
             return Result(content, content)
     try:
@@ -279,7 +272,7 @@ def _migrate(
     for_others: bool = False,
     was_foreign: bool = False,
 ) -> Result:
-    if not (was_foreign or inventory.has_tokens(source, _extra_names(options))) and not (
+    if not (was_foreign or may_hold_constructs(source, options)) and not (
         project is not None and project.may_start_gpu_code(source)
     ):
         return _of_no_concern(source)
@@ -326,14 +319,9 @@ def _companions(tree: ast.Module) -> frozenset[str]:
     return frozenset(head for s in imports for head in imported_heads(s) if head == RUNTIME)
 
 
-def _extra_names(options: Options) -> ExtraNames:
-    """What counts as a construct beside what the inventory knows."""
-    return _with_own(extra_names(), options.replace)
-
-
-@cache
-def _with_own(extra: ExtraNames, table: tuple[tuple[str, str], ...]) -> ExtraNames:
-    return replace(extra, own=frozenset(old for old, _ in table))
+def may_hold_constructs(source: bytes, options: Options) -> bool:
+    """A cheap test: False means that the file can not hold a construct."""
+    return inventory.has_tokens(source) or vocabulary(options.replace).may_be_in(source)
 
 
 def _failure(source: bytes, error: Exception) -> Result:
@@ -361,10 +349,10 @@ def _migrate_tree(
 ) -> Result:
     names = Names(tree, project.starred if project else None)
     flow = Flow(names, project.kind if project else None)
-    extra = _extra_names(options)
-    relative = extra.own and any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports)
+    known = vocabulary(options.replace)
+    relative = known.own and any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports)
     package = project.package() if project is not None and relative else ""
-    constructs = list(inventory.find(names, flow, extra, package))
+    constructs = list(inventory.find(names, flow, known, package))
     constructs += Children(names, flow, constructs, project).constructs()
     source_map = SourceMap(decoded.text)
     context = Context(names, flow, source_map, target, options, constructs, project)
@@ -389,7 +377,7 @@ def _as_gpu_code(
     names = Names(tree)
     flow = Flow(names)
     rules = registry().foreign
-    constructs = [c for c in inventory.find(names, flow) if rules.handlers(c)]
+    constructs = [c for c in inventory.find(names, flow, vocabulary()) if rules.handlers(c)]
     source_map = SourceMap(decoded.text)
     context = Context(
         names, flow, source_map, target, options, constructs, project, for_others=for_others
@@ -515,9 +503,9 @@ def _additions(
     ]
     first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
     foreign = inventory.FOREIGN if rules is registry().foreign else ""
-    extra = _extra_names(context.options)
+    known = vocabulary(context.options.replace)
     result.edits[:0] = imports.edits(
-        context.names, result.modules, removed, first, foreign=foreign, extra=extra,
+        context.names, result.modules, removed, known, first, foreign=foreign,
         taken=context.project.taken_names if context.project is not None else frozenset,
     )  # fmt: skip
     return result

@@ -8,23 +8,11 @@ from functools import partial
 from itertools import pairwise
 
 from migrator.analysis.facts import is_main_guard
-from migrator.analysis.inventory import USED_LIBRARIES
 from migrator.analysis.names import Names
-from migrator.construct import NO_EXTRA_NAMES, ExtraNames
 from migrator.edits import Delete, Edit, EditImport, Insert
 from migrator.formats.embedded import spoken
 from migrator.targets import RUNTIME
-
-# Names that are only taken out of an import if they came from here.
-_GPU_MODULES = ("torch.cuda", "torch.amp", "torch.backends", "torch.autocast", "torch.accelerator",
-                "torch.distributed", "torch.multiprocessing", "torch.nn.parallel",
-                "torch_xla")  # fmt: skip
-_GPU_NAMES = ("torch.nn.DataParallel", "torch.utils.data.DistributedSampler",
-              "torch.utils.data.distributed.DistributedSampler", "torch.device",
-              "torch.inference_mode", "torch.compile", "torch.save",
-              "torchvision.io.decode_image", "torchvision.io.read_image",
-              "safetensors.torch.load_file", "torch.profiler.profile",
-              "torch.profiler.ProfilerActivity", "os")  # fmt: skip
+from migrator.vocabulary import PACKAGES, Vocabulary
 
 
 def statement_for(module: str) -> str:
@@ -63,20 +51,20 @@ def edits(
     names: Names,
     modules: Sequence[str],
     removed: set[ast.AST],
+    vocabulary: Vocabulary,
     setup: Insert | None = None,
     *,
     foreign: str = "",
-    extra: ExtraNames = NO_EXTRA_NAMES,
     taken: Callable[[], frozenset[str]] = frozenset,
 ) -> list[Edit]:
     """Edits that add `modules` and take out imports whose every use is in `removed`.
 
     `setup` are statements that need the imports: these stand above them. Imports of `foreign`, a
-    library that the target does not have, go even if they never had a use. What `extra`
-    constructs are taken from may go, too. What other files take from this one (`taken`) stays.
+    library that the target does not have, go even if they never had a use. Only what constructs
+    of `vocabulary` are taken from may go. What other files take from this one (`taken`) stays.
     """
     result: list[Edit] = []
-    unused = _unused(names, removed, foreign, extra)
+    unused = _unused(names, removed, foreign, vocabulary)
     if unused:
         kept = taken()
         unused = [edit for edit in map(partial(_without, kept), unused) if edit is not None]
@@ -233,23 +221,30 @@ def _sort_key(module: str) -> str:
     return module.partition(" as ")[0].lower()
 
 
-def _unused(names: Names, removed: set[ast.AST], foreign: str, extra: ExtraNames) -> list[Edit]:
+def _unused(
+    names: Names, removed: set[ast.AST], foreign: str, vocabulary: Vocabulary
+) -> list[Edit]:
     result: list[Edit] = []
     # below `try` or `if`, an import is a question; it stays, unless the answer is known
     answered = {s: block for s in names.imports if (block := _with_fallback(names, s))}
     plain = [s for s in names.imports if s in answered or names.is_plain_import(s)]
     gone = {
-        s: [a for a in s.names if _lost_all_uses(names, s, a, removed, foreign, extra)]
+        s: [a for a in s.names if _lost_all_uses(names, s, a, removed, foreign, vocabulary)]
         for s in plain
         if removed.isdisjoint(s.names)  # else it is edited as it is
     }
-    libraries = {_library(s, a) for s, aliases in gone.items() for a in aliases} - {None}
+    libraries = {_library(vocabulary, s, a) for s, aliases in gone.items() for a in aliases} - {
+        None
+    }
     for statement, unused in gone.items():
         aliases = [
             alias
             for alias in statement.names
             if alias in unused
-            or (_library(statement, alias) in libraries and _is_never_used(names, statement, alias))
+            or (
+                _library(vocabulary, statement, alias) in libraries
+                and _is_never_used(names, statement, alias)
+            )
         ]
         if len(aliases) == len(statement.names):
             result.append(Delete(answered.get(statement, statement)))
@@ -289,12 +284,19 @@ def _without(taken: frozenset[str], edit: Edit) -> Edit | None:
     return EditImport(node, drop=gone) if gone else None
 
 
-def _library(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> str | None:
+def _meaning(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
+    """The full name of what an import brings; "" for what comes from beside the file."""
+    if isinstance(statement, ast.Import):
+        return alias.name
+    return f"{statement.module}.{alias.name}" if not statement.level else ""
+
+
+def _library(
+    vocabulary: Vocabulary, statement: ast.Import | ast.ImportFrom, alias: ast.alias
+) -> str | None:
     """The CUDA-only library that a name comes from, if its uses are rewritten."""
-    meaning = alias.name
-    if isinstance(statement, ast.ImportFrom):
-        meaning = f"{statement.module}.{alias.name}" if not statement.level else ""
-    return next((name for name in USED_LIBRARIES if f"{meaning}.".startswith(name)), None)
+    meaning = _meaning(statement, alias)
+    return next((name for name in vocabulary.libraries if f"{meaning}.".startswith(name)), None)
 
 
 def _is_never_used(names: Names, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
@@ -310,28 +312,25 @@ def _lost_all_uses(
     alias: ast.alias,
     removed: set[ast.AST],
     foreign: str,
-    extra: ExtraNames,
+    vocabulary: Vocabulary,
 ) -> bool:
-    if isinstance(statement, ast.ImportFrom):
-        meaning = f"{statement.module}.{alias.name}" if not statement.level else ""
-    else:
-        meaning = alias.name
+    meaning = _meaning(statement, alias)
     scope, name = names.scope_of(statement), alias.asname or alias.name
-    library = _library(statement, alias) is not None
+    library = _library(vocabulary, statement, alias) is not None
     is_foreign = foreign != "" and meaning.startswith(foreign)
     binds_package = isinstance(statement, ast.Import) and "." in name
     if library:  # it is nowhere to be had, so it goes from functions, too
         name = alias.asname or alias.name.partition(".")[0]
     elif scope is not names.top:
         return False
-    elif extra.includes_import(meaning):
-        name = name.partition(".")[0]
     elif is_foreign and binds_package:
         return all(use in removed for use in names.uses(foreign, names.top))
-    elif binds_package:
-        return False  # `import torch.cuda` binds torch
-    elif not meaning.startswith(_GPU_MODULES) and meaning not in _GPU_NAMES:
+    elif not vocabulary.lends(meaning):
         return False
+    elif binds_package:
+        if meaning.startswith(PACKAGES):
+            return False  # `import torch.cuda` binds torch
+        name = name.partition(".")[0]
     if name in exported(names):
         return False
     bindings = scope.bindings.get(name, ())

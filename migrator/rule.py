@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import json
-import os
-import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from importlib.metadata import EntryPoint, entry_points
+from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 
 from migrator.analysis.effects import Effects
 from migrator.analysis.facts import ProjectFacts, is_script
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.hot import Hot
 from migrator.analysis.indices import compares_indices
-from migrator.analysis.inventory import FOREIGN, NAMES, PREFIXES, SETUP
+from migrator.analysis.inventory import FOREIGN, SETUP
 from migrator.analysis.names import Names
 from migrator.analysis.ranks import Ranks
 from migrator.analysis.sharding import Models, Table
 from migrator.analysis.training import speaks_of_training, stops_gradients
-from migrator.construct import NO_EXTRA_NAMES, Construct, ExtraNames, uses_device
+from migrator.construct import Construct, uses_device
 from migrator.diagnostics import Effort, Safety, SourceMap
 from migrator.edits import Edit, SetString, Spread
-from migrator.errors import UsageError
 from migrator.formats.embedded import is_embedded
 from migrator.options import Options
 from migrator.steps import Computation, Steps
@@ -120,6 +114,7 @@ class Rule:
     references: Sequence[str] = ()
     for_cuda: bool = False  # what it reports is there for CUDA alone
     foreign: bool = False  # of code for another target, which it reads as GPU code; see `engine`
+    imports: Sequence[str] = ()  # that go with their last use, beside those of its names
     handlers: list[tuple[str, str, Handler]] = field(default_factory=list, repr=False)
 
     def on(self, kind: str, *keys: str) -> Callable[[Handler], Handler]:
@@ -407,114 +402,3 @@ class Context:
         if script is None:
             return self.project is None or not self.project.is_imported()
         return script or (self.project is not None and self.project.is_started())
-
-
-class Registry:
-    """All rules, and their dispatch tables. Those that come first are asked first."""
-
-    def __init__(self, rules: Sequence[Rule], extra: ExtraNames = NO_EXTRA_NAMES) -> None:
-        self.rules = {rule.code: rule for rule in sorted(rules, key=lambda r: r.code)}
-        self.extra = extra  # constructs that are none without these rules
-        self.exact: dict[tuple[str, str], list[tuple[Rule, Handler]]] = {}
-        self.prefixes: list[tuple[str, str, Rule, Handler]] = []
-        for rule in rules:
-            for kind, key, handler in rule.handlers:
-                if key.endswith("*"):
-                    self.prefixes.append((kind, key[:-1], rule, handler))
-                else:
-                    self.exact.setdefault((kind, key), []).append((rule, handler))
-        self.prefixes.sort(key=lambda entry: -len(entry[1]))
-
-    @cached_property
-    def foreign(self) -> Registry:
-        """The rules that make GPU code of code for another target."""
-        return Registry([rule for rule in self.rules.values() if rule.foreign])
-
-    def handlers(self, construct: Construct) -> list[tuple[Rule, Handler]]:
-        """The handlers of a construct, the most specific first."""
-        found = list(self.exact.get((construct.kind, construct.key), ()))
-        found += [
-            (rule, handler)
-            for kind, prefix, rule, handler in self.prefixes
-            if kind == construct.kind and construct.key.startswith(prefix)
-        ]
-        return found
-
-
-GROUP = "tpu_migrate.rules"  # of entry points: modules and packages with rules
-
-
-@cache
-def registry() -> Registry:
-    """The rules of the rules package, and those of packages that are installed beside it.
-
-    Raises:
-        UsageError: for an installed package that can not be used.
-    """
-    own = _rules_of(importlib.import_module("migrator.rules"))
-    others: list[Rule] = []
-    origin = {rule.code: "tpu-migrate" for rule in own}
-    for point in _entry_points():
-        where = f"rules of {point.value}"
-        try:
-            found = _rules_of(point.load())
-        except Exception as error:
-            raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
-        if not found:
-            raise UsageError(f"{where}: there is no Rule at the top of a module")
-        for rule in found:
-            if rule.code in origin:
-                raise UsageError(f"{where}: {rule.code} is a code of {origin[rule.code]}, too")
-            origin[rule.code] = point.value
-        others += found
-    return Registry([*others, *own], _extra_names(others, own))
-
-
-@cache
-def extra_names() -> ExtraNames:
-    """What counts as a construct beside what the inventory knows.
-
-    Only rules of other packages say so: where there are none, no rule is loaded. Raises UsageError
-    as `registry` does.
-    """
-    return registry().extra if _entry_points() else NO_EXTRA_NAMES
-
-
-def _entry_points() -> Sequence[EntryPoint]:
-    """The entry points of packages that are installed.
-
-    What only lies in the working folder, or where PYTHONPATH leads, may be the project that is
-    migrated, of which nothing is ever run.
-    """
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    roots = [Path.cwd(), *map(Path, filter(None, given))]
-    projects = {root.resolve() for root in roots if root.name not in _INSTALLED}
-    found = entry_points(group=GROUP)
-    return [
-        point
-        for point in found
-        if point.dist is None or Path(str(point.dist.locate_file(""))).resolve() not in projects
-    ]
-
-
-_INSTALLED = ("site-packages", "dist-packages")
-
-
-def _rules_of(module: ModuleType) -> list[Rule]:
-    """Each `Rule` at the top of a module, or of the modules of a package."""
-    modules = [module]
-    for info in pkgutil.iter_modules(getattr(module, "__path__", ())):
-        modules.append(importlib.import_module(f"{module.__name__}.{info.name}"))
-    found = (value for m in modules for value in vars(m).values() if isinstance(value, Rule))
-    return list(dict.fromkeys(found))
-
-
-def _extra_names(others: Sequence[Rule], own: Sequence[Rule]) -> ExtraNames:
-    """The names that other packages have rules for, without those that are constructs anyway."""
-    known = NAMES.union(key for rule in own for _, key, _ in rule.handlers)
-    keys = {key for rule in others for kind, key, _ in rule.handlers if kind in ("name", "store")}
-    new = sorted(key for key in keys - known if not key.startswith(PREFIXES))
-    return ExtraNames(
-        frozenset(key for key in new if not key.endswith("*")),
-        tuple(key[:-1] for key in new if key.endswith("*")),
-    )

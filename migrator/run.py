@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from migrator import programs, todo
-from migrator.analysis import inventory
 from migrator.analysis.facts import ProjectCache, ProjectFacts, Reader
 from migrator.codes import INTERNAL, TOO_LARGE, UNREADABLE
 from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity, shortened
-from migrator.engine import AsGpuCode, Result, migrate_file
+from migrator.engine import AsGpuCode, Result, may_hold_constructs, migrate_file
 from migrator.errors import UsageError
 from migrator.files import copying, in_place
 from migrator.files.discover import Disk, bundled_target, discover, is_passed_over, project_root
@@ -30,7 +29,7 @@ from migrator.files.staging import is_temporary
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
 from migrator.options import Options
-from migrator.rule import extra_names, registry
+from migrator.registry import check_packages, registry
 from migrator.targets import RUNTIME, Target, portable, targets
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
@@ -230,7 +229,7 @@ def migrate_content(
 
 def check(config: Config, words: Target) -> None:
     """Raise UsageError for what the target does not have, and for a rule package with a fault."""
-    extra_names()
+    check_packages()
     if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
         raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
     if config.options.tensor_parallel and (config.portable or words.devices is None):
@@ -312,7 +311,7 @@ def _migrate_all(
 ) -> list[FileReport]:
     processors = os.cpu_count() or 1
     jobs = min(worker.config.jobs or processors, 4 * processors)
-    pooled = jobs > 1 and hasattr(os, "fork") and _work(files) > _POOL_BYTES
+    pooled = jobs > 1 and hasattr(os, "fork") and _work(files, worker.config.options) > _POOL_BYTES
     results: list[FileReport] = []
     if not pooled:
         for path in files:
@@ -410,7 +409,7 @@ def _is_around(file: FileReport) -> bool:
     return lines.kind(file.path) in (REQUIREMENT, CONSTRAINT, SETTING) or codes == {"REQ001"}
 
 
-def _work(files: Iterable[Path]) -> int:
+def _work(files: Iterable[Path], options: Options) -> int:
     """Bytes of the files that will have to be parsed, roughly; counting stops when it is enough."""
     total = 0
     for path in files:
@@ -420,7 +419,7 @@ def _work(files: Iterable[Path]) -> int:
             source = read(path, MAX_BYTES) if path.stat().st_size < MAX_BYTES else b""
         except OSError:
             continue
-        if inventory.has_tokens(source):
+        if may_hold_constructs(source, options):
             total += len(source)
             if total > _POOL_BYTES:
                 break

@@ -6,6 +6,7 @@ from migrator.analysis.accelerators import LIBRARIES, OTHERS, is_guarded
 from migrator.analysis.devices import ladder
 from migrator.analysis.flow import Kind
 from migrator.analysis.names import argument, dotted
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import AddBranch, Delete
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
@@ -27,6 +28,8 @@ _AFTER = _LADDER.replace(
     "    if torch.cuda",
     "    if tpu_runtime.is_available():\n        return DEVICE\n    if torch.cuda",
 )
+
+FAMILY = Family("ACC", "Other accelerators", 130)
 
 LADDER = Rule(
     code="ACC001",
@@ -179,7 +182,7 @@ def optimize(ctx: Context, found: Construct) -> Decision:
     return Report("of Intel's extension: take it out; a dtype that it converts to is `.to(dtype)`")
 
 
-@LIBRARY.on("name", "intel_extension_for_pytorch*")
+@LIBRARY.on("name", "intel_extension_for_pytorch.*")
 def of_library(ctx: Context, found: Construct) -> Decision:
     return Report("of Intel's extension, which is not there on a TPU machine")
 

@@ -4,6 +4,7 @@ import ast
 import re
 
 from migrator.analysis.names import argument, dotted
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.rule import Context, Decision, Example, Rule, advice
@@ -16,6 +17,8 @@ _LOADER = "from torch.utils.data import DataLoader\n\nmodel.cuda()\n"
 def _loader(arguments: str) -> Example:
     return Example.moved(f"{_LOADER}train_loader = DataLoader(\n    train_set, {arguments}\n)\n")
 
+
+FAMILY = Family("ADV", "Advice", 190)
 
 LAST = Rule(
     code="ADV004",

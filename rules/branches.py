@@ -3,9 +3,12 @@
 import ast
 
 from migrator.analysis.names import argument
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+
+FAMILY = Family("TEN", "Values of tensors", 80)
 
 BRANCH = Rule(
     code="TEN001",

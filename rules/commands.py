@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from migrator.analysis.libraries import MENTIONED, of_package
 from migrator.analysis.mentions import DEVICE_OPTION, HIDES, hides_gpus, mentions_variables_alone
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.formats.embedded import is_embedded
 from migrator.formats.shell import Word, quoted, words
@@ -26,6 +27,8 @@ from migrator.requirements import (
     wheel_of,
 )
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+
+FAMILY = Family("CMD", "Commands", 150)
 
 COMMAND = Rule(
     code="CMD001",

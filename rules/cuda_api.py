@@ -6,11 +6,14 @@ from migrator.analysis.current import Role, roles
 from migrator.analysis.inventory import VISIBLE
 from migrator.analysis.mentions import HIDES
 from migrator.analysis.names import dotted
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME, Word
+
+FAMILY = Family("CUD", "torch.cuda", 40)
 
 FUNCTION = Rule(
     code="CUD001",
@@ -115,6 +118,7 @@ what to use instead, if anything.""",
 PROFILER = Rule(
     code="CUD006",
     name="profiler",
+    imports=("torch.profiler.ProfilerActivity",),
     summary="torch.profiler.profile becomes a trace of the TPU",
     why="""torch.profiler sees nothing of a TPU. The runtime's class has its interface
 (schedule, `step`, `on_trace_ready`, `export_chrome_trace`) and takes traces by `jax.profiler`,
@@ -315,7 +319,7 @@ def other(ctx: Context, found: Construct) -> Decision:
     return Report(_REASONS.get(name, f"{said} has no counterpart on a TPU"))
 
 
-@OTHER.on("store", "torch*")
+@OTHER.on("store", "*")
 def replaced(ctx: Context, found: Construct) -> Decision:
     statement = ctx.names.statement(found.node)
     return Report(f"the program replaces {found.key} itself", whole=statement)

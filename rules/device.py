@@ -14,10 +14,13 @@ from migrator.analysis.devices import (
 from migrator.analysis.flow import CUDA_STRING, TENSOR_TYPE_DTYPES, Kind
 from migrator.analysis.indices import INDEXED, compared_with, is_read, names_index
 from migrator.analysis.names import argument, dotted
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Replace, SetString
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, Word
+
+FAMILY = Family("DEV", "Devices", 20)
 
 AVAILABLE = Rule(
     code="DEV001",

@@ -6,11 +6,14 @@ from migrator.analysis.names import argument, dotted
 from migrator.analysis.rank_uses import SPAWN
 from migrator.analysis.ranks import COPIES as COPYING
 from migrator.analysis.ranks import ENVIRONMENT, SHARDED, WRAPPER, Ranks, environment
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, Devices, Target, Word
+
+FAMILY = Family("DST", "Several devices", 110)
 
 DISTRIBUTED = Rule(
     code="DST001",
@@ -50,6 +53,7 @@ those of each part.""",
 RANKS = Rule(
     code="DST003",
     name="ranks",
+    imports=("os", "torch.multiprocessing", "torch.utils.data.distributed.DistributedSampler"),
     summary="a process for each device: the same on torch_xla, one for all on torchax",
     why="""On torch_xla a program keeps its ranks, each a process with a device: samplers, batch
 sizes, collectives and BatchNorm of one rank mean what they mean on GPUs, and the runtime averages

@@ -6,10 +6,13 @@ from migrator.analysis.devices import table_of_location, table_of_places
 from migrator.analysis.facts import is_script
 from migrator.analysis.flow import Kind
 from migrator.analysis.names import Names, argument
+from migrator.codes import Family
 from migrator.construct import Construct, uses_device
 from migrator.edits import Edit, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
+
+FAMILY = Family("IOS", "Checkpoints and images", 90)
 
 LOAD = Rule(
     code="IOS001",
@@ -253,7 +256,8 @@ def _may_hold_device_tensors(ctx: Context) -> bool:
     return ctx.project is not None and ctx.project.imports_gpu_code()
 
 
-@IMAGE.on("name", "torchvision.io.*")
+@IMAGE.on("name", *(f"torchvision.io.{path}{name}" for path in ("", "image.")
+                   for name in ("decode_image", "read_image")))  # fmt: skip
 def image(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)

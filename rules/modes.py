@@ -6,6 +6,7 @@ from migrator.analysis.devices import is_migrated
 from migrator.analysis.flow import Kind
 from migrator.analysis.names import argument
 from migrator.analysis.training import trains
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Delete, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
@@ -13,6 +14,8 @@ from migrator.targets import MIRRORED, RUNTIME
 
 from .cuda_api import counterpart, removal
 from .device import device_object_word
+
+FAMILY = Family("RUN", "Modes of execution", 60)
 
 INFERENCE = Rule(
     code="RUN001",

@@ -6,10 +6,13 @@ from migrator.analysis.devices import method_caller
 from migrator.analysis.flow import TENSOR_TYPE_DTYPES as DTYPES
 from migrator.analysis.names import dotted
 from migrator.analysis.training import is_model
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
+
+FAMILY = Family("MOV", "Moves to the device", 30)
 
 CUDA = Rule(
     code="MOV001",

@@ -5,9 +5,12 @@ from collections.abc import Callable
 
 from migrator.analysis.inventory import XLA_VARIABLES
 from migrator.analysis.names import argument, dotted
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+FAMILY = Family("XLA", "Programs for torch_xla", 140)
 
 OLDER = Rule(
     code="XLA001",

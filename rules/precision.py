@@ -4,15 +4,19 @@ import ast
 
 from migrator.analysis.flow import Kind
 from migrator.analysis.names import argument
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.edits import Delete, EditCall, Replace, ReplaceStatement, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
 
+FAMILY = Family("PRE", "Precision", 50)
+
 FLAG = Rule(
     code="PRE001",
     name="cudnn-flag",
+    imports=("torch.backends",),
     summary="a flag of cuDNN or of CUDA's kernels, without meaning on a TPU",
     why="""`benchmark`, `deterministic` and the choice of attention kernels steer CUDA
 libraries. XLA picks and compiles its own kernels, and its programs are deterministic. The

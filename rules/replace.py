@@ -4,11 +4,14 @@ import ast
 from collections.abc import Sequence
 
 from migrator.analysis.inventory import imported_name
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Edit, EditImport, Insert, Replace
 from migrator.formats.embedded import spoken
 from migrator.imports import exported
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+FAMILY = Family("USR", "Names of your own", 180)
 
 OWN = Rule(
     code="USR001",

@@ -7,6 +7,7 @@ from typing import Any
 
 from migrator.analysis.libraries import of_package
 from migrator.analysis.mentions import without_comment
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import lines_of
 from migrator.formats.lines import lists_packages
@@ -35,6 +36,8 @@ from migrator.requirements import (
     wheel_of,
 )
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+
+FAMILY = Family("REQ", "Requirements", 160)
 
 REQUIREMENT = Rule(
     code="REQ001",

@@ -1,8 +1,11 @@
 """Configurations: what they say of GPUs."""
 
 from migrator.analysis.mentions import DEVICE_SETTING, HIDES, hides_gpus, without_comment
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+
+FAMILY = Family("CFG", "Configurations", 170)
 
 SETTING = Rule(
     code="CFG001",

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from migrator import imports
 from migrator.analysis.names import dotted
 from migrator.analysis.training import following
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Insert
 from migrator.rule import Context, Decision, Example, Rewrite, Rule
 from migrator.targets import RUNTIME
+
+FAMILY = Family("SET", "Set-up", 10)
 
 SETUP = Rule(
     code="SET001",

@@ -4,10 +4,13 @@ import ast
 
 from migrator import imports
 from migrator.analysis.names import argument
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Edit, Insert, Replace
 from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
 from migrator.targets import RUNTIME
+
+FAMILY = Family("SHD", "Large models", 120)
 
 SHARD = Rule(
     code="SHD001",

@@ -5,11 +5,14 @@ import itertools
 import re
 
 from migrator.analysis.training import end_of_round, end_of_step, following
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Decorate, Hoist, Insert
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.steps import NotMovable, Settled, Step
+
+FAMILY = Family("TRN", "Training", 70)
 
 STEP = Rule(
     code="TRN001",

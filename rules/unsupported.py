@@ -1,9 +1,12 @@
 """What stays for a person: CUDA-only libraries and extensions."""
 
 from migrator.analysis.libraries import MODULES
+from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+
+FAMILY = Family("LIB", "Libraries", 100)
 
 LIBRARY = Rule(
     code="LIB001",

@@ -29,7 +29,7 @@ from migrator.diagnostics import Diagnostic, Outcome
 from migrator.engine import AsGpuCode, Result, migrate, migrate_file
 from migrator.files.discover import Disk, discover, project_root
 from migrator.formats import lines, notebook, python
-from migrator.rule import registry
+from migrator.registry import registry
 from migrator.targets import Target, targets
 
 COLUMNS = ("files", "unread", "hit", "changed", "rewritten", "kept", "reported", "unknown")

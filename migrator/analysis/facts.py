@@ -70,7 +70,7 @@ class FileFacts:
     def uses_device(self) -> bool:
         """Whether it works on a device, before a migration or after one."""
         with suppress(RecursionError):
-            found = inventory.find(self.names, self.flow)
+            found = inventory.find(self.names, self.flow, inventory.DEVICES)
             return any(map(uses_device, found)) or devices.is_migrated(self.names, self.flow)
         return False
 
@@ -397,7 +397,7 @@ class ProjectFacts:
         facts = self.cache.facts(path) if path is not None else None
         if facts is None:
             return False
-        found = inventory.find(facts.names, facts.flow)
+        found = inventory.find(facts.names, facts.flow, inventory.DEVICES)
         return any(c.kind == "library" and not facts.names.is_guarded_import(c.node) for c in found)
 
     def imports_gpu_code(self) -> bool:

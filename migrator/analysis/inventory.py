@@ -16,7 +16,7 @@ from migrator.analysis.libraries import MODULES, matters
 from migrator.analysis.names import Names, argument
 from migrator.analysis.ranks import Ranks, environment
 from migrator.analysis.training import is_optimizer_step, rounds_without_gradients
-from migrator.construct import NO_EXTRA_NAMES, Construct, ExtraNames
+from migrator.construct import Construct
 from migrator.formats.embedded import (
     COMMAND,
     CONDA,
@@ -30,38 +30,7 @@ from migrator.formats.embedded import (
 )
 from migrator.formats.python import decode
 from migrator.targets import RUNTIME, Target
-
-NAMES = frozenset({
-    "torch.autocast", "torch.set_autocast_enabled", "torch.set_autocast_gpu_dtype",
-    "torch.get_autocast_gpu_dtype", "torch.set_default_tensor_type", "torch.set_default_device",
-    "torch.set_default_dtype", "torch.set_float32_matmul_precision", "torch.inference_mode",
-    "torch.compile", "torch.load", "torch.optim.LBFGS", "torch.optim.SparseAdam",
-    "torch.save", "torch.Stream", "torch.Event", "torch.Tensor.cuda", "torch.nn.Module.cuda",
-    "torch.Tensor.pin_memory", "torch.Tensor.half", "torch.nn.Module.half",
-    "torch.nn.DataParallel", "torch.nn.SyncBatchNorm", "torch.multiprocessing.spawn",
-    "torch.nn.SyncBatchNorm.convert_sync_batchnorm", "torch.utils.data.DistributedSampler",
-    "torchvision.io.decode_image", "torchvision.io.read_image",
-    "torchvision.io.image.decode_image", "torchvision.io.image.read_image",
-    "safetensors.torch.load_file", "safetensors.torch.load_model", "safetensors.safe_open",
-    "torch.random.fork_rng", "torch.profiler.ProfilerActivity.CUDA",
-    "torch.profiler.profile",
-    "torch.version.cuda", "torch.version.hip", "torch.backends.cuda", "torch.backends.cudnn",
-    "torch.backends.miopen", "torch.backends.cusparselt", "torch.backends.fp32_precision",
-    "torch.backends.flags", "torch.backends.set_flags", "torch.OutOfMemoryError",
-    "torch.get_device_module", "torch._dynamo.optimize", "torch.autograd.profiler.profile",
-    "torch.autograd.profiler.emit_nvtx", "torch.jit.script", "torch.jit.trace",
-    "torch.jit.trace_module", "torch.jit.load", "torch.jit.ScriptModule",
-})  # fmt: skip
-# Libraries whose uses are constructs, too, where their import is not one that may fail.
-USED_LIBRARIES = (
-    "apex.", "flash_attn.", "xformers.", "numba.cuda.", "intel_extension_for_pytorch.",
-)  # fmt: skip
-PREFIXES = (
-    "torch.cuda", "torch.accelerator", "torch.amp", "torch.distributed", "torch.backends.cuda.",
-    "torch.backends.cudnn.", "torch.backends.miopen.", "torch.backends.cusparselt.",
-    "torch.nn.parallel.", "torch.nn.attention.flex_attention.", "torch.utils.cpp_extension",
-    "torch_xla.", *USED_LIBRARIES,
-)  # fmt: skip
+from migrator.vocabulary import Vocabulary
 
 # What older guides told torch_xla by the environment, before PJRT or before bfloat16 models.
 XLA_VARIABLES = frozenset({
@@ -70,28 +39,35 @@ XLA_VARIABLES = frozenset({
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
-# A file without any of these bytes holds no construct: it is not even parsed. The second pattern
-# is asked only of files that speak of torch, since its words are common.
+# What is found by more than its name: a file without any of these bytes, and without the words of
+# the vocabulary, holds no construct and is not even parsed. The second pattern is asked only of
+# files that speak of torch, since its words are common.
 _TOKENS = re.compile(
     rb"cuda|cudnn|nccl|nvidia-smi|torchrun|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__setting__|__text__|__requirement__|"
     rb"__constraint__|__conda__|__build__|__python__|__table__|__source__|__pixi__|_requires?\b|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|" + "|".join(sorted(MODULES)).encode()
 )
 _TORCH_TOKENS = re.compile(
-    rb"backends|inference_mode|LBFGS|SparseAdam|compile|load|save|safe_open|profile|set_default|set_float32_matmul_precision|distributed"
-    rb"|Generator|decode_image|read_image|get_device|half|record_stream|Stream|Event|parallel"
-    rb"|SyncBatchNorm|cpp_extension|custom_[fb]wd|fork_rng|torch\.a(?:ll|ny)\(|version\.hip|spawn|\.step\(|no_grad"
-    rb"|\bjit\b|_dynamo|flex_attention|CUDA_VISIBLE|[Oo]ut ?[Oo]f ?[Mm]emory"
+    rb"Generator|get_device|set_default_device|inference_mode|no_grad|\.step\(|distributed|parallel"
+    rb"|torch\.a(?:ll|ny)\(|CUDA_VISIBLE|[Oo]ut ?[Oo]f ?[Mm]emory"
     rb"|multiproc|futures|[Tt]hread|executor"
     rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"
 )
 
 
-def has_tokens(source: bytes, extra: ExtraNames = NO_EXTRA_NAMES) -> bool:
-    """A cheap test: False means that the file can not hold a construct."""
+# What makes a program one that runs on a device, whatever the rules are about.
+DEVICES = Vocabulary(
+    names=frozenset({
+        "torch.autocast", "torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.nn.DataParallel",
+        "torch.set_default_device",
+    }),
+    prefixes=("torch.accelerator", "torch.amp", "torch.cuda"),
+)  # fmt: skip
+
+
+def has_tokens(source: bytes) -> bool:
+    """A cheap test: False means that the file holds no construct but for names of a vocabulary."""
     if _TOKENS.search(source):
-        return True
-    if extra.tokens is not None and extra.tokens.search(source):
         return True
     return b"torch" in source and (
         _TORCH_TOKENS.search(source) is not None or accelerators.TOKENS.search(source) is not None
@@ -128,20 +104,20 @@ def is_around(construct: Construct) -> bool:
     return construct.kind in kinds or construct.key.startswith(FOREIGN)
 
 
-_CALLED_METHODS = frozenset({
-    "pin_memory", "half", "record_stream", "enable_xformers_memory_efficient_attention",
-})  # fmt: skip
+_BY_SHAPE = ("cuda", "is_cuda", "get_device", "to", "step", "unclear step", "type", "device")
 _MODULE_TEXT = re.compile(r"torch\.cuda(?:\.\w+)*\Z")
 _OF_MEMORY = re.compile(r"(?:CUDA(?: error)?:? )?out of memory\.?\Z")
-_STARRED = ("torch.cuda", "torch.amp", "torch.accelerator", "torch.distributed", "torch_xla")
 _PINNED = ("pin_memory", "pin_memory_device")
 _DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")
 
 
 def find(
-    names: Names, flow: Flow, extra: ExtraNames = NO_EXTRA_NAMES, package: str = ""
+    names: Names, flow: Flow, vocabulary: Vocabulary, package: str = ""
 ) -> Iterator[Construct]:
     """All GPU constructs of a file, in source order, outer before inner.
+
+    `vocabulary` are the names that count: those of the rules, or `DEVICES` for whoever only asks
+    what kind of program it is.
 
     `package` is the one that the file is in, from where relative imports lead.
     """
@@ -155,8 +131,8 @@ def find(
             yield Construct("ranks", "undone", node)
         if node in rungs:
             yield Construct("ladder", "device", node)
-        if isinstance(node, ast.Import | ast.ImportFrom) and extra.own:
-            yield from _own_imports(names, node, extra, package)
+        if isinstance(node, ast.Import | ast.ImportFrom) and vocabulary.own:
+            yield from _own_imports(names, node, vocabulary, package)
         match node:
             case ast.Name() if not isinstance(node.ctx, ast.Load):
                 continue
@@ -165,20 +141,20 @@ def find(
                     if isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     continue
-                construct = _extra(names, node, extra, package)
-                construct = construct or _reference(names, flow, node)
+                construct = _own(names, node, vocabulary, package)
+                construct = construct or _reference(names, flow, node, vocabulary)
                 if construct is not None:
                     if construct.kind != "method" and isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     yield construct
             case ast.Constant(value=str()) if node not in docstrings:
-                yield from _string(names, node)
+                yield from _string(names, node, vocabulary)
             case ast.JoinedStr(values=[ast.Constant(value=str(head)), *_]):
                 if head.startswith("cuda:") or (head == "cuda" and len(node.values) == 1):
                     yield Construct("string", "cuda", node)
             case ast.Call():
-                yield from _arguments(names, flow, node)
-                yield from _embedded(names, node)
+                yield from _arguments(names, flow, node, vocabulary)
+                yield from _embedded(names, node, vocabulary)
                 yield from _required(names, node)
                 if environment(names, node):
                     yield Construct("ranks", "environment", node)
@@ -201,7 +177,7 @@ def find(
                 for alias in node.names:
                     yield from _library(alias, [alias.name])
             case ast.ImportFrom(level=0, module=str(module), names=[ast.alias(name="*")]) if (
-                module.startswith(_STARRED)
+                module.startswith(vocabulary.stars)
             ):
                 yield Construct("star", module, node)
             case ast.ImportFrom(level=0, module=str(module)):
@@ -221,31 +197,27 @@ def _library(node: ast.AST, modules: Sequence[str]) -> Iterator[Construct]:
                 return
 
 
-def _extra(
-    names: Names, node: ast.Attribute | ast.Name, extra: ExtraNames, package: str
+def _own(
+    names: Names, node: ast.Attribute | ast.Name, vocabulary: Vocabulary, package: str
 ) -> Construct | None:
-    if extra.tokens is None or (qualname := names.qualified(node)) is None:
+    """A name that the project replaces; what an import brings is a matter of that import."""
+    if not vocabulary.own or not isinstance(node, ast.Attribute):
         return None
-    qualname = absolute(qualname, package)
-    if qualname in extra.own:
-        # what an import brings under its own name is a matter of that import
-        return Construct("own", qualname, node) if isinstance(node, ast.Attribute) else None
-    if qualname in extra.names or qualname.startswith(extra.prefixes):
-        return Construct("name" if isinstance(node.ctx, ast.Load) else "store", qualname, node)
-    return None
+    qualname = absolute(names.qualified(node) or "", package)
+    return Construct("own", qualname, node) if qualname in vocabulary.own else None
 
 
 def _own_imports(
-    names: Names, node: ast.Import | ast.ImportFrom, extra: ExtraNames, package: str
+    names: Names, node: ast.Import | ast.ImportFrom, vocabulary: Vocabulary, package: str
 ) -> Iterator[Construct]:
     for alias in node.names:
         qualname = imported_name(node, alias, package)
         if alias.name == "*":
-            taken = [key for key in extra.own if key.rpartition(".")[0] == qualname[:-2]]
+            taken = [key for key in vocabulary.own if key.rpartition(".")[0] == qualname[:-2]]
             used = (key.rpartition(".")[2] in names.by_id for key in taken)
             if any(used):
                 yield Construct("own import", qualname, alias)
-        elif qualname in extra.own and (alias.asname or isinstance(node, ast.ImportFrom)):
+        elif qualname in vocabulary.own and (alias.asname or isinstance(node, ast.ImportFrom)):
             yield Construct("own import", qualname, alias)
 
 
@@ -292,12 +264,14 @@ def _undone(names: Names, flow: Flow) -> set[ast.AST]:
     }
 
 
-def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Construct | None:
+def _reference(
+    names: Names, flow: Flow, node: ast.Attribute | ast.Name, vocabulary: Vocabulary
+) -> Construct | None:
     qualname = names.qualified(node)
     if qualname is not None:
-        if qualname.startswith(USED_LIBRARIES) and not names.is_plainly_imported(node):
+        if qualname.startswith(vocabulary.libraries) and not names.is_plainly_imported(node):
             return None
-        if qualname in NAMES or qualname.startswith(PREFIXES):
+        if vocabulary.includes(qualname):
             stored = not isinstance(node.ctx, ast.Load) and not qualname.startswith(
                 "torch.backends."
             )
@@ -322,7 +296,7 @@ def _reference(names: Names, flow: Flow, node: ast.Attribute | ast.Name) -> Cons
     elif call is not None and qualname is None and (accelerator := accelerators.moves(call)):
         return None if node.attr in names.owners else Construct("accelerator", accelerator, node)
     elif call is not None:
-        if node.attr in _CALLED_METHODS:
+        if node.attr in vocabulary.methods and node.attr not in _BY_SHAPE:
             kind = node.attr
         elif node.attr == "get_device" and not call.args and not call.keywords:
             kind = "get_device" if qualname is None and "get_device" not in names.owners else None
@@ -368,7 +342,9 @@ _TRAINER = re.compile(r"(?:pytorch_)?lightning\b.*\.(?:Trainer|Fabric)\Z")
 _NO_GPU = ("cpu", "auto", "tpu", None, 0)
 
 
-def _arguments(names: Names, flow: Flow, call: ast.Call) -> Iterator[Construct]:
+def _arguments(
+    names: Names, flow: Flow, call: ast.Call, vocabulary: Vocabulary
+) -> Iterator[Construct]:
     trainer = _TRAINER.match(names.qualified(call.func) or "") is not None
     for keyword in call.keywords:
         if keyword.arg == VISIBLE:
@@ -377,10 +353,9 @@ def _arguments(names: Names, flow: Flow, call: ast.Call) -> Iterator[Construct]:
             value = keyword.value
             if not isinstance(value, ast.Constant) or value.value not in _NO_GPU:
                 yield Construct("keyword", f"lightning {keyword.arg}", keyword)
-        if keyword.arg in _PINNED and not _false(keyword.value):
-            yield Construct("keyword", keyword.arg, keyword)
-        elif keyword.arg == "non_blocking" and not _false(keyword.value):
-            yield Construct("keyword", "non_blocking", keyword)
+        if keyword.arg in vocabulary.keywords and keyword.arg not in _BY_SHAPE:
+            if not _false(keyword.value):
+                yield Construct("keyword", keyword.arg, keyword)
         elif keyword.arg == "device" and is_device_index(names, flow, keyword.value):
             called = names.qualified(call.func) or ""
             moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
@@ -388,12 +363,12 @@ def _arguments(names: Names, flow: Flow, call: ast.Call) -> Iterator[Construct]:
                 yield Construct("keyword", "device", keyword)
 
 
-def _string(names: Names, node: ast.Constant) -> Iterator[Construct]:
+def _string(names: Names, node: ast.Constant, vocabulary: Vocabulary) -> Iterator[Construct]:
     text = str(node.value)
     parent = names.parents.get(node)
     if (accelerator := accelerators.named(text)) and takes_device(names, node, parent):
         yield Construct("accelerator", accelerator, node)
-    if text in XLA_VARIABLES or (text == VISIBLE and _is_of_environment(names, parent)):
+    if text in vocabulary.variables and (text != VISIBLE or _is_of_environment(names, parent)):
         yield Construct("variable", text, node)
     if _OF_MEMORY.match(text) and _is_sought_in_error(names, parent):
         yield Construct("string", "out of memory", node)
@@ -447,13 +422,15 @@ def takes_device(names: Names, node: ast.expr, parent: ast.AST | None) -> bool:
     return False
 
 
-def _embedded(names: Names, call: ast.Call) -> Iterator[Construct]:
+def _embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[Construct]:
     """What a shell is told to do, a requirement, or text that is not looked into."""
     function = call.func.id if isinstance(call.func, ast.Name) else ""
     match call.args:
         case [ast.Constant(value=str(text)) as node, *_]:
-            if function == OTHER and has_tokens(text.encode(errors="replace")):
-                yield Construct("command", "other", node)
+            if function == OTHER:
+                code = text.encode(errors="replace")
+                if has_tokens(code) or vocabulary.may_be_in(code):
+                    yield Construct("command", "other", node)
             elif function in REQUIRED:
                 for_python = function == PYTHON or (function == CONDA and _PYTHON.match(text))
                 if for_python or matters(mentions.without_comment(text)):

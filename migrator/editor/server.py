@@ -30,8 +30,8 @@ from migrator.engine import DEEP
 from migrator.errors import UsageError
 from migrator.files.discover import as_module, is_passed_over, project_root
 from migrator.formats import notebook
+from migrator.registry import registry
 from migrator.report.explain import markdown
-from migrator.rule import registry
 from migrator.run import Worker, check, find_target, runtime_beside, write_beside
 from migrator.targets import RUNTIME, targets
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity
+from migrator.registry import registry
 from migrator.report.diff import unified
 from migrator.report.findings import as_written
 from migrator.report.statistics import (
@@ -26,7 +27,6 @@ from migrator.report.statistics import (
     of_project,
 )
 from migrator.report.terminal import line, print_code, shown
-from migrator.rule import registry
 from migrator.run import Report
 
 if TYPE_CHECKING:

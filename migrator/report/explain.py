@@ -18,34 +18,11 @@ from migrator.codes import OTHERS, Code
 from migrator.diagnostics import Effort, Outcome, Safety, Severity
 from migrator.engine import Result, migrate_file
 from migrator.options import Options
+from migrator.registry import registry
 from migrator.report.terminal import print_code
-from migrator.rule import Example, Rule, registry
+from migrator.rule import Example, Rule
 from migrator.targets import targets
 
-# Families, in the order in which a reader meets them. The table of rules goes by code.
-FAMILIES = {
-    "SET": "Set-up",
-    "DEV": "Devices",
-    "MOV": "Moves to the device",
-    "CUD": "torch.cuda",
-    "PRE": "Precision",
-    "RUN": "Modes of execution",
-    "TRN": "Training",
-    "TEN": "Values of tensors",
-    "IOS": "Checkpoints and images",
-    "LIB": "Libraries",
-    "DST": "Several devices",
-    "SHD": "Large models",
-    "ACC": "Other accelerators",
-    "XLA": "Programs for torch_xla",
-    "CMD": "Commands",
-    "REQ": "Requirements",
-    "CFG": "Configurations",
-    "USR": "Names of your own",
-    "ADV": "Advice",
-    "GEN": "What no rule knows",
-    "ERR": "Files that stay",
-}
 _SAFETY = {
     Safety.SAFE: "what it rewrites keeps its meaning, within the documented tolerance",
     Safety.UNSAFE: "what it rewrites may give other results, so it does with `--unsafe` only",
@@ -86,7 +63,7 @@ _WIDEST = 100  # of prose
 
 def pages() -> dict[str, str]:
     """The files of docs/rules by name: an index, and a page for each code."""
-    known = {code: entry for code, entry in every_code().items() if code[:3] in FAMILIES}
+    known = every_code()
     found = {"README.md": _index(known)}
     for code, entry in known.items():
         text = "\n\n".join(_parts(entry)) + "\n"
@@ -121,7 +98,9 @@ def _index(known: Mapping[str, Rule | Code]) -> str:
         "Examples show parts of modules. A file that is started as a program gains the set-up, "
         "too ([SET001](SET001.md)).",
     ]
-    for family, title in FAMILIES.items():
+    titles = {family.prefix: family.title for family in registry().families}
+    titles |= {code[:3]: code[:3] for code in known if code[:3] not in titles}
+    for family, title in titles.items():
         rows = [
             f"| [{code}]({code}.md) | {entry.name} | {_safety(entry)} | {entry.summary} |"
             for code, entry in known.items()

@@ -16,8 +16,8 @@ from migrator.decide import SUPPRESSED
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
 from migrator.files.discover import project_root
 from migrator.formats import notebook
+from migrator.registry import registry
 from migrator.report.hunks import Hunk, hunks, parts, together
-from migrator.rule import registry
 from migrator.run import FileReport, Report
 
 _STDIN = Path("<stdin>")

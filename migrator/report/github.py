@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from migrator.diagnostics import Outcome, Severity
+from migrator.registry import registry
 from migrator.report import View
 from migrator.report.findings import Finding, by_importance, findings, relative, top
 from migrator.report.statistics import counted
 from migrator.report.terminal import shown
-from migrator.rule import registry
 from migrator.run import Report
 
 _SHOWN = 10  # of each kind, by step: GitHub drops what comes behind them

@@ -15,12 +15,12 @@ from typing import Any
 from migrator.diagnostics import Diagnostic, Range, Safety
 from migrator.files.revisions import Lines
 from migrator.formats import notebook, python
+from migrator.registry import registry
 from migrator.report import View, as_json
 from migrator.report.findings import Text, relative, top
 from migrator.report.hunks import Hunk
 from migrator.report.markup import code, prose, verbatim
 from migrator.report.statistics import counted
-from migrator.rule import registry
 from migrator.run import FileReport, Report
 from migrator.targets import RUNTIME
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
+from migrator.registry import registry
 from migrator.report import View
 from migrator.report.findings import Text, as_written, relative, top
 from migrator.report.hunks import Hunk, parts
 from migrator.report.markup import Page, code, difference, fitting, prose
 from migrator.report.statistics import NO_PROGRAM, counted, of_file, of_project
-from migrator.rule import registry
 from migrator.run import FileReport, Report
 
 MARK = "<!-- tpu-migrate -->"  # by which a comment is found again

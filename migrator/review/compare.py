@@ -10,8 +10,8 @@ from enum import StrEnum
 from migrator.diagnostics import Diagnostic, Safety
 from migrator.engine import Result
 from migrator.formats import notebook
+from migrator.registry import registry
 from migrator.report.hunks import Explained, Hunk, hunks, parts
-from migrator.rule import registry
 
 
 class Kind(StrEnum):

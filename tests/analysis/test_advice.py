@@ -11,7 +11,8 @@ import pytest
 from helpers import REPOSITORY, TARGETS, cli, constructs, run, write_tree
 
 from migrator.diagnostics import Diagnostic, Severity
-from migrator.rule import Rule, registry
+from migrator.registry import registry
+from migrator.rule import Rule
 
 PRELUDE = """import numpy as np
 import torch

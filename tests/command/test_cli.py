@@ -14,7 +14,7 @@ import pytest
 from helpers import TARGETS, cli, committed, git, one_line, read_tree, shell, write_tree
 
 from migrator import __version__
-from migrator.rule import registry
+from migrator.registry import registry
 
 GPU = "def f(x):\n    return x.cuda()\n"
 TPU = 'def f(x):\n    return x.to("jax")\n'

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from helpers import cli, committed, one_line
 
+from migrator.registry import registry
 from migrator.report import diff
-from migrator.rule import registry
 
 ESCAPE = "\x1b["
 LONG = "g(an_argument_with_a_long_name=1, and_another_argument_with_a_long_name=2, and_one_more=3)"

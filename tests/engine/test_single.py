@@ -14,7 +14,8 @@ from migrator.analysis.names import Names
 from migrator.config import Config
 from migrator.engine import Result, migrate_file
 from migrator.options import Options
-from migrator.rule import Example, registry
+from migrator.registry import registry
+from migrator.rule import Example
 from migrator.run import Worker
 from migrator.single import single
 from migrator.targets import targets

@@ -15,7 +15,8 @@ from tiers import thorough_but
 from migrator import migrate_paths, todo
 from migrator.config import Config
 from migrator.diagnostics import Outcome
-from migrator.rule import Example, Rule, registry
+from migrator.registry import registry
+from migrator.rule import Example, Rule
 
 TO = ("--target", "torchax")
 STREAM = (

@@ -449,8 +449,8 @@ def test_sarif_of_everything(tmp_path: Path) -> None:
 
 
 def test_every_rule_has_a_valid_descriptor() -> None:
+    from migrator.registry import registry
     from migrator.report.sarif import _rule
-    from migrator.rule import registry
 
     schema = {**SCHEMA, "$ref": "#/definitions/reportingDescriptor"}
     for known in registry().rules:

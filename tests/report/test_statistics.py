@@ -11,9 +11,9 @@ from helpers import cli, write_tree
 from migrator import migrate_source
 from migrator.config import Config
 from migrator.diagnostics import Effort, Outcome, Safety
+from migrator.registry import registry
 from migrator.report.explain import markdown
 from migrator.report.statistics import MANY
-from migrator.rule import registry
 
 TO = ("--target", "torchax", "--check")
 MOVE = "y = x.cuda()\n"

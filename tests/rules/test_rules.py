@@ -16,6 +16,7 @@ from helpers import (
     constructs,
     errors,
     migrated,
+    outcomes,
     reported,
     run,
     write_tree,
@@ -27,8 +28,9 @@ from migrator.analysis.libraries import MODULES as LIBRARIES
 from migrator.construct import Construct
 from migrator.engine import migrate
 from migrator.options import Options
+from migrator.registry import registry, vocabulary
 from migrator.report.explain import markdown
-from migrator.rule import Example, Rule, registry
+from migrator.rule import Example, Rule
 from migrator.targets import MIRRORED, RUNTIME, Word, portable, targets
 
 RULES = list(registry().rules.values())
@@ -123,10 +125,9 @@ def test_messages_only_point_to_rules_that_exist() -> None:
 
 METHODS = ("cuda", "is_cuda", "pin_memory", "half", "record_stream", "get_device", "to", "type")
 KEYWORDS = ("pin_memory", "pin_memory_device", "non_blocking", "device")
-PREFIXED = [f"{prefix.rstrip('.')}.something" for prefix in inventory.PREFIXES]
 KEYS = [
-    *(("name", name) for name in sorted(inventory.NAMES)),
-    *(("name", name) for name in PREFIXED),
+    *(("name", name) for name in sorted(inventory.DEVICES.names)),
+    *(("name", f"{prefix}.something") for prefix in inventory.DEVICES.prefixes),
     ("name", "torch.device"),
     ("name", "torch.Generator"),
     *(("method", name) for name in METHODS),
@@ -142,12 +143,15 @@ def test_every_key_of_the_inventory_has_a_handler(kind: str, key: str) -> None:
     assert registry().handlers(Construct(kind, key, ast.Pass())), f"no rule for {kind} {key}"
 
 
-def test_every_handled_name_is_in_the_inventory() -> None:
-    """A handler for a name that the inventory does not find would never run."""
-    known = inventory.NAMES | {"torch.device", "torch.Generator"}
-    for kind, key in registry().exact:
-        if kind == "name":
-            assert key in known or key.startswith(inventory.PREFIXES), key
+@pytest.mark.parametrize("name", sorted(vocabulary().names))
+def test_every_name_with_a_rule_is_found(name: str) -> None:
+    """By its full name, and as what an import brings, whatever else the file says."""
+    module, _, last = name.rpartition(".")
+    head = name.partition(".")[0]
+    for source in (f"import {head}\nf = {name}\n", f"from {module} import {last}\nf = {last}\n"):
+        found = outcomes(run(source))
+        assert {(code, what) for code, _, what in found if what in (name, last)}, source
+        assert found == outcomes(run(f"{source}# cuda torch\n"))  # not for the words around it
 
 
 METHODS_OF_TORCH = {

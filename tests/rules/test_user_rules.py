@@ -17,7 +17,7 @@ from helpers import REPOSITORY, TARGETS, cli, errors, one_line, outcomes, report
 
 from migrator import migrate_paths
 from migrator.config import Config
-from migrator.rule import extra_names, registry
+from migrator.registry import registry, vocabulary
 
 PAGE = REPOSITORY / "docs" / "rules-of-your-own.md"
 SAME = (("mylib.to_gpu", "mylib.to_device"),)
@@ -226,12 +226,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         write_tree(folder, {**files, **meta})
         monkeypatch.syspath_prepend(folder)
         registry.cache_clear()
-        extra_names.cache_clear()
+        vocabulary.cache_clear()
 
     yield put
     monkeypatch.undo()
     registry.cache_clear()
-    extra_names.cache_clear()
+    vocabulary.cache_clear()
     for name in set(sys.modules) - known:
         if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]

@@ -20,11 +20,11 @@ from migrator import __version__
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
 from migrator.errors import UsageError
 from migrator.files import staging
+from migrator.registry import registry
 from migrator.report.html import data
 from migrator.report.html.numbers import Numbers
 from migrator.report.markup import pieces
 from migrator.report.statistics import NO_PROGRAM, by_code, counted, of_project
-from migrator.rule import registry
 from migrator.run import FileReport, Report
 from migrator.targets import targets
 

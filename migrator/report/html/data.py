@@ -13,9 +13,9 @@ from typing import Any
 
 from migrator.diagnostics import Diagnostic, Outcome, Safety, Severity
 from migrator.formats import lines
+from migrator.registry import registry
 from migrator.report.hunks import Hunk, Part, hunks, parts
 from migrator.report.statistics import of_file
-from migrator.rule import registry
 from migrator.run import FileReport, Report
 
 MANY_LINES = 5_000  # of a part of a file; of more, only what is around a change is embedded

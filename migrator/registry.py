@@ -1,0 +1,140 @@
+"""The registry: every rule, who is asked about a construct, and what follows from what they say."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache, cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from migrator.analysis import accelerators
+from migrator.analysis.libraries import MODULES
+from migrator.codes import FAMILIES, Family
+from migrator.construct import Construct
+from migrator.errors import UsageError
+from migrator.rule import Handler, Rule
+from migrator.vocabulary import Vocabulary
+
+
+class Registry:
+    """All rules, and their dispatch tables. Those that come first are asked first."""
+
+    def __init__(self, rules: Sequence[Rule], families: Iterable[Family] = ()) -> None:
+        self.rules = {rule.code: rule for rule in sorted(rules, key=lambda r: r.code)}
+        self.families = sorted(families, key=lambda family: family.place)
+        self.exact: dict[tuple[str, str], list[tuple[Rule, Handler]]] = {}
+        self.prefixes: list[tuple[str, str, Rule, Handler]] = []
+        for rule in rules:
+            for kind, key, handler in rule.handlers:
+                if key.endswith("*"):
+                    self.prefixes.append((kind, key[:-1], rule, handler))
+                else:
+                    self.exact.setdefault((kind, key), []).append((rule, handler))
+        self.prefixes.sort(key=lambda entry: -len(entry[1]))
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The names that are constructs since a rule is about them."""
+        rules = self.rules.values()
+        return Vocabulary.of_keys(
+            [(kind, key) for rule in rules for kind, key, _ in rule.handlers],
+            [name for rule in rules for name in rule.imports],
+            (*MODULES, *accelerators.LIBRARIES),
+        )
+
+    @cached_property
+    def foreign(self) -> Registry:
+        """The rules that make GPU code of code for another target."""
+        return Registry([rule for rule in self.rules.values() if rule.foreign])
+
+    def handlers(self, construct: Construct) -> list[tuple[Rule, Handler]]:
+        """The handlers of a construct, the most specific first."""
+        found = list(self.exact.get((construct.kind, construct.key), ()))
+        found += [
+            (rule, handler)
+            for kind, prefix, rule, handler in self.prefixes
+            if kind == construct.kind and construct.key.startswith(prefix)
+        ]
+        return found
+
+
+GROUP = "tpu_migrate.rules"  # of entry points: modules and packages with rules
+
+
+@cache
+def registry() -> Registry:
+    """The rules of the rules package, and those of packages that are installed beside it.
+
+    Raises:
+        UsageError: for an installed package that can not be used.
+    """
+    package = importlib.import_module("migrator.rules")
+    own = _found(package, Rule)
+    families = dict.fromkeys([*FAMILIES, *_found(package, Family)])
+    others: list[Rule] = []
+    origin = {rule.code: "tpu-migrate" for rule in own}
+    for point in _entry_points():
+        where = f"rules of {point.value}"
+        try:
+            found = _found(module := point.load(), Rule)
+        except Exception as error:
+            raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
+        if not found:
+            raise UsageError(f"{where}: there is no Rule at the top of a module")
+        for rule in found:
+            if rule.code in origin:
+                raise UsageError(f"{where}: {rule.code} is a code of {origin[rule.code]}, too")
+            origin[rule.code] = point.value
+        others += found
+        families |= dict.fromkeys(_found(module, Family))
+    return Registry([*others, *own], families)
+
+
+def check_packages() -> None:
+    """Raise UsageError, as `registry` does, where a package with rules is installed."""
+    if _entry_points():
+        registry()
+
+
+@cache
+def vocabulary(replaced: tuple[tuple[str, str], ...] = ()) -> Vocabulary:
+    """The names that are constructs, with those that a project replaces. Raises as `registry`."""
+    return replace(registry().vocabulary, own=frozenset(old for old, _ in replaced))
+
+
+def _entry_points() -> Sequence[EntryPoint]:
+    """The entry points of packages that are installed.
+
+    What only lies in the working folder, or where PYTHONPATH leads, may be the project that is
+    migrated, of which nothing is ever run.
+    """
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    roots = [Path.cwd(), *map(Path, filter(None, given))]
+    projects = {root.resolve() for root in roots if root.name not in _INSTALLED}
+    found = entry_points(group=GROUP)
+    return [
+        point
+        for point in found
+        if point.dist is None or Path(str(point.dist.locate_file(""))).resolve() not in projects
+    ]
+
+
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+_T = TypeVar("_T")
+
+
+def _found(module: ModuleType, kind: type[_T]) -> list[_T]:
+    """Each `Rule` or `Family` at the top of a module, or of the modules of a package."""
+    modules = [module]
+    for info in pkgutil.iter_modules(getattr(module, "__path__", ())):
+        modules.append(importlib.import_module(f"{module.__name__}.{info.name}"))
+    found = (value for m in modules for value in vars(m).values() if isinstance(value, kind))
+    return list(dict.fromkeys(found))

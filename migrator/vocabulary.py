@@ -1,0 +1,99 @@
+"""What is a construct by its name alone: what the rules ask for, and what a project replaces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+# Where PyTorch's own names come from. Their last words (`load`) are common, so that a file is only
+# looked into for them if it names one of these. Their modules stay imported, whatever goes of them.
+PACKAGES = ("torch", "safetensors")
+_PACKAGE = re.compile("|".join(PACKAGES).encode())
+# What is a construct only for its arguments, whatever rules ask for it.
+_BY_ARGUMENTS = frozenset({"torch.device", "torch.Generator"})
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The names that count as constructs."""
+
+    names: frozenset[str] = frozenset()  # by their full name
+    prefixes: tuple[str, ...] = ()  # what such names begin with
+    methods: frozenset[str] = frozenset()  # that are called
+    keywords: frozenset[str] = frozenset()  # of calls
+    variables: frozenset[str] = frozenset()  # of the environment
+    stars: tuple[str, ...] = ()  # modules that a star import takes everything from
+    imports: frozenset[str] = frozenset()  # what an import loses beside names, as `Rule.imports`
+    libraries: tuple[str, ...] = ()  # whose names do not count where their import may fail
+    own: frozenset[str] = frozenset()  # keys of [tool.tpu-migrate.replace]
+
+    @staticmethod
+    def of_keys(
+        keys: Iterable[tuple[str, str]], imports: Iterable[str], libraries: Iterable[str]
+    ) -> Vocabulary:
+        """What rules say by the kinds and keys that they register for."""
+        by_kind: dict[str, set[str]] = {}
+        for kind, key in keys:
+            by_kind.setdefault(kind, set()).add(key)
+        named = (by_kind.get("name", set()) | by_kind.get("store", set())) - {"*"}
+        heads = tuple(f"{library}." for library in libraries)
+        stars = sorted(key.removesuffix("*") for key in by_kind.get("star", ()))
+        return Vocabulary(
+            frozenset(key for key in named - _BY_ARGUMENTS if not key.endswith("*")),
+            tuple(sorted(key[:-1] for key in named if key.endswith("*"))),
+            frozenset(by_kind.get("method", ())),
+            frozenset(by_kind.get("keyword", ())),
+            frozenset(by_kind.get("variable", ())),
+            tuple(stars),
+            frozenset(imports) | named & _BY_ARGUMENTS,
+            tuple(head for head in heads if any(key.startswith(head) for key in named)),
+        )
+
+    def includes(self, qualname: str) -> bool:
+        """Whether a name is a construct, by its full name."""
+        return qualname in self.names or qualname.startswith(self.prefixes)
+
+    def lends(self, imported: str) -> bool:
+        """Whether an import of this name is there for constructs: it goes with its last use."""
+        if not imported:
+            return False
+        inner = f"{imported}."
+        if imported in (self.names | self.own | self.imports) or inner.startswith(self.prefixes):
+            return True
+        keys = (*self.names, *self.own, *self.prefixes)
+        return any(key.startswith(inner) and not key.startswith(PACKAGES) for key in keys)
+
+    def may_be_in(self, source: bytes) -> bool:
+        """A cheap test: False for a file that can hold none of them."""
+        anywhere, with_package = self._tokens
+        if anywhere is not None and anywhere.search(source):
+            return True
+        if with_package is None or not _PACKAGE.search(source):
+            return False
+        return with_package.search(source) is not None
+
+    @cached_property
+    def _tokens(self) -> tuple[re.Pattern[bytes] | None, re.Pattern[bytes] | None]:
+        """Words that are in a file with one of them: anywhere, and where a package is named."""
+        named = {name for name in self.names if not name.startswith(self.prefixes)}
+        named.update(prefix.rstrip(".") for prefix in self.prefixes)
+        packaged = {name for name in named if name.startswith(PACKAGES)}
+        anywhere = {*_last_words(self.own | named - packaged), *self.variables}
+        words = {*_last_words(packaged), *self.methods, *self.keywords} - _BY_SHAPE
+        return _any_of(anywhere, "{}"), _any_of(filter(str.isidentifier, words), _WORD)
+
+
+# Words of names, methods and keywords that are constructs for what stands around them alone.
+_BY_SHAPE = frozenset({"to", "type", "step", "device"})
+_WORD = r"(?:\b|(?<=\\n))(?:{})\b"  # in a notebook, too, where a line ends with `\n`
+
+
+def _last_words(names: Iterable[str]) -> Iterator[str]:
+    return (name.rpartition(".")[2] for name in names)
+
+
+def _any_of(words: Iterable[str], pattern: str) -> re.Pattern[bytes] | None:
+    listed = "|".join(map(re.escape, sorted(words)))
+    return re.compile(pattern.format(listed).encode()) if listed else None
