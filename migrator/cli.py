@@ -21,7 +21,8 @@ from migrator.report import check as check_formats
 from migrator.report import render as rendered
 from migrator.report import write as write_report
 from migrator.report.terminal import color_option, console, shown, spell_out
-from migrator.targets import RUNTIME, targets
+from migrator.targets import RUNTIME, find_target
+from migrator.targets import names as target_names
 
 if TYPE_CHECKING:
     from migrator.run import Report
@@ -52,7 +53,9 @@ class _Group(click.Group):
         return list({item.value if item.type == "plain" else "": item for item in found}.values())
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write_usage(ctx.command_path, "PATH... --target torchax|torch_xla [OPTIONS]")
+        formatter.write_usage(
+            ctx.command_path, f"PATH... --target {'|'.join(target_names())} [OPTIONS]"
+        )
         formatter.write_usage(ctx.command_path, "COMMAND [ARGS]...", prefix="       ")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -114,7 +117,7 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=paths)
-@click.option("--target", type=click.Choice(list(targets())), help="What the code shall run on.")
+@click.option("--target", type=click.Choice(target_names()), help="What the code shall run on.")
 @click.option(
     "-o",
     "--output",
@@ -257,7 +260,7 @@ def migrate(
     if strip_todo and overrides["todo_comments"]:
         raise UsageError("choose one of --todo-comments and --strip-todo")
     if config.target is None and not strip_todo:
-        names = " or ".join(targets())
+        names = " or ".join(target_names())
         raise UsageError(f"no target given: --target {names}, or target in [tool.tpu-migrate]")
     if sum((bool(output), diff, check)) > 1:
         raise UsageError("choose one of -o, --diff and --check")
@@ -377,7 +380,7 @@ def _filter(
     from migrator import todo
     from migrator.engine import Result
     from migrator.report.diff import unified
-    from migrator.run import FileReport, Report, find_target, migrate_content, migrated
+    from migrator.run import FileReport, Report, migrate_content, migrated
 
     source, path = sys.stdin.buffer.read(), given or Path("<stdin>")
     if strip_todo:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from migrator import guard, imports, todo
 from migrator.advice import advise
-from migrator.analysis import accelerators, inventory, mentions
+from migrator.analysis import accelerators, inventory, mentions, traces
 from migrator.analysis.accelerators import imported_heads
 from migrator.analysis.children import Children
 from migrator.analysis.facts import ProjectFacts, Reader
@@ -360,7 +360,7 @@ def _migrate_tree(
     constructs[:0] = [Construct("model", "move", move) for move in context.shardings]
     if target.launches:
         if context.ranks or (project is not None and project.serves_ranks()):
-            context.target = with_ranks(target)
+            context.use(with_ranks(target))
     return _apply_rules(source, decoded, context, registry(), constructs, read_as)
 
 
@@ -502,7 +502,9 @@ def _additions(
         if isinstance(e, Insert) and not e.lines[0].startswith("from ")
     ]
     first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
-    foreign = inventory.FOREIGN if rules is registry().foreign else ""
+    foreign: tuple[str, ...] = ()
+    if rules is registry().foreign:
+        foreign = traces.foreign_libraries(context.target.traces.library)
     known = vocabulary(context.options.replace)
     result.edits[:0] = imports.edits(
         context.names, result.modules, removed, known, first, foreign=foreign,

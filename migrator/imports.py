@@ -54,13 +54,13 @@ def edits(
     vocabulary: Vocabulary,
     setup: Insert | None = None,
     *,
-    foreign: str = "",
+    foreign: tuple[str, ...] = (),
     taken: Callable[[], frozenset[str]] = frozenset,
 ) -> list[Edit]:
     """Edits that add `modules` and take out imports whose every use is in `removed`.
 
-    `setup` are statements that need the imports: these stand above them. Imports of `foreign`, a
-    library that the target does not have, go even if they never had a use. Only what constructs
+    `setup` are statements that need the imports: these stand above them. Imports of `foreign`
+    libraries, which the target does not have, go even if they never had a use. Only what constructs
     of `vocabulary` are taken from may go. What other files take from this one (`taken`) stays.
     """
     result: list[Edit] = []
@@ -222,7 +222,7 @@ def _sort_key(module: str) -> str:
 
 
 def _unused(
-    names: Names, removed: set[ast.AST], foreign: str, vocabulary: Vocabulary
+    names: Names, removed: set[ast.AST], foreign: tuple[str, ...], vocabulary: Vocabulary
 ) -> list[Edit]:
     result: list[Edit] = []
     # below `try` or `if`, an import is a question; it stays, unless the answer is known
@@ -311,20 +311,20 @@ def _lost_all_uses(
     statement: ast.Import | ast.ImportFrom,
     alias: ast.alias,
     removed: set[ast.AST],
-    foreign: str,
+    foreign: tuple[str, ...],
     vocabulary: Vocabulary,
 ) -> bool:
     meaning = _meaning(statement, alias)
     scope, name = names.scope_of(statement), alias.asname or alias.name
     library = _library(vocabulary, statement, alias) is not None
-    is_foreign = foreign != "" and meaning.startswith(foreign)
+    is_foreign = meaning.startswith(foreign)
     binds_package = isinstance(statement, ast.Import) and "." in name
     if library:  # it is nowhere to be had, so it goes from functions, too
         name = alias.asname or alias.name.partition(".")[0]
     elif scope is not names.top:
         return False
     elif is_foreign and binds_package:
-        return all(use in removed for use in names.uses(foreign, names.top))
+        return all(use in removed for use in names.uses(meaning.partition(".")[0], names.top))
     elif not vocabulary.lends(meaning):
         return False
     elif binds_package:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
-from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
@@ -18,7 +15,9 @@ from migrator.analysis.libraries import MODULES
 from migrator.codes import FAMILIES, Family
 from migrator.construct import Construct
 from migrator.errors import UsageError
+from migrator.plugins import installed
 from migrator.rule import Handler, Rule
+from migrator.targets import rule_modules
 from migrator.vocabulary import Vocabulary
 
 
@@ -74,12 +73,14 @@ def registry() -> Registry:
     Raises:
         UsageError: for an installed package that can not be used.
     """
-    package = importlib.import_module("migrator.rules")
-    own = _found(package, Rule)
-    families = dict.fromkeys([*FAMILIES, *_found(package, Family)])
+    modules = [importlib.import_module("migrator.rules"), *rule_modules()]
+    own = [rule for module in modules for rule in _found(module, Rule)]
+    families = dict.fromkeys(
+        [*FAMILIES, *(f for module in modules for f in _found(module, Family))]
+    )
     others: list[Rule] = []
     origin = {rule.code: "tpu-migrate" for rule in own}
-    for point in _entry_points():
+    for point in installed(GROUP):
         where = f"rules of {point.value}"
         try:
             found = _found(module := point.load(), Rule)
@@ -98,7 +99,7 @@ def registry() -> Registry:
 
 def check_packages() -> None:
     """Raise UsageError, as `registry` does, where a package with rules is installed."""
-    if _entry_points():
+    if installed(GROUP):
         registry()
 
 
@@ -106,26 +107,6 @@ def check_packages() -> None:
 def vocabulary(replaced: tuple[tuple[str, str], ...] = ()) -> Vocabulary:
     """The names that are constructs, with those that a project replaces. Raises as `registry`."""
     return replace(registry().vocabulary, own=frozenset(old for old, _ in replaced))
-
-
-def _entry_points() -> Sequence[EntryPoint]:
-    """The entry points of packages that are installed.
-
-    What only lies in the working folder, or where PYTHONPATH leads, may be the project that is
-    migrated, of which nothing is ever run.
-    """
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    roots = [Path.cwd(), *map(Path, filter(None, given))]
-    projects = {root.resolve() for root in roots if root.name not in _INSTALLED}
-    found = entry_points(group=GROUP)
-    return [
-        point
-        for point in found
-        if point.dist is None or Path(str(point.dist.locate_file(""))).resolve() not in projects
-    ]
-
-
-_INSTALLED = ("site-packages", "dist-packages")
 
 
 _T = TypeVar("_T")

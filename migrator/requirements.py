@@ -12,18 +12,14 @@ from urllib.parse import unquote
 
 from migrator.analysis.libraries import Library, of_package
 from migrator.errors import UsageError
+from migrator.targets import Target, traces
 
 DISTRIBUTION = "tpu-migrate"
-TARGETS = ("torchax", "torch_xla")
-OLDEST, NEWEST = (3, 11), (3, 13)  # Pythons that torch_xla 2.9 has wheels for
-_NEWEST_WITH_TPU = {"torch_xla": (3, 12)}  # those that its libtpu has wheels for
 
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 # An index of them, or of those for other accelerators.
 CUDA_WHEELS = re.compile(r"pytorch\.org.*(?:cu\d{2,3}|rocm[\d.]+|/xpu|torch_stable\.html)/?$")
 ONLY_TORCH = re.compile(r"pytorch\.org/whl(?:/cpu)?/?$")  # has nothing of jax, and little else
-# What jax asks for, and the extras do not state: it says so in its own metadata.
-_ASKED = {"torchax": {"scipy": "scipy>=1.14"}}
 
 # Where the import name is not the distribution's name.
 _IMPORT_NAMES = {"opencv-python-headless": "cv2", "pillow": "PIL"}
@@ -60,22 +56,21 @@ class Requirement:
         return ";" in self.text
 
 
-def pinned(target: str) -> list[Requirement]:
-    """The requirements of ``target``'s extra, in the order of the metadata.
+def pinned(target: Target) -> list[Requirement]:
+    """The requirements of ``target``, in its own order.
 
-    Raises UsageError where the target is unknown or no metadata can be found.
+    Raises UsageError where it leaves them to an extra, and no metadata can be found.
     """
-    if target not in TARGETS:
-        raise UsageError(f"unknown target {target!r}: one of {', '.join(TARGETS)}")
-    lines = _from_checkout(target) or _from_metadata(target)
+    extra = target.name
+    lines = target.environment.pins or _from_checkout(extra) or _from_metadata(extra)
     if not lines:
         raise UsageError(
-            f"the metadata of {DISTRIBUTION} has no extra {target!r}: reinstall {DISTRIBUTION}"
+            f"the metadata of {DISTRIBUTION} has no extra {extra!r}: reinstall {DISTRIBUTION}"
         )
     return [Requirement(line) for line in lines]
 
 
-def tested(target: str) -> dict[str, str]:
+def tested(target: Target) -> dict[str, str]:
     """The packages whose versions were tested together for ``target``, by their names.
 
     And torchaudio, which is released with torch under the same number.
@@ -88,16 +83,16 @@ def tested(target: str) -> dict[str, str]:
     return {**versions, "torchaudio": versions["torch"].replace("torch", "torchaudio", 1)}
 
 
-def companions(target: str, named: Iterable[str | None]) -> list[str]:
+def companions(target: Target, named: Iterable[str | None]) -> list[str]:
     """What has to be installed beside torch, less what is ``named`` already."""
     left_out = {"torch", "torchvision", "torchaudio", *named}
     return [text for name, text in tested(target).items() if name not in left_out]
 
 
-def bounds(target: str) -> dict[str, str]:
+def bounds(target: Target) -> dict[str, str]:
     """The versions of numpy and scipy that go with the tested ones, by their names."""
     numpy = {each.name: each.text for each in pinned(target) if each.name == "numpy"}
-    return {**numpy, **_ASKED.get(target, {})}
+    return {**numpy, **target.environment.asked}
 
 
 def in_place_of(asked: str, wanted: str) -> str:
@@ -151,28 +146,26 @@ def alike(text: str, other: str) -> bool:
         return text.strip() == other.strip()
 
 
-def clash(target: str, name: str, others: Iterable[str | None]) -> str | None:
+def clash(target: Target, name: str, others: Iterable[str | None]) -> str | None:
     """Why a package can not be beside what the target takes, where ``others`` are that."""
     versions = tested(target)
     if versions.keys().isdisjoint(others) or name in versions:
         return None
     if name in ("libtpu", "libtpu-nightly"):
-        own = versions.get("libtpu") or f"the one that {versions['torch-xla']} brings"
+        driver = versions.get(normal(target.environment.driver or name))
+        own = versions.get("libtpu") or (f"the one that {driver} brings" if driver else "none")
         return f"the target takes {own}: leave it out"
-    if name == "torch-xla":
-        return "its wheel overwrites torchax in the same environment: leave it out"
+    damage = target.environment.damage
+    if damage is not None and name == normal(damage.by):
+        overwritten = target.environment.package
+        return f"its wheel overwrites {overwritten} in the same environment: leave it out"
     return None
 
 
-def newest(target: str) -> tuple[int, int]:
-    """The newest Python that all packages of ``target`` have wheels for, those for a TPU, too."""
-    return _NEWEST_WITH_TPU.get(target, NEWEST)
-
-
-def pythons(target: str) -> str:
+def pythons(target: Target) -> str:
     """The Pythons that all packages of ``target`` have wheels for."""
-    last = newest(target)
-    return f">={_dotted(OLDEST)},<{last[0]}.{last[1] + 1}"
+    last = target.environment.newest
+    return f">={_dotted(target.environment.pythons[0])},<{last[0]}.{last[1] + 1}"
 
 
 def _dotted(version: tuple[int, int]) -> str:
@@ -207,7 +200,7 @@ def _standard(asked: str) -> str:
     return "" if asked.strip() == "*" else asked
 
 
-def shut_out(target: str, name: str, asked: str) -> str | None:
+def shut_out(target: Target, name: str, asked: str) -> str | None:
     """The versions of numpy or scipy that go with the target, where `asked` has none of them."""
     wanted = bounds(target).get(name, "")
     return wanted if wanted and excludes(asked, wanted.removeprefix(name)) else None
@@ -273,12 +266,16 @@ def repository_of(text: str) -> str | None:
     return _CALLED.get(name, name)
 
 
-def is_of_older_xla(text: str) -> bool:
-    """Whether a requirement is what torch_xla was installed from before it was on PyPI."""
-    return name_of(text) == "cloud-tpu-client" or "/tpu-pytorch/wheels/" in text
+def older_library(text: str) -> str | None:
+    """The library of a target that was installed from this before it was on PyPI."""
+    name = name_of(text)
+    for each in traces():
+        if name in each.older_packages or any(part in text for part in each.older_wheels):
+            return each.library
+    return None
 
 
-def _from_checkout(target: str) -> list[str]:
+def _from_checkout(extra: str) -> list[str]:
     import tomllib
 
     try:
@@ -286,29 +283,29 @@ def _from_checkout(target: str) -> list[str]:
             (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
         )["project"]
         if project["name"] == DISTRIBUTION:
-            return list(project["optional-dependencies"][target])
+            return list(project["optional-dependencies"][extra])
     except (OSError, KeyError, tomllib.TOMLDecodeError):
         pass
     return []
 
 
-def _from_metadata(target: str) -> list[str]:
+def _from_metadata(extra: str) -> list[str]:
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
         declared = requires(DISTRIBUTION) or []
     except PackageNotFoundError:
         return []
-    return [line for text in declared if (line := without_extra(text, target)) is not None]
+    return [line for text in declared if (line := without_extra(text, extra)) is not None]
 
 
-def without_extra(text: str, target: str) -> str | None:
-    """``text`` less its marker ``extra == target``; None if it is not of that extra.
+def without_extra(text: str, extra: str) -> str | None:
+    """``text`` less its marker ``extra == …``; None if it is not of that extra.
 
     >>> without_extra("a==1; (os_name == 'nt') and extra == 'torch-xla'", "torch_xla")
     "a==1; (os_name == 'nt')"
     """
     match = _EXTRA.search(text)
-    if match is None or match["name"].replace("-", "_") != target:
+    if match is None or match["name"].replace("-", "_") != extra:
         return None
     return (text[: match.start()] + text[match.end() :]).strip().rstrip(";").strip()

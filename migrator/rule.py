@@ -14,7 +14,7 @@ from migrator.analysis.facts import ProjectFacts, is_script
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.hot import Hot
 from migrator.analysis.indices import compares_indices
-from migrator.analysis.inventory import FOREIGN, SETUP
+from migrator.analysis.inventory import SETUP
 from migrator.analysis.names import Names
 from migrator.analysis.ranks import Ranks
 from migrator.analysis.sharding import Models, Table
@@ -25,7 +25,7 @@ from migrator.edits import Edit, SetString, Spread
 from migrator.formats.embedded import is_embedded
 from migrator.options import Options
 from migrator.steps import Computation, Steps
-from migrator.targets import RUNTIME, Target, filled
+from migrator.targets import RUNTIME, Target, Words, filled
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,16 @@ class Context:
     for_others: bool = False  # only read, since another file imports this one
     # Names of the tables in the source, and what writes them, by the class of the model.
     sharding_tables: dict[ast.ClassDef, tuple[str, Edit]] = field(default_factory=dict)
+    words: Words = field(init=False)  # of the target, as this file speaks of torch
 
     def __post_init__(self) -> None:
-        self.target = filled(self.target, *self.torch())
+        self.use(self.target)
+
+    def use(self, target: Target) -> None:
+        """Write for `target` from now on."""
+        self.target = target
+        torch, requires = self.torch()
+        self.words = filled(target.words, {"torch": torch}, requires)
 
     def quoted(self, value: str, near: ast.AST | None = None) -> str:
         """`value` as a string literal in the quotes that the code nearby uses."""
@@ -183,7 +190,7 @@ class Context:
                 near is not None and isinstance(self.names.parents.get(near), ast.Compare)
             )
             return f"{RUNTIME}.{'accelerator' if compared else 'device'}_type()"
-        return self.quoted(self.target.device, near)
+        return self.quoted(self.words.device, near)
 
     @cached_property
     def compares_indices(self) -> bool:
@@ -194,7 +201,7 @@ class Context:
 
     def device_name(self, indexed: bool) -> str:
         """The name of the target's device in the place of one with an index, or of one without."""
-        return f"{self.target.device}{':0' if indexed and self.compares_indices else ''}"
+        return f"{self.words.device}{':0' if indexed and self.compares_indices else ''}"
 
     def device(self, near: ast.AST | None = None) -> str:
         """Code for the target's device where an object does as well as a string."""
@@ -292,7 +299,8 @@ class Context:
             for i in imports
             for name in ([i.module] if isinstance(i, ast.ImportFrom) else [a.name for a in i.names])
         }
-        mine = self.target.library == FOREIGN and FOREIGN in libraries
+        own = self.target.traces.library
+        mine = own != "" and own in libraries
         return mine and RUNTIME not in libraries and not any(map(uses_device, self.constructs))
 
     @cached_property
@@ -346,7 +354,7 @@ class Context:
     def is_unlaunched(self) -> bool:
         """True for a program whose ranks only a launcher makes, where one process drives all
         devices and does not do what the ranks do together: it does what nobody launched does."""
-        if self.target.launches or self.target.devices is None:
+        if self.words.launches or self.words.devices is None:
             return False
         parts = [ranks for ranks in self._program.values() if ranks.take_part]
         if not parts or not all(ranks.launched.holds_all for ranks in parts):
@@ -378,7 +386,7 @@ class Context:
         return None
 
     def _obstacle(self, ranks: Ranks, path: Path | None = None) -> tuple[int, str] | None:
-        if self.target.launches:
+        if self.words.launches:
             return ranks.launch_obstacle
         if self.only_infers:
             return ranks.lone_obstacle

@@ -30,7 +30,7 @@ from migrator.formats import lines, notebook
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
 from migrator.options import Options
 from migrator.registry import check_packages, registry
-from migrator.targets import RUNTIME, Target, portable, targets
+from migrator.targets import RUNTIME, Target, find_target, own_runtime, portable
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
 SET_UP = f"{RUNTIME}.setup(".encode()
@@ -139,7 +139,7 @@ def migrate_paths(
 
     Args:
         paths: files, or folders whose `.py` files are meant.
-        target: "torchax" or "torch_xla"; a portable program if `config` says so.
+        target: the name of one; a portable program if `config` says so.
         write: rewrite in place; else nothing is written unless `output` is given.
         output: write a migrated copy of the one path there instead.
         allow_dirty: write over files that version control does not hold.
@@ -227,14 +227,15 @@ def migrate_content(
     return report
 
 
-def check(config: Config, words: Target) -> None:
+def check(config: Config, target: Target) -> None:
     """Raise UsageError for what the target does not have, and for a rule package with a fault."""
     check_packages()
-    if config.shard == "fsdp" and (words.devices is None or words.devices.sharded is None):
-        raise UsageError(f"--shard fsdp: {words.name} has no such models; choose another target")
-    if config.options.tensor_parallel and (config.portable or words.devices is None):
+    devices = target.words.devices
+    if config.shard == "fsdp" and (devices is None or devices.sharded is None):
+        raise UsageError(f"--shard fsdp: {target.name} has no such models; choose another target")
+    if config.options.tensor_parallel and (config.portable or devices is None):
         how = " --portable" if config.portable else ""
-        raise UsageError(f"--shard {config.shard}: {words.name}{how} has no divided models")
+        raise UsageError(f"--shard {config.shard}: {target.name}{how} has no divided models")
 
 
 def strip_todos(
@@ -294,13 +295,6 @@ def _discovered(
     if found.excluded and not found.files:
         report.notes.append(f"all that is there is excluded, by {' '.join(config.exclude)}")
     return found.files
-
-
-def find_target(name: str) -> Target:
-    known = targets()
-    if name not in known:
-        raise UsageError(f"unknown target {name!r} (known: {', '.join(known)})")
-    return known[name]
 
 
 # ---- migrating -----------------------------------------------------------------------------------
@@ -520,14 +514,15 @@ def runtime_files(target: Target) -> dict[str, bytes]:
 
     That of a portable program is one that chooses, with the target's as a package inside.
     """
-    own = _package("runtime", target.name)
+    own = _package(target.runtime) if target.runtime is not None else {}
     if not target.portable:
         return own
-    return _package("runtime", "portable") | {f"tpu/{name}": file for name, file in own.items()}
+    chooses = _package(own_runtime("portable"))
+    return chooses | {f"tpu/{name}": file for name, file in own.items()}
 
 
-def _package(*folders: str) -> dict[str, bytes]:
-    folder = Path(__file__).parent.joinpath(*folders, RUNTIME)
+def _package(runtime: Path) -> dict[str, bytes]:
+    folder = runtime / RUNTIME
     return {
         file.relative_to(folder).as_posix(): file.read_bytes()
         for file in sorted(folder.rglob("*.py"))

@@ -91,7 +91,7 @@ _TRANSFER = advice(
 def from_host(ctx: Context, found: Construct) -> Decision | None:
     call = found.node
     assert isinstance(call, ast.Call)
-    if ctx.target.train_step is not None or not call.args:
+    if ctx.words.compiles_constants or not call.args:
         return None
     name = ctx.names.qualified(call.func) or ""
     if name.count(".") != 1 or not name.startswith("torch."):
@@ -174,7 +174,7 @@ def _wide(ctx: Context, call: ast.Call, everywhere: bool = False) -> Decision | 
         if not ctx.hot.is_hot(call):
             return None
     return advice(
-        f"{ctx.target.float64}: compute in float32, or what needs the digits once on the CPU"
+        f"{ctx.words.float64}: compute in float32, or what needs the digits once on the CPU"
     )
 
 

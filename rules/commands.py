@@ -19,8 +19,8 @@ from migrator.requirements import (
     clash,
     companions,
     in_place_of,
-    is_of_older_xla,
     name_of,
+    older_library,
     repository_of,
     shut_out,
     tested,
@@ -98,11 +98,11 @@ def child(ctx: Context, found: Construct) -> Decision:
 
 @COMMAND.on("command", "device", "launcher")
 def device_option(ctx: Context, found: Construct) -> Decision | None:
-    if found.key == "launcher" and not (ctx.target.launches and "--device" in ctx.text(found)):
+    if found.key == "launcher" and not (ctx.words.launches and "--device" in ctx.text(found)):
         return None
     if ctx.target.portable:
         return Report("the program chooses its device itself; leave the option out")
-    device = ctx.target.device
+    device = ctx.words.device
     text = DEVICE_OPTION.sub(
         lambda m: f"{m['option']}{m['quote']}{ctx.device_name(bool(m['index']))}{m['quote']}",
         ctx.text(found),
@@ -131,23 +131,26 @@ def pip(ctx: Context, found: Construct) -> Decision:
         if not MENTIONED.search(text):
             return Keep("a portable program takes what its machine has")
         return Report("installs PyTorch; a portable program needs what its machine has")
-    versions = tested(ctx.target.name)
+    versions = tested(ctx.target)
     packages, changes, indexes = _installed(text)
     for package in packages:
         name = name_of(package.text) or wheel_of(package.text) or repository_of(package.text) or ""
         if (library := of_package(name)) is not None:
             return Report(library.reason(name))
-        if missing := shut_out(ctx.target.name, name, asked_of(package.text)):
+        if missing := shut_out(ctx.target, name, asked_of(package.text)):
             return Report(f"{package.text} leaves no version that was tested: take {missing}")
-    older = [place for place in packages if is_of_older_xla(place.text)]
+    older = [place for place in packages if older_library(place.text)]
     packages = [place for place in packages if place not in older]
     names = {name_of(word) or wheel_of(word) for *_, word in packages}
-    needed = [versions["torch"], *companions(ctx.target.name, names)]
+    needed = [versions["torch"], *companions(ctx.target, names)]
     wanted = _words(needed, _mark(ctx, found))
     for name in filter(None, names):
-        if why := clash(ctx.target.name, name, names):
+        if why := clash(ctx.target, name, names):
             return Report(f"{name}: {why}")
-    if {"torch", "torchax"}.isdisjoint(names) and {"jax", "jaxlib"} & names & versions.keys():
+    if {"torch", ctx.target.environment.package}.isdisjoint(names) and {
+        "jax",
+        "jaxlib",
+    } & names & versions.keys():
         return Report(f"of a program for JAX, it seems; the target takes {versions['jax']}")
     if re.search(r"pytorch\.org/whl/(?:nightly|test)\b", text):
         return Report(f"asks for what is not released; the target takes {wanted}")
@@ -240,9 +243,10 @@ def _cpu_index(option: str) -> str:
 def older_xla(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     setting = re.fullmatch(r"""(\s*export\s+)XRT_TPU_CONFIG=(?:"[^"]*"|'[^']*')\s*""", text)
-    if setting is not None and ctx.target.library == "torch_xla":
-        told = "what older guides told XRT"
-        return ctx.with_text(found, f"{setting[1]}PJRT_DEVICE=TPU", told)
+    told = ctx.target.host.on_tpu()
+    if setting is not None and ctx.target.traces.library and len(told) == 1:
+        ((name, value),) = told.items()
+        return ctx.with_text(found, f"{setting[1]}{name}={value}", "what older guides told XRT")
     return Report("of torch_xla before PJRT: nothing reads it today; take it out")
 
 
@@ -250,7 +254,7 @@ def older_xla(ctx: Context, found: Construct) -> Decision:
 def conda(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Report("installs PyTorch; a portable program needs what its machine has")
-    needed = [tested(ctx.target.name)["torch"], *companions(ctx.target.name, ())]
+    needed = [tested(ctx.target)["torch"], *companions(ctx.target, ())]
     wanted = _words(needed, "'")
     return Report(f"conda has no build for TPUs: `pip install {wanted}`")
 

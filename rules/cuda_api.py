@@ -211,7 +211,7 @@ def _current_device(ctx: Context, node: ast.expr) -> Decision:
     used = set(roles(ctx.flow, call, ctx.project)) if call is not None else set()
     if Role.UNKNOWN in used:
         return Report(
-            f"goes where it is not followed: as a number it is 0, as a device {ctx.target.device!r}"
+            f"goes where it is not followed: as a number it is 0, as a device {ctx.words.device!r}"
         )
     if {Role.NUMBER, Role.DEVICE} <= used:
         return Report("a number here and a device there; use a name of its own for each")
@@ -223,14 +223,13 @@ def _current_device(ctx: Context, node: ast.expr) -> Decision:
 def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
     """The target's spelling of a function that torch.cuda calls `name`."""
     call = ctx.names.call_of(node)
-    word = ctx.target.call(name)
+    word = ctx.words.calls.get(name)
     if word is not None and call is not None:
         first = call.args[0] if call.args else next((k.value for k in call.keywords), None)
         if "{0}" not in word.code:
             return Rewrite([Replace(call, word.code)], word.requires)
         if first is not None and not isinstance(first, ast.Starred):
-            text = word.code.replace("{0}", "{first}")
-            return Rewrite([Replace(call, text, {"first": first})], word.requires)
+            return Rewrite([Replace(call, word.code, {"0": first})], word.requires)
     if name not in MIRRORED:
         return Report(f"torch.cuda.{name} itself is passed on, not called")
     return Rewrite([Replace(node, f"{RUNTIME}.{name}")], (RUNTIME,))
@@ -298,7 +297,7 @@ def stream(ctx: Context, found: Construct) -> Decision:
 def counterpart_of_call(ctx: Context, call: ast.Call | None, name: str) -> Decision:
     if call is None:
         return Report(f"{name} is passed on, not called")
-    word = ctx.target.call(name) or Word(f"{RUNTIME}.{name}()", (RUNTIME,))
+    word = ctx.words.calls.get(name) or Word(f"{RUNTIME}.{name}()", (RUNTIME,))
     return Rewrite([Replace(call, word.code)], word.requires)
 
 
@@ -397,7 +396,7 @@ def _module(ctx: Context, found: Construct) -> Decision:
 def activity(ctx: Context, found: Construct) -> Decision:
     if not ctx.target.portable and any(c.key == _PROFILE for c in ctx.constructs):
         return Keep("the runtime's profiler traces the device, whatever it is told")
-    how = ctx.target.profiler
+    how = ctx.words.profiler
     return Report(f"collects the kernels of a GPU; a trace of the TPU is made by {how}")
 
 
@@ -409,7 +408,7 @@ def older_profiler(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     given = {k.arg: k.value for k in call.keywords} if call is not None else {}
     if given.keys() & {"use_cuda", "use_device"} and not ctx.target.portable:
-        return Report(f"collects the kernels of a GPU; a trace is made by {ctx.target.profiler}")
+        return Report(f"collects the kernels of a GPU; a trace is made by {ctx.words.profiler}")
     return Keep("times what the host does")
 
 

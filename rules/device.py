@@ -139,7 +139,7 @@ and the numbers no longer depend on the hardware (they differ from CUDA's stream
 
 def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
     """The edit that makes a `torch.device(…)` call name the target's device."""
-    word = ctx.target.device_object
+    word = ctx.words.device_object
     if word is not None:
         return Rewrite([Replace(call, word.code)], word.requires)
     text = _named(ctx, near)
@@ -150,7 +150,7 @@ def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
 def _named(ctx: Context, near: ast.AST) -> str:
     """The name of the target's device, with an index where the file compares the one it had."""
     if isinstance(near, ast.expr) and _keeps_index(ctx, near):
-        return ctx.quoted(f"{ctx.target.device}:0", near)
+        return ctx.quoted(f"{ctx.words.device}:0", near)
     return ctx.device_string(near)
 
 
@@ -169,7 +169,7 @@ def _unequal(ctx: Context, node: ast.expr) -> str | None:
     reads = any(is_read(ctx.names, other) for other in others)
     if ctx.target.portable:
         return "is compared with its index; compare the type of the device" if reads else None
-    if ctx.target.device_object is None and device_call(ctx.names, node) is not None:
+    if not ctx.words.device_has_index and device_call(ctx.names, node) is not None:
         if not reads and not any(ctx.flow.kind(other) & Kind.DEVICE for other in others):
             return "is compared with its index; compare the type of the device"
     return None
@@ -185,7 +185,7 @@ def device_object_word(ctx: Context, near: ast.AST) -> Word:
     """The target's device object, spelled out."""
     torch, requires = ctx.torch()
     word = Word(f"{torch}.device({ctx.device_string(near)})", requires)
-    return ctx.target.device_object or word
+    return ctx.words.device_object or word
 
 
 def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
@@ -228,7 +228,7 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     whole = whole_string(ctx.names, node)
     reason = not_a_device(ctx.names, ctx.flow, whole)
     if reason is not None:
-        return Report(f"this string {reason}; if it names a device, write {ctx.target.device!r}")
+        return Report(f"this string {reason}; if it names a device, write {ctx.words.device!r}")
     if isinstance(node, ast.Constant):
         text = str(node.value)
         if whole is node and not CUDA_STRING.match(text):
@@ -241,7 +241,7 @@ def string(ctx: Context, found: Construct) -> Decision | None:
         return device_object(ctx, call, node)
     if whole is node and isinstance(node, ast.Constant) and not ctx.target.portable:
         index = ":0" if _keeps_index(ctx, node) else ""
-        return Rewrite([SetString(node, ctx.target.device + index)])
+        return Rewrite([SetString(node, ctx.words.device + index)])
     if ctx.target.portable and isinstance(ctx.parent(whole), ast.MatchValue):
         return Report("a pattern can not ask which device was chosen; write an `if`")
     return Rewrite([Replace(whole, _named(ctx, whole))])

@@ -11,7 +11,7 @@ from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME, Devices, Target, Word
+from migrator.targets import RUNTIME, Devices, Word, Words
 
 FAMILY = Family("DST", "Several devices", 110)
 
@@ -126,7 +126,7 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
     starts = {name: ranks.start for name, ranks in ctx.ranks.items() if ranks.start is not None}
     if not starts:
         return None
-    if any(_joins(ctx.ranks[name], ctx.target) for name in starts):
+    if any(_joins(ctx.ranks[name], ctx.words) for name in starts):
         return None  # was migrated before
     if "" in starts:
         line = starts[""].lineno
@@ -134,14 +134,14 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
     else:
         name = next(iter(starts))
         part = f"this file belongs to a program for several devices, which {name} starts"
-    if ctx.target.devices is None:
+    if ctx.words.devices is None:
         how = " with --portable" if ctx.target.portable else ""
         return Report(f"{part}, which is not rewritten yet{how}, so the whole file stays")
     if ctx.rank_obstacle is not None:
         name, line, reason = ctx.rank_obstacle
         where = f"line {line}" if not name else f"{name}, line {line}"
         return Report(f"{part}; it stays as it is, because {reason} ({where})")
-    if ctx.target.launches or ctx.only_infers:
+    if ctx.words.launches or ctx.only_infers:
         return None
     if not any(ranks.samples for ranks in ctx.ranks.values()):
         return Report(
@@ -156,11 +156,11 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
     )
 
 
-def _joins(ranks: Ranks, target: Target) -> bool:
+def _joins(ranks: Ranks, words: Words) -> bool:
     """Whether a program is one process already, in the target's own group."""
     call = ranks.names.call_of(ranks.start) if ranks.start is not None else None
     backend = argument(call, 0, "backend") if call is not None else None
-    group = target.devices.group if target.devices is not None and not target.launches else None
+    group = words.devices.group if words.devices is not None and not words.launches else None
     return isinstance(backend, ast.Constant) and backend.value == group
 
 
@@ -190,13 +190,13 @@ def distributed(ctx: Context, found: Construct) -> Decision:
 
 def _words(ctx: Context) -> Devices | None:
     """The target's words for a program with ranks."""
-    return ctx.target.devices if ctx.ranks else None
+    return ctx.words.devices if ctx.ranks else None
 
 
 def _in_one_process(ctx: Context) -> Devices | None:
     """The same where one process takes the place of all ranks."""
     words = _words(ctx)
-    return words if not ctx.target.launches else None
+    return words if not ctx.words.launches else None
 
 
 def _is_alone(ctx: Context) -> bool:
@@ -206,7 +206,7 @@ def _is_alone(ctx: Context) -> bool:
 
 @COPIES.on("name", *COPYING)
 def copies(ctx: Context, found: Construct) -> Decision | None:
-    words = ctx.target.devices
+    words = ctx.words.devices
     if words is None:
         return None
     if isinstance(ctx.parent(found.node), ast.ClassDef):

@@ -153,7 +153,7 @@ def tensors(ctx: Context, found: Construct) -> Decision:
     if found.key.endswith("load_model") or _only_state(ctx.names, call):
         named = [k for k in call.keywords if k.value is place]
         return Rewrite([EditCall(call, drop=named or [place])])
-    if ctx.target.safetensors and not ctx.target.portable and isinstance(place, ast.Constant):
+    if ctx.words.safetensors and not ctx.target.portable and isinstance(place, ast.Constant):
         return Keep("safetensors knows the target's device by its name")
     if found.key == "safetensors.safe_open":
         return Report("opened on a device that safetensors may not know; open it on the CPU, and "
@@ -236,7 +236,7 @@ _PLAIN_KEYS = {"epoch", "step", "iter", "iteration", "arch", "args", "config", "
 def save(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
-    word = ctx.target.renames.get("torch.save")
+    word = ctx.words.renames.get("torch.save")
     if word is None:
         return Keep("the runtime writes device tensors as CPU tensors")
     if not _may_hold_device_tensors(ctx):
@@ -261,7 +261,7 @@ def _may_hold_device_tensors(ctx: Context) -> bool:
 def image(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
-    word = ctx.target.renames.get(found.key)
+    word = ctx.words.renames.get(found.key)
     if word is None:
         return Keep("decodes on the CPU, as before")
     return Rewrite([Replace(node, word.code)], word.requires)

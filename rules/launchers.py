@@ -9,6 +9,7 @@ from migrator.construct import Construct
 from migrator.decide import context_of, gate_of
 from migrator.formats.shell import words
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.targets import targets
 
 LAUNCHER = Rule(
     code="CMD002",
@@ -54,16 +55,18 @@ class _Start(NamedTuple):
 def launcher(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     if re.search(r"\baccelerate\s+launch\b", text):
-        if ctx.target.launches:
-            return Report("asks for GPUs; `accelerate launch --tpu` starts it by torch_xla")
-        return Report("accelerate knows TPUs by torch_xla alone; write the loop in PyTorch")
+        if option := ctx.words.accelerate:
+            by = ctx.target.name
+            return Report(f"asks for GPUs; `accelerate launch {option}` starts it by {by}")
+        known = " and ".join(t.name for t in targets().values() if t.words.accelerate)
+        return Report(f"accelerate knows TPUs by {known} alone; write the loop in PyTorch")
     if re.search(r"\bdeepspeed\b", text):
         return Report(f"DeepSpeed is for CUDA only: {MODULES['deepspeed'].advice}")
     started = _by_torchrun(text)
     if started is None and not re.search(r"\btorchrun\b|torch\.distributed", text):
-        how = "torchrun" if ctx.target.launches else "python, once: one process drives all devices"
+        how = "torchrun" if ctx.words.launches else "python, once: one process drives all devices"
         return Report(f"starts a process for each GPU by MPI; here, start the program by {how}")
-    if ctx.target.launches:
+    if ctx.words.launches:
         return Keep("starts a process for each device, as on GPUs")
     if ctx.target.portable:
         return Keep("a program for several devices stays as it is with --portable")

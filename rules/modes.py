@@ -176,14 +176,14 @@ def script(ctx: Context, found: Construct) -> Decision:
     if name.startswith("trace"):
         why = "can not follow it, or keeps results as constants"
         call_it = "call the module itself, which XLA compiles"
-        return Report(f"{ctx.target.library} {why}; {call_it}")
+        return Report(f"{ctx.target.name} {why}; {call_it}")
     call = ctx.names.call_of(found.node)
     if call is None or (call.args and isinstance(ctx.flow.definition(call.args[0]), _FUNCTION)):
         return Keep("a scripted function runs on the target as it is")
     if call.args and not _is_moved(ctx, call) and _is_on_device(ctx, call.args[0], call):
-        if ctx.target.library == "torch_xla":
+        if not ctx.words.scripts_normalization:
             return Report("normalization can not be scripted; leave it out, XLA compiles by itself")
-        if trains(ctx.names.tree):
+        if not ctx.words.scripts_dropout and trains(ctx.names.tree):
             return Report("fails in training with dropout; leave it out, XLA compiles by itself")
         advice = "nothing is gained by it: XLA compiles by itself; recurrent layers fail in it"
         return Keep("of a module that is on the target", advice=advice)

@@ -9,7 +9,7 @@ from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.edits import Delete, EditCall, Replace, ReplaceStatement, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
+from migrator.targets import RUNTIME, filled
 
 FAMILY = Family("PRE", "Precision", 50)
 
@@ -344,10 +344,13 @@ def autocast(ctx: Context, found: Construct) -> Decision:
         # what is decided at run time stays so: the runtime takes both and maps float16
         edit = EditCall(call, function=f"{RUNTIME}.autocast")
         return Rewrite([edit], (RUNTIME,), note="float16 becomes bfloat16")
-    word = ctx.target.autocast
+    word = ctx.words.autocast
+    if word is None:
+        return Report(f"{ctx.target.name} has no autocast; move what may be bfloat16 to that type")
     holes = {"enabled": enabled} if enabled is not None else {}
-    arguments = [*ctx.target.autocast_arguments, *(["enabled={enabled}"] if holes else [])]
-    code = f"{word.code}({', '.join(arguments)})".replace("{device}", ctx.device_string(call))
+    chosen = filled(ctx.words.autocast_arguments, {"device": ctx.device_string(call)}, ())
+    arguments = [*chosen, *(["enabled={enabled}"] if holes else [])]
+    code = f"{word.code}({', '.join(arguments)})"
     note = "" if name == "torch.bfloat16" else "float16 becomes bfloat16"
     return Rewrite([Replace(call, code, holes)], word.requires, note=note)
 

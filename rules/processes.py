@@ -53,11 +53,13 @@ the CPU are nobody's business.""",
 
 @THREAD.on("child", "thread")
 def thread(ctx: Context, found: Construct) -> Decision:
-    if ctx.target.library == "torch_xla":
+    if ctx.words.threads:
         return Keep("threads share the device")
+    called = ctx.words.thread_setup
+    how = f", or let what runs here begin with {called}" if called else ""
     return Report(
-        "torchax is on in the thread that set it up alone: leave the device to that thread, or let "
-        "what runs here begin with torchax.enable_globally()"
+        f"{ctx.target.name} is on in the thread that set it up alone: leave the device to that "
+        f"thread{how}"
     )
 
 

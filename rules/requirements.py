@@ -14,7 +14,6 @@ from migrator.formats.lines import lists_packages
 from migrator.requirements import (
     CPU_WHEELS,
     CUDA_WHEELS,
-    OLDEST,
     ONLY_TORCH,
     alike,
     asked_of,
@@ -25,10 +24,9 @@ from migrator.requirements import (
     excludes,
     extras_of,
     in_place_of,
-    is_of_older_xla,
     name_of,
-    newest,
     normal,
+    older_library,
     pythons,
     repository_of,
     shut_out,
@@ -114,8 +112,8 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     line = re.sub(r"(?:-e|--editable)[\s=]+(?=\S)", "", line)
     wanted, _, options = line.partition(" -")
     body, _, marker = wanted.partition(";")
-    if is_of_older_xla(body):
-        return Report("torch_xla was installed so before it was on PyPI; leave it out")
+    if older := older_library(body):
+        return Report(f"{older} was installed so before it was on PyPI; leave it out")
     if ctx.target.portable:
         return Keep("a portable program takes what its machine has")
     if CUDA_WHEELS.search(line) and line.startswith(("-", "https:")):
@@ -128,17 +126,17 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     name = name_of(body) or wheel or repository
     if not line or (name is None and not re.search(r"torch|cu\d\d", line)):
         return Keep("no package with a version of its own")
-    versions = tested(ctx.target.name)
+    versions = tested(ctx.target)
     library = of_package(name or "")
     if library is not None:
         return Report(library.reason(str(name)))
-    if missing := shut_out(ctx.target.name, name or "", asked_of(body)):
+    if missing := shut_out(ctx.target, name or "", asked_of(body)):
         return Report(_SHUT_OUT.format(missing))
     others = _beside(ctx, found)
     if name not in versions:
         if name is None:
             return Report(f"not changed by itself; the target takes {_all(ctx)}")
-        if why := clash(ctx.target.name, name, others):
+        if why := clash(ctx.target, name, others):
             return Report(why)
         if re.search(r"cu\d{2,3}\b", line):
             return Report(f"was built for CUDA, it seems; torch is {versions['torch']} there")
@@ -149,7 +147,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
         return Report(_OF_JAX.format(versions[name]))
     new = [in_place_of(body, versions[name])]
     if name == "torch" and found.key != "build":
-        new += companions(ctx.target.name, others)
+        new += companions(ctx.target, others)
     advice = ""
     if found.key == "constraint":
         advice = _bare(ctx, new)
@@ -206,14 +204,14 @@ def requirements_in_text(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Keep("a portable program takes what its machine has")
     lines = [line for line in every if (name := name_of(line))
-             and shut_out(ctx.target.name, name, asked_of(line))]  # fmt: skip
+             and shut_out(ctx.target, name, asked_of(line))]  # fmt: skip
     said = [f"`{line.strip()}` leaves no version that was tested" for line in lines] + libraries
     if "torch" in names or (None in names and "torch" in ctx.text(found)):
         said.insert(0, f"the target takes {_all(ctx)}")
-    versions = [tested(ctx.target.name).get(n or "") for n in names if n != "torch"]
+    versions = [tested(ctx.target).get(n or "") for n in names if n != "torch"]
     said += [f"the target takes {version}" for version in versions if version]
     asked = ctx.text(found).split()
-    done = all(v in asked for v in (tested(ctx.target.name)["torch"], *filter(None, versions)))
+    done = all(v in asked for v in (tested(ctx.target)["torch"], *filter(None, versions)))
     if not said or (done and not lines and not libraries):
         return Keep("does not depend on the device")
     return Report(f"not changed by itself, since it is not listed plainly: {'; '.join(said)}")
@@ -257,7 +255,7 @@ def python(ctx: Context, found: Construct) -> Decision:
     asked = re.sub(r"^python(?=\d)", "", ctx.text(found).strip())
     if ctx.target.portable or not _names_torch(ctx, found):
         return Keep("does not depend on the device")
-    wanted = pythons(ctx.target.name)
+    wanted = pythons(ctx.target)
     if excludes(asked, wanted):
         return Report(f"the target's packages have no wheels for these Pythons: take {wanted}")
     if excludes(asked, f"<{wanted[2:6]}"):
@@ -283,19 +281,19 @@ def in_table(ctx: Context, found: Construct) -> Decision:
     if library := of_package(name):
         return Report(library.reason(name))
     asked = value.get("version", "") if isinstance(value, dict) else value
-    if missing := shut_out(ctx.target.name, name, str(asked)):
+    if missing := shut_out(ctx.target, name, str(asked)):
         return Report(_SHUT_OUT.format(missing))
-    version = tested(ctx.target.name).get(name)
+    version = tested(ctx.target).get(name)
     beside = _beside(ctx, found)
     if version is None:
         if re.search(r"cu\d{2,3}\b", text):
             return Report(f"was built for CUDA, it seems; the target takes {_all(ctx)}")
-        if why := clash(ctx.target.name, name, beside):
+        if why := clash(ctx.target, name, beside):
             return Report(why)
         return Keep("does not depend on the device")
     lines = [version]
     if name == "torch":
-        lines += companions(ctx.target.name, beside)
+        lines += companions(ctx.target, beside)
     first, *more = map(entry, lines)
     new = first if isinstance(value, str) else _with_version(text, value, version)
     if not more and (new == text or (asked == first.split('"')[1] and not extras_of(version))):
@@ -342,8 +340,8 @@ def source(ctx: Context, found: Construct) -> Decision:
         for key, place in (each.items() if isinstance(each, dict) else [("", each)])
         if key not in ("index", "extra", "group", "marker")
     ]
-    if name in tested(ctx.target.name) and places:
-        return Report(f"comes from elsewhere; the target takes {tested(ctx.target.name)[name]}: "
+    if name in tested(ctx.target) and places:
+        return Report(f"comes from elsewhere; the target takes {tested(ctx.target)[name]}: "
                       "leave the source out")  # fmt: skip
     if any(re.search(r"cu\d{2,3}\b", place) for place in places):
         return Report("was built for CUDA, it seems")
@@ -356,16 +354,16 @@ def pixi(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Keep("a portable program takes what its machine has")
     if package := _OF_PIP.get(name):
-        lines = [tested(ctx.target.name)[package]]
+        lines = [tested(ctx.target)[package]]
         if package == "torch":
-            lines += companions(ctx.target.name, _beside(ctx, found))
+            lines += companions(ctx.target, _beside(ctx, found))
         listed = ", ".join(f"`{entry(line)}`" for line in lines)
         return Report(f"conda has no build for TPUs: in `pypi-dependencies`, write {listed}")
     if name in (*_CHOOSES_BUILD, "cuda"):
         return Report("chooses a build for CUDA, and there is none for TPUs: leave it out")
     if library := of_package(name):
         return Report(library.reason(name))
-    if missing := shut_out(ctx.target.name, name, str(_pair(ctx.text(found))[1])):
+    if missing := shut_out(ctx.target, name, str(_pair(ctx.text(found))[1])):
         return Report(_SHUT_OUT.format(missing))
     return Keep("does not depend on the device")
 
@@ -406,9 +404,9 @@ def conda(ctx: Context, found: Construct) -> Decision:
             and _NEEDS_TORCH.fullmatch(each)]  # fmt: skip
     if name in _OF_PIP:
         package = _OF_PIP[name]
-        lines = [tested(ctx.target.name)[package]]
+        lines = [tested(ctx.target)[package]]
         if package == "torch":
-            lines += companions(ctx.target.name, of_pip)
+            lines += companions(ctx.target, of_pip)
         listed = ", ".join(f"`- {line}`" for line in lines)
         if back:
             return Report(
@@ -425,23 +423,23 @@ def conda(ctx: Context, found: Construct) -> Decision:
     if library := of_package(name):
         return Report(library.reason(name))
     exact = re.match(r"\s*=+([^=]+)", version)
-    if missing := shut_out(ctx.target.name, name, exact[1] if exact else version):
+    if missing := shut_out(ctx.target, name, exact[1] if exact else version):
         return Report(_SHUT_OUT.format(missing))
-    wanted = tested(ctx.target.name).get(name)
+    wanted = tested(ctx.target).get(name)
     if wanted is not None:
         return Report(f"the target takes {wanted}, by pip: leave it out here")
     return Keep("does not depend on the device")
 
 
 def _python(ctx: Context, version: str, needs_torch: bool) -> Decision:
-    last = newest(ctx.target.name)
-    low, high = (".".join(map(str, each)) for each in (OLDEST, last))
+    first, last = ctx.target.environment.pythons[0], ctx.target.environment.newest
+    low, high = (".".join(map(str, each)) for each in (first, last))
     match = re.match(r"\s*=*\s*3(?:\.(\d+))?", version) or re.search(r"<\s*3\.(\d+)", version)
     if not needs_torch or match is None or match[1] is None:
         return Keep("does not depend on the device")
-    if "<" not in version and OLDEST[1] <= int(match[1]) <= last[1]:
+    if "<" not in version and first[1] <= int(match[1]) <= last[1]:
         return Keep("a version that the target has wheels for")
-    if "<" in version and int(match[1]) > OLDEST[1]:
+    if "<" in version and int(match[1]) > first[1]:
         return Keep("allows a version that the target has wheels for")
     return Report(f"the target's packages need Python {low} to {high}: `- python={low}`")
 
@@ -468,8 +466,10 @@ def _beside(ctx: Context, found: Construct) -> list[str | None]:
 
 
 def _is_of_jax(ctx: Context, name: str, others: Iterable[str | None]) -> bool:
-    """Whether a list is without torch: what else is in it may need another JAX than torchax."""
-    alone = {"torch", "torchax"}.isdisjoint(others) and not _is_of(ctx, "conda")
+    """Whether a list is without torch: what else is in it may need another JAX."""
+    alone = {"torch", ctx.target.environment.package}.isdisjoint(others) and not _is_of(
+        ctx, "conda"
+    )
     return name in ("jax", "jaxlib", "libtpu") and alone
 
 
@@ -489,5 +489,5 @@ def _names_torch(ctx: Context, found: Construct) -> bool:
 
 def _all(ctx: Context) -> str:
     """All that the target needs."""
-    needed = [tested(ctx.target.name)["torch"], *companions(ctx.target.name, ())]
+    needed = [tested(ctx.target)["torch"], *companions(ctx.target, ())]
     return ", ".join(f"`{each}`" for each in needed)

@@ -48,13 +48,13 @@ def device_setting(ctx: Context, found: Construct) -> Decision:
 @SETTING.on("setting", "accelerator")
 def accelerator(ctx: Context, found: Construct) -> Decision:
     return Report(
-        f"of Lightning's Trainer, it seems, which chooses the device: {ctx.target.lightning}"
+        f"of Lightning's Trainer, it seems, which chooses the device: {ctx.words.lightning}"
     )
 
 
 @SETTING.on("setting", "back end")
 def back_end(ctx: Context, found: Construct) -> Decision:
-    group = ctx.target.devices.group if ctx.target.devices is not None else "another one"
+    group = ctx.words.devices.group if ctx.words.devices is not None else "another one"
     return Report(f"a back end for GPUs; a migrated program names `{group}` itself, leave it out")
 
 

@@ -77,7 +77,7 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
 
 def _for_devices(ctx: Context) -> Iterator[str]:
     """What set-up has to know before a device is used."""
-    words = ctx.target.devices
+    words = ctx.words.devices
     if words is None:
         return
     if any(ranks.spawns for ranks in ctx.ranks.values()):

@@ -11,6 +11,7 @@ from migrator.diagnostics import Effort
 from migrator.edits import Decorate, Hoist, Insert
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.steps import NotMovable, Settled, Step
+from migrator.targets import targets
 
 FAMILY = Family("TRN", "Training", 70)
 
@@ -87,11 +88,12 @@ target has.""",
 
 @OPTIMIZER.on("name", "torch.optim.LBFGS")
 def lbfgs(ctx: Context, found: Construct) -> Decision:
-    if ctx.target.step_boundary is None:
+    if ctx.words.runs_lbfgs:
         return Keep("runs, eagerly")
+    others = "".join(f"{t.name}, or " for t in targets().values() if t.words.runs_lbfgs)
     return Report(
         "LBFGS reads values within its step and has a history that grows, so every step compiles "
-        "new programs here: right but slow; use torchax, or Adam"
+        f"new programs here: right but slow; use {others}Adam"
     )
 
 
@@ -102,7 +104,7 @@ def sparse_adam(ctx: Context, found: Construct) -> Decision:
 
 @ROUND.on("loop", "without gradients")
 def loop_without_gradients(ctx: Context, found: Construct) -> Decision:
-    word = ctx.target.step_boundary
+    word = ctx.words.step_boundary
     if word is None:
         return Keep("runs round by round")
     if ctx.is_entry and not ctx.uses_device:
@@ -154,7 +156,7 @@ docs/compiled-steps.md.""",
 def compiled(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     assert call is not None
-    word = ctx.target.train_step
+    word = ctx.words.train_step
     if word is None or (ctx.is_entry and not ctx.uses_device):
         return Keep("torch's own optimizer makes the step")
     around = ctx.names.function(call)
@@ -216,7 +218,7 @@ _OPTIMIZER = re.compile(r"(?:optimizers?|optim(?![a-z])|opt(?![a-z]))(?=([A-Z])?
 def step(ctx: Context, found: Construct) -> Decision | None:
     call = ctx.names.call_of(found.node)
     assert call is not None
-    word = ctx.target.step_boundary
+    word = ctx.words.step_boundary
     if word is None:
         return None
     if ctx.is_entry and not ctx.uses_device:
@@ -233,7 +235,7 @@ def step(ctx: Context, found: Construct) -> Decision | None:
 
 def _ends_step(ctx: Context, node: ast.AST) -> bool:
     """Whether the step boundary is in here, if only under its older name."""
-    word, text = ctx.target.step_boundary, ast.unparse(node)
+    word, text = ctx.words.step_boundary, ast.unparse(node)
     return word is not None and (word.code in text or "mark_step(" in text)
 
 
@@ -249,9 +251,9 @@ def _is_covered(ctx: Context, call: ast.Call, end: ast.stmt) -> bool:
 
 @UNCLEAR.on("method", "unclear step")
 def unclear(ctx: Context, found: Construct) -> Decision:
-    if ctx.target.step_boundary is None:
+    if ctx.words.step_boundary is None:
         return Keep("if it is an optimizer's, torch makes the step")
     return Report(
         "it can not be told whether this is an optimizer's step; if it is, put "
-        f"{ctx.target.step_boundary.code} behind it"
+        f"{ctx.words.step_boundary.code} behind it"
     )

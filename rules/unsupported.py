@@ -75,5 +75,5 @@ def numba(ctx: Context, found: Construct) -> Decision:
 
 @LIGHTNING.on("keyword", "lightning accelerator", "lightning gpus")
 def trainer(ctx: Context, found: Construct) -> Decision:
-    reason = f"Lightning chooses the device by itself; {ctx.target.lightning}"
+    reason = f"Lightning chooses the device by itself; {ctx.words.lightning}"
     return Report(reason, whole=found.node)

@@ -25,7 +25,7 @@ from migrator.targets import RUNTIME, targets
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 TARGETS = tuple(targets())
-DEVICE = {name: target.device for name, target in targets().items()}
+DEVICE = {name: target.words.device for name, target in targets().items()}
 
 
 # ---- the engine ----------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+from migrator.analysis import traces
 from migrator.analysis.flow import CUDA_STRING
 from migrator.analysis.names import Names, dotted
-from migrator.targets import RUNTIME
 
 OTHERS = ("xpu", "npu", "mps", "vulkan")  # the first of them is the one that a file runs on
 _METHODS = ("xpu", "npu")  # of a tensor or a model; `.mps()` is something else
@@ -150,11 +150,6 @@ def as_cuda(tree: ast.Module, source: bytes, known: str = "") -> str:
     return accelerator or ""
 
 
-# What a migration leaves behind: there the program's own device has become the target's.
-TARGETS = frozenset({RUNTIME, "torch_xla", "torchax"})
-TARGET_DEVICES = frozenset({"jax", "xla", "jax:0", "xla:0"})
-
-
 def imported_heads(statement: ast.Import | ast.ImportFrom) -> set[str]:
     """The packages that an import takes from: `torch` for `import torch.nn as nn`."""
     if isinstance(statement, ast.ImportFrom):
@@ -167,9 +162,9 @@ def _runs_on(tree: ast.Module) -> str | None:
     chosen: set[str] = set()
     for node in ast.walk(tree):
         match node:
-            case ast.Import() | ast.ImportFrom() if imported_heads(node) & TARGETS:
+            case ast.Import() | ast.ImportFrom() if imported_heads(node) & traces.MODULES:
                 return None
-            case ast.Constant(value=str(text)) if text in TARGET_DEVICES:
+            case ast.Constant(value=str(text)) if text in traces.DEVICES:
                 return None
             case ast.Attribute(attr="is_cuda") | ast.Call(func=ast.Attribute(attr="cuda")):
                 return None

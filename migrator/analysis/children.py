@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Set
 
+from migrator.analysis import traces
 from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.inference import Inference
@@ -43,7 +44,7 @@ _ON_A_POOL = frozenset({
 _SHARING = ("share_memory", "share_memory_")
 _BOUND = ("assign", "with")
 _READS = ("cpu", "item", "numpy", "tolist")
-_TARGETS = (f"{RUNTIME}.", "torch_xla.")
+_TARGETS = (f"{RUNTIME}.", *traces.PARTS)
 _QUESTIONS = ("torch.cuda.is_available", "torch.cuda.device_count")
 
 
@@ -134,7 +135,7 @@ class Children:
     def _is_migrated(self, node: ast.AST) -> bool:
         """Whether it is what a migration makes of a device."""
         match node:
-            case ast.Constant(value="jax" | "xla" | "jax:0" | "xla:0"):
+            case ast.Constant(value=str(text)) if text in traces.DEVICES:
                 return True
             case ast.Attribute(attr=name):
                 called = self._names.qualified(node) or ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import dataclass
 
-from migrator.analysis.accelerators import TARGET_DEVICES, TARGETS, asked_for, imported_heads
+from migrator.analysis import traces
+from migrator.analysis.accelerators import asked_for, imported_heads
 from migrator.analysis.flow import DEVICE_NAME, Flow, Kind, is_option, option_name
 from migrator.analysis.names import FUNCTIONS, Names, argument, dotted, parameters
 from migrator.targets import RUNTIME
@@ -37,18 +37,14 @@ class Ladder:
     has_tpu: bool  # the first rung asks for the TPU: a second run
 
 
-# What a migration leaves behind, by the words that it needs.
-MIGRATED = re.compile(rb"tpu_runtime|torch_xla|torchax|[\"'](?:jax|xla)(?::0)?[\"']")
-
-
 def is_migrated(names: Names, flow: Flow) -> bool:
     """True for code that names the device of a target, or imports what a migration needs."""
     for statement in names.imports:
-        if imported_heads(statement) & TARGETS and not names.is_guarded_import(statement):
+        if imported_heads(statement) & traces.MODULES and not names.is_guarded_import(statement):
             return True
     return any(
         isinstance(node, ast.Constant)
-        and node.value in TARGET_DEVICES
+        and node.value in traces.DEVICES
         and not_a_device(names, flow, node) is None
         for node in names.order
     )

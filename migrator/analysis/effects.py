@@ -10,6 +10,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from migrator.analysis import traces
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.names import Names
 
@@ -33,7 +34,7 @@ _PURE = frozenset({
     *(f"deepspeed.comm.{name}" for name in ("get_rank", "get_local_rank", "get_world_size")),
 })  # fmt: skip
 _PURE_MODULES = ("math.", "os.path.", "torch.cuda.", "torch.accelerator.", "torch.backends.",
-                 "torch.xpu.", "torch_xla.", "intel_extension_for_pytorch.")  # fmt: skip
+                 "torch.xpu.", *traces.PARTS, "intel_extension_for_pytorch.")  # fmt: skip
 _OF_TEXT = frozenset({
     "format", "join", "lower", "upper", "strip", "lstrip", "rstrip", "split", "replace",
     "startswith", "endswith", "removeprefix", "removesuffix",

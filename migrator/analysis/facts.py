@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
-from migrator.analysis import accelerators, devices, inventory, programs, search_path
+from migrator.analysis import accelerators, devices, inventory, programs, search_path, traces
 from migrator.analysis.accelerators import imported_heads
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.guards import Guards
@@ -720,7 +720,7 @@ class ProjectCache:
     def uses_device(self, path: Path) -> bool:
         """True for a file with GPU code, or with what a migration made of it."""
         source = self.reader.read(path) or b""
-        if not (inventory.has_tokens(source) or devices.MIGRATED.search(source)):
+        if not (inventory.has_tokens(source) or traces.MIGRATED.search(source)):
             return False
         facts = self.facts(path)
         return facts is not None and facts.uses_device

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Flag, auto
 from functools import cached_property
 
+from migrator.analysis import traces
 from migrator.analysis.inference import Inference
 from migrator.analysis.names import Binding, Names, Scope, argument, dotted
 from migrator.targets import RUNTIME
@@ -68,7 +69,7 @@ _DTYPES = {
 _CONSTRUCTED = {
     "torch.device": Kind.DEVICE,
     "torch.accelerator.current_accelerator": Kind.DEVICE,
-    "torch_xla.device": Kind.DEVICE,  # what a migration has made of one
+    **dict.fromkeys(traces.DEVICE_FUNCTIONS, Kind.DEVICE),  # what a migration has made of one
     f"{RUNTIME}.device": Kind.DEVICE,
     "torch.cuda.current_device": Kind.DEVICE_INT,
     "torch.distributed.get_rank": Kind.DEVICE_INT,

@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from migrator.analysis import accelerators, mentions
+from migrator.analysis import accelerators, mentions, traces
 from migrator.analysis.devices import ladders
 from migrator.analysis.flow import RANK_NAME, TENSOR_TYPE, Flow, Kind, is_option, option_name
 from migrator.analysis.libraries import MODULES, matters
@@ -32,20 +32,16 @@ from migrator.formats.python import decode
 from migrator.targets import RUNTIME, Target
 from migrator.vocabulary import Vocabulary
 
-# What older guides told torch_xla by the environment, before PJRT or before bfloat16 models.
-XLA_VARIABLES = frozenset({
-    "XRT_TPU_CONFIG", "XRT_WORKERS", "XRT_DEVICE_MAP", "XLA_USE_BF16", "XLA_DOWNCAST_BF16",
-})  # fmt: skip
-
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 # What is found by more than its name: a file without any of these bytes, and without the words of
 # the vocabulary, holds no construct and is not even parsed. The second pattern is asked only of
 # files that speak of torch, since its words are common.
 _TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|nvidia-smi|torchrun|torch_xla|XRT_|XLA_\w*BF16|lightning|__cell__|__command__|__setting__|__text__|__requirement__|"
+    rb"cuda|cudnn|nccl|nvidia-smi|torchrun|XRT_|lightning|__cell__|__command__|__setting__|__text__|__requirement__|"
     rb"__constraint__|__conda__|__build__|__python__|__table__|__source__|__pixi__|_requires?\b|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
-    rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|" + "|".join(sorted(MODULES)).encode()
+    rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
+    + "|".join([*sorted(MODULES), *traces.LIBRARIES, *sorted(traces.OLDER_VARIABLES)]).encode()
 )
 _TORCH_TOKENS = re.compile(
     rb"Generator|get_device|set_default_device|inference_mode|no_grad|\.step\(|distributed|parallel"
@@ -74,34 +70,32 @@ def has_tokens(source: bytes) -> bool:
     )
 
 
-FOREIGN = "torch_xla"  # the library of code that was written for a TPU, not for a GPU
-
-
 def is_foreign(source: bytes, target: Target) -> bool:
     """True for code, and for lines of commands, that name the library of another target."""
-    if target.library == FOREIGN or FOREIGN.encode() not in source:
+    libraries = traces.foreign_libraries(target.traces.library)
+    if not any(library.encode() in source for library in libraries):
         return False
     try:
         tree = ast.parse(decode(source).text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
     said = {n.value for n in ast.walk(tree) if isinstance(n, ast.Expr)}  # docstrings
-    return any(_names_foreign(node) for node in ast.walk(tree) if node not in said)
+    return any(_names_any(node, libraries) for node in ast.walk(tree) if node not in said)
 
 
-def _names_foreign(node: ast.AST) -> bool:
+def _names_any(node: ast.AST, libraries: Sequence[str]) -> bool:
     match node:
         case ast.ImportFrom(module=str(text)) | ast.alias(name=text) | ast.Name(id=text):
-            return FOREIGN in text
+            return any(library in text for library in libraries)
         case ast.Constant(value=str(text)) | ast.Attribute(attr=text):
-            return FOREIGN in text
+            return any(library in text for library in libraries)
     return False
 
 
 def is_around(construct: Construct) -> bool:
-    """True for what concerns torch_xla itself, or the machine, where a program is one for it."""
+    """True for what concerns a target's library, or the machine, where a program is one for it."""
     kinds = ("command", "requirement", "setting", "variable")
-    return construct.kind in kinds or construct.key.startswith(FOREIGN)
+    return construct.kind in kinds or construct.key.startswith(traces.LIBRARIES)
 
 
 _BY_SHAPE = ("cuda", "is_cuda", "get_device", "to", "step", "unclear step", "type", "device")

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 
+from migrator.analysis import traces
 from migrator.analysis.flow import RANK_NAME, Flow
 from migrator.analysis.launched import Launched
 from migrator.analysis.names import Names, argument, choices, dotted, number, said_name
@@ -57,8 +58,6 @@ _WITH_PROCESSES = _ALONE | {
     "nn",
     "elastic",
 }
-# What ranks exchange by torch_xla, where it could not be put into other words (rules/older_xla.py).
-_OF_XLA = ("torch_xla.core.xla_model.", "torch_xla.runtime.", "torch_xla.distributed.")
 # How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
 _SHARDING = frozenset({
     "module", "auto_wrap_policy", "device_id", "sharding_strategy", "sync_module_states",
@@ -360,7 +359,7 @@ class Ranks:
         """Functions and options of torch.distributed that are not understood."""
         for node in self._references():
             name = self.names.qualified(node) or ""
-            if name.startswith(_OF_XLA) and understood is not _WITH_PROCESSES:
+            if name.startswith(traces.RANK_MODULES) and understood is not _WITH_PROCESSES:
                 if self.names.call_of(node) and not self.names.is_question(node):
                     yield node.lineno, f"{name} is not understood"
             if not name.startswith(GROUP) or isinstance(

@@ -6,13 +6,13 @@ import click
 
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
-from migrator.targets import targets
+from migrator.targets import find_target, names
 
 
 @click.command("doctor")
 @click.option(
     "--target",
-    type=click.Choice(list(targets())),
+    type=click.Choice(names()),
     help="Exit 1 unless this one can run; without, unless one can.",
 )
 @click.option(
@@ -39,12 +39,12 @@ def doctor_command(target: str | None, python: Path | None, install: bool, form:
 
     if install and (target is None or python is not None):
         raise UsageError("--install needs a --target, and no --python")
-    chosen = [target] if target else list(targets())
+    chosen = [find_target(name) for name in ([target] if target else names())]
     found = diagnose(chosen, python)
     if install and target and not found.states[0].ready:
-        click.echo(f"Installing {environments.announcement(target)}", err=True)
+        click.echo(f"Installing {environments.announcement(chosen[0])}", err=True)
         try:
-            environments.install(target)
+            environments.install(chosen[0])
         except VerifyError as error:
             raise UsageError(str(error)) from error
         interpreters.forget()

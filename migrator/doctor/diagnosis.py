@@ -11,22 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from migrator import __version__
+from migrator.requirements import pinned
+from migrator.targets import Target
+from migrator.targets import targets as all_targets
 from migrator.verify import environments, interpreters
-from migrator.verify.interpreters import RUNS_WITH, Interpreter, Problem, without_libtpu
+from migrator.verify.interpreters import Interpreter, Problem, targets_in, without_libtpu
 
 from . import variables
 from .machine import Machine, look
 
-PACKAGES = (
-    "torch", "torchvision", "torch_xla", "torchax", "jax", "jaxlib", "libtpu", "numpy",
-)  # fmt: skip
+
+def packages() -> tuple[str, ...]:
+    """The packages whose versions are shown: those that are pinned exactly, and numpy."""
+    pins = (pin for target in all_targets().values() for pin in pinned(target))
+    shown = ("torch", "torchvision", *(pin.name for pin in pins if pin.exact), "numpy")
+    return tuple(dict.fromkeys(shown))
 
 
 @dataclass(frozen=True)
 class State:
     """One target on this machine."""
 
-    target: str
+    target: Target
     interpreter: Interpreter | None  # the one that `verify` would use; None: there is none
     runs_on: str
     problems: Sequence[Problem] = ()  # it can not run
@@ -70,7 +76,7 @@ class Diagnosis:
                 {
                     "path": str(found.python),
                     "python": ".".join(map(str, found.release)) or None,
-                    "packages": {name: version(found, name) for name in PACKAGES},
+                    "packages": {name: version(found, name) for name in packages()},
                 }
                 for found in self.looked_at
             ],
@@ -80,7 +86,7 @@ class Diagnosis:
             ],
             "targets": [
                 {
-                    "target": state.target,
+                    "target": state.target.name,
                     "ready": state.ready,
                     "runs_on": state.runs_on if state.ready else None,
                     "python": str(state.interpreter.python) if state.interpreter else None,
@@ -108,7 +114,7 @@ def version(found: Interpreter, package: str) -> str | None:
 
 
 def diagnose(
-    targets: Sequence[str],
+    targets: Sequence[Target],
     python: Path | None = None,
     *,
     root: Path = Path("/"),
@@ -131,7 +137,7 @@ def diagnose(
 
 
 def _state(
-    target: str,
+    target: Target,
     found: Sequence[Interpreter],
     asked: bool,
     machine: Machine,
@@ -143,30 +149,35 @@ def _state(
     libtpu = _no_libtpu(last, environment) if machine.tpu and last.works else []
     shared = _shared(last) if last.works else []
     usable = last if asked or last.works or last.damaged or len(found) > 1 else None
-    on_tpu = machine.tpu and variables.allows_tpu(target, environment) and not libtpu
+    on_tpu = machine.tpu and target.host.allows_tpu(environment) and not libtpu
     return State(
         target,
         usable,
-        "TPU" if on_tpu else f"CPU back end of {target}",
+        "TPU" if on_tpu else f"CPU back end of {target.name}",
         problems,
         [*libtpu, *machine.hints, *set_here.warnings, *shared],
     )
 
 
-def _of_platform(target: str) -> list[Problem]:
-    here = (sys.platform, platform.machine().lower())
-    if target == "torch_xla" and (here[0] != "linux" or here[1] not in ("x86_64", "amd64")):
-        return [Problem("torch_xla has wheels for Linux on x86_64 only: use torchax here")]
-    return []
+def _of_platform(target: Target) -> list[Problem]:
+    system, machine = sys.platform, platform.machine().lower()
+    if target.environment.has_wheels(system, machine):
+        return []
+    wheels = " and ".join(
+        f"{s.capitalize()} on {m[0]}" for s, m in target.environment.systems.items()
+    )
+    others = [t.name for t in all_targets().values() if t.environment.has_wheels(system, machine)]
+    how = f": use {others[0]} here" if others else ""
+    return [Problem(f"{target.name} has wheels for {wheels} only{how}")]
 
 
-def _of_interpreter(target: str, found: Sequence[Interpreter], asked: bool) -> list[Problem]:
+def _of_interpreter(target: Target, found: Sequence[Interpreter], asked: bool) -> list[Problem]:
     """What is wrong with the last one that was looked at, if it was meant for the target."""
     last, install = found[-1], _install(target)
     if last.works:
         return []
-    others = [other for other in RUNS_WITH if last.versions.get(other, "unknown") != "unknown"]
-    if others and target not in others:
+    others = targets_in(last.versions)
+    if others and target.name not in others:
         text = f"{last.python} is an environment for {others[0]}, and each target needs its own"
         return [Problem(text, install)]
     if len(found) > 1:  # the cached one: it is made again
@@ -179,8 +190,8 @@ def _of_interpreter(target: str, found: Sequence[Interpreter], asked: bool) -> l
     return [Problem(problem.text, install) for problem in last.problems]
 
 
-def _install(target: str) -> str:
-    install = f"tpu-migrate doctor --target {target} --install"
+def _install(target: Target) -> str:
+    install = f"tpu-migrate doctor --target {target.name} --install"
     return install if environments.uv_command() else f"pip install uv && {install}"
 
 
@@ -196,6 +207,8 @@ def _no_libtpu(found: Interpreter, environment: Mapping[str, str]) -> list[Probl
 
 
 def _shared(found: Interpreter) -> list[Problem]:
-    if found.target != "torchax" or "torch_xla" not in found.versions:
+    damage, package = found.target.environment.damage, found.target.environment.package
+    if damage is None or damage.by not in found.versions:
         return []
-    return [Problem("torch_xla is in the same environment: installing it again damages torchax")]
+    text = f"{damage.by} is in the same environment: installing it again damages {package}"
+    return [Problem(text)]

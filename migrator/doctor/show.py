@@ -11,7 +11,7 @@ from rich.text import Text
 from migrator.report.terminal import line
 from migrator.verify.interpreters import Interpreter, Problem
 
-from .diagnosis import PACKAGES, Diagnosis, State, version
+from .diagnosis import Diagnosis, State, packages, version
 from .machine import gib
 
 
@@ -64,7 +64,7 @@ def _packages(interpreters: Sequence[Interpreter]) -> Table:
     for number, found in enumerate(interpreters, 1):
         python = ".".join(map(str, found.release[:2])) or "?"
         table.add_column(f"\\[{number}] Python {python}", overflow="fold")
-    for package in PACKAGES:
+    for package in packages():
         versions = [version(found, package) or "-" for found in interpreters]
         table.add_row(package, *map(Text, versions))
     return table
@@ -74,7 +74,7 @@ def _variables(found: Diagnosis) -> Table:
     table = _grid("Environment variables")
     table.add_column("set", style="cyan", overflow="fold", ratio=2)
     table.add_column("what it does", overflow="fold", ratio=3)
-    chosen = {state.target for state in found.states}
+    chosen = {state.target.name for state in found.states}
     for variable in found.variables:
         readers = chosen & set(variable.read_by)
         note = "" if readers == chosen else f" ({', '.join(variable.read_by)} only)"
@@ -94,7 +94,7 @@ def _targets(found: Diagnosis) -> Table:
         number = f"[{pythons.index(interpreter.python) + 1}]" if interpreter else "-"
         can = Text("yes", "green") if state.ready else Text("no", "bold red")
         where = state.runs_on if state.ready else "-"
-        table.add_row(state.target, can, where, Text(number if state.ready else "-"))
+        table.add_row(state.target.name, can, where, Text(number if state.ready else "-"))
     return table
 
 
@@ -104,7 +104,7 @@ def _findings(found: Diagnosis, console: Console) -> None:
         said: dict[Problem, list[str]] = {}
         for state in found.states:
             for problem in _of(state, kind):
-                said.setdefault(problem, []).append(state.target)
+                said.setdefault(problem, []).append(state.target.name)
         if not said:
             continue
         console.print()

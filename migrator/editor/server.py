@@ -32,8 +32,9 @@ from migrator.files.discover import as_module, is_passed_over, project_root
 from migrator.formats import notebook
 from migrator.registry import registry
 from migrator.report.explain import markdown
-from migrator.run import Worker, check, find_target, runtime_beside, write_beside
-from migrator.targets import RUNTIME, targets
+from migrator.run import Worker, check, runtime_beside, write_beside
+from migrator.targets import RUNTIME, find_target
+from migrator.targets import names as target_names
 
 NAME = "tpu-migrate"
 FIX_ALL = f"source.fixAll.{NAME}"
@@ -181,7 +182,7 @@ class Server(LanguageServer):
         try:
             config = load(path).with_overrides(target=self._settings.target)
             if config.target is None:
-                names = " or ".join(targets())
+                names = " or ".join(target_names())
                 self._say(
                     f"no target: set {settings.SECTION}.target to {names}, or target in "
                     "[tool.tpu-migrate] of pyproject.toml",

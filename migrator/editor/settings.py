@@ -10,7 +10,7 @@ from lsprotocol.types import DiagnosticSeverity
 
 from migrator.diagnostics import Diagnostic, Outcome, Severity
 from migrator.errors import UsageError
-from migrator.targets import targets
+from migrator.targets import names as target_names
 
 SECTION = "tpuMigrate"
 _LEVELS = {
@@ -62,8 +62,8 @@ def read(value: Any) -> Settings:
     if unknown:
         raise UsageError(f"settings: unknown: {SECTION}.{unknown[0]} (known: target, severity)")
     target = value.get("target") or None
-    if target is not None and target not in targets():
-        known = ", ".join(targets())
+    if target is not None and target not in target_names():
+        known = ", ".join(target_names())
         raise UsageError(f"settings: {SECTION}.target is {target!r} (known: {known})")
     return Settings(target, _severity(value.get("severity")))
 

@@ -18,13 +18,9 @@ from migrator.files.discover import Disk, bundled_target, is_source
 from migrator.formats import lines
 from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.review.compare import Change, Kind, compare
-from migrator.run import MAX_BYTES, find_target, runtime_files
-from migrator.targets import RUNTIME, Target, portable
+from migrator.run import MAX_BYTES, runtime_files
+from migrator.targets import RUNTIME, Target, find_target, portable, targets
 
-_SPEAKS = {
-    "torchax": re.compile(rb"\btorchax\b|[\"']jax[\"']"),
-    "torch_xla": re.compile(rb"\btorch_xla\b|[\"']xla[\"']"),
-}
 _REGULAR = ("100644", "100755")
 _NONE = "000000"
 
@@ -244,13 +240,14 @@ class _Reviewer:
         if labels:
             return labels.most_common(1)[0][0]
         spoken: Counter[str] = Counter()
+        words = {name: _words(target) for name, target in targets().items()}
         for entry in self.entries:
             if entry.new and entry.is_text and is_source(self.root / entry.new, self.root):
                 content = self.after.content(self.root / entry.new)
-                spoken.update({n: len(found.findall(content)) for n, found in _SPEAKS.items()})
+                spoken.update({n: len(found.findall(content)) for n, found in words.items()})
         if not +spoken:
             raise UsageError(
-                "the new text does not tell its target: --target torchax or torch_xla, or target "
+                f"the new text does not tell its target: --target {' or '.join(words)}, or target "
                 "in [tool.tpu-migrate]"
             )
         return spoken.most_common(1)[0][0]
@@ -337,6 +334,13 @@ class _Reviewer:
 
     def _name(self, folder: Path) -> str:
         return f"{PurePosixPath(folder.relative_to(self.root))}/"
+
+
+def _words(target: Target) -> re.Pattern[bytes]:
+    """What migrated code for a target says."""
+    modules, devices = ("|".join(map(re.escape, n)) or "(?!)" for n in
+                        (target.traces.modules, target.traces.devices))  # fmt: skip
+    return re.compile(rf"\b(?:{modules})\b|[\"'](?:{devices})[\"']".encode())
 
 
 class _Failed(Exception):

@@ -9,7 +9,8 @@ import click
 
 from migrator.completion import apps, paths
 from migrator.report.terminal import color_option, console
-from migrator.targets import targets
+from migrator.targets import find_target, targets
+from migrator.targets import names as target_names
 
 from . import TOPOLOGIES, options
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--target",
     "chosen",
-    type=click.Choice([*targets(), "all"]),
+    type=click.Choice([*target_names(), "all"]),
     default="torchax",
     show_default=True,
     help="What to run on; all: one after the other.",
@@ -159,8 +160,8 @@ def verify_command(
     is_script = app is not None and (app.endswith(".py") or module or Path(app).is_file())
     if bisect and compile_for:
         raise click.UsageError("--bisect compares numbers, --compile-for does not")
-    if compile_for and chosen != "torchax":
-        raise click.UsageError("--compile-for needs --target torchax")
+    if compile_for:
+        _refuse_of_compiling(chosen)
     if quick:
         _refuse_of_quick(is_script, compile_for)
     if is_script:
@@ -182,7 +183,7 @@ def verify_command(
         console=out, compile_for=compile_for, devices=devices, measure=measure, bisect=bisect,
     )  # fmt: skip
     results: list[VerifyResult | ScriptResult] = []
-    for name, target in product(names, list(targets()) if chosen == "all" else [chosen]):
+    for name, target in product(names, target_names() if chosen == "all" else [chosen]):
         if is_script:
             found = _of_script(
                 Path(name), arguments, module, target, golden, settings, how, factors, report
@@ -199,6 +200,13 @@ def verify_command(
         _print_json(results, single=len(results) == 1 and not all_apps)
     # Not context.exit(): it is lost where a caller does without click's standalone mode.
     raise SystemExit(max(result.exit_code for result in results))
+
+
+def _refuse_of_compiling(chosen: str) -> None:
+    """Raises UsageError for a target whose programs can not be compiled for a TPU elsewhere."""
+    able = [target.name for target in targets().values() if target.host.compiles_for_tpu]
+    if chosen not in able:
+        raise click.UsageError(f"--compile-for needs --target {' or '.join(able)}")
 
 
 def _refuse_of_quick(is_script: bool, compile_for: str | None) -> None:
@@ -269,7 +277,7 @@ def _of_script(
     if how.compile_for:
         yield verify_script(script, arguments, target, **vars(how))
         return
-    result = hold(script, arguments, target, golden, settings, how, factors, module)
+    result = hold(script, arguments, find_target(target), golden, settings, how, factors, module)
     if report is not None and result.migration is not None:
         html.write(result.migration, report, written=False, numbers=numbers(result))
     yield result
@@ -287,7 +295,8 @@ def _of_app(
     yield result
     if how.bisect and result.error is None and not result.passed:
         app = find_app(name, target)
-        yield hold(Script(app.folder, app.entry, app.args), [], target, None, settings, how)
+        found = Script(app.folder, app.entry, app.args)
+        yield hold(found, [], find_target(target), None, settings, how)
 
 
 def _print_json(results: "list[VerifyResult | ScriptResult]", single: bool) -> None:

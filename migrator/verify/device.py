@@ -5,7 +5,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-WISH = {"torchax": "JAX_PLATFORMS", "torch_xla": "PJRT_DEVICE"}  # the variable that chooses
+from migrator.targets import Target
+
 GOOGLE = "0x1ae0"
 # Google's PCI devices that are not TPUs: the virtual network card and the virtual disk.
 _NOT_TPU = {"0x0042", "0x001f"}
@@ -20,34 +21,23 @@ class Device:
     is_tpu: bool
 
 
-def device_for(target: str, count: int | None = None) -> Device:
+def device_for(target: Target, count: int | None = None) -> Device:
     """Choose the device for ``target`` and the settings that hold a script to it.
 
-    On a TPU they also forbid a silent fall back to the CPU, so that the label cannot lie. ``count``
-    is that of virtual devices where there is no TPU.
+    ``count`` is that of virtual devices where there is no TPU.
     """
     if has_tpu(target):
-        settings = {"torchax": {"JAX_PLATFORMS": "tpu,cpu"}, "torch_xla": {"PJRT_DEVICE": "TPU"}}
-        return Device("TPU", settings[target], is_tpu=True)
-    settings = {"torchax": {"JAX_PLATFORMS": "cpu"}, "torch_xla": {"PJRT_DEVICE": "CPU"}}
-    label = f"CPU back end of {target}"
-    if count is None:
-        return Device(label, settings[target], is_tpu=False)
-    own = os.environ.get("XLA_FLAGS", "")
-    virtual = {
-        "torchax": {"XLA_FLAGS": f"{own} --xla_force_host_platform_device_count={count}".strip()},
-        "torch_xla": {"CPU_NUM_DEVICES": str(count)},
-    }
-    environment = settings[target] | virtual[target]
-    return Device(f"{label}, {count} virtual devices", environment, is_tpu=False)
+        return Device("TPU", target.host.on_tpu(), is_tpu=True)
+    label = f"CPU back end of {target.name}"
+    if count is not None:
+        label += f", {count} virtual devices"
+    return Device(label, target.host.on_cpu(count), is_tpu=False)
 
 
-def has_tpu(target: str, root: Path = Path("/")) -> bool:
-    """Whether a TPU is here; the user's own JAX_PLATFORMS or PJRT_DEVICE wins."""
-    wish = os.environ.get(WISH[target], "")
-    if wish:
-        return "tpu" in wish.lower().split(",")
-    return bool(tpu_devices(root))
+def has_tpu(target: Target, root: Path = Path("/")) -> bool:
+    """Whether a TPU is here; what the user has chosen wins (JAX_PLATFORMS, PJRT_DEVICE)."""
+    wish = os.environ.get(target.host.device_variable, "")
+    return target.host.allows_tpu(os.environ) if wish else bool(tpu_devices(root))
 
 
 def tpu_devices(root: Path = Path("/")) -> list[Path]:

@@ -53,9 +53,8 @@ _CLOCK = re.compile(  # when it was printed: of ctime, of logging, of ISO 8601
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d+\s+\d\d:\d\d:\d\d\s+\d{4}\b"
     r"|\b\d{4}[-/]\d\d[-/]\d\d(?:T(?=\d)|\b)|(?<![\d.])\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"
 )
-_DEVICE = re.compile(
-    rf"\b(?:{'|'.join(['cuda', *(target.device for target in targets().values())])})\b(?::\d+)?"
-)
+_DEVICES = ["cuda", *(target.words.device for target in targets().values())]
+_DEVICE = re.compile(rf"\b(?:{'|'.join(_DEVICES)})\b(?::\d+)?")
 # A warning of Python's, of one line or a few, and the line that it is about.
 _WARNING = re.compile(r"^.*\.py:\d+: \w*Warning: (?:.*\n){1,4}?  \S.*$", re.MULTILINE)
 _DIGITS = re.compile(r"\d+")

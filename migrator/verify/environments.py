@@ -7,7 +7,8 @@ from pathlib import Path
 from shutil import rmtree, which
 
 from migrator.files.places import cache_folder
-from migrator.requirements import OLDEST, TARGETS, newest, pinned
+from migrator.requirements import pinned
+from migrator.targets import Target, targets
 
 from .errors import VerifyError
 from .inside import child_environment, command_line
@@ -16,19 +17,20 @@ _FIRST, _FURTHER = "about 8 GB", "about 1 GB (uv links what it has already)"
 _READY = ".tpu-migrate-ready"  # written last, so that an interrupted installation is never used
 
 
-def python_version(target: str) -> str:
+def python_version(target: Target) -> str:
     """Of a new environment: this one's version, which is there for certain, where it does."""
     here = sys.version_info[:2]
-    return ".".join(map(str, here if here <= newest(target) else OLDEST))
+    environment = target.environment
+    return ".".join(map(str, here if here <= environment.newest else environment.pythons[0]))
 
 
-def environment_folder(target: str) -> Path:
+def environment_folder(target: Target) -> Path:
     """Where the environment of ``target`` belongs; another pinned set has another folder."""
     pins = "\n".join(
         [python_version(target), *(requirement.text for requirement in pinned(target))]
     )
     digest = hashlib.sha256(pins.encode()).hexdigest()[:12]
-    return cache_folder() / "envs" / f"{target}-{digest}"
+    return cache_folder() / "envs" / f"{target.name}-{digest}"
 
 
 def python_of(folder: Path) -> Path:
@@ -37,7 +39,7 @@ def python_of(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-def cached_python(target: str) -> Path | None:
+def cached_python(target: Target) -> Path | None:
     """The interpreter of a finished cached environment, or None."""
     folder = environment_folder(target)
     python = python_of(folder)
@@ -58,11 +60,11 @@ def uv_command() -> list[str] | None:
     return [sys.executable, "-m", "uv"] if find_spec("uv") else None
 
 
-def commands(target: str, uv: list[str]) -> list[list[str]]:
+def commands(target: Target, uv: list[str]) -> list[list[str]]:
     """The commands that make the environment, in order. Index settings are simply inherited."""
     folder = environment_folder(target)
     pins = [requirement.text for requirement in pinned(target)]
-    own = sys.version_info[:2] <= newest(target)
+    own = sys.version_info[:2] <= target.environment.newest
     python = sys.executable if own else python_version(target)
     return [
         [*uv, "venv", "--quiet", "--python", python, str(folder)],
@@ -70,36 +72,42 @@ def commands(target: str, uv: list[str]) -> list[list[str]]:
     ]
 
 
-def announcement(target: str) -> str:
+def announcement(target: Target) -> str:
     """One line: what would be installed, where, and its size."""
-    others = [other for other in TARGETS if other != target and cached_python(other)]
+    others = [other for other in targets().values() if other != target and cached_python(other)]
     size = _FURTHER if others else _FIRST
     pins = [requirement.text.partition(";")[0] for requirement in pinned(target)]
     exact = ", ".join(pin for pin in pins if "==" in pin)
     return f"{exact} with Python {python_version(target)} into {environment_folder(target)}, {size}"
 
 
-def how_to(target: str, app: str) -> str:
+def how_to(target: Target, app: str) -> str:
     """What to tell a user who has no environment for ``target`` and asked for none."""
     lines = [
-        f"No environment for {target} yet: neither this Python nor the cache has its packages.",
+        f"No environment for {target.name} yet: neither this Python nor the cache has its "
+        "packages.",
         f"To install {announcement(target)}:",
-        f"    tpu-migrate verify {app} --target {target} --install",
+        f"    tpu-migrate verify {app} --target {target.name} --install",
     ]
     if uv_command() is None:
         lines[-1] = f"    pip install uv, then: {lines[-1].strip()}"
     lines.append("or make an environment of your own and name it by --python:")
     pins = [requirement.text for requirement in pinned(target)]
     by_hand = [
-        ["uv", "venv", "--python", python_version(target), f".venv-{target}"],
-        ["uv", "pip", "install", "--python", f".venv-{target}", *pins],
+        ["uv", "venv", "--python", python_version(target), f".venv-{target.name}"],
+        ["uv", "pip", "install", "--python", f".venv-{target.name}", *pins],
     ]
     lines += [f"    {command_line(command)}" for command in by_hand]
-    lines.append("Two targets need two environments: torch_xla's wheel overwrites torchax.")
+    lines += [
+        f"Two targets need two environments: {t.environment.damage.by}'s wheel overwrites "
+        f"{t.environment.package}."
+        for t in targets().values()
+        if t.environment.damage is not None
+    ]
     return "\n".join(lines)
 
 
-def install(target: str) -> Path:
+def install(target: Target) -> Path:
     """Make the environment of ``target`` (minutes, gigabytes); return its interpreter.
 
     uv's own progress goes to standard error. Raises VerifyError where uv is missing or fails; a

@@ -15,18 +15,12 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from migrator.requirements import NEWEST, OLDEST, Requirement, newest, pinned
+from migrator.requirements import Requirement, pinned
+from migrator.targets import Target, targets
 
 from .errors import VerifyError
 from .inside import ask, command_line
 
-# What the runtime of a target starts with (runtime/*/tpu_runtime/_versions.py).
-RUNS_WITH = {
-    "torchax": {"torch": ">=2.9,<2.13", "torchax": "==0.0.13"},
-    "torch_xla": {"torch": "==2.9.*", "torch_xla": "==2.9.*"},
-}
-# What makes JAX run on a GPU.
-JAX_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "jax-rocm7-plugin")
 _IMPORT_SECONDS = 180.0  # the first import of torch from a cold disk takes a minute
 _READ_SECONDS = 20.0
 
@@ -47,12 +41,12 @@ class Interpreter:
     """An interpreter looked at for one target."""
 
     python: Path
-    target: str
+    target: Target
     versions: dict[str, str] = field(default_factory=dict)  # by distribution
     problems: list[Problem] = field(default_factory=list)  # each: why it does not do, one line
     notes: list[str] = field(default_factory=list)  # each: a difference from the pinned set
     release: tuple[int, ...] = ()  # of Python; empty where it could not be run
-    damaged: bool = False  # the torch_xla wheel has written over torchax
+    damaged: bool = False  # another wheel has written over the target's package
     files: dict[str, str | None] = field(default_factory=dict)  # versions as modules say them
     installer: tuple[str, ...] = ()  # the command that installs into it, without what
 
@@ -61,39 +55,40 @@ class Interpreter:
         return not self.problems
 
 
-@cache  # importing torch takes seconds, and --all asks once for every app
-def examine(python: Path, target: str, by_import: bool = True) -> Interpreter:
+def examine(python: Path, target: Target, by_import: bool = True) -> Interpreter:
     """Look at ``python`` in a subprocess: by importing the target's packages, or, in a fraction of
     a second, by reading what is installed."""
-    modules = ["torch", *(["jax"] if target == "torchax" else []), target]
+    modules = target.environment.imports if by_import else ()
     try:
-        found = _probe(python, (*modules,) if by_import else (), by_import)
+        found = _probe(python, modules, by_import)
     except VerifyError as error:
         return Interpreter(python, target, problems=[Problem(str(error))])
     return _judge(python, target, found)
 
 
-@cache
+@cache  # importing torch takes seconds, and --all asks once for every app
 def _probe(python: Path, modules: tuple[str, ...], by_import: bool) -> dict[str, Any]:
-    names = {r.name: r.module for target in RUNS_WITH for r in pinned(target)}
-    names |= {name: name.replace("-", "_") for name in JAX_PLUGINS}
+    every = targets().values()
+    names = {r.name: r.module for target in every for r in pinned(target)}
+    plugins = {p for target in every for known in target.host.plugins.values() for p in known}
+    names |= {name: name.replace("-", "_") for name in sorted(plugins)}
     with tempfile.TemporaryDirectory(prefix="tpu-migrate-probe-") as empty:
         return ask(
             python,
             "probe.py",
             [
                 json.dumps(names),
-                json.dumps(modules or ("torch", "torchax", "torch_xla")),
+                json.dumps(modules or ["torch", *(t.environment.package for t in every)]),
                 "import" if by_import else "read",
             ],
             timeout=_IMPORT_SECONDS if by_import else _READ_SECONDS,
             cwd=Path(empty),
             # Importing must neither take a TPU nor look for one.
-            env={"JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU"},
+            env={name: value for t in every for name, value in t.host.on_cpu().items()},
         )
 
 
-def _judge(python: Path, target: str, found: dict[str, Any]) -> Interpreter:
+def _judge(python: Path, target: Target, found: dict[str, Any]) -> Interpreter:
     needed = pinned(target)
     installed: dict[str, str | None] = found["installed"]
     versions = {name: version for name, version in installed.items() if version}
@@ -104,8 +99,9 @@ def _judge(python: Path, target: str, found: dict[str, Any]) -> Interpreter:
         *_unfit_versions(target, versions),
         *_unmet(python, needed, found, versions),
     ]
-    fix = "" if _belongs_to_other(target, installed) else _mend(python, needed, found, bool(damage))
-    wrong = _wrong_python(python, target, found["python"], there=bool(installed.get(target)))
+    fix = "" if _belongs_to_other(target, installed) else _mend(python, target, found, bool(damage))
+    there = installed.get(target.environment.package)
+    wrong = _wrong_python(python, target, found["python"], there is not None)
     problems = [*wrong, *(Problem(text, fix) for text in unfit)]
     if not problems:  # an import error is mostly one of those; alone it speaks for itself
         problems = [
@@ -124,60 +120,75 @@ def _judge(python: Path, target: str, found: dict[str, Any]) -> Interpreter:
         problems,
         notes,
         release=tuple(found["python"]),
-        damaged=damage is not None and installed.get("torchax") != "unknown",
+        damaged=damage is not None and there != "unknown",
         files=found["imported"],
         installer=tuple(_pip(python, "install", found["pip"])),
     )
 
 
-def _belongs_to_other(target: str, installed: dict[str, str | None]) -> bool:
+def _belongs_to_other(target: Target, installed: Mapping[str, str | None]) -> bool:
     """Whether an environment is the other target's: installing this one there would damage it."""
-    there = [name for name in RUNS_WITH if installed.get(name) not in (None, "unknown")]
-    return bool(there) and target not in there
+    there = targets_in(installed)
+    return bool(there) and target.name not in there
 
 
-def _wrong_python(python: Path, target: str, version: list[int], there: bool) -> list[Problem]:
-    last = NEWEST if there else newest(target)  # the CPU needs nothing of what is for a TPU
-    if OLDEST <= tuple(version[:2]) <= last:
+def targets_in(versions: Mapping[str, str | None]) -> list[str]:
+    """The targets whose package is installed."""
+    return [
+        name
+        for name, target in targets().items()
+        if versions.get(target.environment.package) not in (None, "unknown")
+    ]
+
+
+def _wrong_python(python: Path, target: Target, version: list[int], there: bool) -> list[Problem]:
+    first, last = target.environment.pythons
+    if not there:  # the CPU needs nothing of what is for a TPU
+        last = target.environment.newest
+    if first <= tuple(version[:2]) <= last:
         return []
     return [
         Problem(
-            f"{python} is Python {version[0]}.{version[1]}; {target} needs "
-            f"{OLDEST[0]}.{OLDEST[1]} to {last[0]}.{last[1]}"
+            f"{python} is Python {version[0]}.{version[1]}; {target.name} needs "
+            f"{first[0]}.{first[1]} to {last[0]}.{last[1]}"
         )
     ]
 
 
 def _missing(
-    python: Path, target: str, needed: list[Requirement], installed: dict[str, str | None]
+    python: Path, target: Target, needed: list[Requirement], installed: dict[str, str | None]
 ) -> list[str]:
     names = [r.name for r in needed if not r.conditional and not installed.get(r.name)]
-    return [f"{python} lacks {', '.join(names)} (extra {target!r})"] if names else []
+    return [f"{python} lacks {', '.join(names)} (extra {target.name!r})"] if names else []
 
 
 def _damaged(
-    python: Path, target: str, found: dict[str, Any], installed: dict[str, str | None]
+    python: Path, target: Target, found: dict[str, Any], installed: dict[str, str | None]
 ) -> str | None:
-    """The torch_xla wheel carries an old torchax/ that overwrites the real one, silently."""
-    recorded, actual = installed.get("torchax"), found["imported"].get("torchax")
-    if target != "torchax" or not recorded or not actual or _public(recorded) == _public(actual):
+    """What another wheel has done that carries an older package of the target's, silently."""
+    damage, name = target.environment.damage, target.environment.package
+    recorded, actual = installed.get(name), found["imported"].get(name)
+    if damage is None or not recorded or not actual or _public(recorded) == _public(actual):
         return None
     if recorded == "unknown":
-        return f"torchax in {python} is the {actual} that the torch_xla wheel carries"
+        return f"{name} in {python} is the {actual} that the {damage.by} wheel carries"
     return (
-        f"torchax in {python} is damaged: installed as {recorded}, but its files are {actual} "
-        "(the torch_xla wheel overwrites them)"
+        f"{name} in {python} is damaged: installed as {recorded}, but its files are {actual} "
+        f"(the {damage.by} wheel overwrites them)"
     )
 
 
-def _unfit_versions(target: str, versions: dict[str, str]) -> Iterator[str]:
-    for name, wanted in RUNS_WITH[target].items():
+def _unfit_versions(target: Target, versions: dict[str, str]) -> Iterator[str]:
+    for name, wanted in target.environment.runs_with.items():
         version = versions.get(name, "unknown")
         if version != "unknown" and not _fits(version, SpecifierSet(wanted)):
-            if (name, target) == ("torch", "torchax") and not _fits(version, SpecifierSet("<2.13")):
-                yield f"torchax does not import with torch {version}: it needs torch < 2.13"
+            limit = target.environment.import_limits.get(name)
+            if limit is not None and not _fits(version, SpecifierSet(limit)):
+                needs = f"{name} {limit.replace('<', '< ')}"
+                package = target.environment.package
+                yield f"{package} does not import with {name} {version}: it needs {needs}"
             else:
-                yield f"programs for {target} need {name} {wanted}, not {version}"
+                yield f"programs for {target.name} need {name} {wanted}, not {version}"
 
 
 def _unmet(
@@ -206,20 +217,21 @@ def _unmet(
                 yield f"{name} {versions[name]} in {python} needs {wanted}, not {version}"
 
 
-def _mend(python: Path, needed: list[Requirement], found: dict[str, Any], again: bool) -> str:
+def _mend(python: Path, target: Target, found: dict[str, Any], again: bool) -> str:
     """The command that makes the tested set of an interpreter's packages, without what fits."""
     installed: dict[str, str | None] = found["installed"]
+    package, damage = target.environment.package, target.environment.damage
     add = [
         r.text
-        for r in needed
+        for r in pinned(target)
         if not (version := installed.get(r.name))
         or (r.exact and _public(version) != r.exact)
-        or (again and r.name == "torchax")
+        or (again and r.name == package)
     ]
     commands = [[*_pip(python, "install", found["pip"]), *add]]
-    if again:
+    if again and damage is not None:
         remove = _pip(python, "uninstall", found["pip"])
-        commands.insert(0, [*remove, *(["-y"] if found["pip"] else []), "torch_xla", "torchax"])
+        commands.insert(0, [*remove, *(["-y"] if found["pip"] else []), damage.by, package])
     return " && ".join(map(command_line, commands))
 
 
@@ -246,18 +258,19 @@ def _fits(version: str, wanted: SpecifierSet) -> bool:
 
 def without_libtpu(found: Interpreter, environment: Mapping[str, str]) -> Problem | None:
     """What keeps programs from a TPU that is there; on the CPU nothing needs it."""
-    if "libtpu" in found.versions or environment.get("TPU_LIBRARY_PATH"):
+    driver = found.target.environment.driver
+    if not driver or "libtpu" in found.versions or environment.get("TPU_LIBRARY_PATH"):
         return None
     text = "libtpu is not installed: programs do not see the TPU that is here"
-    pins = {requirement.name: requirement for requirement in pinned(found.target)}
-    brings = pins.get("libtpu") or pins[found.target]  # itself, or an extra of torch_xla
-    if found.release[:2] > newest(found.target):
-        last = ".".join(map(str, newest(found.target)))
+    brings = next(each for each in pinned(found.target) if each.name == driver)
+    newest = found.target.environment.newest
+    if found.release[:2] > newest:
+        last = ".".join(map(str, newest))
         return Problem(f"{text}; {brings.text.partition(';')[0]} needs Python {last} or older")
     return Problem(text, command_line([*found.installer, brings.text]))
 
 
-def require(python: Path, target: str, by_import: bool = True) -> Interpreter:
+def require(python: Path, target: Target, by_import: bool = True) -> Interpreter:
     """``python`` for ``target``. Raises VerifyError, a line for each problem."""
     found = examine(python, target, by_import)
     if not found.works:
@@ -275,11 +288,10 @@ def _told(problems: list[Problem]) -> str:
 
 def forget() -> None:
     """Look again: packages were installed."""
-    examine.cache_clear()
     _probe.cache_clear()
 
 
-def candidates(target: str, by_import: bool = True) -> Iterator[Interpreter]:
+def candidates(target: Target, by_import: bool = True) -> Iterator[Interpreter]:
     """The current interpreter, then, unless that does or is damaged, the cached one."""
     from .environments import cached_python
 
@@ -289,7 +301,7 @@ def candidates(target: str, by_import: bool = True) -> Iterator[Interpreter]:
         yield examine(cached, target, by_import)
 
 
-def find(target: str, by_import: bool = True) -> Interpreter | None:
+def find(target: Target, by_import: bool = True) -> Interpreter | None:
     """The interpreter for ``target``: the current one, else the cached one; None without either.
 
     Raises VerifyError where the current one is damaged: a user has to hear of that, not be given

@@ -2,15 +2,16 @@
 
 A TPU multiplies float32 in one bfloat16 pass unless a program asks for more. Numbers from a CPU
 back end cannot show that; the programs that were handed to the compiler do, so a run dumps them:
-torchax the StableHLO of each jitted program (JAX_DUMP_IR_TO), torch_xla the HLO before XLA's
-optimisations (XLA_FLAGS). "Product" means dot or convolution here.
+as the StableHLO of each jitted program, or as the HLO before XLA's optimisations, whichever the
+target has (Host.dump). "Product" means dot or convolution here.
 """
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from migrator.targets import Target
 
 _STABLEHLO = re.compile(r'"?stablehlo\.(dot_general|dot|convolution)\b"?')
 _STABLEHLO_TYPES = re.compile(r":\s*\(tensor<(.+?)>, tensor<(.+?)>\) -> tensor<(.+?)>")
@@ -74,14 +75,10 @@ class PrecisionReport:
         return lines
 
 
-def collect(env: Mapping[str, str], dump_dir: Path, target: str) -> dict[str, str]:
+def collect(env: Mapping[str, str], dump_dir: Path, target: Target) -> dict[str, str]:
     """``env`` with the settings that make a run of ``target`` dump its programs to ``dump_dir``."""
     dump_dir.mkdir(parents=True, exist_ok=True)
-    if target == "torchax":
-        return {**env, "JAX_DUMP_IR_TO": str(dump_dir), "JAX_DUMP_IR_MODES": "stablehlo"}
-    flags = f"--xla_dump_to='{dump_dir}' --xla_dump_hlo_as_text"
-    own = env.get("XLA_FLAGS") or os.environ.get("XLA_FLAGS", "")
-    return {**env, "XLA_FLAGS": f"{own} {flags}".strip()}
+    return target.host.dumping(env, str(dump_dir))
 
 
 def check(dump_dir: Path) -> PrecisionReport:

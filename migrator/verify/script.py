@@ -21,7 +21,7 @@ from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.report.console import show_diff
 from migrator.run import Report
-from migrator.targets import targets
+from migrator.targets import Target
 
 from .bisection import Bisection, locate, with_sources
 from .chart import draw
@@ -312,7 +312,7 @@ def said_of(recording: Recording, settings: Settings) -> list[str]:
 def hold(
     script: Path | Script,
     args: Sequence[str],
-    target: str,
+    target: Target,
     golden: Path | None,
     settings: Settings,
     options: Options,
@@ -326,7 +326,7 @@ def hold(
     """
     tolerances = tolerances or Tolerances()
     name = str(script) if isinstance(script, Path) else script.name
-    result = ScriptResult(name, target, tolerances=tolerances, quick=settings.quick)
+    result = ScriptResult(name, target.name, tolerances=tolerances, quick=settings.quick)
     without, console = options.keep, options.console
     try:
         found = Script.find(script, args, module) if isinstance(script, Path) else script
@@ -335,7 +335,7 @@ def hold(
         # The first runs import everything anyway.
         interpreter = choose_interpreter(target, python, install, console, stem, by_import=False)
         with (
-            workplace(options.keep, f"{stem}-{target}") as work,
+            workplace(options.keep, f"{stem}-{target.name}") as work,
             importing_once(interpreter.python) as running,
         ):
             known = read(golden) if golden else None
@@ -388,10 +388,10 @@ def _of_quick(first: Recording, settings: Settings) -> str:
     return "--quick did not look at more roundings"
 
 
-def translated(argument: str, target: str) -> str:
+def translated(argument: str, target: Target) -> str:
     """An argument that names a device, as in `--device cuda`, for the migrated program."""
     found = _GPU.fullmatch(argument)
-    return f"{found[1] or ''}{targets()[target].device}" if found else argument
+    return f"{found[1] or ''}{target.words.device}" if found else argument
 
 
 def _of_golden(golden: ScriptGolden, script: Script) -> list[str]:
@@ -409,7 +409,7 @@ def _of_golden(golden: ScriptGolden, script: Script) -> list[str]:
 @dataclass
 class _Verification:
     script: Script
-    target: str
+    target: Target
     interpreter: Interpreter
     python: Path  # which stands for that
     settings: Settings
@@ -464,7 +464,7 @@ class _Verification:
     @property
     def compiles(self) -> bool:
         """Whether steps are compiled as a whole."""
-        return self.target == "torchax"
+        return self.target.words.train_step is not None
 
     @property
     def stop(self) -> int | None:
@@ -528,7 +528,7 @@ class _Verification:
             return
         config = Config(portable=self.options.portable)
         with progress(self.console, "migrating"):
-            report = migrate_paths([source], target=self.target, config=config, output=to)
+            report = migrate_paths([source], target=self.target.name, config=config, output=to)
         self.report = report = _of_folder(report, source)
         if self.console is not None and self.options.diff:
             show_diff(report, self.console, companions=False)
@@ -572,7 +572,7 @@ class _Verification:
         source = self.work / "source"
         config = Config(portable=self.options.portable)
         report = self.report or _of_folder(
-            migrate_paths([source], target=self.target, config=config), source
+            migrate_paths([source], target=self.target.name, config=config), source
         )
         results = {f.path.as_posix(): f.result for f in report.files}
         return with_sources(found, source, self.work / "migrated", results)

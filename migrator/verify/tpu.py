@@ -1,7 +1,7 @@
 """What the real TPU compiler makes of a run's programs, for a TPU that is not here.
 
 The runtime writes steps and modules that it compiles as a whole as a TPU would get them. Other
-programs are those of the run, lowered for its own back end: operators, which torchax hands to the
+programs are those of the run, lowered for its own back end: operators, which are handed to the
 compiler one by one, and steps of somebody's own `jax.jit`, known by what they donate: their outputs
 take the place of their arguments.
 """
@@ -180,7 +180,7 @@ def precision_of(programs: Sequence[Compiled]) -> str:
 
 
 def programs_of(dump_dir: Path, for_tpu: Path | None = None) -> list[Program]:
-    """torchax programs that are steps or have products, one of each text, the smallest first.
+    """Programs that are steps or have products, one of each text, the smallest first.
 
     ``for_tpu``: where the runtime has written steps and modules, in the place of their dumps.
     """

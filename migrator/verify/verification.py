@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migrator.errors import UsageError
+from migrator.targets import Target, find_target
 
 from . import TOPOLOGIES, environments, interpreters, precision, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 # Writes the migrated copy of a folder into a new one, for a target; returns errors, one a line.
-Migration = Callable[[Path, str, Path], list[str]]
+Migration = Callable[[Path, Target, Path], list[str]]
 
 _COMPARE_SECONDS = 600.0
 # Budgets for compiling dumped programs for a TPU that is not there. A large step takes a minute,
@@ -79,7 +80,7 @@ def verify_app(name: str, target: str, **how: Any) -> VerifyResult:
     options = Options(**how)
     try:
         app = find_app(name, target)
-        return _verify(app, load_golden(app), target, options)
+        return _verify(app, load_golden(app), find_target(target), options)
     except (VerifyError, UsageError) as error:
         return VerifyResult(app=name, target=target, error=str(error), python=options.python)
 
@@ -93,7 +94,7 @@ def verify_script(script: Path, args: Sequence[str], target: str, **how: Any) ->
     options = Options(**how)
     try:
         app = _as_app(script, args, options.keep)
-        return _verify(app, None, target, options)
+        return _verify(app, None, find_target(target), options)
     except (VerifyError, UsageError) as error:
         return VerifyResult(str(script), target, error=str(error), python=options.python)
 
@@ -119,11 +120,11 @@ def _as_app(script: Path, args: Sequence[str], keep: Path | None) -> App:
     )
 
 
-def _verify(app: App, golden: Golden | None, target: str, options: Options) -> VerifyResult:
+def _verify(app: App, golden: Golden | None, target: Target, options: Options) -> VerifyResult:
     interpreter = choose_interpreter(
         target, options.python, options.install, options.console, app.name
     )
-    with workplace(options.keep, f"{app.name}-{target}") as folder:
+    with workplace(options.keep, f"{app.name}-{target.name}") as folder:
         work = _Work(app, golden, interpreter, folder, options)
         result = work.verify(options.timeout or app.timeout)
         return replace(result, kept=folder if options.keep else None)
@@ -131,7 +132,7 @@ def _verify(app: App, golden: Golden | None, target: str, options: Options) -> V
 
 def _migrate(
     source: Path,
-    target: str,
+    target: Target,
     destination: Path,
     console: "Console | None" = None,
     diff: bool = False,
@@ -147,7 +148,7 @@ def _migrate(
 
     try:
         config = Config(portable=portable, shard="replicated" if portable else shard)
-        report = migrate_paths([source], target=target, config=config, output=destination)
+        report = migrate_paths([source], target=target.name, config=config, output=destination)
     except UsageError as error:
         return [str(error)]
     if console is not None:
@@ -163,7 +164,7 @@ def _migrate(
 
 
 def choose_interpreter(
-    target: str,
+    target: Target,
     python: Path | None,
     install: bool,
     console: "Console | None",
@@ -174,7 +175,7 @@ def choose_interpreter(
 
     Not ``by_import``: by what is installed there, where a run will import it anyway.
     """
-    with progress(console, f"looking for an interpreter with {target}"):
+    with progress(console, f"looking for an interpreter with {target.name}"):
         if python:
             found: Interpreter | None = interpreters.require(python, target, by_import)
         else:
@@ -188,7 +189,7 @@ def choose_interpreter(
     return interpreters.require(environments.install(target), target)
 
 
-def _agreed(target: str, console: "Console | None") -> bool:
+def _agreed(target: Target, console: "Console | None") -> bool:
     if console is None or not console.is_terminal or not sys.stdin.isatty():
         return False
     from rich.prompt import Confirm
@@ -244,7 +245,7 @@ class _Work:
         done = self._run(device, timeout)
         result = VerifyResult(
             app=self.app.name,
-            target=self.interpreter.target,
+            target=self.interpreter.target.name,
             device=device.label,
             python=self.interpreter.python,
             versions=self.interpreter.versions,
@@ -449,6 +450,6 @@ class _Work:
         if not self.options.measure:
             return [], []
         if not self.app.measures:
-            return [], [f"{self.app.name} names no measurement for {self.interpreter.target}"]
+            return [], [f"{self.app.name} names no measurement for {self.interpreter.target.name}"]
         with progress(self.console, "measuring") as update:
             return measure(self.app.measures, self.interpreter.python, self.folder, update)

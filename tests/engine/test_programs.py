@@ -13,7 +13,8 @@ from migrator.diagnostics import Outcome
 from migrator.editor.analysis import analyse
 from migrator.editor.documents import Document, Text
 from migrator.engine import Result
-from migrator.run import Report, find_target, migrate_content
+from migrator.run import Report, migrate_content
+from migrator.targets import find_target
 
 # A rank that computes with the number of ranks: what neither target follows (`new_group`).
 TRAIN = (

@@ -264,6 +264,8 @@ def test_a_portable_program_with_ranks_stays_whole(target: str) -> None:
         ("device = torch.device(f'cuda:{rank}')", 'device = torch.device("xla")'),
         ("torch.save(x, f'part_{rank}.pt')", "tpu_runtime.save(x, f'part_{rank}.pt')"),
         ("torch.cuda.synchronize()", "tpu_runtime.synchronize()"),
+        ("with torch.cuda.amp.autocast(): net(x)",
+         'with torch.autocast("xla", dtype=torch.bfloat16): net(x)'),
         ("assert dist.is_nccl_available()", "assert dist.is_available()"),
         # the launcher
         ("mp.spawn(main, args=(n, args), nprocs=n, join=True)",

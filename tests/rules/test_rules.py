@@ -101,7 +101,11 @@ def test_rule_describes_itself(rule: Rule) -> None:
 
 
 def test_codes_and_names_are_unique() -> None:
-    modules = [ast.parse(path.read_bytes()) for path in (REPOSITORY / "rules").glob("*.py")]
+    files = [
+        *(REPOSITORY / "rules").glob("*.py"),
+        *(REPOSITORY / "migrator/targets").glob("*/rules.py"),
+    ]
+    modules = [ast.parse(path.read_bytes()) for path in files]
     written = [
         str(keyword.value.value)
         for module in modules
@@ -243,7 +247,7 @@ def put(x, where):
 def test_the_current_device_is_a_number_or_a_device(code: str, becomes: str, target: str) -> None:
     text = migrated(TAKES_DEVICE + code, target)
     for quote in "'\"":
-        text = text.replace(f"{quote}{targets()[target].device}{quote}", "device")
+        text = text.replace(f"{quote}{targets()[target].words.device}{quote}", "device")
     assert code.replace(CURRENT, becomes or CURRENT).replace("x.to(d)", "x.to(device)") in text
 
 
@@ -340,17 +344,17 @@ def test_the_runtime_has_what_rewrites_use(target: str) -> None:
     chooses, bound = _exported("portable")
     assert chooses <= bound
     assert used <= offered | chooses
-    words = targets()[target]
+    words = targets()[target].words
     for word in [*words.calls.values(), *words.renames.values(), words.autocast]:
         assert set(re.findall(rf"{RUNTIME}\.(\w+)", word.code)) <= offered
-    words = portable(words)
+    words = portable(targets()[target]).words
     for word in [*words.renames.values(), words.autocast, words.device_object, words.step_boundary]:
         assert set(re.findall(rf"{RUNTIME}\.(\w+)", word.code if word else "")) <= chooses
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_words_parse_and_import_what_they_name(target: str) -> None:
-    words = targets()[target]
+    words = targets()[target].words
     used = [*words.calls.values(), *words.renames.values(), words.autocast]
     used += [words.device_object] if words.device_object else []
     for word in used:
@@ -368,7 +372,9 @@ def test_words_parse_and_import_what_they_name(target: str) -> None:
 def test_a_word_speaks_of_torch_as_the_file_does(imported: str, spelled: str) -> None:
     word = Word("{torch}.cpu.synchronize()", ("math",))
     calls = {"synchronize": word, "device_count": Word("{torch}.cpu.device_count()")}
-    target = replace(targets()["torchax"], calls=calls, device_object=Word("{torch}.device(7)"))
+    torchax = targets()["torchax"]
+    words = replace(torchax.words, calls=calls, device_object=Word("{torch}.device(7)"))
+    target = replace(torchax, words=words)
     function = "synchronize" if "from" in imported else "th.cuda.synchronize"
     source = f"{imported}{function}()\nx = y.cuda()\n"
     text = migrate(source.encode(), target, Options(entry=False)).source.decode()

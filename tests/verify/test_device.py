@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from migrator.targets import find_target
 from migrator.verify.device import device_for, has_tpu
+
+JAX_TARGET, XLA_TARGET = find_target("torchax"), find_target("torch_xla")
 
 
 @pytest.fixture(autouse=True)
@@ -26,50 +29,50 @@ def group(root: Path, name: str) -> None:
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    assert not has_tpu("torchax", tmp_path)
+    assert not has_tpu(JAX_TARGET, tmp_path)
 
 
 def test_accel_devices(tmp_path: Path) -> None:
     (tmp_path / "dev/accel").mkdir(parents=True)  # the folder of other makers' accelerators
-    assert not has_tpu("torchax", tmp_path)
+    assert not has_tpu(JAX_TARGET, tmp_path)
     (tmp_path / "dev/accel0").touch()
-    assert has_tpu("torchax", tmp_path)
+    assert has_tpu(JAX_TARGET, tmp_path)
 
 
 def test_vfio_counts_only_with_a_tpu_behind_it(tmp_path: Path) -> None:
     group(tmp_path, "0")
     card(tmp_path, "0x10de", "0x2335")
     card(tmp_path, "0x1ae0", "0x0042")  # Google's network card
-    assert not has_tpu("torchax", tmp_path)
+    assert not has_tpu(JAX_TARGET, tmp_path)
     card(tmp_path, "0x1ae0", "0x006f")
-    assert has_tpu("torch_xla", tmp_path)
+    assert has_tpu(XLA_TARGET, tmp_path)
 
 
 def test_the_vfio_control_file_is_no_device(tmp_path: Path) -> None:
     group(tmp_path, "vfio")
     card(tmp_path, "0x1ae0", "0x006f")
-    assert not has_tpu("torchax", tmp_path)
+    assert not has_tpu(JAX_TARGET, tmp_path)
 
 
 def test_virtual_devices_are_labelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("XLA_FLAGS", "--mine")
-    device = device_for("torchax", 8)
+    device = device_for(JAX_TARGET, 8)
     assert device.label == "CPU back end of torchax, 8 virtual devices"
     flags = "--mine --xla_force_host_platform_device_count=8"
     assert device.environment == {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     monkeypatch.setenv("PJRT_DEVICE", "CPU")
-    device = device_for("torch_xla", 2)
+    device = device_for(XLA_TARGET, 2)
     assert device.label == "CPU back end of torch_xla, 2 virtual devices"
     assert device.environment == {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2"}
 
 
 def test_the_users_wish_wins_and_is_labelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    cpu = device_for("torchax")
+    cpu = device_for(JAX_TARGET)
     assert (cpu.label, cpu.environment) == ("CPU back end of torchax", {"JAX_PLATFORMS": "cpu"})
     monkeypatch.setenv("PJRT_DEVICE", "TPU")
-    tpu = device_for("torch_xla")
+    tpu = device_for(XLA_TARGET)
     assert tpu.is_tpu and tpu.label == "TPU"
     # Named explicitly, so that a TPU that is not there is an error instead of a run on the CPU.
     assert tpu.environment == {"PJRT_DEVICE": "TPU"}

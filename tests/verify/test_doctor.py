@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from click.testing import CliRunner
 from migrator.doctor import variables
 from migrator.doctor.command import doctor_command
 from migrator.doctor.diagnosis import Diagnosis, State, diagnose
+from migrator.targets import Target, find_target, targets
 from migrator.verify import environments
-from migrator.verify.interpreters import RUNS_WITH, forget
+from migrator.verify.interpreters import forget
 
 from .support import TORCH_XLA, TORCHAX, fake_interpreter
 
@@ -34,7 +36,7 @@ def nothing_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 def at(
     root: Path, target: str, python: Path | None = None, **environment: str
 ) -> tuple[Diagnosis, State]:
-    found = diagnose([target], python, root=root, environment=environment)
+    found = diagnose([find_target(target)], python, root=root, environment=environment)
     return found, found.states[0]
 
 
@@ -61,7 +63,7 @@ def test_a_whole_environment_is_ready(tmp_path: Path, python: Path) -> None:
 def test_a_damaged_one_is_not_and_the_other_target_is(tmp_path: Path) -> None:
     both = {**TORCHAX, "torch_xla": "2.9.0"}
     python = fake_interpreter(tmp_path / "damaged", both, {"torchax": "0.0.6"})
-    found = diagnose(["torch_xla", "torchax"], python, root=tmp_path, environment={})
+    found = diagnose([*targets().values()], python, root=tmp_path, environment={})
     assert [state.ready for state in found.states] == [True, False]
     text, fix = one(found.states[1].problems)
     assert "installed as 0.0.13, but its files are 0.0.6" in text
@@ -106,7 +108,7 @@ def test_one_with_torch_is_completed_in_place(
 
 
 def test_the_cached_environment_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cached = fake_interpreter(environments.environment_folder("torchax"))
+    cached = fake_interpreter(environments.environment_folder(find_target("torchax")))
     monkeypatch.setattr(sys, "executable", str(fake_interpreter(tmp_path / "bare", {})))
     (cached.parents[1] / ".tpu-migrate-ready").touch()
     found, state = at(tmp_path, "torchax")
@@ -118,7 +120,7 @@ def test_install_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     real = sys.executable
     monkeypatch.setattr(sys, "executable", str(fake_interpreter(tmp_path / "bare", {})))
 
-    def install(target: str) -> Path:
+    def install(target: Target) -> Path:
         with monkeypatch.context() as here:
             here.setattr(sys, "executable", real)
             python = fake_interpreter(environments.environment_folder(target))
@@ -132,7 +134,7 @@ def test_install_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert run.exit_code == 0 and "Installing torch==2.9.0" in run.stderr
 
 
-@pytest.mark.parametrize("target", sorted(RUNS_WITH))
+@pytest.mark.parametrize("target", targets())
 def test_torch_is_not_imported(tmp_path: Path, target: str) -> None:
     python = fake_interpreter(tmp_path / "fake", TORCHAX if target == "torchax" else TORCH_XLA)
     for module in ("torch", "jax", target):
@@ -163,12 +165,12 @@ def test_a_tpu_without_libtpu(tmp_path: Path, python: Path) -> None:
     assert cpu.ready and cpu.warnings == []  # there nothing needs it
 
 
-def test_a_tpu_with_a_python_that_libtpu_is_not_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("migrator.requirements._NEWEST_WITH_TPU", {"torch_xla": (3, 10)})
+def test_a_tpu_with_a_python_that_libtpu_is_not_for(tmp_path: Path) -> None:
+    target = find_target("torch_xla")
+    older = replace(target, environment=replace(target.environment, newest_with_tpu=(3, 10)))
     python = fake_interpreter(tmp_path / "xla", TORCH_XLA)
-    text, fix = one(at(with_tpu(tmp_path), "torch_xla", python)[1].warnings)
+    found = diagnose([older], python, root=with_tpu(tmp_path), environment={})
+    text, fix = one(found.states[0].warnings)
     assert "needs Python 3.10 or older" in text
     assert fix.endswith("tpu-migrate doctor --target torch_xla --install")
 
@@ -264,8 +266,8 @@ def test_every_variable_of_the_runtimes_is_known() -> None:
         for path in (Path(variables.__file__).parents[1] / "runtime").rglob("*.py")
     )
     named = set(re.findall(r"\bTPU_RUNTIME_[A-Z_]+\b", text))
-    assert named and named <= variables.KNOWN.keys()
-    assert {name for name in variables.KNOWN if name.startswith("TPU_RUNTIME_")} == named
+    assert named and named <= variables.meanings().keys()
+    assert {name for name in variables.meanings() if name.startswith("TPU_RUNTIME_")} == named
 
 
 def test_torch_xla_elsewhere_than_on_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,7 +289,7 @@ def shown(*arguments: str, columns: int = 80) -> str:
 def test_commands_and_paths_are_in_one_line_each(tmp_path: Path) -> None:
     python = fake_interpreter(tmp_path / "damaged", files={"torchax": "0.0.6"})
     text = shown("--python", str(python), columns=60)
-    found = diagnose(["torchax"], python)
+    found = diagnose([find_target("torchax")], python)
     assert f"    {found.states[0].problems[0].fix}\n" in text
     assert f"[1] {python}\n" in text
     tables = text.partition("\nProblems\n")[0].splitlines()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from migrator.targets import find_target
 from migrator.verify import environments
 from migrator.verify.environments import (
     announcement,
@@ -18,6 +19,8 @@ from migrator.verify.environments import (
 from migrator.verify.errors import VerifyError
 
 from .support import executable
+
+JAX_TARGET, XLA_TARGET = find_target("torchax"), find_target("torch_xla")
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +41,7 @@ MAKES_PYTHON += 'touch "$last/bin/python"; fi'
 
 
 def test_the_cache_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert environment_folder("torchax").is_relative_to(cache_folder())
+    assert environment_folder(JAX_TARGET).is_relative_to(cache_folder())
     monkeypatch.delenv("TPU_MIGRATE_CACHE")
     if sys.platform == "linux":
         monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
@@ -46,36 +49,36 @@ def test_the_cache_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_targets_and_pins_have_folders_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = environment_folder("torchax")
-    assert environment_folder("torch_xla") != before
+    before = environment_folder(JAX_TARGET)
+    assert environment_folder(XLA_TARGET) != before
     monkeypatch.setattr(environments, "python_version", lambda target: "3.99")
-    assert environment_folder("torchax") != before
+    assert environment_folder(JAX_TARGET) != before
 
 
 def test_a_python_that_libtpu_has_no_wheel_for_is_not_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 13, 0))
-    assert environments.python_version("torchax") == "3.13"
-    assert commands("torchax", ["uv"])[0][4] == sys.executable
-    assert environments.python_version("torch_xla") == "3.11"
-    assert commands("torch_xla", ["uv"])[0][4] == "3.11"
+    assert environments.python_version(JAX_TARGET) == "3.13"
+    assert commands(JAX_TARGET, ["uv"])[0][4] == sys.executable
+    assert environments.python_version(XLA_TARGET) == "3.11"
+    assert commands(XLA_TARGET, ["uv"])[0][4] == "3.11"
 
 
 def test_the_commands_install_the_extra_and_nothing_of_the_migrator() -> None:
-    venv, pip = commands("torchax", ["uv"])
-    assert venv[:2] == ["uv", "venv"] and venv[-1] == str(environment_folder("torchax"))
+    venv, pip = commands(JAX_TARGET, ["uv"])
+    assert venv[:2] == ["uv", "venv"] and venv[-1] == str(environment_folder(JAX_TARGET))
     assert "torchax==0.0.13" in pip
-    assert "torch_xla[tpu]==2.9.0" in commands("torch_xla", ["uv"])[1]
+    assert "torch_xla[tpu]==2.9.0" in commands(XLA_TARGET, ["uv"])[1]
     assert not any("tpu-migrate" in word or "torch_xla" in word for word in pip[5:])
 
 
 def test_how_to_is_exact_and_says_what_where_and_how_much() -> None:
-    text = how_to("torchax", "image_ops")
+    text = how_to(JAX_TARGET, "image_ops")
     assert "tpu-migrate verify image_ops --target torchax --install" in text
-    assert str(environment_folder("torchax")) in text
+    assert str(environment_folder(JAX_TARGET)) in text
     assert "about 8 GB" in text
-    assert f"uv venv --python {environments.python_version('torchax')} .venv-torchax" in text
+    assert f"uv venv --python {environments.python_version(JAX_TARGET)} .venv-torchax" in text
     assert "torchax==0.0.13" in text
 
 
@@ -86,35 +89,35 @@ class TestInstall:
     ) -> None:
         fake_uv(tmp_path, monkeypatch, MAKES_PYTHON)
         monkeypatch.setenv("UV_INDEX_URL", "https://index.example")
-        assert cached_python("torchax") is None
-        python = install("torchax")
-        assert cached_python("torchax") == python and python.exists()
+        assert cached_python(JAX_TARGET) is None
+        python = install(JAX_TARGET)
+        assert cached_python(JAX_TARGET) == python and python.exists()
         calls = (tmp_path / "calls").read_text()
         assert calls.count("[https://index.example]") == 2
-        assert "about 1 GB" in announcement("torch_xla")
+        assert "about 1 GB" in announcement(XLA_TARGET)
 
     def test_a_failure_leaves_nothing_and_names_the_command(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fake_uv(tmp_path, monkeypatch, MAKES_PYTHON + '; [ "$1" = venv ]')
         with pytest.raises(VerifyError, match=r"failed \(exit 1\): .*uv pip install"):
-            install("torchax")
-        assert cached_python("torchax") is None
-        assert not environment_folder("torchax").exists()
+            install(JAX_TARGET)
+        assert cached_python(JAX_TARGET) is None
+        assert not environment_folder(JAX_TARGET).exists()
 
     def test_an_interrupted_installation_is_not_used_and_is_replaced(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        half = environments.python_of(environment_folder("torchax"))
+        half = environments.python_of(environment_folder(JAX_TARGET))
         half.parent.mkdir(parents=True)
         half.touch()
-        assert cached_python("torchax") is None
+        assert cached_python(JAX_TARGET) is None
         fake_uv(tmp_path, monkeypatch, MAKES_PYTHON)
-        assert install("torchax") == half
+        assert install(JAX_TARGET) == half
 
 
 def test_without_uv_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environments, "uv_command", lambda: None)
     with pytest.raises(VerifyError, match="pip install uv"):
-        install("torchax")
-    assert "pip install uv, then: tpu-migrate verify" in how_to("torchax", "image_ops")
+        install(JAX_TARGET)
+    assert "pip install uv, then: tpu-migrate verify" in how_to(JAX_TARGET, "image_ops")

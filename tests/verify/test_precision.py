@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from migrator.targets import find_target
 from migrator.verify.precision import PrecisionReport, check, collect
+
+JAX_TARGET, XLA_TARGET = find_target("torchax"), find_target("torch_xla")
 
 # Lines as jax 0.10.2 and torch_xla 2.9.0 dump them.
 DOT = (
@@ -95,6 +98,6 @@ def test_hlo_products_are_judged_by_their_operands(tmp_path: Path) -> None:
 
 
 def test_settings_for_a_run(tmp_path: Path) -> None:
-    env = collect({"XLA_FLAGS": "--a=1"}, tmp_path / "d", "torch_xla")
+    env = collect({"XLA_FLAGS": "--a=1"}, tmp_path / "d", XLA_TARGET)
     assert env["XLA_FLAGS"].startswith("--a=1 --xla_dump_to=")
-    assert collect({"A": "1"}, tmp_path / "d", "torchax")["JAX_DUMP_IR_TO"] == str(tmp_path / "d")
+    assert collect({"A": "1"}, tmp_path / "d", JAX_TARGET)["JAX_DUMP_IR_TO"] == str(tmp_path / "d")

@@ -5,6 +5,9 @@ import pytest
 from migrator import requirements
 from migrator.errors import UsageError
 from migrator.requirements import Requirement, pinned, without_extra
+from migrator.targets import find_target, targets
+
+XLA_TARGET = find_target("torch_xla")
 
 
 @pytest.mark.parametrize(
@@ -31,9 +34,9 @@ def test_the_extra_may_be_spelled_by_the_metadata() -> None:
     )
 
 
-@pytest.mark.parametrize("target", requirements.TARGETS)
+@pytest.mark.parametrize("target", targets())
 def test_checkout_and_metadata_pin_the_same(target: str) -> None:
-    names = {requirement.name for requirement in pinned(target)}
+    names = {requirement.name for requirement in pinned(find_target(target))}
     assert {"torch", target, "safetensors"} <= names
     installed = [Requirement(line).name for line in requirements._from_metadata(target)]
     assert not installed or set(installed) == names
@@ -80,8 +83,8 @@ def test_the_package_of_a_repository(url: str, package: str | None) -> None:
 
 
 def test_an_unknown_target_is_named() -> None:
-    with pytest.raises(UsageError, match="unknown target 'mps': one of torchax, torch_xla"):
-        pinned("mps")
+    with pytest.raises(UsageError, match=r"unknown target 'mps' \(known: torch_xla, torchax\)"):
+        find_target("mps")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,8 @@ def test_an_unknown_target_is_named() -> None:
     ],
 )
 def test_extras_of_a_user_stay_beside_that_for_the_tpu(asked: str, text: str) -> None:
-    assert requirements.in_place_of(asked, requirements.tested("torch_xla")["torch-xla"]) == text
+    wanted = requirements.tested(XLA_TARGET)["torch-xla"]
+    assert requirements.in_place_of(asked, wanted) == text
     assert requirements.constraint(text) == "torch_xla==2.9.0"
 
 
@@ -121,5 +125,5 @@ def test_requirements_that_say_the_same(other: str, same: bool) -> None:
 
 
 def test_pythons_are_those_with_wheels_for_a_tpu() -> None:
-    assert requirements.pythons("torchax") == ">=3.11,<3.14"
-    assert requirements.pythons("torch_xla") == ">=3.11,<3.13"
+    assert requirements.pythons(find_target("torchax")) == ">=3.11,<3.14"
+    assert requirements.pythons(find_target("torch_xla")) == ">=3.11,<3.13"

@@ -1,16 +1,12 @@
-"""torchax 0.0.13: PyTorch on JAX. Facts behind the words: docs of torchax, and runs of our own."""
+"""Facts behind the words: docs of torchax, and runs of our own."""
 
-from migrator.targets import RUNTIME, Devices, Target, Word
+from migrator.targets.words import RUNTIME, Devices, Word, Words
 
-TARGET = Target(
-    name="torchax",
-    summary="PyTorch on JAX (torchax 0.0.13, jax 0.10.2)",
-    home="https://github.com/google/torchax",
-    library="torchax",
+WORDS = Words(
     device="jax",
-    device_object=None,
     autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
     train_step=Word(f"{RUNTIME}.train_step", (RUNTIME,)),
+    device_loader=Word(f"{RUNTIME}.DeviceLoader", (RUNTIME,)),
     devices=Devices(
         group="jax",
         copies=Word(f"{RUNTIME}.DataParallel", (RUNTIME,)),
@@ -18,9 +14,6 @@ TARGET = Target(
         sharded=Word(f"{RUNTIME}.FullyShardedDataParallel", (RUNTIME,)),
         sampler=Word(f"{RUNTIME}.DistributedSampler", (RUNTIME,)),
     ),
-    device_loader=Word(f"{RUNTIME}.DeviceLoader", (RUNTIME,)),
-    profiler="jax.profiler.trace",
-    float64="float64 becomes float32 on the device",
     calls={
         "current_device": Word("0"),
         "is_current_stream_capturing": Word("False"),
@@ -32,4 +25,10 @@ TARGET = Target(
         "torchvision.io.image.decode_image": Word(f"{RUNTIME}.decode_image", (RUNTIME,)),
         "torchvision.io.image.read_image": Word(f"{RUNTIME}.read_image", (RUNTIME,)),
     },
+    compiles_constants=True,
+    runs_lbfgs=True,
+    scripts_normalization=True,
+    thread_setup="torchax.enable_globally()",
+    profiler="jax.profiler.trace",
+    float64="float64 becomes float32 on the device",
 )

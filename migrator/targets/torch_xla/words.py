@@ -1,12 +1,8 @@
-"""torch_xla 2.9: lazy tensors, PJRT. Only the current API; facts from runs of our own."""
+"""Only the current API of torch_xla; facts from runs of our own."""
 
-from migrator.targets import RUNTIME, Devices, Target, Word
+from migrator.targets.words import RUNTIME, Devices, Word, Words
 
-TARGET = Target(
-    name="torch_xla",
-    summary="PyTorch/XLA lazy tensors (torch_xla 2.9.0)",
-    home="https://github.com/pytorch/xla",
-    library="torch_xla",
+WORDS = Words(
     device="xla",
     device_object=Word("torch_xla.device()", ("torch_xla",)),
     autocast=Word("{torch}.autocast"),
@@ -28,22 +24,14 @@ TARGET = Target(
         "manual_seed_all": Word("torch_xla.manual_seed({0})", ("torch_xla",)),
         "is_current_stream_capturing": Word("False"),
     },
-    profiler="torch_xla.debug.profiler",
-    float64="float64 is emulated, which is slow",
-    lightning='accelerator="tpu"',
-    safetensors=True,
-    today={
-        "torch_xla.core.xla_model.xla_device": "torch_xla.device",
-        "torch_xla.core.xla_model.mark_step": "torch_xla.sync",
-        "torch_xla.core.xla_model.xrt_world_size": "torch_xla.runtime.world_size",
-        "torch_xla.core.xla_model.get_ordinal": "torch_xla.runtime.global_ordinal",
-        "torch_xla.experimental.pjrt.broadcast_master_param": (
-            "torch_xla.core.xla_model.broadcast_master_param"
-        ),
-        "torch_xla.experimental.pjrt.*": "torch_xla.runtime",
-        "torch_xla.experimental.xla_sharding.*": "torch_xla.distributed.spmd",
-    },
     renames={
         "torch.save": Word("xm.save", ("torch_xla.core.xla_model as xm",)),
     },
+    device_has_index=True,
+    safetensors=True,
+    threads=True,
+    profiler="torch_xla.debug.profiler",
+    float64="float64 is emulated, which is slow",
+    lightning='accelerator="tpu"',
+    accelerate="--tpu",
 )

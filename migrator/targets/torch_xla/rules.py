@@ -3,12 +3,13 @@
 import ast
 from collections.abc import Callable
 
-from migrator.analysis.inventory import XLA_VARIABLES
 from migrator.analysis.names import argument, dotted
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+from .traces import TRACES
 
 FAMILY = Family("XLA", "Programs for torch_xla", 140)
 
@@ -106,10 +107,15 @@ PL = "torch_xla.distributed.parallel_loader."
 GROUP = "torch.distributed.init_process_group"
 
 
+def _is_at_home(ctx: Context) -> bool:
+    """Whether programs for torch_xla stay what they are."""
+    return ctx.target.traces.library == TRACES.library
+
+
 @OLDER.on("name", "torch_xla.*")
 def today(ctx: Context, found: Construct) -> Decision | None:
     """On torch_xla: today's name."""
-    if ctx.target.library != "torch_xla":
+    if not _is_at_home(ctx):
         return None
     call = ctx.names.call_of(found.node)
     bound = ctx.names.partial_of(found.node)
@@ -124,10 +130,10 @@ def today(ctx: Context, found: Construct) -> Decision | None:
     if _is_given_what_went(ctx, found, dropped):
         return Report("is called with what it does not take today; write the calls out")
     drop = [value for name, value in given.items() if name in dropped]
-    new = ctx.target.today.get(found.key)
+    new = _TODAY.get(found.key)
     if new is None:
         head, _, last = found.key.rpartition(".")
-        module = ctx.target.today.get(f"{head}.*")
+        module = _TODAY.get(f"{head}.*")
         new = f"{module}.{last}" if module else None
     if new is None and not drop:
         return Keep("torch_xla 2.9 has it")
@@ -165,6 +171,16 @@ def _is_given_what_went(ctx: Context, found: Construct, dropped: tuple[str, ...]
     return ctx.names.qualified(above.func) == "map" and len(above.args) - 1 > len(taken)
 
 
+# What was renamed; a module by the star.
+_TODAY = {
+    f"{XM}xla_device": "torch_xla.device",
+    f"{XM}mark_step": "torch_xla.sync",
+    f"{XM}xrt_world_size": f"{XR}world_size",
+    f"{XM}get_ordinal": f"{XR}global_ordinal",
+    "torch_xla.experimental.pjrt.broadcast_master_param": f"{XM}broadcast_master_param",
+    "torch_xla.experimental.pjrt.*": "torch_xla.runtime",
+    "torch_xla.experimental.xla_sharding.*": "torch_xla.distributed.spmd",
+}
 # Modules and functions that torch_xla 2.9 no longer has, and what to do.
 _GONE = {
     "torch_xla.distributed.data_parallel": "replicas in threads, from before PJRT; start a process "
@@ -307,7 +323,7 @@ def _converts(*keys: str) -> Callable[[_Converter], _Converter]:
 
 @CONVERTED.on("name", "torch_xla.*")
 def elsewhere(ctx: Context, found: Construct) -> Decision | None:
-    if ctx.target.library == "torch_xla":
+    if _is_at_home(ctx):
         return None
     assert isinstance(found.node, ast.expr)
     if ctx.names.ends_without(found.node):
@@ -333,7 +349,7 @@ def elsewhere(ctx: Context, found: Construct) -> Decision | None:
 
 @CONVERTED.on("store", "torch_xla.*")
 def replaced(ctx: Context, found: Construct) -> Decision:
-    if ctx.target.library == "torch_xla":
+    if _is_at_home(ctx):
         return Keep("a part of torch_xla itself is replaced")
     return Report(f"the program replaces {found.key} itself")
 
@@ -592,7 +608,7 @@ def _executor(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 @_converts(f"{PL}ParallelLoader", f"{PL}MpDeviceLoader")
 def _loader(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     loader = argument(call, 0, "loader", "cpu_loader")
-    target = ctx.target.device_loader
+    target = ctx.words.device_loader
     if target is None:
         return Report("a portable program moves each batch itself: use .to(device)")
     if loader is None or any(k.arg in ("input_sharding", None) for k in call.keywords):
@@ -639,10 +655,10 @@ def _uses(ctx: Context, value: ast.expr) -> list[ast.Name]:
     return []
 
 
-@VARIABLE.on("variable", *sorted(XLA_VARIABLES))
+@VARIABLE.on("variable", *TRACES.older_variables)
 def variable(ctx: Context, found: Construct) -> Decision:
     if "BF16" in found.key:
-        if ctx.target.library == "torch_xla":
+        if _is_at_home(ctx):
             return Report("makes bfloat16 of every float32 tensor, deprecated since torch_xla 2.6: "
                           "use model.to(torch.bfloat16) or torch.autocast")  # fmt: skip
         return Report("means nothing here: use model.to(torch.bfloat16) or torch.autocast")

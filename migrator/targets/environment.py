@@ -1,0 +1,46 @@
+"""Environment: the packages and Pythons that programs for a target run with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Version = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A distribution whose wheel carries files of the target's own package, of another version."""
+
+    by: str
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The Python environment of a target, as a user makes it and `verify --install` does.
+
+    `pins` are requirements that were tested together: torch, what goes with it, and `package`, the
+    distribution that makes an environment one for this target. Without any, they are the extra of
+    tpu-migrate that has the target's name.
+    """
+
+    package: str
+    pins: tuple[str, ...] = ()
+    asked: Mapping[str, str] = field(default_factory=dict)  # by pins, in their own metadata
+    pythons: tuple[Version, Version] = ((3, 11), (3, 13))  # for which all have wheels: from, to
+    newest_with_tpu: Version | None = None  # where the driver has none for the newest of these
+    systems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # with wheels; {}: all
+    driver: str = ""  # the pin that brings libtpu, itself or by its extra
+    imports: tuple[str, ...] = ("torch",)  # modules whose import shows that the environment works
+    runs_with: Mapping[str, str] = field(default_factory=dict)  # what programs refuse to go without
+    import_limits: Mapping[str, str] = field(default_factory=dict)  # beyond them imports fail
+    damage: Damage | None = None
+
+    @property
+    def newest(self) -> Version:
+        """The newest Python that all packages have wheels for, those for a TPU, too."""
+        return self.newest_with_tpu or self.pythons[1]
+
+    def has_wheels(self, system: str, machine: str) -> bool:
+        """Whether there are wheels for `sys.platform` and `platform.machine()`."""
+        return not self.systems or machine in self.systems.get(system, ())

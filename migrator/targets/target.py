@@ -1,0 +1,105 @@
+"""A target: what is known of one place where PyTorch runs on a TPU."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+from .environment import Environment
+from .host import Host
+from .traces import Traces
+from .words import MIRRORED, RUNTIME, Word, Words
+
+_RUNTIMES = Path(__file__).resolve().parents[1] / "runtime"
+
+
+def own_runtime(name: str) -> Path:
+    """The folder with the runtime of a target that tpu-migrate brings itself."""
+    return _RUNTIMES / name
+
+
+@dataclass(frozen=True)
+class Target:
+    """One place where PyTorch runs on a TPU; a folder below `migrator/targets`, or a plug-in.
+
+    `words` are for the rules, `environment` and `host` for `verify` and `doctor`, `traces` for all
+    that read code. `runtime` is the folder that holds the package `tpu_runtime`, which migrated
+    code imports: what its `__all__` lists may be used. Without one, what has no word is reported.
+    """
+
+    name: str
+    summary: str
+    home: str  # where it is developed
+    words: Words
+    environment: Environment
+    host: Host = field(default_factory=Host)
+    traces: Traces = field(default_factory=Traces)
+    runtime: Path | None = None
+    portable: bool = False  # the program chooses its device when it starts, see `portable`
+
+    @property
+    def label(self) -> str:
+        """What was asked for, in words."""
+        return f"{self.name} --portable" if self.portable else self.name
+
+    @property
+    def launches(self) -> bool:
+        """Whether a program with ranks stays one: a process for each device."""
+        return self.words.launches
+
+    def offers(self, name: str) -> bool:
+        """Whether migrated code may use `tpu_runtime.<name>`."""
+        own = self.runtime is not None and name in _exported(self.runtime)
+        if not self.portable:
+            return own
+        return own or name in MIRRORED or name in _exported(own_runtime("portable"))
+
+
+@cache
+def _exported(runtime: Path) -> frozenset[str]:
+    """What `__all__` of a runtime lists, read without running it."""
+    tree = ast.parse((runtime / RUNTIME / "__init__.py").read_bytes())
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
+                return frozenset(ast.literal_eval(value))
+    return frozenset()
+
+
+def with_ranks(target: Target) -> Target:
+    """The words of a program that starts a process for each device.
+
+    The one that starts them must not use the device itself, which the runtime sees to.
+    """
+    words = replace(
+        target.words,
+        device_object=None,
+        device_has_index=False,
+        calls={name: word for name, word in target.words.calls.items() if not word.requires},
+        renames=_of_runtime(target.words.renames),
+    )
+    return replace(target, words=words)
+
+
+def portable(target: Target) -> Target:
+    """The words of a program that still runs on a GPU and on a CPU: all of them the runtime's."""
+    words = replace(
+        target.words,
+        device_object=Word(f"{RUNTIME}.device()", (RUNTIME,)),
+        autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
+        autocast_arguments=(),
+        step_boundary=Word(f"{RUNTIME}.sync()", (RUNTIME,)) if target.words.step_boundary else None,
+        device_loader=None,
+        calls={},
+        devices=None,
+        renames=_of_runtime(target.words.renames),
+        accelerate="",
+    )
+    return replace(target, words=words, portable=True)
+
+
+def _of_runtime(names: Mapping[str, Word]) -> dict[str, Word]:
+    return {name: Word(f"{RUNTIME}.{name.rpartition('.')[2]}", (RUNTIME,)) for name in names}

@@ -1,0 +1,19 @@
+"""torch_xla 2.9: lazy tensors, PJRT."""
+
+from migrator.targets.target import Target, own_runtime
+
+from .environment import ENVIRONMENT
+from .host import HOST
+from .traces import TRACES
+from .words import WORDS
+
+TARGET = Target(
+    name="torch_xla",
+    summary="PyTorch/XLA lazy tensors (torch_xla 2.9.0)",
+    home="https://github.com/pytorch/xla",
+    words=WORDS,
+    environment=ENVIRONMENT,
+    host=HOST,
+    traces=TRACES,
+    runtime=own_runtime("torch_xla"),
+)

@@ -1,0 +1,18 @@
+"""Variables that PJRT and torch_xla read."""
+
+from migrator.targets.host import Host
+
+HOST = Host(
+    device_variable="PJRT_DEVICE",
+    devices=frozenset({"tpu", "cpu"}),
+    tpu={"PJRT_DEVICE": "TPU"},
+    cpu={"PJRT_DEVICE": "CPU"},
+    virtual={"CPU_NUM_DEVICES": "{count}"},
+    dump={"XLA_FLAGS": "{own} --xla_dump_to='{folder}' --xla_dump_hlo_as_text"},
+    variables={
+        "PJRT_DEVICE": "what torch_xla runs on",
+        "CPU_NUM_DEVICES": "virtual devices of torch_xla's CPU back end",
+        "XLA_PERSISTENT_CACHE_PATH": "where compiled programs are kept",
+    },
+    families=("PJRT_", "CPU_NUM_DEVICES", "XLA_PERSISTENT_CACHE_PATH"),
+)

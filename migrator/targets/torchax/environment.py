@@ -1,0 +1,14 @@
+"""What torchax runs with; the pins are an extra of pyproject.toml."""
+
+from migrator.targets.environment import Damage, Environment
+
+ENVIRONMENT = Environment(
+    package="torchax",
+    asked={"scipy": "scipy>=1.14"},  # by jax
+    driver="libtpu",
+    imports=("torch", "jax", "torchax"),
+    # runtime/torchax/tpu_runtime/_versions.py says the same
+    runs_with={"torch": ">=2.9,<2.13", "torchax": "==0.0.13"},
+    import_limits={"torch": "<2.13"},
+    damage=Damage(by="torch_xla"),  # which carries an old torchax/ that overwrites the real one
+)

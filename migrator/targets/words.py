@@ -1,0 +1,124 @@
+"""Words: what the rules write for a target, and what they have to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+RUNTIME = "tpu_runtime"  # the package that migrated code imports
+
+# What torch.cuda has that a runtime may offer, too, under the same name.
+MIRRORED = frozenset({
+    "Event", "autocast", "current_device", "device_count", "get_device_name",
+    "get_device_properties", "initial_seed", "is_available", "is_bf16_supported", "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory_allocated",
+    "memory_reserved", "memory_stats", "memory_summary", "reset_max_memory_allocated",
+    "reset_peak_memory_stats", "seed", "seed_all", "synchronize",
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor",
+    "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Word:
+    """A piece of the target's code, and the modules that it needs (`a.b as c` with an alias).
+
+    In `code`, `{torch}` is the file's own name for torch, `{device}` the device string in the
+    quotes of the code around it, and `{0}` the first argument of the call that it replaces.
+    """
+
+    code: str
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Devices:
+    """How a program uses several devices.
+
+    With `launch`, it starts a process for each device, as the original does; without, one process
+    drives all devices and takes the place of all ranks.
+    """
+
+    group: str  # the back end of torch.distributed
+    copies: Word  # what torch.nn.DataParallel becomes
+    ranks: Word  # what torch.nn.parallel.DistributedDataParallel becomes
+    launch: Word | None = None  # what torch.multiprocessing.spawn becomes
+    sharded: Word | None = None  # what FullyShardedDataParallel becomes, and more with --shard fsdp
+    sampler: Word | None = None  # what torch.utils.data.DistributedSampler becomes
+    copies_setup: str = ""  # what set-up has to be told, where there are copies
+    launch_setup: str = ""  # the same, where processes are started
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the rules write for a target, what it can do, and what messages say of it.
+
+    Only `device` has to be given. What has no word, and is not in the target's runtime either, is
+    reported. `calls` are native spellings, by the names that torch.cuda has; they come before the
+    runtime's.
+    """
+
+    device: str  # the device type string
+    device_object: Word | None = None  # None: torch.device(<device string>)
+    autocast: Word | None = None  # the function; `autocast_arguments` choose bfloat16
+    autocast_arguments: tuple[str, ...] = ()
+    step_boundary: Word | None = None  # the statement behind an optimizer's step, if it needs one
+    train_step: Word | None = None  # the decorator of a step that is compiled as a whole
+    device_loader: Word | None = None  # a loader that moves its batches
+    calls: Mapping[str, Word] = field(default_factory=dict)
+    renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
+    devices: Devices | None = None  # None: programs for several devices are reported
+
+    # What it can do. What is not known to work is reported.
+    device_has_index: bool = False  # `device_object` equals the device of a tensor, index and all
+    compiles_constants: bool = False  # lists that become tensors are sent to the device only once
+    runs_lbfgs: bool = False  # optimizers that read values while they step are not much slower
+    scripts_normalization: bool = False  # a module on the device can be scripted with BatchNorm
+    scripts_dropout: bool = False  # … and trained with dropout
+    safetensors: bool = False  # safetensors reads straight onto the device, by its name
+    threads: bool = False  # any thread may use the device
+    thread_setup: str = ""  # the call after which another thread may, too
+
+    # What messages say.
+    profiler: str = "its own profiler"  # what traces the device
+    float64: str = "float64 is slow"  # what becomes of it
+    lightning: str = "write the loop in PyTorch"  # what takes the place of Lightning's GPU trainer
+    accelerate: str = ""  # the option with which `accelerate launch` starts programs on it
+
+    @property
+    def launches(self) -> bool:
+        """Whether a program with ranks stays one: a process for each device."""
+        return self.devices is not None and self.devices.launch is not None
+
+
+_Filled = TypeVar("_Filled")
+
+
+def filled(words: _Filled, placeholders: Mapping[str, str], requires: tuple[str, ...]) -> _Filled:
+    """Words, or any part of them, with text in the place of `{name}`.
+
+    What a word speaks of then, it also `requires`.
+    """
+    texts = {f"{{{name}}}": text for name, text in placeholders.items()}
+    result: _Filled = _filled(words, texts, requires)
+    return result
+
+
+def _filled(words: Any, texts: Mapping[str, str], requires: tuple[str, ...]) -> Any:
+    match words:
+        case Word(code=code) if any(name in code for name in texts):
+            return Word(_filled(code, texts, ()), (*words.requires, *requires))
+        case str():
+            for name, text in texts.items():
+                words = words.replace(name, text)
+            return words
+        case tuple():
+            return tuple(_filled(each, texts, requires) for each in words)
+        case Mapping():
+            return {name: _filled(each, texts, requires) for name, each in words.items()}
+    if is_dataclass(words) and not isinstance(words, Word | type):
+        own = {f.name: _filled(getattr(words, f.name), texts, requires) for f in fields(words)}
+        return replace(words, **own)
+    return words
