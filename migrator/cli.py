@@ -126,6 +126,7 @@ def cli() -> None:
     help="Write a migrated copy there; PATH stays.",
 )
 @click.option("--diff", is_flag=True, help="Show a unified diff; write nothing.")
+@click.option("--with-runtime", is_flag=True, help="With --diff: the runtime's files, too.")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything is to do.")
 @click.option(
     "--select",
@@ -219,6 +220,7 @@ def migrate(
     target: str | None,
     output: str | None,
     diff: bool,
+    with_runtime: bool,
     check: bool,
     forms: tuple[str, dict[Path, str]],
     page: str | None,
@@ -264,6 +266,8 @@ def migrate(
         raise UsageError(f"no target given: --target {names}, or target in [tool.tpu-migrate]")
     if sum((bool(output), diff, check)) > 1:
         raise UsageError("choose one of -o, --diff and --check")
+    if with_runtime and not diff:
+        raise UsageError("--with-runtime goes with --diff")
     reports = (forms[0], *forms[1].values())
     unnamed = standard_input and stdin_filename is None
     check_formats(reports, stdin=unnamed, diff_base=diff_base is not None)
@@ -301,7 +305,7 @@ def migrate(
     if not _reports(report, forms, View(code, write, statistics)):
         # of a few lines, each edit is told
         how["verbose"] = verbose or (check and diff_base is not None)
-        _show(report, diff=diff, written=write or bool(output), companions=not hook, **how)
+        _show(report, diff=diff, written=write or bool(output), runtime=with_runtime, **how)
     if page:
         html.write(report, Path(page), written=write or bool(output))
         if forms[0] == "console" and not quiet:
@@ -341,10 +345,10 @@ def _says_nothing(report: Report, *, quiet: bool, statistics: bool, **how: bool)
     return quiet and not statistics and not report.errors and not report.failures
 
 
-def _show(report: Report, *, diff: bool, written: bool, companions: bool, **how: bool) -> None:
+def _show(report: Report, *, diff: bool, written: bool, runtime: bool, **how: bool) -> None:
     """The console output; with --diff, the diff alone goes to standard output.
 
-    It has the runtime's files if `companions` are wanted, and nobody reads it in place.
+    It has the files of the `runtime` only if they are asked for.
     """
     if _says_nothing(report, **how) and not diff:
         return
@@ -354,12 +358,12 @@ def _show(report: Report, *, diff: bool, written: bool, companions: bool, **how:
         from migrator.report.diff import unified
 
         if (out := console()).is_terminal:
-            show_diff(report, out, companions=companions and not sys.stdout.isatty())
+            show_diff(report, out, companions=runtime)
         else:
-            told = report if companions else replace(report, companions={})
+            told = report if runtime else replace(report, companions={})
             sys.stdout.buffer.write(b"".join(unified(told)))
             sys.stdout.flush()
-    render(report, console(stderr=diff), written=written, **how)
+    render(report, console(stderr=diff), written=written, hidden=diff and not runtime, **how)
 
 
 def _filter(

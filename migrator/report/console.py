@@ -25,6 +25,7 @@ from migrator.report.statistics import (
     by_effort,
     counted,
     of_project,
+    runtimes,
 )
 from migrator.report.terminal import line, print_code, shown
 from migrator.run import Report
@@ -41,11 +42,15 @@ def render(
     quiet: bool = False,
     verbose: bool = False,
     statistics: bool = False,
+    hidden: bool = False,
 ) -> None:
-    """Print a run; of files that were `written`, what they are now."""
+    """Print a run; of files that were `written`, what they are now.
+
+    `hidden`: there is a diff, which leaves the runtime out.
+    """
     report = as_written(report, edits=verbose) if written else report
     if not quiet:
-        _changes(report, console, verbose)
+        _changes(report, console, verbose, hidden)
         _left(report, console)
         if report.advice:
             _section(console, "Advice", report.advice, brief=True)
@@ -64,7 +69,7 @@ def show_diff(report: Report, console: Console, companions: bool = True) -> None
     print_code(b"".join(unified(report)).decode("utf-8", "replace"), "diff", console)
 
 
-def _changes(report: Report, console: Console, verbose: bool) -> None:
+def _changes(report: Report, console: Console, verbose: bool, hidden: bool) -> None:
     for file in report.files:
         details = [d for d in file.result.diagnostics if verbose and d.severity is Severity.INFO]
         if not file.result.changed and not details:
@@ -88,9 +93,9 @@ def _changes(report: Report, console: Console, verbose: bool) -> None:
             if said:
                 row.append(shown(f"  ({said})"), "dim")
             console.print(row, soft_wrap=True)
-    folders = {path.parent for path in report.companions}
-    for folder in sorted(f for f in folders if f.parent not in folders):
-        text = "  runtime of the migrated code"
+    for folder, (files, lines) in runtimes(report).items():
+        text = f"  runtime of the migrated code: {counted(files, 'file')}, {counted(lines, 'line')}"
+        text += " (--with-runtime shows them)" if hidden else ""
         console.print(line((f"{folder}/", "bold"), text), soft_wrap=True)
 
 

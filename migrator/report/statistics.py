@@ -66,6 +66,19 @@ def _work(diagnostics: Iterable[Diagnostic]) -> Work:
     )
 
 
+def runtimes(report: Report) -> dict[Path, tuple[int, int]]:
+    """The runtimes that are to be written, by folder: how many files and lines of each."""
+    folders = {path.parent for path in report.companions}
+    sizes: dict[Path, tuple[int, int]] = {}
+    for path, content in sorted(report.companions.items()):
+        top = path.parent
+        while top.parent in folders:
+            top = top.parent
+        files, lines = sizes.get(top, (0, 0))
+        sizes[top] = files + 1, lines + content.count(b"\n")
+    return sizes
+
+
 def by_effort(report: Report) -> list[tuple[Path, Work]]:
     """The files where something is left, from those that take the most."""
     found = [(file.path, of_file(file)) for file in report.files]

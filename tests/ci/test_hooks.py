@@ -143,7 +143,7 @@ def test_the_check_shows_the_diff_and_writes_nothing(project: Project) -> None:
     run = project.run("run", "--hook-stage", "manual", "tpu-migrate-check")
     assert run.returncode == 1
     assert '+    print(torch.ones(2).to("jax"))' in run.stdout
-    assert "tpu_runtime/  runtime of the migrated code" in run.stdout
+    assert "tpu_runtime/  runtime of the migrated code: " in run.stdout
     assert "+++ b/tpu_runtime" not in run.stdout
     assert read_tree(root, runtime=True) == before
 

@@ -144,7 +144,7 @@ LAYOUTS: dict[str, bytes] = {
 def test_a_diff_can_be_applied(tmp_path: Path, target: str) -> None:
     root = committed(tmp_path / "p", dict(LAYOUTS))
     before = read_tree(root, runtime=True)
-    diff = cli(".", "--target", target, "--diff", cwd=root)
+    diff = cli(".", "--target", target, "--diff", "--with-runtime", cwd=root)
     assert diff.returncode == 1
     assert b"\x1b" not in diff.stdout  # plain in a pipe
     assert read_tree(root, runtime=True) == before  # nothing was written
@@ -161,9 +161,9 @@ def test_a_diff_can_be_applied(tmp_path: Path, target: str) -> None:
 def test_names_in_a_diff_are_quoted_as_git_does(tmp_path: Path) -> None:
     names = ["a\nb.py", 'tab\there/quo"te.py', "back\\slash.py", "\x1b\x7f.py", " b\u00e4r .py"]
     root = committed(tmp_path / "p", dict.fromkeys(names, SCRIPT))
-    diff = cli(".", *TO, "--diff", cwd=root)
+    diff = cli(".", *TO, "--diff", "--with-runtime", cwd=root)
     git(root, "apply", "-", stdin=diff.stdout)
-    assert cli(".", *TO, "--diff", cwd=root).stdout == b""
+    assert cli(".", *TO, "--diff", "--with-runtime", cwd=root).stdout == b""
     headers = git(root, "-c", "core.quotepath=false", "diff").splitlines()
     assert {line for line in headers if line.startswith("+++ ")} <= {
         line.decode() + "\t" * (b" " in line[4:] and not line.endswith(b'"'))  # git's own oddity
@@ -173,7 +173,7 @@ def test_names_in_a_diff_are_quoted_as_git_does(tmp_path: Path) -> None:
 
 def test_a_diff_of_a_folder_below_applies_from_where_it_was_made(tmp_path: Path) -> None:
     root = committed(tmp_path, {"sub/main.py": SCRIPT})
-    diff = cli("sub", *TO, "--diff", cwd=root)
+    diff = cli("sub", *TO, "--diff", "--with-runtime", cwd=root)
     git(root, "apply", "-", stdin=diff.stdout)
     assert "tpu_runtime.setup()" in (root / "sub" / "main.py").read_text()
     assert (root / "sub" / "tpu_runtime" / "__init__.py").is_file()
@@ -187,7 +187,7 @@ def test_a_diff_updates_companions(tmp_path: Path) -> None:
     module.write_bytes(b"# other\n" + current)
     (root / "b.py").write_text(SCRIPT)
     git(root, "add", "-A")
-    diff = cli(".", *TO, "--diff", cwd=root)
+    diff = cli(".", *TO, "--diff", "--with-runtime", cwd=root)
     git(root, "apply", "-", stdin=diff.stdout)
     assert module.read_bytes() == current
 
@@ -197,6 +197,19 @@ def test_what_is_said_beside_a_diff_goes_to_standard_error(tmp_path: Path) -> No
     run = cli(".", *TO, "--diff", cwd=root)
     assert run.stdout.startswith(b"--- a/a.py\n+++ b/a.py\n@@")
     assert b"CUD003" not in run.stdout and b"CUD003" in run.stderr
+
+
+def test_a_diff_leaves_the_runtime_out_and_says_so(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": SCRIPT})
+    run = cli(".", *TO, "--diff", cwd=root)
+    assert run.stdout.startswith(b"--- a/a.py\n") and b"tpu_runtime/" not in run.stdout
+    whole = cli(".", *TO, "--diff", "--with-runtime", cwd=root).stdout
+    assert whole.startswith(run.stdout)
+    rest = whole.removeprefix(run.stdout)
+    files, lines = rest.count(b"\n+++ b/tpu_runtime/"), rest.count(b"\n+") - rest.count(b"\n+++ ")
+    said = f"tpu_runtime/  runtime of the migrated code: {files} files, {lines:,} lines"
+    assert f"{said} (--with-runtime shows them)" in run.stderr.decode()
+    assert cli(".", *TO, "--check", "--with-runtime", cwd=root).returncode == 2
 
 
 def test_a_diff_is_no_reason_to_be_clean(tmp_path: Path) -> None:

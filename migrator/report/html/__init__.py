@@ -24,7 +24,7 @@ from migrator.registry import registry
 from migrator.report.html import data
 from migrator.report.html.numbers import Numbers
 from migrator.report.markup import pieces
-from migrator.report.statistics import NO_PROGRAM, by_code, counted, of_project
+from migrator.report.statistics import NO_PROGRAM, by_code, counted, of_project, runtimes
 from migrator.run import FileReport, Report
 from migrator.targets import targets
 
@@ -209,7 +209,7 @@ def _overview(report: Report, written: bool) -> dict[str, Any]:
         "errors": report.errors,
         "notes": report.notes,
         "lacks_program": NO_PROGRAM if report.lacks_program else "",
-        "companions": _companions(report.companions),
+        "companions": [(folder, files) for folder, (files, _) in runtimes(report).items()],
         "list": _LIST,
     }
 
@@ -258,15 +258,3 @@ def _reasons(files: Iterable[FileReport], outcome: Outcome) -> list[_Reason]:
         key=lambda r: (order.index(r.effort) if r.effort else -1, len(r.places)),
         reverse=True,
     )
-
-
-def _companions(companions: dict[Path, bytes]) -> list[tuple[Path, int]]:
-    """The folders that are written beside the code, and how many files each has."""
-    folders = {path.parent for path in companions}
-    counts: Counter[Path] = Counter()
-    for path in companions:
-        top = path.parent
-        while top.parent in folders:
-            top = top.parent
-        counts[top] += 1
-    return sorted(counts.items())
