@@ -194,7 +194,7 @@ class Abstract:
         from jax.experimental import topologies
         from torchax.tensor import Tensor
 
-        inside = importlib.import_module("tpu_runtime.programs").inside
+        inside = importlib.import_module("tpu_runtime.inside").inside
         scopes = importlib.import_module("tpu_runtime.scopes")
         env = torchax.default_env()
         forms = {name: self.spec(None, torch.empty(shape, dtype=dtype, device="meta"))

@@ -51,11 +51,11 @@ def follow(watch: Watch) -> None:
     programs = sys.modules.get("tpu_runtime.programs")
     tracing = sys.modules.get("tpu_runtime.tracing")
     parts = sys.modules.get("tpu_runtime.parts")
-    guards = sys.modules.get("tpu_runtime.guards")
-    if programs is None or tracing is None or parts is None or guards is None:
+    watched = sys.modules.get("tpu_runtime.watch")
+    if programs is None or tracing is None or parts is None or watched is None:
         return
     # Nothing here is what a step depends on, or changes.
-    guards.LIBRARIES += (str(Path(__file__).resolve().parent) + os.sep,)  # type: ignore[attr-defined]
+    watched.LIBRARIES += (str(Path(__file__).resolve().parent) + os.sep,)  # type: ignore[attr-defined]
     if not watch.closely:
         install = parts.install
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn, optim
 from tests.runtime.support import agree, batch
 
 tpu.setup()
-internals = sys.modules["tpu_runtime.train_step"]
+internals = sys.modules["tpu_runtime.compiled"]
 
 
 def on_device(number: int, *shape: int) -> Any:

@@ -13,6 +13,8 @@ from torchax.view import View
 from .device import DEVICE_TYPE
 
 Function = Callable[..., Any]
+# Without torchax an attribute of a tensor takes 0.06 µs instead of 20.
+natively: Any = torch._C.DisableTorchFunction
 # A replacement gets (env, function, args, kwargs); NotImplemented means "go on as usual".
 Replacement = Callable[[Environment, Function, tuple[Any, ...], dict[str, Any]], Any]
 

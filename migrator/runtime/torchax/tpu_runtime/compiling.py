@@ -1,32 +1,16 @@
-"""Compiling a function: it is traced until all that goes in and out is known.
-
-A step is compiled at its first call where it is sure that nothing is missed: its models and
-optimizers are those that it names, an optimizer's state is made beforehand, and all of its code
-does nothing but compute (innocent.py). Else it runs once as it is written, and is compiled when it
-is called again.
-"""
+"""Compiling a function: it is traced until all that goes in and out is known."""
 
 from typing import Any
 
 from torchax.tensor import Environment
 
-from . import mesh
-from .calls import is_device_tensor
-from .fresh_state import FreshState
-from .innocent import Inspection, only_young
-from .named import members_of
-from .programs import (
-    Call,
-    FirstTime,
-    Memory,
-    NotCompilable,
-    Program,
-    Trainers,
-    step_counts_on_device,
-)
-from .tracing import GradientUsed, Trace
+from .functions import Call, Memory
+from .inside import NotCompilable
+from .programs import Program
+from .tracing import Trace
+from .trainers import step_counts_on_device
 
-_TRACES = 6
+TRACES = 6
 
 
 def compile_program(memory: Memory, env: Environment, call: Call) -> Program:
@@ -34,76 +18,12 @@ def compile_program(memory: Memory, env: Environment, call: Call) -> Program:
     for optimizer in memory.trainers.optimizers.values():
         step_counts_on_device(optimizer)
     trace = Trace(memory, env, call, None)
-    return _complete(trace, trace.run(), None)
+    return complete(trace, trace.run(), None)
 
 
-def compile_new(memory: Memory, env: Environment, call: Call) -> Program:
-    """The same for a function that has not run yet: FirstTime where it has to run once before."""
-    fresh, named = FreshState(), memory.trainers.take(members_of(memory.function))
-    try:
-        return _compile_new(memory, env, call, fresh, named)
-    except BaseException as error:
-        fresh.undo()
-        memory.trainers.leave_out(named)
-        if isinstance(error, NotCompilable):
-            raise FirstTime from error
-        raise
-
-
-def _compile_new(
-    memory: Memory, env: Environment, call: Call, fresh: FreshState, named: set[int]
-) -> Program:
-    trainers, expecting = memory.trainers, _drops_gradients_first(memory.function)
-    for _ in range(_TRACES):
-        if mesh.in_use() is not None or not _are_on_device(trainers):
-            raise FirstTime
-        fresh.make(trainers.optimizers.values())
-        for optimizer in trainers.optimizers.values():
-            step_counts_on_device(optimizer)
-        inspection, known = Inspection(), trainers.size
-        trace = Trace(memory, env, call, None, inspection, expecting)
-        try:
-            with only_young():
-                traced = trace.run()
-        except GradientUsed:
-            expecting = False
-            continue
-        except FirstTime:
-            if trainers.size == known:
-                raise
-            continue  # now it is known that somebody takes part who isn't named
-        finally:
-            inspection.tensors.clear()  # a tensor with a weak reference can not be swapped
-        if inspection.refused or trace.stores or trace.leaves_gradients():
-            raise FirstTime  # else the next call finds other things than this one
-        memory.watch.learn(inspection.codes)
-        fresh.drop_unused(trace.touched)
-        trainers.leave_out(named - trainers.took_part())
-        return _complete(trace, traced, None)
-    raise FirstTime
-
-
-def _are_on_device(trainers: Trainers) -> bool:
-    """Whether nothing of theirs is on the CPU, where a trace is no trace."""
-    buffers = [b for m in trainers.modules.values() for b in m._buffers.values() if b is not None]
-    tensors: list[Any] = [*trainers.parameters(), *buffers]
-    if not tensors or not all(map(is_device_tensor, tensors)):
-        return False
-    for tensor in tensors:
-        tensor.jax()  # gives up the base that it was made of, while nobody else holds that
-    return True
-
-
-def _drops_gradients_first(function: Any) -> bool:
-    """Whether `zero_grad` comes before `backward`: gradients are there at all calls but one."""
-    names = getattr(getattr(function, "__code__", None), "co_names", ())
-    if "zero_grad" not in names:
-        return False
-    return "backward" not in names or names.index("zero_grad") < names.index("backward")
-
-
-def _complete(trace: Trace, traced: Any, before: Trace | None) -> Program:
-    for _ in range(_TRACES + 1):
+def complete(trace: Trace, traced: Any, before: Trace | None) -> Program:
+    """Trace again until nothing new is found, and compile."""
+    for _ in range(TRACES + 1):
         if trace.follows(before):
             trace.check_owners()
             return trace.program(traced)

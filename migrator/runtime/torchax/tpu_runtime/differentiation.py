@@ -7,7 +7,7 @@ which gets what the forward one keeps for it. Changes of layout are made again i
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,7 @@ from jax._src.interpreters.partial_eval import dce_jaxpr, partial_eval_jaxpr_cus
 from jax.extend.core import ClosedJaxpr
 from torchax.tensor import Environment, Tensor
 
-if TYPE_CHECKING:
-    from .programs import Memory
+from .functions import Memory
 
 Array = Any
 _MADE_AGAIN = ("broadcast_in_dim", "convert_element_type", "iota", "reshape", "transpose")
@@ -28,7 +27,7 @@ _MADE_AGAIN = ("broadcast_in_dim", "convert_element_type", "iota", "reshape", "t
 class Backward:
     """The backward pass of a program."""
 
-    memory: "Memory"
+    memory: Memory
     attached: list[int]  # which results have a graph
     used: list[int]  # which of them may have a gradient
     forms: list[tuple[Any, Any]]  # the shapes and dtypes of those

@@ -10,8 +10,8 @@ import torch
 from torch.optim import SGD, Optimizer
 from torchax.tensor import Tensor
 
-from .calls import is_device_tensor
-from .programs import FirstTime, natively
+from .calls import is_device_tensor, natively
+from .inside import FirstTime
 
 _OTHERWISE = ("capturable", "fused", "differentiable")
 

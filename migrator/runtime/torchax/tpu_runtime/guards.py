@@ -6,181 +6,30 @@ objects that stay the same are guarded: a program fits as long as they are what 
 that stand in a variable or an attribute come in by their place, as arguments do.
 """
 
-import _lsprof
-import collections
-import contextlib
 import copy
-import gc
-import os
 import sys
-import sysconfig
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import jax
 import numpy
 import torch
-import torchax
-from jax._src import monitoring
 from torch.optim import Optimizer
 from torchax.tensor import Tensor
 
 from .calls import is_device_tensor
 from .names import names_of, union
-from .structures import MISSING, Held, Structure, is_ours, is_value
+from .snapshots import CONTENTS, Snapshot, equal
+from .structures import Held, Structure, is_ours, is_value
+from .variables import Scope
+from .watch import PACKAGES, Watch, is_library
 
-# Files whose code is no part of a program's, by their beginnings. What watches a program from
-# inside its process, as `tpu-migrate verify` does, adds its folder.
-LIBRARIES: tuple[str, ...] = (
-    *(str(Path(str(m.__file__)).parent) + os.sep for m in (torch, torchax, jax, numpy)),
-    str(Path(__file__).parent) + os.sep,
-    "<frozen",
-)
-_PACKAGES = ("torch", "torchax", "jax", "jaxlib", "numpy", __name__.partition(".")[0])
-_STANDARD = sysconfig.get_path("stdlib") + os.sep
 _CODE = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type)
 KEPT = "_tpu_runtime_parts"  # the attribute where parts.py keeps what it knows of its owner
 _INTERNAL = frozenset({*vars(torch.nn.Module()), KEPT}) - {"training"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_CONTENTS = (list, set, collections.deque)
 _LARGE = 1 << 16  # elements of an array of numpy, from which on it stands for itself
 _DEPTH = 3
-
-
-def is_library(filename: str) -> bool:
-    """Whether code of this file is torch's, JAX's or Python's own."""
-    if filename.startswith(LIBRARIES):
-        return True
-    return filename.startswith(_STANDARD) and "-packages" not in filename
-
-
-def is_generated(variables: dict[str, Any]) -> bool:
-    """Whether code with these global variables is a library's: that of a dataclass has no file."""
-    return variables.get("__name__", "").partition(".")[0] in _PACKAGES
-
-
-@contextlib.contextmanager
-def without_callbacks() -> Iterator[None]:
-    """Let nobody be told of the garbage collector's runs: that is no part of what runs."""
-    callbacks = gc.callbacks[:]
-    gc.callbacks.clear()
-    try:
-        yield
-    finally:
-        gc.callbacks[:0] = callbacks
-
-
-class Scope(dict[str, Any]):
-    """The variables that a function takes from the functions around it, and its defaults."""
-
-    def __init__(self, function: FunctionType) -> None:
-        super().__init__()
-        self.refresh(function)
-
-    def refresh(self, function: FunctionType | None = None) -> None:
-        """Their values now; ``function`` is a new one of the same code."""
-        self.function = function or self.function
-        self.clear()
-        names = self.function.__code__.co_freevars
-        for name, cell in zip(names, self.function.__closure__ or (), strict=True):
-            try:
-                self[name] = cell.cell_contents
-            except ValueError:  # no value yet
-                self[name] = MISSING
-        for number, value in enumerate(self.function.__defaults__ or ()):
-            self[f"default {number}"] = value
-        for name, value in (self.function.__kwdefaults__ or {}).items():
-            self[f"default {name}"] = value
-
-    def put(self, name: str, value: Any) -> None:
-        super().__setitem__(name, value)
-        cells = self.function.__closure__ or ()
-        cell = cells[self.function.__code__.co_freevars.index(name)]
-        if value is MISSING:
-            del cell.cell_contents
-        else:
-            cell.cell_contents = value
-
-
-def put(holder: Any, name: Any, value: Any) -> None:
-    """Set a variable, an attribute (of ``vars``) or an item."""
-    if isinstance(holder, Scope):
-        holder.put(name, value)
-    elif value is MISSING:
-        holder.pop(name, None)
-    else:
-        holder[name] = value
-
-
-class Watch:
-    """Whose code runs, and around which functions there are variables."""
-
-    def __init__(self) -> None:
-        self.codes: dict[CodeType, dict[str, Any]] = {}  # the user's, with their global variables
-        self.functions: list[FunctionType] = []  # with variables of functions around them
-        self.owner: Any = None  # of a method
-        self.is_blind = False  # as a profiler of the user's is at work
-        self._seen: set[CodeType] = set()
-
-    @contextlib.contextmanager
-    def running(self, watching: bool = True) -> Iterator[None]:
-        """Note what runs, by Python's profiler in C: one in Python takes ten times as long."""
-        profiler = _lsprof.Profiler(builtins=False, subcalls=False)
-        self.is_blind = watching and not _enable(profiler)
-        try:
-            yield
-        finally:
-            if watching and not self.is_blind:
-                profiler.disable()
-                ran = {e.code for e in profiler.getstats() if isinstance(e.code, CodeType)}
-                ran -= _told_by_jax()
-                self.learn({code for code in ran - self._seen if not is_library(code.co_filename)})
-                self._seen |= ran
-
-    def learn(self, codes: set[CodeType]) -> None:
-        """Note code of the program's own that ran."""
-        codes -= self._seen
-        self._seen |= codes
-        if not codes:
-            return
-        functions = [f for f in gc.get_referrers(*codes) if isinstance(f, FunctionType)]
-        # Those that others of them make are made anew at every call.
-        inner = {c for code in codes for c in code.co_consts if isinstance(c, CodeType)}
-        for function in functions:
-            if is_generated(function.__globals__):
-                continue
-            for code in _with_inner(function.__code__):
-                self.codes[code] = function.__globals__
-            if function.__closure__ and function.__code__ not in inner:
-                self.functions.append(function)
-
-
-def _told_by_jax() -> set[CodeType]:
-    """The code of those who listen to what JAX does: that is no part of what runs."""
-    listeners = [
-        *monitoring.get_event_listeners(), *monitoring.get_event_duration_listeners(),
-        *monitoring.get_event_time_span_listeners(), *monitoring.get_scalar_listeners(),
-    ]  # fmt: skip
-    return {listener.__code__ for listener in listeners if isinstance(listener, FunctionType)}
-
-
-def _enable(profiler: Any) -> bool:
-    if sys.getprofile() is not None:
-        return False
-    try:
-        profiler.enable()
-    except ValueError:  # from Python 3.12 on
-        return False
-    return True
-
-
-def _with_inner(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _with_inner(constant)
 
 
 class Guards:
@@ -283,7 +132,7 @@ class Guards:
         elif isinstance(value, _CODE):
             self._value(holder, name, value, label)
             self._look_into_code(value, depth)
-        elif type(value) in _CONTENTS and all(map(is_value, value)):
+        elif type(value) in CONTENTS and all(map(is_value, value)):
             if type(value) is list:
                 self._hold(value, f"{label}{name}.")
             self._value(holder, name, copy.copy(value), label)
@@ -330,7 +179,7 @@ class Guards:
                 self._add({"of a method": value.__self__}, "of a method", "", depth - 1)
         elif isinstance(value, ModuleType):
             package, file = value.__name__.partition(".")[0], getattr(value, "__file__", None)
-            ours = package in _PACKAGES or package in sys.stdlib_module_names - {"__main__"}
+            ours = package in PACKAGES or package in sys.stdlib_module_names - {"__main__"}
             if depth and not ours and not is_library(file or ""):
                 names = [n for n, inside in vars(value).items() if self.names.matter(n, inside)]
                 self._hold(vars(value), f"{value.__name__}.", names)
@@ -408,7 +257,7 @@ class Guards:
         try:
             for place, (holder, name, expected) in enumerate(self.values):
                 value = holder[name]
-                if value is not expected and not _equal(value, expected):
+                if value is not expected and not equal(value, expected):
                     if isinstance(value, torch.Tensor):
                         self._replaced.add((id(holder), name))
                     return self.labels[place]
@@ -449,91 +298,3 @@ class Guards:
 
 def _names(holder: Any) -> list[Any]:
     return [name for name in holder if name != KEPT]
-
-
-def _equal(value: Any, expected: Any) -> bool:
-    if type(value) is not type(expected):
-        return False
-    if isinstance(value, FunctionType):  # made anew by the same code
-        return value.__code__ is expected.__code__ and not value.__closure__
-    if isinstance(value, set):
-        return bool(value == expected)
-    if isinstance(value, numpy.ndarray):
-        return value.dtype == expected.dtype and numpy.array_equal(value, expected)
-    if type(value) in _CONTENTS:
-        return len(value) == len(expected) and all(
-            is_value(v) and _equal(v, e) for v, e in zip(value, expected, strict=True)
-        )
-    return is_value(value) and value == expected and repr(value) == repr(expected)
-
-
-class Snapshot:
-    """What the holders hold now, to see what a step changes in them, and to undo it."""
-
-    def __init__(self, holders: Iterable[tuple[Any, list[Any] | None, str]]) -> None:
-        self._before: list[tuple[Any, Any, str]] = []
-        for holder, names, label in holders:
-            if isinstance(holder, Scope):
-                holder.refresh()
-            if isinstance(holder, list):
-                self._before.append((holder, list(holder), label))
-            elif names is None:
-                self._before.append((holder, dict(holder), label))
-            else:
-                some = {name: holder.get(name, MISSING) for name in names}
-                self._before.append((holder, some, label))
-        self._all = {id(holder) for holder, names, _ in holders if names is None}
-
-    def changes(self) -> list[tuple[Any, Any, Any, Any, str]]:
-        """What is another object now: holder, name, value before, value now, label."""
-        found = []
-        for holder, before, label in self._before:
-            if isinstance(holder, Scope):
-                holder.refresh()
-            if isinstance(holder, list):
-                if len(holder) != len(before):
-                    found.append((holder, len(before), MISSING, holder, label + "append"))
-                before = dict(enumerate(before))
-                now: dict[Any, Any] = dict(enumerate(holder))
-                names = [name for name in before if name in now]
-            elif id(holder) in self._all:
-                now, names = holder, [*before, *(name for name in holder if name not in before)]
-            else:
-                now, names = holder, list(before)
-            for name in names:
-                old, new = before.get(name, MISSING), now.get(name, MISSING)
-                if old is not new and not (is_value(old) and _equal(new, old)):
-                    found.append((holder, name, old, new, f"{label}{name}"))
-        return found
-
-    def restore(self) -> None:
-        for holder, before, _ in self._before:
-            if isinstance(holder, list):
-                holder[:] = before
-                continue
-            for name in [n for n in holder if n not in before] if id(holder) in self._all else ():
-                put(holder, name, MISSING)
-            for name, value in before.items():
-                if holder.get(name, MISSING) is not value:
-                    put(holder, name, value)
-
-
-def leaked(tracer: Any, older: Iterable[Any]) -> list[Tensor]:
-    """Device tensors of the trace of ``tracer``, which has ended, that somebody keeps.
-
-    ``older``: references to tensors that the garbage collector does not look at.
-    """
-    gc.collect()
-
-    def is_traced(tensor: Tensor) -> bool:
-        array = tensor.__dict__.get("_elem")
-        return isinstance(array, jax.core.Tracer) and array._trace is tracer._trace
-
-    found = {id(t): t for t in gc.get_objects() if issubclass(type(t), Tensor)}
-    with torch._C.DisableTorchFunction():
-        found |= {id(t): t for t in (reference() for reference in older) if t is not None}
-    tensors = [t for t in found.values() if is_traced(t)]
-    # An alias gets its own values again from its base.
-    aliases = [t._elem for t in tensors if t.__dict__.get("_link") is not None]
-    del aliases
-    return [t for t in tensors if is_traced(t)]

@@ -20,12 +20,15 @@ from typing import Any, NoReturn
 
 import jax
 import torch
+from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import TensorWeakRef
 from torchax.tensor import Tensor
 
 from .calls import holds_device_tensor
-from .guards import is_generated, is_library
+from .fresh_state import is_known
+from .inside import Suspect
+from .watch import is_generated, is_library
 
 _STORES = {
     "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME", "DELETE_NAME", "DELETE_ATTR", "STORE_SUBSCR",
@@ -58,11 +61,6 @@ _PURE_MODULES = (
 )  # fmt: skip
 _MONITORING = jax.monitoring.record_event.__code__.co_filename
 _STANDARD = contextmanager.__code__.co_filename.removesuffix("contextlib.py")
-
-
-class Suspect(BaseException):
-    """Ends a trace before code begins that may do more; the program does not catch it as its own
-    error."""
 
 
 @cache
@@ -152,8 +150,11 @@ class Inspection:
         self._writes.__exit__(*error)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Code runs that is known: looking at each of its functions doubles the time."""
+    def paused(self, optimizer: Optimizer) -> Iterator[None]:
+        """An optimizer's step runs: where its code is known, looking at it doubles the time."""
+        if not is_known(optimizer):
+            yield
+            return
         looking = sys.gettrace()
         sys.settrace(None)
         try:

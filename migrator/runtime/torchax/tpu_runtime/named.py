@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from .guards import Scope, is_library
 from .names import names_of
 from .structures import is_plain
+from .variables import Scope
+from .watch import is_library
 
 _DEPTH = 4  # of functions and objects in others
 _LONG = 1024  # a longer list holds data

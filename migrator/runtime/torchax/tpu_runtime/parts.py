@@ -22,10 +22,11 @@ from torchax.tensor import Environment
 
 from . import scopes
 from .calls import holds_device_tensor, patch
+from .compiled import EAGER, Compiled, warn
+from .functions import Call
 from .guards import KEPT
+from .inside import is_inside
 from .parallel import DistributedDataParallel
-from .programs import Call, is_inside
-from .train_step import VARIABLE, Compiled, warn
 
 _told: set[tuple[type, str]] = set()
 
@@ -39,7 +40,7 @@ class Part(Compiled):
         self._manner = manner
         self._kind = type(owner), manner
         name, function = type(owner).__name__, MethodType(call, owner)
-        super().__init__(function, name, patient=True, differentiable=differentiable)
+        super().__init__(function, name, differentiable=differentiable)
 
     def _first(self, env: Environment, call: Call, args: Any, kwargs: Any, misfit: str) -> Any:
         """Note which of its results have gradients then, to compile a backward pass of those."""
@@ -102,7 +103,7 @@ def _is_free() -> bool:
     such as torch.utils.checkpoint, looks at what is kept for the backward pass."""
     if (
         is_inside()
-        or os.environ.get(VARIABLE)
+        or os.environ.get(EAGER)
         or torch._C._functorch.peek_interpreter_stack() is not None
     ):
         return False

@@ -7,315 +7,31 @@ learning rates too. What it depends on in Python is guarded (guards.py). What ca
 is not compiled.
 """
 
-import contextlib
-import copy
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
-from types import FunctionType, MethodType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import Optimizer
-from torch.optim.optimizer import (
-    register_optimizer_step_pre_hook,
-)
-from torch.utils import _pytree as pytree
 from torchax.tensor import Environment, Tensor
 
 from . import mesh, rates
 from .calls import is_device_tensor
-from .device import DEVICE_TYPE
 from .differentiation import Backward, Pass
-from .guards import Guards, Scope, Watch, put
-from .names import NONE, Names
-from .numbers import Comparison, Number
-from .structures import SIMPLE, Held, Structure, is_plain, is_value
+from .functions import Call, Memory, root, sharing, unique
+from .guards import Guards
+from .inside import inside
+from .numbers import Comparison
+from .structures import Structure
+from .templates import Template
 from .tensors import check_range
+from .trainers import settings, step_counts_on_device
+from .variables import put
 
 Array = Any
-Function = Callable[..., Any]
-natively = torch._C.DisableTorchFunction  # an attribute of a tensor takes 0.06 µs instead of 20
-_COUNTING = (torch.nn.modules.batchnorm._NormBase,)  # write to their buffers while they train
-_VARIABLE = ("params", "lr", "initial_lr")  # of a group of parameters
-
-
-_inside = threading.local()  # .running: in a function that is compiled, or its trace
-
-
-def is_inside() -> bool:
-    """Whether a function runs that is compiled, or is being traced: all in it is part of it."""
-    return getattr(_inside, "running", False)
-
-
-@contextlib.contextmanager
-def inside() -> Iterator[None]:
-    """Run a function that is compiled."""
-    before, _inside.running = is_inside(), True
-    try:
-        yield
-    finally:
-        _inside.running = before
-
-
-class NotCompilable(Exception):
-    """Why a function has to run as it is."""
-
-
-class FirstTime(Exception):
-    """A module or an optimizer takes part for the first time, or makes state: run it as it is."""
-
-
-@dataclass
-class Trainers:
-    """The modules and optimizers that a function has used, in the order of their first use."""
-
-    modules: dict[int, torch.nn.Module] = field(default_factory=dict)
-    optimizers: dict[int, Optimizer] = field(default_factory=dict)
-    ran: dict[int, Any] = field(default_factory=dict)  # when they were observed last
-
-    @contextlib.contextmanager
-    def observed(self, *, known: bool = False) -> Iterator[None]:
-        """Note who takes part; with ``known``, raise FirstTime for anybody new."""
-
-        def module_used(module: torch.nn.Module, _: Any) -> None:
-            note(module, self.modules)
-
-        def optimizer_used(optimizer: Optimizer, *_: Any) -> None:
-            note(optimizer, self.optimizers)
-
-        def note(member: Any, members: dict[int, Any]) -> None:
-            self.ran[id(member)] = member
-            if id(member) not in members:
-                if known:
-                    raise FirstTime
-                self.take([member])
-
-        self.ran = {}
-        handles = (
-            register_module_forward_pre_hook(module_used),
-            register_optimizer_step_pre_hook(optimizer_used),
-        )
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-            self.take(self.ran.values())
-
-    def take(self, members: Iterable[Any]) -> set[int]:
-        """Those that will take part, as it seems; returns the ids of the new ones."""
-        known = {*self.modules, *self.optimizers}
-        for member in members:
-            if isinstance(member, Optimizer):
-                self.optimizers.setdefault(id(member), member)
-            else:
-                for module in member.modules():
-                    self.modules.setdefault(id(module), module)
-        return {*self.modules, *self.optimizers} - known
-
-    @property
-    def size(self) -> tuple[int, int]:
-        return len(self.modules), len(self.optimizers)
-
-    def took_part(self) -> set[int]:
-        """The ids of those that ran, and of what belongs to them."""
-        ran = [m for m in self.ran.values() if isinstance(m, torch.nn.Module)]
-        return {*self.ran, *(id(inner) for module in ran for inner in module.modules())}
-
-    def leave_out(self, members: set[int]) -> None:
-        for member in members:
-            self.modules.pop(member, None)
-            self.optimizers.pop(member, None)
-
-    def groups(self) -> list[dict[str, Any]]:
-        return [group for o in self.optimizers.values() for group in o.param_groups]
-
-    def parameters(self) -> list[torch.Tensor]:
-        found = {id(p): p for group in self.groups() for p in group["params"]}
-        for module in self.modules.values():
-            found.update((id(p), p) for p in module._parameters.values() if p is not None)
-        return list(found.values())
-
-    def state(self, training: bool) -> tuple[list[Any], list[Any]]:
-        """The tensors that a program writes, as it seems, and those that it only reads."""
-        written = [
-            b for m in self.modules.values() if m.training and isinstance(m, _COUNTING)
-            for b in m._buffers.values()
-        ]  # fmt: skip
-        if training:
-            written += [p for group in self.groups() for p in group["params"] if p.requires_grad]
-            written += [
-                value for optimizer in self.optimizers.values()
-                for state in optimizer.state.values() for value in state.values()
-            ]  # fmt: skip
-        buffers = (b for m in self.modules.values() for b in m._buffers.values())
-        first, others = _unlinked(written), _unlinked([*self.parameters(), *buffers])
-        return list(first.values()), [t for i, t in others.items() if i not in first]
-
-    def owned(self, replaced: set[tuple[int, Any]]) -> set[int]:
-        """The ids of the tensors that belong to somebody, and stay there."""
-        buffers = {
-            id(buffer)
-            for module in self.modules.values()
-            for name, buffer in module._buffers.items()
-            if (id(module._buffers), name) not in replaced
-        }
-        return buffers | {id(p) for p in self.parameters()}
-
-
-def _unlinked(values: Iterable[Any]) -> dict[int, Any]:
-    """Device tensors that have their values themselves."""
-    return {id(t): t for t in values if is_device_tensor(t) and t.__dict__.get("_link") is None}
-
-
-@dataclass(eq=False)
-class Memory:
-    """What is known of a function; it outlives it, as `def train(...)` makes its step anew."""
-
-    function: Function
-    name: str
-    differentiable: bool = False  # its results go on with a graph
-    refused: str = ""  # why it is not compiled any more
-    used: set[int] = field(default_factory=set)  # results that gradients have come for
-    trainers: Trainers = field(default_factory=Trainers)
-    watch: Watch = field(default_factory=Watch)
-    scopes: list[Scope] = field(default_factory=list)
-    replaced: set[tuple[int, Any]] = field(default_factory=set)  # places where tensors come and go
-    names: Names = NONE  # that the code uses
-    owned: set[int] = field(default_factory=set)  # ids of the tensors that belong to somebody
-
-    def guards(self, arguments: Structure | None = None) -> Guards:
-        """Those of the present."""
-        known = {id(scope.function) for scope in self.scopes}
-        self.scopes += [Scope(f) for f in self.watch.functions if id(f) not in known]
-        self.watch.functions.clear()
-        for scope in self.scopes:
-            scope.refresh()
-        self.owned = self.trainers.owned(self.replaced)
-        guards = Guards(
-            self.scopes, self.watch, self.trainers.modules.values(),
-            self.trainers.optimizers.values(), self.replaced, self.owned, arguments,
-        )  # fmt: skip
-        self.names = guards.names
-        return guards
-
-    def use(self, function: Function) -> None:
-        """Go on with the same function, perhaps made anew: other variables around its code."""
-        self.function = function
-        if isinstance(function, MethodType):
-            self.watch.owner, function = function.__self__, function.__func__
-        if isinstance(function, FunctionType):
-            if self.scopes:
-                self.scopes[0].function = function
-            else:
-                self.scopes.append(Scope(function))
-
-
-class Call:
-    """The arguments of one call."""
-
-    def __init__(
-        self,
-        memory: Memory,
-        env: Environment,
-        args: Any,
-        kwargs: Any,
-        numbers: Sequence[Number] = (),
-    ) -> None:
-        self.numbers = numbers  # that stand for integers which change
-        self.given = (args, kwargs)
-        self._mode = (
-            env.param.autocast_dtype, torch.is_grad_enabled(), torch.get_default_dtype(),
-            jax.config.jax_default_matmul_precision,
-        )  # fmt: skip
-        self.look(memory, (args, kwargs))
-
-    def look(self, memory: Memory, arguments: Any) -> None:
-        """Take the arguments apart; what counts in them changes as more of the code is known."""
-        self.structure = Structure(arguments, memory.names, memory.owned)
-        self.key = self.structure.key, self._mode
-
-
-def unique(structures: list[Structure]) -> list[torch.Tensor]:
-    tensors = {id(t): t for structure in structures for t in structure.tensors}
-    return list(tensors.values())
-
-
-def root(tensor: torch.Tensor) -> Any:
-    """What a tensor shares its memory with."""
-    if not is_device_tensor(tensor):
-        return "cpu", tensor.untyped_storage().data_ptr()
-    while (link := tensor.__dict__.get("_link")) is not None:
-        tensor = link.parent
-    return id(tensor)
-
-
-def sharing(structures: list[Structure]) -> Any:
-    """Which of the tensors are one, or views of one."""
-    tensors = [t for structure in structures for t in structure.tensors]
-    roots = [root(t) for t in tensors]
-    if len(set(roots)) == len(roots):
-        return ()
-    ids = list(map(id, tensors))
-    return [ids.index(i) for i in ids], [roots.index(r) for r in roots]
-
-
-class Template:
-    """A result of a trace, to be built from the arrays of a run."""
-
-    def __init__(self, value: Any, outgoing: Callable[[Any], tuple[str, Any]]) -> None:
-        leaves, self.spec = pytree.tree_flatten(value)
-        self.kinds = [self._kind(leaf, outgoing) for leaf in leaves]
-
-    def _kind(self, leaf: Any, outgoing: Callable[[Any], tuple[str, Any]]) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            return outgoing(leaf)
-        if type(leaf) is Number:
-            raise NotCompilable("it returns a number that it is given")
-        if isinstance(leaf, (*SIMPLE, type, torch.nn.Module)):
-            return "constant", leaf
-        if is_plain(leaf):
-            shell = copy.copy(leaf)
-            inside = Template(dict(vars(leaf)), outgoing)
-            vars(shell).clear()
-            return "object", (shell, inside)
-        raise NotCompilable(f"it returns a {type(leaf).__name__}")
-
-    @property
-    def tensors(self) -> list[bool]:
-        """Which parts are tensors."""
-        return [kind in ("new", "alias", "old") for kind, _ in self.kinds]
-
-    def build(self, new: list[Any], old: list[torch.Tensor]) -> Any:
-        leaves = []
-        for kind, value in self.kinds:
-            if kind == "new":
-                leaves.append(new[value])
-            elif kind == "alias":
-                leaves.append(new[value].detach())
-            elif kind == "old":
-                leaves.append(old[value])
-            elif kind == "object":
-                made = copy.copy(value[0])
-                vars(made).update(value[1].build(new, old))
-                leaves.append(made)
-            else:
-                leaves.append(value)
-        return pytree.tree_unflatten(leaves, self.spec)
-
-    def find(self, value: Any, new: dict[int, Any]) -> None:
-        """Note what stands in another value of this form where the new tensors are."""
-        for (kind, inside), leaf in zip(self.kinds, pytree.tree_leaves(value), strict=True):
-            if kind == "new":
-                new[inside] = leaf
-            elif kind == "object":
-                inside[1].find(dict(vars(leaf)), new)
 
 
 @dataclass(eq=False)
@@ -564,28 +280,3 @@ def _alike(tensor: Any, other: Any) -> bool:
         and tensor.jax().shape == other.jax().shape
         and tensor.jax().dtype == other.jax().dtype
     )
-
-
-def step_counts_on_device(optimizer: Optimizer) -> None:
-    """A count on the CPU is a Python number in the program: it would be the same for ever."""
-    for state in optimizer.state.values():
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor) and not is_device_tensor(value):
-                state[name] = value.to(DEVICE_TYPE)
-
-
-def settings(trainers: Trainers) -> list[Any]:
-    """The settings of the optimizers that are part of the program: all but the learning rates."""
-    return [
-        (
-            list(map(id, group["params"])),
-            [(k, _setting(v)) for k, v in group.items() if k not in _VARIABLE],
-        )
-        for group in trainers.groups()
-    ] + [Held(g["lr"]) for g in trainers.groups() if isinstance(g["lr"], torch.Tensor)]
-
-
-def _setting(value: Any) -> Any:
-    if is_value(value):
-        return value
-    return repr(value) if isinstance(value, list) else Held(value)

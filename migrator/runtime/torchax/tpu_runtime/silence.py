@@ -1,11 +1,17 @@
-"""Noticing that a function prints: what it prints while it is traced, it prints at each call."""
+"""Noticing what a program can not repeat: printing, and drawing numbers on the CPU."""
 
 import builtins
 import contextlib
 import logging
+import random
 import sys
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
+import torch
+
+from .inside import NotCompilable
 
 _LIBRARIES = ("jax", "torch", "torchax")
 
@@ -58,3 +64,21 @@ def silent() -> Iterator[list[str]]:
         logging.Logger.callHandlers = handle  # type: ignore[method-assign]
         builtins.print = show
         sys.stdout, sys.stderr = out, err
+
+
+@contextlib.contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Undo, and refuse, numbers that Python, numpy or torch on the CPU draw in a trace."""
+    generator = torch.default_generator
+    before = random.getstate(), np.random.get_state(legacy=False), generator.get_state()
+    try:
+        yield
+        after = random.getstate(), np.random.get_state(legacy=False), generator.get_state()
+        if before[0] != after[0] or repr(before[1]) != repr(after[1]):
+            raise NotCompilable("it draws random numbers in Python; draw them outside")
+        if not torch.equal(before[2], after[2]):
+            raise NotCompilable("it draws random numbers on the CPU; draw them outside")
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        generator.set_state(before[2])

@@ -7,207 +7,45 @@ optimizers is known at once. Afterwards all is as it was.
 """
 
 import contextlib
-import random
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 import torch
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torchax.tensor import Environment, Tensor
+from torchax.tensor import Tensor
 
 from . import lowering, mesh, scopes, views
-from .calls import is_device_tensor
-from .differentiation import Backward, split
-from .fresh_state import is_known
-from .guards import Guards, Snapshot, leaked, put, without_callbacks
-from .innocent import Inspection, Suspect
-from .programs import (
-    Array,
-    Call,
-    FirstTime,
-    Memory,
-    NotCompilable,
-    Program,
-    Template,
-    given_arrays,
-    has_graph,
-    natively,
-    root,
-    settings,
-    sharing,
-    unique,
-)
-from .silence import silent
-from .structures import MISSING
+from .calls import natively
+from .differentiation import split
+from .functions import sharing
+from .inside import FirstTime, NotCompilable, Suspect
+from .programs import Array, Program, given_arrays, has_graph
+from .silence import random_state_kept, silent
+from .snapshots import leaked
+from .templates import Template
+from .trace_inputs import place_of
+from .trace_outputs import Outputs
+from .trainers import settings
+from .variables import put
+from .watch import without_callbacks
+
+if TYPE_CHECKING:  # only a step of its own needs it
+    from .innocent import Inspection
 
 
 class GradientUsed(FirstTime):
     """What was expected to be dropped was looked at."""
 
 
-class Trace:
+class Trace(Outputs):
     """One tracing of a function; afterwards all is as it was before."""
-
-    def __init__(
-        self,
-        memory: Memory,
-        env: Environment,
-        call: Call,
-        before: "Trace | None",
-        inspection: Inspection | None = None,
-        expecting: bool = False,
-    ) -> None:
-        self.memory, self.env, self.call = memory, env, call
-        self.trainers = memory.trainers
-        self.is_first = before is None
-        self.inspection = inspection  # of a function that has not run yet
-        self.training = torch.is_grad_enabled()
-        self.differentiable = self.training and memory.differentiable
-        with natively():
-            self._look(memory.guards(call.structure))
-            self.inputs = unique(self.structures)
-            self._learn(before)
-            self.with_gradient = [
-                i for i, leaf in enumerate(self.leaves)
-                if self._of(leaf).grad is not None and not self.differentiable
-            ]  # fmt: skip
-            # Leaves without a gradient now that will have one at the next call, which is dropped.
-            self.expected = before.expected if before is not None else [
-                i for i, leaf in enumerate(self.leaves)
-                if expecting and not isinstance(leaf, int) and leaf.grad is None
-            ]  # fmt: skip
-        self.unknown: dict[int, Tensor] = {}
-        self.touched: set[int] = set()  # ids of the tensors that were read or written
-        self.found: dict[int, torch.Tensor] = {}  # leaves whose values were asked for
-        self.moved: dict[Any, torch.Tensor] = {}  # CPU tensors that became part of the program
-        self.values: list[tuple[Any, torch.Tensor]] = []  # their places and values, in order
-        self.used: set[Any] = set()  # places of the CPU tensors that were inputs
-        self.changed: set[int] = set()  # state that was written
-        self.counted: list[int] = []
-        self.written: list[int] = []
-        self.read: set[int] = set()
-        self.learning: list[int] = []
-        self.dropped: list[int] = []
-        self.stores: list[tuple[Any, Any, Template]] = []
-        self.result: Any = None
-        # Of a module: which of its results have a graph, and the forms of their gradients.
-        self.attached: list[int] = []
-        self.forms: list[tuple[Any, Any]] = []
-        self.forms_before = before.forms if before is not None else []
-        self.backward: Backward | None = None
-        self._results: list[Any] = []
-        self._first_values: list[tuple[Tensor, Array]] = []  # of those that were not known
-        self._undo: list[tuple[Any, Any, Any]] = []
 
     def next(self) -> "Trace":
         return Trace(self.memory, self.env, self.call, self)
-
-    def _look(self, guards: Guards) -> None:
-        self.guards = guards
-        structures = guards.structures()
-        assert not isinstance(structures, str)
-        self.call.look(self.memory, self.call.structure.value)
-        self.structures = [*structures, self.call.structure]
-
-    def _learn(self, before: "Trace | None") -> None:
-        """Take what the trace before has found, or what may be known without one."""
-        inputs = {id(t): i for i, t in enumerate(self.inputs)}
-        requiring: list[Any] = [
-            i for i, t in enumerate(self.inputs) if t.requires_grad and t.is_leaf
-        ]
-        if before is None:
-            written, read = self.trainers.state(self.training and not self.differentiable)
-            self.state: list[Any] = [t for t in (*written, *read) if id(t) not in inputs]
-            self.n_written = sum(id(t) not in inputs for t in written)
-            self.on_cpu: list[torch.Tensor] = []
-            self.moved_before: dict[Any, torch.Tensor] = {}
-            own = [t for t in self.state if t.requires_grad and t.is_leaf]
-            self.leaves: list[Any] = [*own, *requiring] if self.training else []
-            return
-        kept = {id(leaf): leaf for leaf in before.leaves if not isinstance(leaf, int)}
-        leaves = [leaf for i, leaf in (kept | before.found).items() if i not in inputs]
-        if not self.training:
-            leaves, requiring = [], []
-        owned = [leaf.grad for leaf in leaves if leaf.grad is not None]
-        gradients = {id(g) for g in owned} | {root(g) for g in owned}  # come with their leaves
-        self.leaves = [*leaves, *requiring]
-        # What was not met again was made in a trace, from values that were no inputs yet.
-        known = {id(t): t for t in before.state if id(t) in before.touched} | before.unknown
-        state = [t for i, t in known.items() if i not in gradients and i not in inputs]
-        self.state = sorted(state, key=lambda t: id(t) not in before.changed)
-        self.n_written = sum(id(t) in before.changed for t in state)
-        # A CPU tensor that comes again is older than the step, and may change: an input, too.
-        # (Those of the trace before are kept, so that no new one can lie at the same place.)
-        self.moved_before = before.moved
-        self.on_cpu = [t for t in before.on_cpu if _place(t) in before.used]
-        self.on_cpu += [t for place, t in before.moved.items() if place in before.moved_before]
-
-    def _of(self, leaf: Any) -> Any:
-        return self.inputs[leaf] if isinstance(leaf, int) else leaf
-
-    def follows(self, before: "Trace | None") -> bool:
-        """Whether it found nothing that was not known before."""
-        if not self._knows_surroundings():
-            return False
-        if any(id(t) not in self.touched for t in self.state):
-            return False
-        if self.unknown or self.changed != {id(t) for t in self.state[: self.n_written]}:
-            return False
-        if self.moved.keys() & self.moved_before.keys() or self.forms != self.forms_before:
-            return False
-        if any(_place(tensor) not in self.used for tensor in self.on_cpu):
-            return False
-        if self.training and not set(self.found) <= {id(self._of(x)) for x in self.leaves}:
-            return False
-        if before is None:
-            return not self.moved
-        if not _same(before.constants(self.used), self.constants(self.used)):
-            raise NotCompilable("it draws random numbers on the CPU; draw them outside")
-        return True
-
-    def leaves_gradients(self) -> bool:
-        """Whether leaves without a gradient have one afterwards, which counts at the next call."""
-        return not {*self.learning} <= {*self.with_gradient, *self.expected}
-
-    def _knows_surroundings(self) -> bool:
-        """Whether what it depends on in Python was known when it began."""
-        before, now = self.guards, self.memory.guards(self.call.structure)
-        known, places = len(before.values), [place[3] for place in before.places]
-        if places != [place[3] for place in now.places]:
-            return False
-        if self.inspection is None or self.stores:
-            return known == len(now.values) and before.names == now.names
-        # Code that does nothing but compute has left all as it was.
-        with natively():
-            self._look(now)
-            return list(map(id, unique(self.structures))) == list(map(id, self.inputs))
-
-    def constants(self, inputs: set[Any]) -> list[torch.Tensor]:
-        """The values that were moved and are none of the inputs."""
-        return [value for place, value in self.values if place not in inputs]
-
-    def check_owners(self) -> None:
-        """Every tensor must be found again where another one may stand at the next call."""
-        states = {
-            id(value)
-            for optimizer in self.trainers.optimizers.values()
-            for state in optimizer.state.values()
-            for value in state.values()
-        }
-        for tensor in self.state:
-            if id(tensor) not in self.guards.fixed and id(tensor) not in states:
-                shape = tuple(tensor.shape)
-                raise NotCompilable(f"it reads a tensor from a place unknown (of shape {shape})")
-        with natively():
-            shared = {root(t) for t in self.inputs} & {id(t) for t in self.state}
-            pattern = sharing(self.structures)
-            if shared or (pattern and self.written and pattern[0] != pattern[1]):
-                raise NotCompilable("it is given a tensor and a view of it")
 
     def program(self, traced: Any) -> Program:
         backward = self.backward
@@ -231,7 +69,7 @@ class Trace:
             return Program(
                 self.memory, compiled, self.call.key, self.guards, sharing(self.structures),
                 self.state, self.n_written, self.counted, slots, self.on_cpu,
-                [(t, t._version) for t in self.guards.on_cpu if _place(t) not in self.used],
+                [(t, t._version) for t in self.guards.on_cpu if place_of(t) not in self.used],
                 [(p, p.requires_grad, None if id(p) in of_no_matter else p.grad is None)
                  for p in parameters],
                 settings(self.trainers), self.leaves, self.with_gradient, self.learning,
@@ -268,7 +106,7 @@ class Trace:
         cotangents = [jax.ShapeDtypeStruct(*form) for form in self.forms_before]
         later = [cotangents] if cotangents else []
         try:
-            with self.trainers.observed(known=True), _random_state_kept():
+            with self.trainers.observed(known=True), random_state_kept():
                 traced = self._jitted(self._pure).trace(*given, *later)
         except (FirstTime, NotCompilable):
             raise
@@ -394,10 +232,6 @@ class Trace:
             for array, tensor in zip(arrays, self.inputs, strict=True)
         ]
 
-    def _leaf(self, number: int, wrappers: list[Tensor]) -> Any:
-        leaf = self.leaves[number]
-        return wrappers[leaf] if isinstance(leaf, int) else leaf
-
     def _set_rates(self, numbers: list[Any]) -> list[Any]:
         groups = self.trainers.groups()
         for group, number in zip(groups, numbers, strict=True):
@@ -424,135 +258,11 @@ class Trace:
                 exchange(holder, name, value)
         return self.call.structure.with_tensors(others, exchange)
 
-    def _snapshot(self) -> Snapshot:
-        inside = [(h, None, "its argument ") for h in self.call.structure.holders()]
-        return Snapshot([*self.guards.holders.values(), *inside])
-
-    def _stores(self, snapshot: Snapshot) -> list[tuple[Any, Any, Template]]:
-        """What was put into variables and attributes."""
-        stores = []
-        for holder, name, old, new, label in snapshot.changes():
-            if isinstance(old, torch.Tensor) and id(old) in self.guards.fixed:
-                self.memory.replaced.add((id(holder), name))
-            if new is MISSING or isinstance(holder, list) or label.startswith("its argument"):
-                raise NotCompilable(f"it changes {label.strip()}")
-            counts = isinstance(new, (int, float, complex)) and not isinstance(new, bool)
-            if counts or isinstance(new, (list, dict)):
-                raise NotCompilable(f"it counts or remembers in Python ({label})")
-            if not self.guards.keep_holder(holder):
-                raise NotCompilable(f"it puts something into {label}")
-            stores.append((holder, name, Template(new, self.outgoing)))
-        return stores
-
-    def outgoing(self, tensor: Any) -> Any:
-        """How a tensor leaves: as one that came in, or as a new array."""
-        old = {id(t): i for i, t in enumerate([*self._wrappers, *self.state])}
-        if id(tensor) in old:
-            return "old", old[id(tensor)]
-        if not is_device_tensor(tensor):
-            if id(tensor) in {id(t) for t in self.guards.on_cpu}:
-                return "constant", tensor
-            raise NotCompilable("it makes a tensor of the CPU")
-        base = root(tensor)
-        if base in old:
-            raise NotCompilable("it returns a view of a tensor that is there before")
-        for number, other in enumerate(self._results):
-            if other is tensor:
-                return "new", number
-            if root(other) == base:
-                if views.is_whole(other) and views.is_whole(tensor) and not tensor.requires_grad:
-                    return "alias", number
-                if views.overlap(other, tensor):
-                    raise NotCompilable("it returns tensors that share memory")
-        self._results.append(tensor)
-        return "new", len(self._results) - 1
-
-    def _differentiate(self, cotangents: Sequence[Array], wrappers: list[Tensor]) -> list[Array]:
-        """The gradients of what a module's results depend on, from those of its results."""
-        with natively():
-            self._check_graphs(wrappers)
-            results = [self._results[i] for i in self.attached]
-            used = [n for n in range(len(results)) if n in (self.memory.used or [n])]
-            self.forms = [(results[n].jax().shape, results[n].jax().dtype) for n in used]
-            graphs = [i for i, t in enumerate(self.inputs) if has_graph(t)]
-            leaves = [_leaves(result) for result in results]
-            pairs = [(x, wrappers[x] if isinstance(x, int) else x) for x in (*self.leaves, *graphs)]
-            pairs = [
-                (x, tensor) for x, tensor in pairs if any(id(tensor) in ends for ends in leaves)
-            ]
-        if not cotangents or not pairs or self.forms != self.forms_before:
-            return []
-        found = torch.autograd.grad(
-            [results[n] for n in used], [tensor for _, tensor in pairs],
-            [Tensor(array, self.env) for array in cotangents], allow_unused=True,
-        )  # fmt: skip
-        with natively():
-            reached = [n for n, gradient in enumerate(found) if gradient is not None]
-            self.backward = Backward(
-                self.memory, self.attached, used, self.forms, [x for x, _ in pairs],
-                [{n for n, (_, t) in enumerate(pairs) if id(t) in these} for these in leaves],
-                reached, [t.requires_grad for t in self.inputs],
-            )  # fmt: skip
-            return [gradient.jax() for gradient in found if gradient is not None]
-
-    def _check_graphs(self, wrappers: list[Tensor]) -> None:
-        """Only what a module returns or stores may have a graph."""
-        self.attached = [i for i, result in enumerate(self._results) if result.requires_grad]
-        if any(self._results[i].is_leaf for i in self.attached):
-            raise NotCompilable("it makes a tensor that requires a gradient")
-        if any(has_graph(t) for t in (*self.state, *wrappers)):
-            raise NotCompilable("it changes a tensor in place, with a graph")
-        hooked = any(
-            hooks
-            for module in self.trainers.modules.values()
-            for hooks in (module._backward_hooks, module._backward_pre_hooks)
-        )
-        leaves = (x for x in self.leaves if not isinstance(x, int))
-        if hooked or _global_hooks() or any(leaf._backward_hooks for leaf in leaves):
-            raise NotCompilable("it has hooks on its backward pass")
-
-    def _outputs(
-        self,
-        state: list[Array],
-        gradients: list[Array],
-        arrays: list[Array],
-        wrappers: list[Tensor],
-    ) -> Any:
-        now = [tensor.__dict__["_elem"] for tensor in self.state]
-        pairs = zip(self.state, state, now, strict=True)
-        self.changed = {id(tensor) for tensor, before, after in pairs if before is not after}
-        self.changed |= {id(t) for t, a in self._first_values if t.__dict__["_elem"] is not a}
-        given = [wrapper.__dict__["_elem"] for wrapper in wrappers]
-        self.written = [i for i, array in enumerate(arrays) if given[i] is not array]
-        among_leaves = {x for x in self.leaves if isinstance(x, int)}
-        for i, wrapper in enumerate(wrappers):
-            if i not in among_leaves and wrapper.grad is not None:
-                raise NotCompilable("it is given a tensor with a graph, and asks for its gradient")
-        leaves = [self._leaf(i, wrappers) for i in range(len(self.leaves))]
-        self.learning = []
-        if not self.differentiable:
-            now_there = {
-                i: leaf.grad.jax() for i, leaf in enumerate(leaves) if leaf.grad is not None
-            }
-            before = dict(zip(self.with_gradient, gradients, strict=True))
-            self.learning = [i for i, array in now_there.items() if before.get(i) is not array]
-            there_before = [*self.with_gradient, *self.expected]
-            self.dropped = [i for i in there_before if i not in now_there]
-        gradients = [leaves[i].grad.jax() for i in self.learning]
-        new, inputs = now[: self.n_written], [given[i] for i in self.written]
-        if mesh.in_use() is not None:
-            places = dict(zip(map(id, self.state), self.shardings, strict=False))
-            new = list(map(mesh.stay, new, self.shardings))
-            of_leaves = [places.get(id(leaves[i])) for i in self.learning]
-            gradients = list(map(mesh.stay, gradients, of_leaves))
-        results = [result.jax() for result in self._results]
-        return new, inputs, gradients, self.env.prng_key, results
-
     @contextlib.contextmanager
     def _watched(self, inputs: list[Array], wrappers: list[Tensor]) -> Iterator[None]:
         known = {id(tensor) for tensor in self.state}
         given = {id(wrapper): number for number, wrapper in enumerate(wrappers)}
-        moved = {_place(t): array for t, array in zip(self.on_cpu, inputs, strict=True)}
+        moved = {place_of(t): array for t, array in zip(self.on_cpu, inputs, strict=True)}
 
         def watch(tensor: Tensor) -> None:
             number = given.get(id(tensor))
@@ -574,7 +284,7 @@ class Trace:
         move = self.env.t2j_copy
 
         def moving(tensor: torch.Tensor) -> Any:
-            place = _place(tensor)
+            place = place_of(tensor)
             if place in moved:
                 self.used.add(place)
                 return moved[place]
@@ -628,37 +338,19 @@ class Trace:
             for holder, name, value in reversed(self._undo):
                 put(holder, name, value)
             self._undo.clear()
-            self._wrappers: list[Tensor] = []
+            self._wrappers = []
             self._results = []
 
 
 @contextlib.contextmanager
-def _random_state_kept() -> Iterator[None]:
-    """Undo, and refuse, numbers that Python, numpy or torch on the CPU draw in a trace."""
-    generator = torch.default_generator
-    before = random.getstate(), np.random.get_state(legacy=False), generator.get_state()
-    try:
-        yield
-        after = random.getstate(), np.random.get_state(legacy=False), generator.get_state()
-        if before[0] != after[0] or repr(before[1]) != repr(after[1]):
-            raise NotCompilable("it draws random numbers in Python; draw them outside")
-        if not torch.equal(before[2], after[2]):
-            raise NotCompilable("it draws random numbers on the CPU; draw them outside")
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        generator.set_state(before[2])
-
-
-@contextlib.contextmanager
-def _compiling(inspection: Inspection | None) -> Iterator[None]:
+def _compiling(inspection: "Inspection | None") -> Iterator[None]:
     """Optimizers keep their counts and rates as tensors when they think that they are compiled."""
     pauses = contextlib.ExitStack()
 
     def begin(optimizer: Any, args: Any, kwargs: Any) -> None:
         torch.compiler._is_compiling_flag = True
-        if inspection is not None and len(args) == 1 and not kwargs and is_known(optimizer):
-            pauses.enter_context(inspection.paused())
+        if inspection is not None and len(args) == 1 and not kwargs:
+            pauses.enter_context(inspection.paused(optimizer))
 
     def end(*_: Any) -> None:
         torch.compiler._is_compiling_flag = False
@@ -681,37 +373,3 @@ def _named(function: Any, name: str) -> Any:
 
     program.__name__ = name
     return program
-
-
-def _global_hooks() -> bool:
-    """Whether there are hooks on the backward passes of all modules."""
-    module = torch.nn.modules.module
-    return bool(module._global_backward_hooks or module._global_backward_pre_hooks)
-
-
-def _leaves(tensor: Any) -> dict[int, Any]:
-    """The leaves of the graph of a tensor, by their ids."""
-    found: dict[int, Any] = {}
-    seen, left = set(), [tensor.grad_fn]
-    while left:
-        node = left.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        left += [following for following, _ in node.next_functions]
-        leaf = getattr(node, "variable", None)
-        if leaf is not None:
-            found[id(leaf)] = leaf
-    return found
-
-
-def _place(tensor: torch.Tensor) -> Any:
-    """Where a CPU tensor lies: the same for all aliases of it."""
-    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
-
-
-def _same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    return len(some) == len(others) and all(
-        a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
-        for a, b in zip(some, others, strict=True)
-    )

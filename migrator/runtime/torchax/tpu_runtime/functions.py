@@ -1,0 +1,113 @@
+"""What is known of a function that is compiled, and one call of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FunctionType, MethodType
+from typing import Any
+
+import jax
+import torch
+from torchax.tensor import Environment
+
+from .calls import is_device_tensor
+from .guards import Guards
+from .names import NONE, Names
+from .numbers import Number
+from .structures import Structure
+from .trainers import Trainers
+from .variables import Scope
+from .watch import Watch
+
+Function = Callable[..., Any]
+
+
+@dataclass(eq=False)
+class Memory:
+    """What is known of a function; it outlives it, as `def train(...)` makes its step anew."""
+
+    function: Function
+    name: str
+    differentiable: bool = False  # its results go on with a graph
+    refused: str = ""  # why it is not compiled any more
+    used: set[int] = field(default_factory=set)  # results that gradients have come for
+    trainers: Trainers = field(default_factory=Trainers)
+    watch: Watch = field(default_factory=Watch)
+    scopes: list[Scope] = field(default_factory=list)
+    replaced: set[tuple[int, Any]] = field(default_factory=set)  # places where tensors come and go
+    names: Names = NONE  # that the code uses
+    owned: set[int] = field(default_factory=set)  # ids of the tensors that belong to somebody
+
+    def guards(self, arguments: Structure | None = None) -> Guards:
+        """Those of the present."""
+        known = {id(scope.function) for scope in self.scopes}
+        self.scopes += [Scope(f) for f in self.watch.functions if id(f) not in known]
+        self.watch.functions.clear()
+        for scope in self.scopes:
+            scope.refresh()
+        self.owned = self.trainers.owned(self.replaced)
+        guards = Guards(
+            self.scopes, self.watch, self.trainers.modules.values(),
+            self.trainers.optimizers.values(), self.replaced, self.owned, arguments,
+        )  # fmt: skip
+        self.names = guards.names
+        return guards
+
+    def use(self, function: Function) -> None:
+        """Go on with the same function, perhaps made anew: other variables around its code."""
+        self.function = function
+        if isinstance(function, MethodType):
+            self.watch.owner, function = function.__self__, function.__func__
+        if isinstance(function, FunctionType):
+            if self.scopes:
+                self.scopes[0].function = function
+            else:
+                self.scopes.append(Scope(function))
+
+
+class Call:
+    """The arguments of one call."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        env: Environment,
+        args: Any,
+        kwargs: Any,
+        numbers: Sequence[Number] = (),
+    ) -> None:
+        self.numbers = numbers  # that stand for integers which change
+        self.given = (args, kwargs)
+        self._mode = (
+            env.param.autocast_dtype, torch.is_grad_enabled(), torch.get_default_dtype(),
+            jax.config.jax_default_matmul_precision,
+        )  # fmt: skip
+        self.look(memory, (args, kwargs))
+
+    def look(self, memory: Memory, arguments: Any) -> None:
+        """Take the arguments apart; what counts in them changes as more of the code is known."""
+        self.structure = Structure(arguments, memory.names, memory.owned)
+        self.key = self.structure.key, self._mode
+
+
+def unique(structures: list[Structure]) -> list[torch.Tensor]:
+    tensors = {id(t): t for structure in structures for t in structure.tensors}
+    return list(tensors.values())
+
+
+def root(tensor: torch.Tensor) -> Any:
+    """What a tensor shares its memory with."""
+    if not is_device_tensor(tensor):
+        return "cpu", tensor.untyped_storage().data_ptr()
+    while (link := tensor.__dict__.get("_link")) is not None:
+        tensor = link.parent
+    return id(tensor)
+
+
+def sharing(structures: list[Structure]) -> Any:
+    """Which of the tensors are one, or views of one."""
+    tensors = [t for structure in structures for t in structure.tensors]
+    roots = [root(t) for t in tensors]
+    if len(set(roots)) == len(roots):
+        return ()
+    ids = list(map(id, tensors))
+    return [ids.index(i) for i in ids], [roots.index(r) for r in roots]

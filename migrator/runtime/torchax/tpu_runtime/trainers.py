@@ -1,0 +1,147 @@
+"""The models and optimizers that take part in a function, and what of theirs goes in and out."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from .calls import is_device_tensor
+from .device import DEVICE_TYPE
+from .inside import FirstTime
+from .structures import Held, is_value
+
+_COUNTING = (torch.nn.modules.batchnorm._NormBase,)  # write to their buffers while they train
+_VARIABLE = ("params", "lr", "initial_lr")  # of a group of parameters
+
+
+@dataclass
+class Trainers:
+    """The modules and optimizers that a function has used, in the order of their first use."""
+
+    modules: dict[int, torch.nn.Module] = field(default_factory=dict)
+    optimizers: dict[int, Optimizer] = field(default_factory=dict)
+    ran: dict[int, Any] = field(default_factory=dict)  # when they were observed last
+
+    @contextlib.contextmanager
+    def observed(self, *, known: bool = False) -> Iterator[None]:
+        """Note who takes part; with ``known``, raise FirstTime for anybody new."""
+
+        def module_used(module: torch.nn.Module, _: Any) -> None:
+            note(module, self.modules)
+
+        def optimizer_used(optimizer: Optimizer, *_: Any) -> None:
+            note(optimizer, self.optimizers)
+
+        def note(member: Any, members: dict[int, Any]) -> None:
+            self.ran[id(member)] = member
+            if id(member) not in members:
+                if known:
+                    raise FirstTime
+                self.take([member])
+
+        self.ran = {}
+        handles = (
+            register_module_forward_pre_hook(module_used),
+            register_optimizer_step_pre_hook(optimizer_used),
+        )
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            self.take(self.ran.values())
+
+    def take(self, members: Iterable[Any]) -> set[int]:
+        """Those that will take part, as it seems; returns the ids of the new ones."""
+        known = {*self.modules, *self.optimizers}
+        for member in members:
+            if isinstance(member, Optimizer):
+                self.optimizers.setdefault(id(member), member)
+            else:
+                for module in member.modules():
+                    self.modules.setdefault(id(module), module)
+        return {*self.modules, *self.optimizers} - known
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return len(self.modules), len(self.optimizers)
+
+    def took_part(self) -> set[int]:
+        """The ids of those that ran, and of what belongs to them."""
+        ran = [m for m in self.ran.values() if isinstance(m, torch.nn.Module)]
+        return {*self.ran, *(id(inner) for module in ran for inner in module.modules())}
+
+    def leave_out(self, members: set[int]) -> None:
+        for member in members:
+            self.modules.pop(member, None)
+            self.optimizers.pop(member, None)
+
+    def groups(self) -> list[dict[str, Any]]:
+        return [group for o in self.optimizers.values() for group in o.param_groups]
+
+    def parameters(self) -> list[torch.Tensor]:
+        found = {id(p): p for group in self.groups() for p in group["params"]}
+        for module in self.modules.values():
+            found.update((id(p), p) for p in module._parameters.values() if p is not None)
+        return list(found.values())
+
+    def state(self, training: bool) -> tuple[list[Any], list[Any]]:
+        """The tensors that a program writes, as it seems, and those that it only reads."""
+        written = [
+            b for m in self.modules.values() if m.training and isinstance(m, _COUNTING)
+            for b in m._buffers.values()
+        ]  # fmt: skip
+        if training:
+            written += [p for group in self.groups() for p in group["params"] if p.requires_grad]
+            written += [
+                value for optimizer in self.optimizers.values()
+                for state in optimizer.state.values() for value in state.values()
+            ]  # fmt: skip
+        buffers = (b for m in self.modules.values() for b in m._buffers.values())
+        first, others = _unlinked(written), _unlinked([*self.parameters(), *buffers])
+        return list(first.values()), [t for i, t in others.items() if i not in first]
+
+    def owned(self, replaced: set[tuple[int, Any]]) -> set[int]:
+        """The ids of the tensors that belong to somebody, and stay there."""
+        buffers = {
+            id(buffer)
+            for module in self.modules.values()
+            for name, buffer in module._buffers.items()
+            if (id(module._buffers), name) not in replaced
+        }
+        return buffers | {id(p) for p in self.parameters()}
+
+
+def _unlinked(values: Iterable[Any]) -> dict[int, Any]:
+    """Device tensors that have their values themselves."""
+    return {id(t): t for t in values if is_device_tensor(t) and t.__dict__.get("_link") is None}
+
+
+def step_counts_on_device(optimizer: Optimizer) -> None:
+    """A count on the CPU is a Python number in the program: it would be the same for ever."""
+    for state in optimizer.state.values():
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and not is_device_tensor(value):
+                state[name] = value.to(DEVICE_TYPE)
+
+
+def settings(trainers: Trainers) -> list[Any]:
+    """The settings of the optimizers that are part of the program: all but the learning rates."""
+    return [
+        (
+            list(map(id, group["params"])),
+            [(k, _setting(v)) for k, v in group.items() if k not in _VARIABLE],
+        )
+        for group in trainers.groups()
+    ] + [Held(g["lr"]) for g in trainers.groups() if isinstance(g["lr"], torch.Tensor)]
+
+
+def _setting(value: Any) -> Any:
+    if is_value(value):
+        return value
+    return repr(value) if isinstance(value, list) else Held(value)

@@ -1,0 +1,48 @@
+"""The variables around a function, as a dict that writes through."""
+
+from types import FunctionType
+from typing import Any
+
+from .structures import MISSING
+
+
+class Scope(dict[str, Any]):
+    """The variables that a function takes from the functions around it, and its defaults."""
+
+    def __init__(self, function: FunctionType) -> None:
+        super().__init__()
+        self.refresh(function)
+
+    def refresh(self, function: FunctionType | None = None) -> None:
+        """Their values now; ``function`` is a new one of the same code."""
+        self.function = function or self.function
+        self.clear()
+        names = self.function.__code__.co_freevars
+        for name, cell in zip(names, self.function.__closure__ or (), strict=True):
+            try:
+                self[name] = cell.cell_contents
+            except ValueError:  # no value yet
+                self[name] = MISSING
+        for number, value in enumerate(self.function.__defaults__ or ()):
+            self[f"default {number}"] = value
+        for name, value in (self.function.__kwdefaults__ or {}).items():
+            self[f"default {name}"] = value
+
+    def put(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        cells = self.function.__closure__ or ()
+        cell = cells[self.function.__code__.co_freevars.index(name)]
+        if value is MISSING:
+            del cell.cell_contents
+        else:
+            cell.cell_contents = value
+
+
+def put(holder: Any, name: Any, value: Any) -> None:
+    """Set a variable, an attribute (of ``vars``) or an item."""
+    if isinstance(holder, Scope):
+        holder.put(name, value)
+    elif value is MISSING:
+        holder.pop(name, None)
+    else:
+        holder[name] = value

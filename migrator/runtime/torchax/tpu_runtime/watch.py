@@ -1,0 +1,120 @@
+"""Watching whose code runs: that of the program, not of libraries."""
+
+import _lsprof
+import contextlib
+import gc
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import jax
+import numpy
+import torch
+import torchax
+from jax._src import monitoring
+
+# Files whose code is no part of a program's, by their beginnings. What watches a program from
+# inside its process, as `tpu-migrate verify` does, adds its folder.
+LIBRARIES: tuple[str, ...] = (
+    *(str(Path(str(m.__file__)).parent) + os.sep for m in (torch, torchax, jax, numpy)),
+    str(Path(__file__).parent) + os.sep,
+    "<frozen",
+)
+PACKAGES = ("torch", "torchax", "jax", "jaxlib", "numpy", __name__.partition(".")[0])
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
+
+
+def is_library(filename: str) -> bool:
+    """Whether code of this file is torch's, JAX's or Python's own."""
+    if filename.startswith(LIBRARIES):
+        return True
+    return filename.startswith(_STANDARD) and "-packages" not in filename
+
+
+def is_generated(variables: dict[str, Any]) -> bool:
+    """Whether code with these global variables is a library's: that of a dataclass has no file."""
+    return variables.get("__name__", "").partition(".")[0] in PACKAGES
+
+
+@contextlib.contextmanager
+def without_callbacks() -> Iterator[None]:
+    """Let nobody be told of the garbage collector's runs: that is no part of what runs."""
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
+    try:
+        yield
+    finally:
+        gc.callbacks[:0] = callbacks
+
+
+class Watch:
+    """Whose code runs, and around which functions there are variables."""
+
+    def __init__(self) -> None:
+        self.codes: dict[CodeType, dict[str, Any]] = {}  # the user's, with their global variables
+        self.functions: list[FunctionType] = []  # with variables of functions around them
+        self.owner: Any = None  # of a method
+        self.is_blind = False  # as a profiler of the user's is at work
+        self._seen: set[CodeType] = set()
+
+    @contextlib.contextmanager
+    def running(self, watching: bool = True) -> Iterator[None]:
+        """Note what runs, by Python's profiler in C: one in Python takes ten times as long."""
+        profiler = _lsprof.Profiler(builtins=False, subcalls=False)
+        self.is_blind = watching and not _enable(profiler)
+        try:
+            yield
+        finally:
+            if watching and not self.is_blind:
+                profiler.disable()
+                ran = {e.code for e in profiler.getstats() if isinstance(e.code, CodeType)}
+                ran -= _told_by_jax()
+                self.learn({code for code in ran - self._seen if not is_library(code.co_filename)})
+                self._seen |= ran
+
+    def learn(self, codes: set[CodeType]) -> None:
+        """Note code of the program's own that ran."""
+        codes -= self._seen
+        self._seen |= codes
+        if not codes:
+            return
+        functions = [f for f in gc.get_referrers(*codes) if isinstance(f, FunctionType)]
+        # Those that others of them make are made anew at every call.
+        inner = {c for code in codes for c in code.co_consts if isinstance(c, CodeType)}
+        for function in functions:
+            if is_generated(function.__globals__):
+                continue
+            for code in _with_inner(function.__code__):
+                self.codes[code] = function.__globals__
+            if function.__closure__ and function.__code__ not in inner:
+                self.functions.append(function)
+
+
+def _told_by_jax() -> set[CodeType]:
+    """The code of those who listen to what JAX does: that is no part of what runs."""
+    listeners = [
+        *monitoring.get_event_listeners(), *monitoring.get_event_duration_listeners(),
+        *monitoring.get_event_time_span_listeners(), *monitoring.get_scalar_listeners(),
+    ]  # fmt: skip
+    return {listener.__code__ for listener in listeners if isinstance(listener, FunctionType)}
+
+
+def _enable(profiler: Any) -> bool:
+    if sys.getprofile() is not None:
+        return False
+    try:
+        profiler.enable()
+    except ValueError:  # from Python 3.12 on
+        return False
+    return True
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
