@@ -153,8 +153,9 @@ def cli() -> None:
 )
 @click.option(
     "--runtime",
-    type=click.Choice(["bundled", "installed"]),
-    help="Write the runtime beside the code (default), or import an installed one.",
+    type=click.Choice(["bundled", "whole", "installed"]),
+    help="Write what the program needs of the runtime beside it (default), write all of it, or "
+    "import an installed one.",
 )
 @click.option(
     "--portable", is_flag=True, help="The program still runs on a GPU or a CPU, too; it chooses."

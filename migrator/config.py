@@ -53,7 +53,7 @@ class Config:
 
 _CHOICES = {
     "precision": ("high", "default"),
-    "runtime": ("bundled", "installed"),
+    "runtime": ("bundled", "whole", "installed"),
     "shard": ("replicated", "fsdp", "tp", "tp-row"),
     "num_cores": ("1", "all"),
 }

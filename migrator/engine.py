@@ -101,7 +101,7 @@ def migrate(
             result = _migrate_foreign(source, target, options, project)
         else:
             result = _migrate(source, target, options, project)
-    return result if options.runtime == "bundled" else replace(result, companions=frozenset())
+    return result if options.runtime != "installed" else replace(result, companions=frozenset())
 
 
 DEEP = 4000  # calls in each other that a migration may take

@@ -8,10 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from migrator import programs, todo
+from migrator.analysis import needs
 from migrator.analysis.facts import ProjectCache, ProjectFacts, Reader
+from migrator.bundle import Needs, bundle
 from migrator.codes import INTERNAL, TOO_LARGE, UNREADABLE
 from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity, shortened
@@ -30,7 +33,7 @@ from migrator.formats import lines, notebook
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
 from migrator.options import Options
 from migrator.registry import check_packages, registry
-from migrator.targets import RUNTIME, Target, find_target, own_runtime, portable
+from migrator.targets import RUNTIME, Target, find_target, portable
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
 SET_UP = f"{RUNTIME}.setup(".encode()
@@ -509,27 +512,6 @@ def _failed(path: Path, code: str, message: str) -> FileReport:
 # ---- companions ----------------------------------------------------------------------------------
 
 
-def runtime_files(target: Target) -> dict[str, bytes]:
-    """The files of a target's runtime, by their path inside the package.
-
-    That of a portable program is one that chooses, with the target's as a package inside.
-    """
-    own = _package(target.runtime) if target.runtime is not None else {}
-    if not target.portable:
-        return own
-    chooses = _package(own_runtime("portable"))
-    return chooses | {f"tpu/{name}": file for name, file in own.items()}
-
-
-def _package(runtime: Path) -> dict[str, bytes]:
-    folder = runtime / RUNTIME
-    return {
-        file.relative_to(folder).as_posix(): file.read_bytes()
-        for file in sorted(folder.rglob("*.py"))
-        if "__pycache__" not in file.parts
-    }
-
-
 def runtime_beside(path: Path, worker: Worker) -> dict[Path, bytes]:
     """The files of the runtime that are missing, or of another version, for one migrated file.
 
@@ -552,9 +534,11 @@ def write_beside(files: Mapping[Path, bytes], root: Path) -> None:
         in_place.write({root: [Change(p, read_or_none(p), new) for p, new in files.items()]})
 
 
-def _runtimes(report: Report, roots: Sequence[Path], worker: Worker, copied: bool) -> list[Path]:
-    """Where a copy of the runtime has to be: one an import root."""
-    folders: dict[Path, None] = {}
+def _runtimes(
+    report: Report, roots: Sequence[Path], worker: Worker, copied: bool
+) -> dict[Path, list[FileReport]]:
+    """Where a copy of the runtime has to be, one an import root, and the files that import it."""
+    folders: dict[Path, list[FileReport]] = {}
     for file in report.files:
         if RUNTIME in file.result.companions:
             path = file.path.resolve()
@@ -562,17 +546,18 @@ def _runtimes(report: Report, roots: Sequence[Path], worker: Worker, copied: boo
             root = worker.project(path, roots).import_root(file.result.source)
             if copied and root != top and top not in root.parents:
                 root = top  # a copy can not reach above itself
-            folders[_as_given(root, file.path) / RUNTIME] = None
-    return list(folders)
+            folders.setdefault(_as_given(root, file.path) / RUNTIME, []).append(file)
+    return folders
 
 
-def _companions(report: Report, folders: Iterable[Path], worker: Worker) -> dict[Path, bytes]:
-    """The runtime's files where they are missing or of another version."""
+def _companions(
+    report: Report, folders: Mapping[Path, list[FileReport]], worker: Worker
+) -> dict[Path, bytes]:
+    """The runtime's files that its programs need, where they are missing or of another version."""
     target = portable(worker.target) if worker.config.portable else worker.target
-    bundle = runtime_files(target) if folders else {}
     disk = Disk()
     files: dict[Path, bytes] = {}
-    for at in folders:
+    for at, importing in folders.items():
         there = bundled_target(at)
         if there is None and not _is_free(at):
             report.errors.append(f"{at}: in the way of the runtime of the same name")
@@ -585,10 +570,44 @@ def _companions(report: Report, folders: Iterable[Path], worker: Worker) -> dict
                 f"{at} is the runtime of {there}: this code was migrated for {there} before; "
                 f"migrate the GPU original for {target.label}"
             )
-        for name, content in bundle.items():
+        needed = None if target.portable else _needs(importing, report, worker, bool(there))
+        for name, content in bundle(target).of(needed, disk.list(at)).items():
             if disk.read(at / name) != content:
                 files[at / name] = content
     return files
+
+
+def _needs(
+    importing: list[FileReport], report: Report, worker: Worker, is_there: bool
+) -> Needs | None:
+    """What the programs of some files need of the runtime; None for all of it.
+
+    Of a module alone nobody knows how its program calls it: it gets all, or what is there.
+    """
+    if worker.config.runtime == "whole":
+        return None
+    results = {file.path.resolve(): file.result.source for file in report.files}
+    programs: dict[Path, None] = {}
+    entered = False
+    for file in importing:
+        path = file.path.resolve()
+        entered |= SET_UP in file.result.source
+        programs |= dict.fromkeys([path, *sorted(worker.project(path).reached())])
+    sources: list[tuple[bytes, Callable[[str], bool]]] = []
+    left = needs.MOST
+    for path in programs:
+        source = results.get(path) or worker.given.get(path) or Disk().read(path)
+        left -= len(source or b"")
+        if source is None or path.suffix != ".py" or left < 0:
+            return None
+        sources.append((source, partial(_is_own, worker.project(path))))
+    if not entered and not is_there:
+        return None
+    return needs.needs(sources)
+
+
+def _is_own(project: ProjectFacts, module: str) -> bool:
+    return project.resolve(module) is not None
 
 
 def _is_free(folder: Path) -> bool:

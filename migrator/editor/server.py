@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
@@ -438,7 +439,9 @@ class Server(LanguageServer):
         """Files of the runtime that have to be written beside a file."""
         target = find_target(str(config.target))
         try:
-            return runtime_beside(path, Worker(self._roots, target, config))
+            # A program that is being edited may need any of it next.
+            whole = replace(config, runtime="whole")
+            return runtime_beside(path, Worker(self._roots, target, whole))
         except UsageError as error:
             self._say(str(error), types.MessageType.Error)
             return {}
@@ -446,7 +449,7 @@ class Server(LanguageServer):
     def write_runtime(self, uri: str) -> None:
         path = _path(uri)
         config = self._config(path) if path is not None else None
-        if path is None or config is None or config.runtime != "bundled":
+        if path is None or config is None or config.runtime == "installed":
             return
         files = self._missing(path, config)
         try:

@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path, PurePosixPath
 
 from migrator.analysis.facts import ProjectCache, ProjectFacts
+from migrator.bundle import NOTHING, bundle
 from migrator.config import Config
 from migrator.engine import AsGpuCode, Result, migrate_file
 from migrator.errors import UsageError
@@ -18,7 +19,7 @@ from migrator.files.discover import Disk, bundled_target, is_source
 from migrator.formats import lines
 from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.review.compare import Change, Kind, compare
-from migrator.run import MAX_BYTES, runtime_files
+from migrator.run import MAX_BYTES
 from migrator.targets import RUNTIME, Target, find_target, portable, targets
 
 _REGULAR = ("100644", "100755")
@@ -309,28 +310,32 @@ class _Reviewer:
 
     def _of_runtimes(self) -> Iterator[FileReview]:
         """Each runtime that is part of the change, and each that should be."""
-        expected = runtime_files(self.words)
+        whole = bundle(self.words)
         named = {n for e in self.entries for n in (e.old, e.new) if n}
         for folder in self.runtimes:
             below = [n for n in named if folder in (self.root / n).parents]
             if not below:
                 continue
             changes = []
-            for inside, content in expected.items():
-                try:
-                    there = self.after.content(folder / inside)
-                except OSError:
-                    there = b""
-                if there != content:
-                    kind = Kind.DIFFERENT if there else Kind.MISSING
+            there = {inside: self._or_nothing(folder / inside) for inside in whole.files}
+            copied = [inside for inside, content in there.items() if content]
+            for inside, content in whole.of(NOTHING, copied).items():
+                if there[inside] != content:
+                    kind = Kind.DIFFERENT if there[inside] else Kind.MISSING
                     changes.append(Change(kind, 0, 1, (), (), (), label=f"runtime: {inside}"))
             if not changes:
                 changes = [Change(Kind.MADE, 0, 1, (), (), (), label="runtime")]
             yield FileReview(self._name(folder), changes, note="the runtime of the migrated code")
         for folder in self.missing:
-            if folder not in self.runtimes and self.config.runtime == "bundled":
+            if folder not in self.runtimes and self.config.runtime != "installed":
                 change = Change(Kind.MISSING, 0, 1, (), (), (), label="runtime")
                 yield FileReview(self._name(folder), [change], note="the runtime is not there")
+
+    def _or_nothing(self, path: Path) -> bytes:
+        try:
+            return self.after.content(path)
+        except OSError:
+            return b""
 
     def _name(self, folder: Path) -> str:
         return f"{PurePosixPath(folder.relative_to(self.root))}/"

@@ -27,8 +27,7 @@ from migrator.files.in_place import Change
 from migrator.files.lock import only_writer
 from migrator.files.overwriting import unsafe_to_write
 from migrator.files.staging import write
-from migrator.run import runtime_files, undo
-from migrator.targets import targets
+from migrator.run import undo
 
 GPU = "def f(x):\n    return x.cuda()\n"
 TPU = 'def f(x):\n    return x.to("jax")\n'
@@ -375,7 +374,8 @@ def test_a_run_that_was_killed_is_taken_back_by_the_next(tmp_path: Path, number:
 
 def test_an_edit_since_a_killed_run_stays(tmp_path: Path) -> None:
     root = committed(tmp_path, FILES)
-    _killed(root, 1 + len(_runtime()) + 1)  # the journal, the runtime, one source
+    runtime = migrate_paths([root]).companions
+    _killed(root, 1 + len(runtime) + 1)  # the journal, the runtime, one source
     changed = [name for name in FILES if (root / name).read_text() != FILES[name]]
     assert changed, "the run was to be killed between sources"
     mine = root / changed[0]
@@ -385,10 +385,6 @@ def test_an_edit_since_a_killed_run_stays(tmp_path: Path) -> None:
     assert mine.read_text().endswith("# mine\n")
     for name in set(FILES) - {changed[0]}:
         assert (root / name).read_text() == FILES[name]
-
-
-def _runtime() -> dict[str, bytes]:
-    return runtime_files(targets()["torchax"])
 
 
 def test_a_runtime_of_which_nothing_was_written_is_no_obstacle(tmp_path: Path) -> None:

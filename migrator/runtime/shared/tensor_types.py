@@ -7,6 +7,8 @@ import torch
 
 from .device import DEVICE_TYPE
 
+NEEDED_BY = "Tensor( set_default_tensor_type"
+
 
 class _TensorType(type):
     """A type that makes device tensors of one dtype, by the rules of torch's old constructors."""

@@ -3,7 +3,12 @@
 Written beside migrated code by tpu-migrate, and independent of it. ``import tpu_runtime`` makes
 ``torch.device("xla")`` valid; ``tpu_runtime.setup()``, once in the entry script after its imports,
 makes the numbers those of the original. The other names are those of ``torch.cuda``.
+
+A copy has what its program needs: a file with ``NEEDED_BY`` is for programs that have one of those
+words. If a name is missing here, run tpu-migrate again.
 """
+
+from typing import NoReturn
 
 from . import _versions
 
@@ -180,8 +185,33 @@ def setup(
     else:
         cache.install()
     for concern in (
-        logs, tensors, tensor_types, slices, operators, resize, convolutions, generators, seeds,
-        parameters, normalization, recurrent, recurrence, clipping, checkpointing, optimizers,
-        sync_batch_norm, process_group, launching, parallel, products, jit,
-    ):  # fmt: skip
+        logs,
+        tensors,
+        tensor_types,
+        slices,
+        operators,
+        resize,
+        convolutions,
+        generators,
+        seeds,
+        parameters,
+        normalization,
+        recurrent,
+        recurrence,
+        clipping,
+        checkpointing,
+        optimizers,
+        sync_batch_norm,
+        process_group,
+        launching,
+        parallel,
+        products,
+        jit,
+    ):
         concern.install()
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise AttributeError(
+        f"tpu_runtime has no {name} in this copy: if the program needs it, run tpu-migrate again"
+    )

@@ -18,6 +18,8 @@ from torch import nn
 
 from .device import DEVICE_TYPE
 
+NEEDED_BY = "checkpoint checkpoint_sequential"
+
 _theirs: Any = torch.utils.checkpoint
 
 

@@ -8,6 +8,11 @@ from torch import nn
 
 from .device import DEVICE_TYPE
 
+NEEDED_BY = (
+    "clip_grad_norm_ backward grad autograd optim vjp jvp jacrev jacfwd hessian"
+    " linearize train_step"
+)
+
 
 def install() -> None:
     """Undo what importing torch_xla 2.9 does, and let `foreach=True` pass, as it does on CUDA.

@@ -17,6 +17,8 @@ from torch_xla._internal import pjrt, tpu
 from . import cache, seeds
 from .device import CORES, is_started
 
+NEEDED_BY = "distributed launch spawn"
+
 
 def _run_rank(index: int, count: int, function: Callable[[], None]) -> None:
     """What a started process does."""

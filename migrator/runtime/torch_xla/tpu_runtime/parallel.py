@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_map_only
 from . import collectives, mesh
 from .device import DEVICE_TYPE, say
 
+NEEDED_BY = "DataParallel DistributedDataParallel"
+
 
 class DistributedDataParallel(nn.Module):
     """`torch.nn.parallel.DistributedDataParallel` for a rank with an XLA device.

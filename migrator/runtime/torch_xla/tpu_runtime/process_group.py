@@ -26,6 +26,8 @@ from . import collectives
 from .device import get_device_name, say
 from .seeds import wake
 
+NEEDED_BY = "distributed init_process_group"
+
 Tensors = list[torch.Tensor]
 
 _OPERATIONS = {

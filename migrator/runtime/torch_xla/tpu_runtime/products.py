@@ -17,6 +17,8 @@ from . import mesh
 from .device import DEVICE_TYPE
 from .scaled_dot_product import scaled_dot_product
 
+NEEDED_BY = "shard"
+
 
 def _is_divided(*values: Any) -> bool:
     """Whether these are batches of heads on devices that divide a model."""

@@ -17,6 +17,8 @@ from .derivatives import once
 from .device import DEVICE_TYPE
 from .layers import layered
 
+NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru"
+
 SHORT = 2  # steps, for which a loop is not worth it
 # The carry of a step: the states, then the weights (hidden, and what there is of bias, projection).
 Carry = tuple[Tensor, ...]

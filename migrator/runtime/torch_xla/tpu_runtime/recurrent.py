@@ -10,6 +10,8 @@ from torch.nn.utils import rnn
 
 from .device import DEVICE_TYPE
 
+NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru pack_padded_sequence"
+
 
 def _restore_gru() -> None:
     """Undo what importing torch_xla 2.9 does: it puts a GRU of its own in place of `nn.GRU`.

@@ -14,6 +14,8 @@ from . import collectives
 from .device import DEVICE_TYPE
 from .normalization import computed, follow, scaled
 
+NEEDED_BY = "SyncBatchNorm convert_sync_batchnorm"
+
 
 class _Sum(torch.autograd.Function):
     """The sum over all ranks; so is its gradient."""

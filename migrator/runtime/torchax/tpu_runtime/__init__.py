@@ -3,7 +3,12 @@
 Written beside migrated code by tpu-migrate, and independent of it. ``import tpu_runtime`` makes
 ``torch.device("jax")`` valid; ``tpu_runtime.setup()``, once in the entry script after its imports,
 makes torch compute there. The other names are those of ``torch.cuda``.
+
+A copy has what its program needs: a file with ``NEEDED_BY`` is for programs that have one of those
+words. If a name is missing here, run tpu-migrate again.
 """
+
+from typing import NoReturn
 
 from . import _versions
 
@@ -18,6 +23,7 @@ from . import (  # noqa: E402
     derived,
     device,
     fallback,
+    flash,
     generators,
     gradients,
     indexing,
@@ -192,16 +198,47 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
         return
     _is_set_up = True
     device.limit(num_cores)
-    report.install()
-    cache.install()
     import torchax
 
     env = torchax.default_env()
     for concern in (
-        modes, views, indexing, derived, tensors, tensor_types, modules, parameters, generators,
-        resize, amp, seeds, gradients, backwards, pooling, buffers, attention, operators, linalg,
-        fallback, optimizers, recurrence, parts, parallel, process_group, products, scripts,
-    ):  # fmt: skip
+        report,
+        cache,
+        modes,
+        views,
+        indexing,
+        derived,
+        tensors,
+        tensor_types,
+        modules,
+        parameters,
+        generators,
+        resize,
+        amp,
+        seeds,
+        gradients,
+        backwards,
+        pooling,
+        buffers,
+        attention,
+        flash,
+        operators,
+        linalg,
+        fallback,
+        optimizers,
+        recurrence,
+        parts,
+        parallel,
+        process_group,
+        products,
+        scripts,
+    ):
         concern.install(env)
     if not env.enabled:
         torchax.enable_globally()
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise AttributeError(
+        f"tpu_runtime has no {name} in this copy: if the program needs it, run tpu-migrate again"
+    )

@@ -17,7 +17,10 @@ from torch.utils import _pytree as pytree
 from torchax import amp as torchax_amp
 from torchax.tensor import Environment
 
-from .calls import is_device_tensor
+from . import modes
+from .calls import is_device_tensor, patch
+
+NEEDED_BY = "autocast"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -139,7 +142,11 @@ class autocast:
 
 
 def install(env: Environment) -> None:
-    """Take torchax's policies for lists of tensors away: they fail, and JAX promotes by itself."""
+    """Cast arguments, by these lists alone.
+
+    torchax's policies for lists of tensors go: they fail, and JAX promotes by itself.
+    """
+    patch(modes, cast_arguments=cast_arguments)
     for operator, policy in list(torchax_amp.autocast_policy.items()):
         if policy is torchax_amp.CastPolicy.PROMOTE:
             del torchax_amp.autocast_policy[operator]

@@ -12,18 +12,19 @@ import torch
 import torch.nn.functional as F
 from torchax.tensor import Environment, Tensor
 
-from . import flash
 from .calls import Function, holds_device_tensor, native, register, replaces
 from .kernels import Array
-from .scaled_dot_product import softmax
+from .scaled_dot_product import scaled_dot_product, softmax
+
+FUNCTIONS = (F.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_attention)
 
 
-@replaces(F.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_attention)
+@replaces(*FUNCTIONS)
 def _attention(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     if not holds_device_tensor((args, kwargs)):
         return NotImplemented
     with env:
-        return flash.attention(env, *args, **kwargs)
+        return scaled_dot_product(*args, **kwargs)
 
 
 @replaces(torch.ops.aten._safe_softmax, torch.ops.aten._safe_softmax.default)

@@ -18,6 +18,8 @@ from torchax.tensor import Environment
 from .calls import register_missing
 from .kernels import Array, kernel, masked, pull_back
 
+NEEDED_BY = "backward grad autograd optim vjp jvp jacrev jacfwd hessian linearize train_step"
+
 
 @kernel
 def _convolution_backward(

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 
 
-def install() -> None:
+def install(env: object) -> None:
     """Keep compiled programs between runs, in a folder of the user's cache.
 
     JAX_COMPILATION_CACHE_DIR and JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS win where they are

@@ -18,9 +18,15 @@ from jax.sharding import PartitionSpec
 from torchax.tensor import Environment, Tensor
 
 from . import amp, mesh
-from .calls import is_device_tensor, needs_gradient
+from .attention import FUNCTIONS
+from .calls import Function, holds_device_tensor, is_device_tensor, needs_gradient, replaces
 from .kernels import Array
 from .scaled_dot_product import factor_of, scaled_dot_product
+
+NEEDED_BY = (
+    "scaled_dot_product_attention MultiheadAttention multi_head_attention_forward"
+    " Transformer* vit_* VisionTransformer memory_efficient_attention flash_attn_*"
+)
 
 VARIABLE = "TPU_RUNTIME_FLASH"
 # From here on the scores are what takes time and memory: MaxDiffusion's flash_min_seq_length.
@@ -193,3 +199,15 @@ def _kernel(query: Any, key: Any, causal: bool, interpret: bool) -> Any:
         splash_attention.MultiHeadMask([kind((queries, keys))] * heads), block_sizes=sizes,
         head_shards=1, q_seq_shards=1, interpret=interpret,
     )  # fmt: skip
+
+
+def _attention(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
+    if not holds_device_tensor((args, kwargs)):
+        return NotImplemented
+    with env:
+        return attention(env, *args, **kwargs)
+
+
+def install(env: Environment) -> None:
+    """Take the kernel where it fits."""
+    replaces(*FUNCTIONS)(_attention)

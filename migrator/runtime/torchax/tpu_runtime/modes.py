@@ -14,7 +14,7 @@ import torch.utils._device as torch_device
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor, XLADispatchMode, XLAFunctionMode
 
-from . import amp, gradients, views
+from . import gradients, views
 from .calls import (
     Function,
     holds_device_tensor,
@@ -42,6 +42,11 @@ _FACTORIES_ON_DEVICE = {
 _CONSTANT = {torch.arange, torch.linspace, torch.logspace, torch.eye}
 # Backward may reach device tensors that are not among its arguments.
 _NEVER_NATIVE = {torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad}
+
+
+def cast_arguments(env: Environment, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments as autocast wants them: amp.py puts its own in place of this."""
+    return args, kwargs
 
 
 class FunctionMode(XLAFunctionMode):
@@ -78,7 +83,7 @@ class FunctionMode(XLAFunctionMode):
         if not on_device and not wants_device:
             return native(func, args, kwargs)
         if self.env.param.autocast_dtype is not None:
-            args, kwargs = amp.cast_arguments(self.env, func, args, kwargs)
+            args, kwargs = cast_arguments(self.env, func, args, kwargs)
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
         if on_device and device is not None and not wants_device:  # zeros_like(x, device="cpu")
@@ -112,7 +117,7 @@ class DispatchMode(XLADispatchMode):
             if not names_device(device) and str(device) != "meta":
                 return func(*args, **kwargs)
         if self.env.param.autocast_dtype is not None:
-            args, kwargs = amp.cast_arguments(self.env, func, args, kwargs)
+            args, kwargs = cast_arguments(self.env, func, args, kwargs)
         result = super().__torch_dispatch__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         if getattr(func, "is_view", False) and is_device_tensor(args[0]):
             return views.link(self.env, func, args, kwargs, result)

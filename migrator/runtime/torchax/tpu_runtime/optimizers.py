@@ -18,6 +18,8 @@ from torchax.tensor import Environment
 from .calls import holds_device_tensor, is_device_tensor, patch
 from .device import DEVICE_TYPE
 
+NEEDED_BY = "backward grad autograd optim vjp jvp jacrev jacfwd hessian linearize train_step"
+
 
 def _follow_parameters(optimizer: Optimizer) -> None:
     """State that was made (Adagrad) or loaded before the model was moved goes where it is now."""

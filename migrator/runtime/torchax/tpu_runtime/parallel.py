@@ -20,6 +20,8 @@ from . import mesh
 from .calls import is_device_tensor, patch
 from .device import DEVICE_TYPE, check_ranks, device_count
 
+NEEDED_BY = "DataParallel DistributedDataParallel FullyShardedDataParallel DistributedSampler"
+
 
 class DataParallel(torch.nn.DataParallel):
     """`torch.nn.DataParallel`: each batch is split over all devices, whatever ``device_ids`` say.

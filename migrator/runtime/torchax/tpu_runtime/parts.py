@@ -28,6 +28,8 @@ from .guards import KEPT
 from .inside import is_inside
 from .parallel import DistributedDataParallel
 
+NEEDED_BY = "<loop>"
+
 _told: set[tuple[type, str]] = set()
 
 

@@ -20,6 +20,8 @@ from torchax.tensor import Environment
 from .calls import patch
 from .device import DEVICE_TYPE, check_ranks
 
+NEEDED_BY = "distributed init_process_group"
+
 Tensors = list[torch.Tensor]
 
 # The program may set the variable itself later.

@@ -13,6 +13,8 @@ from torchax.tensor import Environment, Tensor
 from . import amp, mesh
 from .calls import Function, is_device_tensor, needs_gradient, replaces
 
+NEEDED_BY = "shard"
+
 
 def _matmul(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     if not mesh.divides(mesh.MODEL) or len(args) != 2 or kwargs:

@@ -21,6 +21,8 @@ from .calls import is_device_tensor, patch
 from .derivatives import once
 from .layers import layered
 
+NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru"
+
 Array = Any
 States = tuple[Array, ...]
 # A step gets the states, the input (projected), and the weights: hidden, bias, projection or None.

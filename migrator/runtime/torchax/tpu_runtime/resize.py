@@ -15,6 +15,8 @@ from torchax.tensor import Environment
 
 from .calls import native
 
+NEEDED_BY = "antialias torchvision"
+
 
 @functools.lru_cache(maxsize=64)
 def _weights(

@@ -1,0 +1,179 @@
+"""The runtime that is written beside a program: of its files, those that the program needs.
+
+All is told by the runtime's own source. The imports of a file say which others it needs;
+`__init__.py` says which file a name comes from, and what `setup` installs. A file with `NEEDED_BY`
+has words there: programs with none of them do nothing that it is for. What is left out fails with
+an error or is slow where it is used after all; what would change numbers is never left out.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Set
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
+from pathlib import Path
+
+from migrator.targets import RUNTIME, Target, own_runtime
+
+INIT = "__init__.py"
+_NEEDED_BY = "NEEDED_BY"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What is known of a program: the words of its code, and the names that it uses of ours."""
+
+    words: Set[str]
+    names: Set[str]
+
+
+NOTHING = Needs(frozenset(), frozenset())
+
+
+class Bundle:
+    """The files of a runtime, by their path inside the package."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files = files
+
+    def of(self, needs: Needs | None, there: Collection[str] = ()) -> dict[str, bytes]:
+        """The files for a program; all of them for None.
+
+        `there` are the names of files of a copy that other programs may use: they stay.
+        """
+        if needs is None or not self._says_who_needs_it:
+            return self.files
+        wanted = {name.removesuffix(".py") for name in there} & self._modules.keys()
+        wanted |= {self._origins[name] for name in needs.names & self._origins.keys()}
+        wanted |= self._always | (needs.names & self._modules.keys())
+        wanted |= {
+            module
+            for module, patterns in self._needed_by.items()
+            if any(fnmatchcase(word, p) for p in patterns for word in needs.words)
+        }
+        kept = self._closed(wanted)
+        if kept == self._modules.keys():
+            return self.files
+        trimmed = {f"{module}.py": self.files[f"{module}.py"] for module in sorted(kept)}
+        return {INIT: self._without(self._modules.keys() - kept), **trimmed}
+
+    # ---- who needs whom -------------------------------------------------------------------------
+
+    @cached_property
+    def _says_who_needs_it(self) -> bool:
+        """Not of a portable program: which of its names a TPU needs, it looks up when it runs."""
+        said = any(f"\n{_NEEDED_BY} = ".encode() in content for content in self.files.values())
+        return said and not any("/" in name for name in self.files)
+
+    @cached_property
+    def _init(self) -> ast.Module:
+        return ast.parse(self.files[INIT])
+
+    @cached_property
+    def _modules(self) -> dict[str, ast.Module]:
+        return {
+            name.removesuffix(".py"): ast.parse(content)
+            for name, content in self.files.items()
+            if name != INIT
+        }
+
+    @cached_property
+    def _imports(self) -> dict[str, set[str]]:
+        return {
+            module: {name for node in tree.body for name in _imported(node)} & self._modules.keys()
+            for module, tree in self._modules.items()
+        }
+
+    def _closed(self, modules: Iterable[str]) -> set[str]:
+        found: set[str] = set()
+        queue = list(modules)
+        while queue:
+            module = queue.pop()
+            if module not in found:
+                found.add(module)
+                queue += self._imports[module]
+        return found
+
+    @cached_property
+    def _needed_by(self) -> dict[str, list[str]]:
+        """The words of a program that needs a file, by the file."""
+        return {
+            module: str(ast.literal_eval(node.value)).split()
+            for module, tree in self._modules.items()
+            for node in tree.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == _NEEDED_BY
+        }
+
+    @cached_property
+    def _origins(self) -> dict[str, str]:
+        """The files that the public names come from."""
+        return {
+            alias.asname or alias.name: node.module
+            for node in self._init.body
+            if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module is not None
+            for alias in node.names
+        }
+
+    @cached_property
+    def _always(self) -> set[str]:
+        """What every program needs: what is installed, but for files that say who needs them."""
+        installed = {
+            alias.name
+            for node in self._init.body
+            if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module is None
+            for alias in node.names
+        }
+        functions = (n for n in self._init.body if isinstance(n, ast.FunctionDef))
+        called = {n.id for f in functions for n in ast.walk(f) if isinstance(n, ast.Name)}
+        origins = {self._origins[name] for name in called & self._origins.keys()}
+        return (installed & self._modules.keys()) - self._needed_by.keys() | origins
+
+    # ---- what is left of `__init__.py` ----------------------------------------------------------
+
+    def _without(self, modules: Set[str]) -> bytes:
+        """`__init__.py` without some modules: each name in it has a line of its own."""
+        gone = modules | {name for name, module in self._origins.items() if module in modules}
+        dropped: set[int] = set()
+        for node in ast.walk(self._init):
+            match node:
+                case ast.ImportFrom(level=1, module=str(module)) if module in modules:
+                    dropped.update(range(node.lineno, (node.end_lineno or 0) + 1))
+                case (
+                    ast.alias(name=name)
+                    | ast.Name(id=name, ctx=ast.Load())
+                    | ast.Constant(value=str(name))
+                ) if name in gone:
+                    dropped.add(node.lineno)
+        lines = self.files[INIT].splitlines(keepends=True)
+        return b"".join(line for number, line in enumerate(lines, 1) if number not in dropped)
+
+
+def _imported(node: ast.stmt) -> set[str]:
+    if not isinstance(node, ast.ImportFrom) or node.level != 1:
+        return set()
+    return {node.module} if node.module else {alias.name for alias in node.names}
+
+
+def bundle(target: Target) -> Bundle:
+    """A target's runtime; that of a portable program chooses, with the target's inside of it."""
+    return _bundle(target.runtime, target.portable)
+
+
+@cache
+def _bundle(runtime: Path | None, portable: bool) -> Bundle:
+    own = _package(runtime) if runtime is not None else {}
+    if portable:
+        chooses = _package(own_runtime("portable"))
+        own = chooses | {f"tpu/{name}": file for name, file in own.items()}
+    return Bundle(own)
+
+
+def _package(runtime: Path) -> dict[str, bytes]:
+    folder = runtime / RUNTIME
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in sorted(folder.rglob("*.py"))
+        if "__pycache__" not in file.parts
+    }
