@@ -415,9 +415,19 @@ def _filter(
 
 
 @cli.command()
+@click.option(
+    "--test",
+    "package",
+    metavar="PACKAGE",
+    help="Only run the examples of an installed package's rules, on every target.",
+)
 @color_option
-def rules() -> None:
-    """List all rules."""
+def rules(package: str | None) -> None:
+    """List all rules, or test the examples of those that a package brings."""
+    if package is not None:
+        from migrator.report.examples import show_examples
+
+        sys.exit(0 if show_examples(package, console()) else 1)
     from rich.table import Table
 
     from migrator.registry import registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from types import ModuleType
@@ -24,8 +24,14 @@ from migrator.vocabulary import Vocabulary
 class Registry:
     """All rules, and their dispatch tables. Those that come first are asked first."""
 
-    def __init__(self, rules: Sequence[Rule], families: Iterable[Family] = ()) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        families: Iterable[Family] = (),
+        origins: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.rules = {rule.code: rule for rule in sorted(rules, key=lambda r: r.code)}
+        self.origins = origins or {}  # by code, what the package is called that has the rule
         self.families = sorted(families, key=lambda family: family.place)
         self.exact: dict[tuple[str, str], list[tuple[Rule, Handler]]] = {}
         self.prefixes: list[tuple[str, str, Rule, Handler]] = []
@@ -63,6 +69,7 @@ class Registry:
         return found
 
 
+OWN = "tpu-migrate"  # where the built-in rules come from
 GROUP = "tpu_migrate.rules"  # of entry points: modules and packages with rules
 
 
@@ -79,7 +86,7 @@ def registry() -> Registry:
         [*FAMILIES, *(f for module in modules for f in _found(module, Family))]
     )
     others: list[Rule] = []
-    origin = {rule.code: "tpu-migrate" for rule in own}
+    origins: dict[str, Sequence[str]] = {rule.code: (OWN,) for rule in own}
     for point in installed(GROUP):
         where = f"rules of {point.value}"
         try:
@@ -89,12 +96,13 @@ def registry() -> Registry:
         if not found:
             raise UsageError(f"{where}: there is no Rule at the top of a module")
         for rule in found:
-            if rule.code in origin:
-                raise UsageError(f"{where}: {rule.code} is a code of {origin[rule.code]}, too")
-            origin[rule.code] = point.value
+            if rule.code in origins:
+                raise UsageError(f"{where}: {rule.code} is a code of {origins[rule.code][0]}, too")
+            package = point.dist.name if point.dist is not None else point.value
+            origins[rule.code] = (point.value, point.name, package)
         others += found
         families |= dict.fromkeys(_found(module, Family))
-    return Registry([*others, *own], families)
+    return Registry([*others, *own], families, origins)
 
 
 def check_packages() -> None:

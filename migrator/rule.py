@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -77,12 +78,16 @@ Handler = Callable[["Context", Construct], Decision | None]
 
 @dataclass(frozen=True)
 class Example:
-    """A snippet before and after. A target without an `after` leaves the snippet as it is."""
+    """A snippet before and after; without an `after` it stays.
+
+    Text may be indented as the code around it is. In what is after, `{device}` is the target's
+    device. `except_on` has the targets that differ by more than such words: None is one that
+    leaves the snippet as it is.
+    """
 
     before: str
-    torchax: str | None = None
-    torch_xla: str | None = None
-    both: str | None = None
+    after: str | None = None
+    except_on: Mapping[str, str | None] = field(default_factory=dict, hash=False)
     script: bool = False  # an entry script: gets the set-up statements too
     unsafe: bool = False  # needs --unsafe
     portable: bool = False  # with --portable
@@ -90,14 +95,34 @@ class Example:
     path: str = "example.py"  # a name that says what kind of file it is
     replace: tuple[tuple[str, str], ...] = ()  # with [tool.tpu-migrate.replace]
 
-    def after(self, target: str) -> str:
-        return self.both or getattr(self, target) or self.before
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "before", _dedented(self.before))
+
+    def expected(self, target: Target) -> str:
+        """What the snippet becomes on a target."""
+        after = self.except_on.get(target.name, self.after)
+        return (
+            self.before
+            if after is None
+            else _dedented(after).replace("{device}", target.words.device)
+        )
+
+    @property
+    def options(self) -> Options:
+        return Options(
+            unsafe=self.unsafe, portable=self.portable, shard=self.shard,
+            replace=self.replace, entry=self.script,
+        )  # fmt: skip
 
     @staticmethod
     def moved(before: str) -> Example:
         """A snippet that moves a model to the device, and is changed in nothing else."""
-        torchax, torch_xla = (before.replace(".cuda()", f'.to("{d}")') for d in ("jax", "xla"))
-        return Example(before, torchax=torchax, torch_xla=torch_xla)
+        return Example(before, before.replace(".cuda()", '.to("{device}")'))
+
+
+def _dedented(text: str) -> str:
+    """A text as it was meant that begins on a line of its own, indented like the code around."""
+    return textwrap.dedent(text[1:].rstrip(" ")) if text.startswith("\n") else text
 
 
 @dataclass(eq=False)

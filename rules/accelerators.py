@@ -14,21 +14,6 @@ from migrator.targets import RUNTIME
 
 from .device import device_object_word
 
-_LADDER = """import torch
-
-
-def best_device():
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    if torch.backends.mps.is_available():
-        return torch.device("mps")
-    return torch.device("cpu")
-"""
-_AFTER = _LADDER.replace(
-    "    if torch.cuda",
-    "    if tpu_runtime.is_available():\n        return DEVICE\n    if torch.cuda",
-)
-
 FAMILY = Family("ACC", "Other accelerators", 130)
 
 LADDER = Rule(
@@ -40,25 +25,71 @@ is. A question for the TPU comes first, and the others stay as they are. With `-
 runtime chooses the device, and the branch of CUDA asks it.""",
     examples=(
         Example(
-            _LADDER,
-            torchax=_AFTER.replace("DEVICE", 'torch.device("jax")').replace(
-                "torch\n", "torch\nimport tpu_runtime\n", 1
-            ),
-            torch_xla=_AFTER.replace("DEVICE", "torch_xla.device()").replace(
-                "torch\n", "torch\nimport torch_xla\nimport tpu_runtime\n", 1
-            ),
+            """
+            import torch
+
+
+            def best_device():
+                if torch.cuda.is_available():
+                    return torch.device("cuda")
+                if torch.backends.mps.is_available():
+                    return torch.device("mps")
+                return torch.device("cpu")
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+
+
+            def best_device():
+                if tpu_runtime.is_available():
+                    return torch.device("{device}")
+                if torch.cuda.is_available():
+                    return torch.device("cuda")
+                if torch.backends.mps.is_available():
+                    return torch.device("mps")
+                return torch.device("cpu")
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                import tpu_runtime
+
+
+                def best_device():
+                    if tpu_runtime.is_available():
+                        return torch_xla.device()
+                    if torch.cuda.is_available():
+                        return torch.device("cuda")
+                    if torch.backends.mps.is_available():
+                        return torch.device("mps")
+                    return torch.device("cpu")
+                """
+            },
         ),
         Example(
-            "import torch\nif torch.cuda.is_available():\n    device = 'cuda'\n"
-            "elif torch.xpu.is_available():\n    device = 'xpu'\nelse:\n    device = 'cpu'\n",
-            torchax="import torch\nimport tpu_runtime\n"
-            "if tpu_runtime.is_available():\n    device = 'jax'\n"
-            "elif torch.cuda.is_available():\n    device = 'cuda'\n"
-            "elif torch.xpu.is_available():\n    device = 'xpu'\nelse:\n    device = 'cpu'\n",
-            torch_xla="import torch\nimport tpu_runtime\n"
-            "if tpu_runtime.is_available():\n    device = 'xla'\n"
-            "elif torch.cuda.is_available():\n    device = 'cuda'\n"
-            "elif torch.xpu.is_available():\n    device = 'xpu'\nelse:\n    device = 'cpu'\n",
+            """
+            import torch
+            if torch.cuda.is_available():
+                device = 'cuda'
+            elif torch.xpu.is_available():
+                device = 'xpu'
+            else:
+                device = 'cpu'
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            if tpu_runtime.is_available():
+                device = '{device}'
+            elif torch.cuda.is_available():
+                device = 'cuda'
+            elif torch.xpu.is_available():
+                device = 'xpu'
+            else:
+                device = 'cpu'
+            """,
         ),
     ),
 )
@@ -73,15 +104,40 @@ does for the others stays: under an `if` that asks for them it is not reached on
 What is reached anyway is reported. `torch.version.hip`, which is set for AMD's ROCm, is None on
 a TPU machine.""",
     examples=(
-        Example("import torch\nif device.type == 'mps':\n    torch.mps.empty_cache()\n"),
         Example(
-            'import torch\nmodel.to("xpu")\ntorch.xpu.synchronize()\n',
-            torchax='import torch\nimport tpu_runtime\nmodel.to("jax")\n'
-            "tpu_runtime.synchronize()\n",
-            torch_xla='import torch\nimport torch_xla\nmodel.to("xla")\n'
-            "torch_xla.sync(wait=True)\n",
+            """
+            import torch
+            if device.type == 'mps':
+                torch.mps.empty_cache()
+            """,
         ),
-        Example("import torch\nis_rocm = torch.version.hip is not None\n"),
+        Example(
+            """
+            import torch
+            model.to("xpu")
+            torch.xpu.synchronize()
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            model.to("{device}")
+            tpu_runtime.synchronize()
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                model.to("{device}")
+                torch_xla.sync(wait=True)
+                """
+            },
+        ),
+        Example(
+            """
+            import torch
+            is_rocm = torch.version.hip is not None
+            """,
+        ),
     ),
 )
 
@@ -95,12 +151,25 @@ PyTorch knows their device; on a TPU machine there is nothing for them to do, so
 convert to another dtype. Imports under `try`/`except` stay: they fail, and that is caught.""",
     examples=(
         Example(
-            "import torch\nimport intel_extension_for_pytorch as ipex\n"
-            'model = model.to("xpu")\nmodel = ipex.optimize(model)\n',
-            torchax='import torch\nmodel = model.to("jax")\n',
-            torch_xla='import torch\nmodel = model.to("xla")\n',
+            """
+            import torch
+            import intel_extension_for_pytorch as ipex
+            model = model.to("xpu")
+            model = ipex.optimize(model)
+            """,
+            after="""
+            import torch
+            model = model.to("{device}")
+            """,
         ),
-        Example("try:\n    import torch_npu\nexcept ImportError:\n    torch_npu = None\n"),
+        Example(
+            """
+            try:
+                import torch_npu
+            except ImportError:
+                torch_npu = None
+            """,
+        ),
     ),
 )
 

@@ -22,27 +22,45 @@ place.""",
     references=("https://nvidia.github.io/apex/",),
     examples=(
         Example(
-            "import torch\nfrom apex.optimizers import FusedAdam\n"
-            "opt = FusedAdam(net.parameters(), lr=1e-4)\n",
-            both="import torch\n"
-            "opt = torch.optim.AdamW(net.parameters(), lr=1e-4, weight_decay=0.0)\n",
+            """
+            import torch
+            from apex.optimizers import FusedAdam
+            opt = FusedAdam(net.parameters(), lr=1e-4)
+            """,
+            after="""
+            import torch
+            opt = torch.optim.AdamW(net.parameters(), lr=1e-4, weight_decay=0.0)
+            """,
         ),
         Example(
-            "import torch\nfrom apex.optimizers import FusedAdam\n"
-            "opt = FusedAdam(net.parameters(), adam_w_mode=False, weight_decay=0.1)\n",
-            both="import torch\nopt = torch.optim.Adam(net.parameters(), weight_decay=0.1)\n",
+            """
+            import torch
+            from apex.optimizers import FusedAdam
+            opt = FusedAdam(net.parameters(), adam_w_mode=False, weight_decay=0.1)
+            """,
+            after="""
+            import torch
+            opt = torch.optim.Adam(net.parameters(), weight_decay=0.1)
+            """,
         ),
         Example(
-            "from apex.normalization import FusedLayerNorm, FusedRMSNorm\n"
-            "from torch import nn\n"
-            "norms = nn.ModuleList([FusedLayerNorm(8, eps=1e-6), FusedRMSNorm(8)])\n",
-            both="from torch import nn\n"
-            "norms = nn.ModuleList([nn.LayerNorm(8, eps=1e-6), nn.RMSNorm(8, eps=1e-5)])\n",
+            """
+            from apex.normalization import FusedLayerNorm, FusedRMSNorm
+            from torch import nn
+            norms = nn.ModuleList([FusedLayerNorm(8, eps=1e-6), FusedRMSNorm(8)])
+            """,
+            after="""
+            from torch import nn
+            norms = nn.ModuleList([nn.LayerNorm(8, eps=1e-6), nn.RMSNorm(8, eps=1e-5)])
+            """,
         ),
         Example(
-            "from apex import amp\n"
-            'model, opt = amp.initialize(model, opt, opt_level="O1")\n'
-            "with amp.scale_loss(loss, opt) as scaled:\n    scaled.backward()\n"
+            """
+            from apex import amp
+            model, opt = amp.initialize(model, opt, opt_level="O1")
+            with amp.scale_loss(loss, opt) as scaled:
+                scaled.backward()
+            """,
         ),
     ),
 )

@@ -30,23 +30,56 @@ version, and is reported.""",
     ),
     examples=(
         Example(
-            "import torch\nfrom flash_attn import flash_attn_func\n\n\n"
-            "def attend(q, k, v):\n    return flash_attn_func(q, k, v, causal=True)\n",
-            both="import torch\nimport tpu_runtime\n\n\n"
-            "def attend(q, k, v):\n    return tpu_runtime.flash_attn_func(q, k, v, causal=True)\n",
+            """
+            import torch
+            from flash_attn import flash_attn_func
+
+
+            def attend(q, k, v):
+                return flash_attn_func(q, k, v, causal=True)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+
+
+            def attend(q, k, v):
+                return tpu_runtime.flash_attn_func(q, k, v, causal=True)
+            """,
         ),
         Example(
-            "import torch\nimport xformers\nimport xformers.ops as xops\n\n\n"
-            "def attend(q, k, v):\n    mask = xops.LowerTriangularMask()\n"
-            "    return xops.memory_efficient_attention(q, k, v, attn_bias=mask, op=None)\n",
-            both="import torch\nimport tpu_runtime\n\n\n"
-            "def attend(q, k, v):\n    mask = tpu_runtime.LowerTriangularMask()\n"
-            "    return tpu_runtime.memory_efficient_attention(q, k, v, attn_bias=mask)\n",
+            """
+            import torch
+            import xformers
+            import xformers.ops as xops
+
+
+            def attend(q, k, v):
+                mask = xops.LowerTriangularMask()
+                return xops.memory_efficient_attention(q, k, v, attn_bias=mask, op=None)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+
+
+            def attend(q, k, v):
+                mask = tpu_runtime.LowerTriangularMask()
+                return tpu_runtime.memory_efficient_attention(q, k, v, attn_bias=mask)
+            """,
         ),
         Example(
-            "import torch\ntry:\n    from flash_attn import flash_attn_func\nexcept ImportError:\n"
-            "    flash_attn_func = None\n\n\n"
-            "def attend(q, k, v):\n    return flash_attn_func(q, k, v)\n"
+            """
+            import torch
+            try:
+                from flash_attn import flash_attn_func
+            except ImportError:
+                flash_attn_func = None
+
+
+            def attend(q, k, v):
+                return flash_attn_func(q, k, v)
+            """,
         ),
     ),
 )

@@ -19,25 +19,43 @@ around it can not be compiled as a whole. A mask that is replaced by nothing or 
 chosen by `torch.where`, which computes the same. Other branches stay, with advice.""",
     examples=(
         Example(
-            "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
-            "    def forward(self, x):\n"
-            "        mask = torch.ones(x.shape, dtype=torch.bool)\n"
-            "        if torch.all(x == 0):  # nothing there\n"
-            "            mask = torch.zeros_like(mask)\n"
-            "        return mask\n",
-            both="import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
-            "    def forward(self, x):\n"
-            "        mask = torch.ones(x.shape, dtype=torch.bool)\n"
-            "        # nothing there\n"
-            "        mask = torch.where(torch.all(x == 0), torch.zeros_like(mask), mask)\n"
-            "        return mask\n",
+            """
+            import torch
+            from torch import nn
+
+
+            class Net(nn.Module):
+                def forward(self, x):
+                    mask = torch.ones(x.shape, dtype=torch.bool)
+                    if torch.all(x == 0):  # nothing there
+                        mask = torch.zeros_like(mask)
+                    return mask
+            """,
+            after="""
+            import torch
+            from torch import nn
+
+
+            class Net(nn.Module):
+                def forward(self, x):
+                    mask = torch.ones(x.shape, dtype=torch.bool)
+                    # nothing there
+                    mask = torch.where(torch.all(x == 0), torch.zeros_like(mask), mask)
+                    return mask
+            """,
         ),
         Example(
-            "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
-            "    def forward(self, x):\n"
-            "        if torch.any(x > 1):\n"
-            "            x = self.rescale(x)\n"
-            "        return x\n",
+            """
+            import torch
+            from torch import nn
+
+
+            class Net(nn.Module):
+                def forward(self, x):
+                    if torch.any(x > 1):
+                        x = self.rescale(x)
+                    return x
+            """,
         ),
     ),
 )

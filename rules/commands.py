@@ -47,11 +47,25 @@ are not Python, and cells that do not parse (of Python 2, say), stay as they are
         "https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info",
     ),
     examples=(
-        Example('import os\nos.system("nvidia-smi")\n', both='import os\nos.system("tpu-info")\n'),
         Example(
-            'import os\nos.system("python train.py --device cuda")\n',
-            torchax='import os\nos.system("python train.py --device jax")\n',
-            torch_xla='import os\nos.system("python train.py --device xla")\n',
+            """
+            import os
+            os.system("nvidia-smi")
+            """,
+            after="""
+            import os
+            os.system("tpu-info")
+            """,
+        ),
+        Example(
+            """
+            import os
+            os.system("python train.py --device cuda")
+            """,
+            after="""
+            import os
+            os.system("python train.py --device {device}")
+            """,
         ),
     ),
 )

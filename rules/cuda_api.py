@@ -25,36 +25,90 @@ under the name that torch.cuda gives it, with the same arguments and units. The 
 current device is followed: where it goes to what takes a device, it becomes the target's.""",
     examples=(
         Example(
-            "import torch\ntorch.cuda.synchronize()\n",
-            torchax="import torch\nimport tpu_runtime\ntpu_runtime.synchronize()\n",
-            torch_xla="import torch\nimport torch_xla\ntorch_xla.sync(wait=True)\n",
+            """
+            import torch
+            torch.cuda.synchronize()
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            tpu_runtime.synchronize()
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                torch_xla.sync(wait=True)
+                """
+            },
         ),
         Example(
-            "import torch\nstart = torch.cuda.Event(enable_timing=True)\nstart.record()\n",
-            both="import torch\nimport tpu_runtime\n"
-            "start = tpu_runtime.Event(enable_timing=True)\nstart.record()\n",
+            """
+            import torch
+            start = torch.cuda.Event(enable_timing=True)
+            start.record()
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            start = tpu_runtime.Event(enable_timing=True)
+            start.record()
+            """,
         ),
         Example(
-            "import torch\ntorch.cuda.manual_seed_all(0)\n",
-            torchax="import torch\nimport tpu_runtime\ntpu_runtime.manual_seed_all(0)\n",
-            torch_xla="import torch\nimport torch_xla\ntorch_xla.manual_seed(0)\n",
+            """
+            import torch
+            torch.cuda.manual_seed_all(0)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            tpu_runtime.manual_seed_all(0)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                torch_xla.manual_seed(0)
+                """
+            },
         ),
         Example(
-            "import torch\n\n\nclass Bank:\n    def __init__(self, device):\n"
-            "        self.x = torch.zeros(2, device=device)\n\n\n"
-            "bank = Bank(torch.cuda.current_device())\n"
-            'log(f"on {torch.cuda.current_device()}")\n',
-            torchax="import torch\n\n\nclass Bank:\n    def __init__(self, device):\n"
-            "        self.x = torch.zeros(2, device=device)\n\n\n"
-            'bank = Bank("jax")\nlog(f"on {0}")\n',
-            torch_xla="import torch\n\n\nclass Bank:\n    def __init__(self, device):\n"
-            "        self.x = torch.zeros(2, device=device)\n\n\n"
-            'bank = Bank("xla")\nlog(f"on {0}")\n',
+            """
+            import torch
+
+
+            class Bank:
+                def __init__(self, device):
+                    self.x = torch.zeros(2, device=device)
+
+
+            bank = Bank(torch.cuda.current_device())
+            log(f"on {torch.cuda.current_device()}")
+            """,
+            after="""
+            import torch
+
+
+            class Bank:
+                def __init__(self, device):
+                    self.x = torch.zeros(2, device=device)
+
+
+            bank = Bank("{device}")
+            log(f"on {0}")
+            """,
         ),
         Example(
-            "import torch\nused = torch.cuda.max_memory_allocated() / 2**20\n",
-            both="import torch\nimport tpu_runtime\n"
-            "used = tpu_runtime.max_memory_allocated() / 2**20\n",
+            """
+            import torch
+            used = torch.cuda.max_memory_allocated() / 2**20
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            used = tpu_runtime.max_memory_allocated() / 2**20
+            """,
         ),
     ),
 )
@@ -67,16 +121,38 @@ NOTHING = Rule(
 target there is nothing to do, and some of these raise without CUDA. The statement goes.""",
     examples=(
         Example(
-            "import torch\nx = f()\ntorch.cuda.empty_cache()\ny = g(x)\n",
-            both="import torch\nx = f()\ny = g(x)\n",
+            """
+            import torch
+            x = f()
+            torch.cuda.empty_cache()
+            y = g(x)
+            """,
+            after="""
+            import torch
+            x = f()
+            y = g(x)
+            """,
         ),
         Example(
-            "import torch\nif torch.cuda.is_available():\n    torch.cuda.empty_cache()\n",
-            both="import torch\n",
+            """
+            import torch
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            """,
+            after="import torch\n",
         ),
         Example(
-            "import torch\nwith torch.cuda.device(0):\n    y = f(x)  # heavy\nprint(y)\n",
-            both="import torch\ny = f(x)  # heavy\nprint(y)\n",
+            """
+            import torch
+            with torch.cuda.device(0):
+                y = f(x)  # heavy
+            print(y)
+            """,
+            after="""
+            import torch
+            y = f(x)  # heavy
+            print(y)
+            """,
         ),
     ),
 )
@@ -91,7 +167,14 @@ stream by machine could change what a class around it does (prefetchers, for ins
 person has to take the streams out; a plain loader that prefetches usually takes their place.""",
     effort=Effort.HOURS,
     for_cuda=True,
-    examples=(Example("import torch\ns = torch.cuda.Stream()\n"),),
+    examples=(
+        Example(
+            """
+            import torch
+            s = torch.cuda.Stream()
+            """,
+        ),
+    ),
 )
 
 GRAPH = Rule(
@@ -102,7 +185,14 @@ GRAPH = Rule(
 Take capture and replay out and call the function itself.""",
     effort=Effort.HOURS,
     for_cuda=True,
-    examples=(Example("import torch\ng = torch.cuda.CUDAGraph()\n"),),
+    examples=(
+        Example(
+            """
+            import torch
+            g = torch.cuda.CUDAGraph()
+            """,
+        ),
+    ),
 )
 
 OTHER = Rule(
@@ -112,7 +202,14 @@ OTHER = Rule(
     why="""It asks about, or steers, something that only NVIDIA hardware has. The message says
 what to use instead, if anything.""",
     for_cuda=True,
-    examples=(Example("import torch\ncap = torch.cuda.get_device_capability()\n"),),
+    examples=(
+        Example(
+            """
+            import torch
+            cap = torch.cuda.get_device_capability()
+            """,
+        ),
+    ),
 )
 
 PROFILER = Rule(
@@ -125,19 +222,28 @@ PROFILER = Rule(
 or by `torch_xla.debug.profiler`, which TensorBoard's profile plugin and XProf open.""",
     examples=(
         Example(
-            "from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler\n"
-            "with profile(\n    activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],\n"
-            '    on_trace_ready=tensorboard_trace_handler("log"),\n) as p:\n'
-            "    run()\n",
-            both="from torch.profiler import tensorboard_trace_handler\n"
-            "import tpu_runtime\n"
-            "with tpu_runtime.profile(\n"
-            '    on_trace_ready=tensorboard_trace_handler("log"),\n) as p:\n'
-            "    run()\n",
+            """
+            from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler
+            with profile(
+                activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
+                on_trace_ready=tensorboard_trace_handler("log"),
+            ) as p:
+                run()
+            """,
+            after="""
+            from torch.profiler import tensorboard_trace_handler
+            import tpu_runtime
+            with tpu_runtime.profile(
+                on_trace_ready=tensorboard_trace_handler("log"),
+            ) as p:
+                run()
+            """,
         ),
         Example(
-            "from torch.profiler import ProfilerActivity\n"
-            "activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]\n"
+            """
+            from torch.profiler import ProfilerActivity
+            activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+            """,
         ),
     ),
 )
@@ -151,9 +257,16 @@ TPU machine. Where it hides all GPUs (`""`, `"-1"`) the program ran on the CPU, 
 now: if that is not meant, name the CPU.""",
     examples=(
         Example(
-            'import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\nx = x.cuda()\n',
-            torchax='import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\nx = x.to("jax")\n',
-            torch_xla='import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\nx = x.to("xla")\n',
+            """
+            import os
+            os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+            x = x.cuda()
+            """,
+            after="""
+            import os
+            os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+            x = x.to("{device}")
+            """,
         ),
     ),
 )

@@ -32,19 +32,42 @@ the choice becomes the TPU; elsewhere the question is asked of the runtime.""",
     references=("https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html",),
     examples=(
         Example(
-            'import torch\ndevice = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n',
-            torchax='import torch\ndevice = torch.device("jax")\n',
-            torch_xla="import torch\nimport torch_xla\ndevice = torch_xla.device()\n",
+            """
+            import torch
+            device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            """,
+            after="""
+            import torch
+            device = torch.device("{device}")
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                device = torch_xla.device()
+                """
+            },
         ),
         Example(
-            "import torch\ndevice = 'cuda:0' if torch.cuda.is_available() else 'cpu'\n",
-            torchax="import torch\ndevice = 'jax'\n",
-            torch_xla="import torch\ndevice = 'xla'\n",
+            """
+            import torch
+            device = 'cuda:0' if torch.cuda.is_available() else 'cpu'
+            """,
+            after="""
+            import torch
+            device = '{device}'
+            """,
         ),
         Example(
-            "import torch\nuse_cuda = not args.no_cuda and torch.cuda.is_available()\n",
-            both="import torch\nimport tpu_runtime\n"
-            "use_cuda = not args.no_cuda and tpu_runtime.is_available()\n",
+            """
+            import torch
+            use_cuda = not args.no_cuda and torch.cuda.is_available()
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            use_cuda = not args.no_cuda and tpu_runtime.is_available()
+            """,
         ),
     ),
 )
@@ -60,16 +83,38 @@ of an implementation, text) stays; where it may be a device, it is reported. Ind
 it with the device of a tensor, which has one, too; another index that is compared is reported.""",
     examples=(
         Example(
-            'import torch\nx = torch.zeros(2, device="cuda:0")\n',
-            torchax='import torch\nx = torch.zeros(2, device="jax")\n',
-            torch_xla='import torch\nx = torch.zeros(2, device="xla")\n',
+            """
+            import torch
+            x = torch.zeros(2, device="cuda:0")
+            """,
+            after="""
+            import torch
+            x = torch.zeros(2, device="{device}")
+            """,
         ),
         Example(
-            'import torch\ndevice = torch.device(f"cuda:{rank}")\n',
-            torchax='import torch\ndevice = torch.device("jax")\n',
-            torch_xla="import torch\nimport torch_xla\ndevice = torch_xla.device()\n",
+            """
+            import torch
+            device = torch.device(f"cuda:{rank}")
+            """,
+            after="""
+            import torch
+            device = torch.device("{device}")
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                device = torch_xla.device()
+                """
+            },
         ),
-        Example('if impl == "cuda":\n    run()\n'),
+        Example(
+            """
+            if impl == "cuda":
+                run()
+            """,
+        ),
     ),
 )
 
@@ -81,17 +126,35 @@ INDEX = Rule(
 mean the CPU, so the one device that the target shows takes their place.""",
     examples=(
         Example(
-            "import torch\ndevice = torch.device(0)\n",
-            torchax='import torch\ndevice = torch.device("jax")\n',
-            torch_xla="import torch\nimport torch_xla\ndevice = torch_xla.device()\n",
+            """
+            import torch
+            device = torch.device(0)
+            """,
+            after="""
+            import torch
+            device = torch.device("{device}")
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                device = torch_xla.device()
+                """
+            },
         ),
         Example(
-            "import torch\n\ndef send(x, rank):\n"
-            "    return torch.zeros(2, device=rank), x.to(rank)\n",
-            torchax='import torch\n\ndef send(x, rank):\n    return torch.zeros(2, device="jax"),'
-            ' x.to("jax")\n',
-            torch_xla='import torch\n\ndef send(x, rank):\n    return torch.zeros(2, device="xla"),'
-            ' x.to("xla")\n',
+            """
+            import torch
+
+            def send(x, rank):
+                return torch.zeros(2, device=rank), x.to(rank)
+            """,
+            after="""
+            import torch
+
+            def send(x, rank):
+                return torch.zeros(2, device="{device}"), x.to("{device}")
+            """,
         ),
     ),
 )
@@ -106,18 +169,34 @@ dtype in one, and `torch.Tensor(…)` follows it, which does not follow a defaul
 has one that does all three. Where the file sets a type of the CPU again, it takes that as well.""",
     examples=(
         Example(
-            'import torch\ntorch.set_default_device("cuda")\n',
-            torchax='import torch\ntorch.set_default_device("jax")\n',
-            torch_xla='import torch\ntorch.set_default_device("xla")\n',
+            """
+            import torch
+            torch.set_default_device("cuda")
+            """,
+            after="""
+            import torch
+            torch.set_default_device("{device}")
+            """,
         ),
         Example(
-            'import torch\ntorch.set_default_tensor_type("torch.cuda.FloatTensor")\n'
-            "far = torch.Tensor([1e10])\n",
-            both="import torch\nimport tpu_runtime\n"
-            "tpu_runtime.set_default_tensor_type(tpu_runtime.FloatTensor)\n"
-            "far = torch.Tensor([1e10])\n",
+            """
+            import torch
+            torch.set_default_tensor_type("torch.cuda.FloatTensor")
+            far = torch.Tensor([1e10])
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            tpu_runtime.set_default_tensor_type(tpu_runtime.FloatTensor)
+            far = torch.Tensor([1e10])
+            """,
         ),
-        Example('import torch\ntorch.set_default_tensor_type("torch.FloatTensor")\n'),
+        Example(
+            """
+            import torch
+            torch.set_default_tensor_type("torch.FloatTensor")
+            """,
+        ),
     ),
 )
 
@@ -130,8 +209,14 @@ and stock torchax silently draws the same numbers at every call. A CPU generator
 and the numbers no longer depend on the hardware (they differ from CUDA's stream).""",
     examples=(
         Example(
-            'import torch\ng = torch.Generator(device="cuda").manual_seed(0)\n',
-            both="import torch\ng = torch.Generator().manual_seed(0)\n",
+            """
+            import torch
+            g = torch.Generator(device="cuda").manual_seed(0)
+            """,
+            after="""
+            import torch
+            g = torch.Generator().manual_seed(0)
+            """,
         ),
     ),
 )

@@ -26,7 +26,13 @@ processes of it (`if int(os.environ.get("RANK", -1)) != -1:`) and one process is
 place of all, the program that nobody launched is rewritten, and what a launcher reaches stays.""",
     effort=Effort.HOURS,
     examples=(
-        Example("import torch\nfrom torch.distributed import rpc\nrpc.init_rpc('worker')\n"),
+        Example(
+            """
+            import torch
+            from torch.distributed import rpc
+            rpc.init_rpc('worker')
+            """,
+        ),
     ),
 )
 
@@ -43,9 +49,15 @@ those of each part.""",
     effort=Effort.HOURS,
     examples=(
         Example(
-            "import torch.nn as nn\nmodel = nn.DataParallel(model, device_ids=[0, 1])\n",
-            both="import torch.nn as nn\nimport tpu_runtime\n"
-            "model = tpu_runtime.DataParallel(model)\n",
+            """
+            import torch.nn as nn
+            model = nn.DataParallel(model, device_ids=[0, 1])
+            """,
+            after="""
+            import torch.nn as nn
+            import tpu_runtime
+            model = tpu_runtime.DataParallel(model)
+            """,
         ),
     ),
 )
@@ -76,39 +88,67 @@ does what all do together. The number of ranks is 1 there, and the devices share
     effort=Effort.HOURS,
     examples=(
         Example(
-            "import torch\nimport torch.distributed as dist\nimport torch.multiprocessing as mp\n"
-            "from torch.nn.parallel import DistributedDataParallel as DDP\n"
-            "from torch.utils.data import DataLoader, DistributedSampler\n\n\n"
-            "def main(rank, world_size):\n"
-            '    dist.init_process_group("nccl", rank=rank, world_size=world_size)\n'
-            "    sampler = DistributedSampler(data, world_size, rank)\n"
-            "    loader = DataLoader(data, batch_size=32, sampler=sampler)\n"
-            "    model = DDP(net.to(rank), device_ids=[rank])\n"
-            "    dist.all_reduce(loss)\n"
-            "    loss = loss / world_size\n\n\n"
-            "n = torch.cuda.device_count()\nmp.spawn(main, args=(n,), nprocs=n)\n",
-            torchax="import torch\nimport torch.distributed as dist\nimport tpu_runtime\n"
-            "from torch.utils.data import DataLoader\n\n\n"
-            "def main(rank, world_size):\n"
-            '    dist.init_process_group("jax", world_size=world_size, init_method="jax://")\n'
-            "    sampler = tpu_runtime.DistributedSampler(data, world_size, rank)\n"
-            "    loader = DataLoader(data, batch_size=32, sampler=sampler)\n"
-            '    model = tpu_runtime.DistributedDataParallel(net.to("jax"))\n'
-            "    dist.all_reduce(loss)\n"
-            "    loss = loss / dist.get_world_size()\n\n\n"
-            "n = tpu_runtime.device_count()\nmain(0, n)\n",
-            torch_xla="import torch\nimport torch.distributed as dist\nimport torch_xla\n"
-            "import tpu_runtime\n"
-            "from torch.utils.data import DataLoader, DistributedSampler\n\n\n"
-            "def main(rank, world_size):\n"
-            '    dist.init_process_group("xla", rank=rank, world_size=world_size, '
-            'init_method="xla://")\n'
-            "    sampler = DistributedSampler(data, world_size, rank)\n"
-            "    loader = DataLoader(data, batch_size=32, sampler=sampler)\n"
-            '    model = tpu_runtime.DistributedDataParallel(net.to("xla"))\n'
-            "    dist.all_reduce(loss)\n"
-            "    loss = loss / world_size\n\n\n"
-            "n = tpu_runtime.device_count()\ntorch_xla.launch(main, args=(n,))\n",
+            """
+            import torch
+            import torch.distributed as dist
+            import torch.multiprocessing as mp
+            from torch.nn.parallel import DistributedDataParallel as DDP
+            from torch.utils.data import DataLoader, DistributedSampler
+
+
+            def main(rank, world_size):
+                dist.init_process_group("nccl", rank=rank, world_size=world_size)
+                sampler = DistributedSampler(data, world_size, rank)
+                loader = DataLoader(data, batch_size=32, sampler=sampler)
+                model = DDP(net.to(rank), device_ids=[rank])
+                dist.all_reduce(loss)
+                loss = loss / world_size
+
+
+            n = torch.cuda.device_count()
+            mp.spawn(main, args=(n,), nprocs=n)
+            """,
+            after="""
+            import torch
+            import torch.distributed as dist
+            import tpu_runtime
+            from torch.utils.data import DataLoader
+
+
+            def main(rank, world_size):
+                dist.init_process_group("{device}", world_size=world_size, init_method="{device}://")
+                sampler = tpu_runtime.DistributedSampler(data, world_size, rank)
+                loader = DataLoader(data, batch_size=32, sampler=sampler)
+                model = tpu_runtime.DistributedDataParallel(net.to("{device}"))
+                dist.all_reduce(loss)
+                loss = loss / dist.get_world_size()
+
+
+            n = tpu_runtime.device_count()
+            main(0, n)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch.distributed as dist
+                import torch_xla
+                import tpu_runtime
+                from torch.utils.data import DataLoader, DistributedSampler
+
+
+                def main(rank, world_size):
+                    dist.init_process_group("{device}", rank=rank, world_size=world_size, init_method="{device}://")
+                    sampler = DistributedSampler(data, world_size, rank)
+                    loader = DataLoader(data, batch_size=32, sampler=sampler)
+                    model = tpu_runtime.DistributedDataParallel(net.to("{device}"))
+                    dist.all_reduce(loss)
+                    loss = loss / world_size
+
+
+                n = tpu_runtime.device_count()
+                torch_xla.launch(main, args=(n,))
+                """
+            },
             unsafe=True,
         ),
     ),

@@ -24,21 +24,44 @@ the parameters; anything else goes through the runtime's `load`, which moves it 
 afterwards.""",
     examples=(
         Example(
-            "import torch\nmodel.load_state_dict(torch.load(path))\n",
-            both='import torch\nmodel.load_state_dict(torch.load(path, map_location="cpu"))\n',
+            """
+            import torch
+            model.load_state_dict(torch.load(path))
+            """,
+            after="""
+            import torch
+            model.load_state_dict(torch.load(path, map_location="cpu"))
+            """,
         ),
         Example(
-            "import torch\nstats = torch.load(path, map_location=device)\n",
-            both="import torch\nimport tpu_runtime\n"
-            "stats = tpu_runtime.load(path, map_location=device)\n",
+            """
+            import torch
+            stats = torch.load(path, map_location=device)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            stats = tpu_runtime.load(path, map_location=device)
+            """,
         ),
         Example(
-            "import torch\nat = {'cuda:0': f'cuda:{rank}'}\n"
-            "model.load_state_dict(torch.load(path, map_location=at))\n",
-            both="import torch\nat = 'cpu'\n"
-            "model.load_state_dict(torch.load(path, map_location=at))\n",
+            """
+            import torch
+            at = {'cuda:0': f'cuda:{rank}'}
+            model.load_state_dict(torch.load(path, map_location=at))
+            """,
+            after="""
+            import torch
+            at = 'cpu'
+            model.load_state_dict(torch.load(path, map_location=at))
+            """,
         ),
-        Example('import torch\nx = torch.load(path, map_location="cpu")\n'),
+        Example(
+            """
+            import torch
+            x = torch.load(path, map_location="cpu")
+            """,
+        ),
     ),
 )
 
@@ -51,9 +74,17 @@ them to the CPU first. Under torchax the runtime lets `torch.save` do the same, 
 stays.""",
     examples=(
         Example(
-            "import torch\ntorch.save(model.state_dict(), path)\n",
-            torch_xla="import torch\nimport torch_xla.core.xla_model as xm\n"
-            "xm.save(model.state_dict(), path)\n",
+            """
+            import torch
+            torch.save(model.state_dict(), path)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla.core.xla_model as xm
+                xm.save(model.state_dict(), path)
+                """
+            },
         ),
     ),
 )
@@ -66,8 +97,16 @@ IMAGE = Rule(
 torch_xla the decoder runs on the CPU as before.""",
     examples=(
         Example(
-            "import torchvision\nx = torchvision.io.decode_image(path)\n",
-            torchax="import torchvision\nimport tpu_runtime\nx = tpu_runtime.decode_image(path)\n",
+            """
+            import torchvision
+            x = torchvision.io.decode_image(path)
+            """,
+            after="""
+            import torchvision
+            import tpu_runtime
+            x = tpu_runtime.decode_image(path)
+            """,
+            except_on={"torch_xla": None},
         ),
     ),
 )
@@ -82,26 +121,50 @@ into the parameters. Else the runtime's `load_file` moves what it has read. safe
 torch_xla's device by its name, `"xla"`, but takes no `torch.device` of it.""",
     examples=(
         Example(
-            'from safetensors.torch import load_file\nx = load_file(path, device="cuda")["x"]\n',
-            torchax='import tpu_runtime\nx = tpu_runtime.load_file(path, device="jax")["x"]\n',
-            torch_xla="from safetensors.torch import load_file\n"
-            'x = load_file(path, device="xla")["x"]\n',
+            """
+            from safetensors.torch import load_file
+            x = load_file(path, device="cuda")["x"]
+            """,
+            after="""
+            import tpu_runtime
+            x = tpu_runtime.load_file(path, device="{device}")["x"]
+            """,
+            except_on={
+                "torch_xla": """
+                from safetensors.torch import load_file
+                x = load_file(path, device="{device}")["x"]
+                """
+            },
         ),
         Example(
-            "from safetensors.torch import load_file\n"
-            'model.load_state_dict(load_file(path, device="cuda"))\n',
-            both="from safetensors.torch import load_file\n"
-            "model.load_state_dict(load_file(path))\n",
+            """
+            from safetensors.torch import load_file
+            model.load_state_dict(load_file(path, device="cuda"))
+            """,
+            after="""
+            from safetensors.torch import load_file
+            model.load_state_dict(load_file(path))
+            """,
         ),
-        Example('from safetensors.torch import load_file\nx = load_file(path, device="cpu")\n'),
         Example(
-            "import torch\nfrom safetensors.torch import load_file\n"
-            'device = "cuda" if torch.cuda.is_available() else "cpu"\n'
-            "x = load_file(path, device=device)\n",
-            torchax="import torch\nimport tpu_runtime\n"
-            'device = "jax"\nx = tpu_runtime.load_file(path, device=device)\n',
-            torch_xla="import torch\nimport tpu_runtime\n"
-            'device = "xla"\nx = tpu_runtime.load_file(path, device=device)\n',
+            """
+            from safetensors.torch import load_file
+            x = load_file(path, device="cpu")
+            """,
+        ),
+        Example(
+            """
+            import torch
+            from safetensors.torch import load_file
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            x = load_file(path, device=device)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            device = "{device}"
+            x = tpu_runtime.load_file(path, device=device)
+            """,
         ),
     ),
 )

@@ -16,8 +16,13 @@ mask gives for all positions, or, in floating point, what is added to the scores
     references=("https://pytorch.org/blog/flexattention/",),
     examples=(
         Example(
-            "from torch.nn.attention.flex_attention import flex_attention\n\n\n"
-            "def attend(q, k, v, score_mod):\n    return flex_attention(q, k, v, score_mod)\n"
+            """
+            from torch.nn.attention.flex_attention import flex_attention
+
+
+            def attend(q, k, v, score_mod):
+                return flex_attention(q, k, v, score_mod)
+            """,
         ),
     ),
 )

@@ -26,8 +26,20 @@ raises ("Cannot set version_counter for inference tensor"), torchax a TypeError.
 the same numbers.""",
     examples=(
         Example(
-            "import torch\n\n@torch.inference_mode()\ndef run(x):\n    return model(x)\n",
-            both="import torch\n\n@torch.no_grad()\ndef run(x):\n    return model(x)\n",
+            """
+            import torch
+
+            @torch.inference_mode()
+            def run(x):
+                return model(x)
+            """,
+            after="""
+            import torch
+
+            @torch.no_grad()
+            def run(x):
+                return model(x)
+            """,
         ),
     ),
 )
@@ -40,16 +52,36 @@ COMPILE = Rule(
 GPUs. Without it the same function runs, compiled by XLA.""",
     examples=(
         Example(
-            'import torch\nmodel = torch.compile(model, mode="max-autotune")\n',
-            both="import torch\n",
+            """
+            import torch
+            model = torch.compile(model, mode="max-autotune")
+            """,
+            after="import torch\n",
         ),
         Example(
-            "import torch\nreturned = torch.compile(net) if args.compile else net\n",
-            both="import torch\nreturned = net\n",
+            """
+            import torch
+            returned = torch.compile(net) if args.compile else net
+            """,
+            after="""
+            import torch
+            returned = net
+            """,
         ),
         Example(
-            "import torch\n\n@torch.compile\ndef f(x):\n    return x\n",
-            both="import torch\n\ndef f(x):\n    return x\n",
+            """
+            import torch
+
+            @torch.compile
+            def f(x):
+                return x
+            """,
+            after="""
+            import torch
+
+            def f(x):
+                return x
+            """,
         ),
     ),
 )
@@ -62,14 +94,39 @@ ACCELERATOR = Rule(
 torchax and torch_xla, so the script would silently run on the CPU.""",
     examples=(
         Example(
-            "import torch\ndevice = torch.accelerator.current_accelerator()\n",
-            torchax='import torch\ndevice = torch.device("jax")\n',
-            torch_xla="import torch\nimport torch_xla\ndevice = torch_xla.device()\n",
+            """
+            import torch
+            device = torch.accelerator.current_accelerator()
+            """,
+            after="""
+            import torch
+            device = torch.device("{device}")
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                device = torch_xla.device()
+                """
+            },
         ),
         Example(
-            "import torch\ntorch.accelerator.synchronize()\n",
-            torchax="import torch\nimport tpu_runtime\ntpu_runtime.synchronize()\n",
-            torch_xla="import torch\nimport torch_xla\ntorch_xla.sync(wait=True)\n",
+            """
+            import torch
+            torch.accelerator.synchronize()
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            tpu_runtime.synchronize()
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                torch_xla.sync(wait=True)
+                """
+            },
         ),
     ),
 )
@@ -86,15 +143,34 @@ does not see convolutions, and would keep their results as constants. Programs t
 (exports) stay.""",
     examples=(
         Example(
-            "import torch\nnet = torch.jit.script(net).cuda()\n",
-            torchax='import torch\nnet = torch.jit.script(net).to("jax")\n',
-            torch_xla='import torch\nnet = torch.jit.script(net).to("xla")\n',
+            """
+            import torch
+            net = torch.jit.script(net).cuda()
+            """,
+            after="""
+            import torch
+            net = torch.jit.script(net).to("{device}")
+            """,
         ),
-        Example("import torch\n\n\n@torch.jit.script\ndef f(x):\n    return x\n"),
         Example(
-            "import torch\nnet = torch.jit.script(net.cuda().eval())\n",
-            torchax='import torch\nnet = torch.jit.script(net.to("jax").eval())\n',
-            torch_xla='import torch\nnet = torch.jit.script(net.to("xla").eval())\n',
+            """
+            import torch
+
+
+            @torch.jit.script
+            def f(x):
+                return x
+            """,
+        ),
+        Example(
+            """
+            import torch
+            net = torch.jit.script(net.cuda().eval())
+            """,
+            after="""
+            import torch
+            net = torch.jit.script(net.to("{device}").eval())
+            """,
         ),
     ),
 )

@@ -22,23 +22,41 @@ CUDA = Rule(
 the target shows one device; `non_blocking` and `memory_format` stay.""",
     examples=(
         Example(
-            "model = Net().cuda()\nx = x.cuda(non_blocking=True)\n",
-            torchax='model = Net().to("jax")\nx = x.to("jax", non_blocking=True)\n',
-            torch_xla='model = Net().to("xla")\nx = x.to("xla", non_blocking=True)\n',
+            """
+            model = Net().cuda()
+            x = x.cuda(non_blocking=True)
+            """,
+            after="""
+            model = Net().to("{device}")
+            x = x.to("{device}", non_blocking=True)
+            """,
         ),
         Example(
-            "import torch\nxs = list(map(torch.Tensor.cuda, xs))\n",
-            torchax='import torch\nxs = list(map(lambda x: x.to("jax"), xs))\n',
-            torch_xla='import torch\nxs = list(map(lambda x: x.to("xla"), xs))\n',
+            """
+            import torch
+            xs = list(map(torch.Tensor.cuda, xs))
+            """,
+            after="""
+            import torch
+            xs = list(map(lambda x: x.to("{device}"), xs))
+            """,
         ),
         Example(
-            "from operator import methodcaller\nxs = list(map(methodcaller('cuda'), xs))\n",
-            torchax="from operator import methodcaller\n"
-            "xs = list(map(methodcaller('to', 'jax'), xs))\n",
-            torch_xla="from operator import methodcaller\n"
-            "xs = list(map(methodcaller('to', 'xla'), xs))\n",
+            """
+            from operator import methodcaller
+            xs = list(map(methodcaller('cuda'), xs))
+            """,
+            after="""
+            from operator import methodcaller
+            xs = list(map(methodcaller('to', '{device}'), xs))
+            """,
         ),
-        Example("if args.cuda:\n    run()\n"),
+        Example(
+            """
+            if args.cuda:
+                run()
+            """,
+        ),
     ),
 )
 
@@ -53,13 +71,25 @@ device's type or `torch.cuda.is_available()` is asked for, and what the program 
 runs. Where the same answer also moves a model to the device, it is reported.""",
     examples=(
         Example(
-            'if x.is_cuda:\n    print("fast")\n',
-            torchax='if x.device.type == "jax":\n    print("fast")\n',
-            torch_xla='if x.device.type == "xla":\n    print("fast")\n',
+            """
+            if x.is_cuda:
+                print("fast")
+            """,
+            after="""
+            if x.device.type == "{device}":
+                print("fast")
+            """,
         ),
         Example(
-            "from mylib import _C\n\n\ndef scale(x):\n    if x.is_cuda:\n"
-            "        return _C.scale(x)\n    return x * 2\n"
+            """
+            from mylib import _C
+
+
+            def scale(x):
+                if x.is_cuda:
+                    return _C.scale(x)
+                return x * 2
+            """,
         ),
     ),
 )
@@ -73,20 +103,38 @@ same names that build the tensor as torch does and move it; `.type(T)` becomes `
 dtype)` where T is written out, else a call that takes either kind of type.""",
     examples=(
         Example(
-            "import torch\nx = torch.cuda.FloatTensor(2, 3).fill_(0)\n",
-            both="import torch\nimport tpu_runtime\nx = tpu_runtime.FloatTensor(2, 3).fill_(0)\n",
+            """
+            import torch
+            x = torch.cuda.FloatTensor(2, 3).fill_(0)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            x = tpu_runtime.FloatTensor(2, 3).fill_(0)
+            """,
         ),
         Example(
-            "import torch\ny = x.type(torch.cuda.LongTensor)\n",
-            torchax='import torch\ny = x.to("jax", torch.int64)\n',
-            torch_xla='import torch\ny = x.to("xla", torch.int64)\n',
+            """
+            import torch
+            y = x.type(torch.cuda.LongTensor)
+            """,
+            after="""
+            import torch
+            y = x.to("{device}", torch.int64)
+            """,
         ),
         Example(
-            "import torch\nT = torch.cuda.FloatTensor if cuda else torch.FloatTensor\n"
-            "y = x.type(T)\n",
-            both="import torch\nimport tpu_runtime\n"
-            "T = tpu_runtime.FloatTensor if cuda else torch.FloatTensor\n"
-            "y = tpu_runtime.cast(x, T)\n",
+            """
+            import torch
+            T = torch.cuda.FloatTensor if cuda else torch.FloatTensor
+            y = x.type(T)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            T = tpu_runtime.FloatTensor if cuda else torch.FloatTensor
+            y = tpu_runtime.cast(x, T)
+            """,
         ),
     ),
 )
@@ -100,14 +148,18 @@ raises on torchax and on torch_xla; there is nothing to pin for. The argument go
 dictionary of options it becomes False, so that the keys stay.""",
     examples=(
         Example(
-            "from torch.utils.data import DataLoader\n"
-            "loader = DataLoader(data, batch_size=4, pin_memory=True, num_workers=2)\n",
-            both="from torch.utils.data import DataLoader\n"
-            "loader = DataLoader(data, batch_size=4, num_workers=2)\n",
+            """
+            from torch.utils.data import DataLoader
+            loader = DataLoader(data, batch_size=4, pin_memory=True, num_workers=2)
+            """,
+            after="""
+            from torch.utils.data import DataLoader
+            loader = DataLoader(data, batch_size=4, num_workers=2)
+            """,
         ),
         Example(
             'kwargs = {"num_workers": 1, "pin_memory": True}\n',
-            both='kwargs = {"num_workers": 1, "pin_memory": False}\n',
+            after='kwargs = {"num_workers": 1, "pin_memory": False}\n',
         ),
     ),
 )

@@ -23,12 +23,23 @@ libraries. XLA picks and compiles its own kernels, and its programs are determin
 statement goes; reading a flag stays, since it answers without CUDA too.""",
     examples=(
         Example(
-            "import torch\ntorch.backends.cudnn.benchmark = True\nx = 1\n",
-            both="import torch\nx = 1\n",
+            """
+            import torch
+            torch.backends.cudnn.benchmark = True
+            x = 1
+            """,
+            after="""
+            import torch
+            x = 1
+            """,
         ),
         Example(
-            "import torch.backends.cudnn as cudnn\nimport torch\ncudnn.deterministic = True\n",
-            both="import torch\n",
+            """
+            import torch.backends.cudnn as cudnn
+            import torch
+            cudnn.deterministic = True
+            """,
+            after="import torch\n",
         ),
     ),
 )
@@ -43,12 +54,26 @@ same is asked of the target: "high" is three bfloat16 passes (about TF32 and bet
 one.""",
     examples=(
         Example(
-            "import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\n",
-            both="import torch\nimport tpu_runtime\ntpu_runtime.set_matmul_precision(True)\n",
+            """
+            import torch
+            torch.backends.cuda.matmul.allow_tf32 = True
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            tpu_runtime.set_matmul_precision(True)
+            """,
         ),
         Example(
-            'import torch\ntorch.set_float32_matmul_precision("high")\n',
-            both='import torch\nimport tpu_runtime\ntpu_runtime.set_matmul_precision("high")\n',
+            """
+            import torch
+            torch.set_float32_matmul_precision("high")
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            tpu_runtime.set_matmul_precision("high")
+            """,
         ),
     ),
 )
@@ -62,19 +87,44 @@ bfloat16, not in float16: the range is that of float32, so nothing overflows and
 is needed, with 8 bits of significand instead of 11.""",
     examples=(
         Example(
-            "import torch\nwith torch.cuda.amp.autocast():\n    y = model(x)\n",
-            torchax="import torch\nimport tpu_runtime\n"
-            "with tpu_runtime.autocast():\n    y = model(x)\n",
-            torch_xla='import torch\nwith torch.autocast("xla", dtype=torch.bfloat16):\n'
-            "    y = model(x)\n",
+            """
+            import torch
+            with torch.cuda.amp.autocast():
+                y = model(x)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            with tpu_runtime.autocast():
+                y = model(x)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                with torch.autocast("{device}", dtype=torch.bfloat16):
+                    y = model(x)
+                """
+            },
         ),
         Example(
-            'import torch\nwith torch.autocast("cuda", dtype=torch.float16, enabled=use_amp):\n'
-            "    y = model(x)\n",
-            torchax="import torch\nimport tpu_runtime\n"
-            "with tpu_runtime.autocast(enabled=use_amp):\n    y = model(x)\n",
-            torch_xla='import torch\nwith torch.autocast("xla", dtype=torch.bfloat16,'
-            " enabled=use_amp):\n    y = model(x)\n",
+            """
+            import torch
+            with torch.autocast("cuda", dtype=torch.float16, enabled=use_amp):
+                y = model(x)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            with tpu_runtime.autocast(enabled=use_amp):
+                y = model(x)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                with torch.autocast("{device}", dtype=torch.bfloat16, enabled=use_amp):
+                    y = model(x)
+                """
+            },
         ),
     ),
 )
@@ -88,8 +138,14 @@ float32. A disabled scaler passes everything through, so `scale`, `unscale_`, `s
 stay as they are.""",
     examples=(
         Example(
-            "import torch\nscaler = torch.cuda.amp.GradScaler()\n",
-            both='import torch\nscaler = torch.amp.GradScaler("cpu", enabled=False)\n',
+            """
+            import torch
+            scaler = torch.cuda.amp.GradScaler()
+            """,
+            after="""
+            import torch
+            scaler = torch.amp.GradScaler("cpu", enabled=False)
+            """,
         ),
     ),
 )
@@ -103,11 +159,22 @@ product, which is slow. bfloat16 rounds more coarsely, so the change is not made
     safety=Safety.UNSAFE,
     examples=(
         Example(
-            "import torch\nmodel = model.half()\n",
-            both="import torch\nmodel = model.bfloat16()\n",
+            """
+            import torch
+            model = model.half()
+            """,
+            after="""
+            import torch
+            model = model.bfloat16()
+            """,
             unsafe=True,
         ),
-        Example("import torch\nmodel = model.half()\n"),
+        Example(
+            """
+            import torch
+            model = model.half()
+            """,
+        ),
     ),
 )
 
@@ -121,7 +188,14 @@ torchvision computes in float32 inside, and 324 times with torch's own interpola
 whose coordinates are then rounded too. Another port reports 218 times, on a TPU v6e. Code that is
 sensitive to precision stays float32.""",
     safety=Safety.DISPLAY_ONLY,
-    examples=(Example("import torch\ntorch.set_default_dtype(torch.bfloat16)\n"),),
+    examples=(
+        Example(
+            """
+            import torch
+            torch.set_default_dtype(torch.bfloat16)
+            """,
+        ),
+    ),
 )
 
 _TF32_FLAGS = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32",

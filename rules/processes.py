@@ -16,15 +16,30 @@ torch's processes whose function is elsewhere are reported.""",
     references=("https://pytorch.org/docs/stable/notes/multiprocessing.html",),
     examples=(
         Example(
-            "import torch\nimport torch.multiprocessing as mp\n\n\n"
-            'def work(rank):\n    x = torch.ones(2, device="cuda")\n\n\n'
-            'if __name__ == "__main__":\n    mp.Process(target=work, args=(0,)).start()\n',
-            torchax="import torch\nimport torch.multiprocessing as mp\n\n\n"
-            'def work(rank):\n    x = torch.ones(2, device="jax")\n\n\n'
-            'if __name__ == "__main__":\n    mp.Process(target=work, args=(0,)).start()\n',
-            torch_xla="import torch\nimport torch.multiprocessing as mp\n\n\n"
-            'def work(rank):\n    x = torch.ones(2, device="xla")\n\n\n'
-            'if __name__ == "__main__":\n    mp.Process(target=work, args=(0,)).start()\n',
+            """
+            import torch
+            import torch.multiprocessing as mp
+
+
+            def work(rank):
+                x = torch.ones(2, device="cuda")
+
+
+            if __name__ == "__main__":
+                mp.Process(target=work, args=(0,)).start()
+            """,
+            after="""
+            import torch
+            import torch.multiprocessing as mp
+
+
+            def work(rank):
+                x = torch.ones(2, device="{device}")
+
+
+            if __name__ == "__main__":
+                mp.Process(target=work, args=(0,)).start()
+            """,
         ),
     ),
 )
@@ -40,12 +55,22 @@ thing that it runs. On torch_xla threads share the device, as they do on a GPU. 
 the CPU are nobody's business.""",
     examples=(
         Example(
-            "import asyncio\nimport torch\n\n\nasync def load(x):\n"
-            "    return await asyncio.to_thread(lambda: x.cuda())\n",
-            torchax="import asyncio\nimport torch\n\n\nasync def load(x):\n"
-            '    return await asyncio.to_thread(lambda: x.to("jax"))\n',
-            torch_xla="import asyncio\nimport torch\n\n\nasync def load(x):\n"
-            '    return await asyncio.to_thread(lambda: x.to("xla"))\n',
+            """
+            import asyncio
+            import torch
+
+
+            async def load(x):
+                return await asyncio.to_thread(lambda: x.cuda())
+            """,
+            after="""
+            import asyncio
+            import torch
+
+
+            async def load(x):
+                return await asyncio.to_thread(lambda: x.to("{device}"))
+            """,
         ),
     ),
 )

@@ -23,18 +23,37 @@ by what is imported, under whatever name. Local names that were given stay; impo
 (docs/rules-of-your-own.md).""",
     examples=(
         Example(
-            "import mylib as m\nx = m.to_gpu(x)\n",
-            both="import mylib as m\nx = m.to_device(x)\n",
+            """
+            import mylib as m
+            x = m.to_gpu(x)
+            """,
+            after="""
+            import mylib as m
+            x = m.to_device(x)
+            """,
             replace=(("mylib.to_gpu", "mylib.to_device"),),
         ),
         Example(
-            "from mylib import load, to_gpu\nx = to_gpu(load())\n",
-            both="from mylib import load\nfrom mylib.tpu import move\nx = move(load())\n",
+            """
+            from mylib import load, to_gpu
+            x = to_gpu(load())
+            """,
+            after="""
+            from mylib import load
+            from mylib.tpu import move
+            x = move(load())
+            """,
             replace=(("mylib.to_gpu", "mylib.tpu.move"),),
         ),
         Example(
-            "from mylib import to_gpu as g\nx = g(x)\n",
-            both="from mylib import to_device as g\nx = g(x)\n",
+            """
+            from mylib import to_gpu as g
+            x = g(x)
+            """,
+            after="""
+            from mylib import to_device as g
+            x = g(x)
+            """,
             replace=(("mylib.to_gpu", "mylib.to_device"),),
         ),
     ),

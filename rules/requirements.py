@@ -54,50 +54,158 @@ torch's version alone. Bounds on Python, numpy and scipy that leave no version t
 named. Requirements of projects without GPU code stay.""",
     examples=(
         Example(
-            "numpy\ntorch>=1.13\ntorchvision\nxformers  # fast\n",
-            torchax="numpy\ntorch==2.9.0\ntorchax==0.0.13\njax==0.10.2\njaxlib==0.10.2\n"
-            "libtpu==0.0.52\ntorchvision==0.24.0\nxformers  # fast\n",
-            torch_xla="numpy\ntorch==2.9.0\ntorch_xla[tpu]==2.9.0\ntorchvision==0.24.0\n"
-            "xformers  # fast\n",
+            """
+            numpy
+            torch>=1.13
+            torchvision
+            xformers  # fast
+            """,
+            after="""
+            numpy
+            torch==2.9.0
+            torchax==0.0.13
+            jax==0.10.2
+            jaxlib==0.10.2
+            libtpu==0.0.52
+            torchvision==0.24.0
+            xformers  # fast
+            """,
+            except_on={
+                "torch_xla": """
+                numpy
+                torch==2.9.0
+                torch_xla[tpu]==2.9.0
+                torchvision==0.24.0
+                xformers  # fast
+                """
+            },
             path="requirements.txt",
         ),
         Example(
-            "name: a\nchannels:\n  - pytorch\ndependencies:\n  - python>=3.10\n  - pytorch=2.1\n"
-            "  - pytorch-cuda=12.1\n  - pip:\n    - tqdm\n",
-            torchax="name: a\nchannels:\n  - pytorch\ndependencies:\n  - python>=3.10\n  - pip:\n"
-            "    - torch==2.9.0\n    - torchax==0.0.13\n    - jax==0.10.2\n    - jaxlib==0.10.2\n"
-            "    - libtpu==0.0.52\n    - tqdm\n",
-            torch_xla="name: a\nchannels:\n  - pytorch\ndependencies:\n  - python>=3.10\n  - pip:\n"
-            "    - torch==2.9.0\n    - torch_xla[tpu]==2.9.0\n    - tqdm\n",
+            """
+            name: a
+            channels:
+              - pytorch
+            dependencies:
+              - python>=3.10
+              - pytorch=2.1
+              - pytorch-cuda=12.1
+              - pip:
+                - tqdm
+            """,
+            after="""
+            name: a
+            channels:
+              - pytorch
+            dependencies:
+              - python>=3.10
+              - pip:
+                - torch==2.9.0
+                - torchax==0.0.13
+                - jax==0.10.2
+                - jaxlib==0.10.2
+                - libtpu==0.0.52
+                - tqdm
+            """,
+            except_on={
+                "torch_xla": """
+                name: a
+                channels:
+                  - pytorch
+                dependencies:
+                  - python>=3.10
+                  - pip:
+                    - torch==2.9.0
+                    - torch_xla[tpu]==2.9.0
+                    - tqdm
+                """
+            },
             path="environment.yml",
         ),
         Example(
-            '[project]\nname = "a"\ndependencies = ["torch>=2", "numpy"]\n',
-            torchax='[project]\nname = "a"\ndependencies = ["torch==2.9.0", "torchax==0.0.13", '
-            '"jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.52", "numpy"]\n',
-            torch_xla='[project]\nname = "a"\ndependencies = ["torch==2.9.0", '
-            '"torch_xla[tpu]==2.9.0", "numpy"]\n',
+            """
+            [project]
+            name = "a"
+            dependencies = ["torch>=2", "numpy"]
+            """,
+            after="""
+            [project]
+            name = "a"
+            dependencies = ["torch==2.9.0", "torchax==0.0.13", "jax==0.10.2", \
+"jaxlib==0.10.2", "libtpu==0.0.52", "numpy"]
+            """,
+            except_on={
+                "torch_xla": """
+                [project]
+                name = "a"
+                dependencies = ["torch==2.9.0", "torch_xla[tpu]==2.9.0", "numpy"]
+                """
+            },
             path="pyproject.toml",
         ),
         Example(
-            '[tool.poetry.dependencies]\ntorch = "^2.0"\nnumpy = "<2"\n',
-            torchax='[tool.poetry.dependencies]\ntorch = "==2.9.0"\ntorchax = "==0.0.13"\n'
-            'jax = "==0.10.2"\njaxlib = "==0.10.2"\nlibtpu = "==0.0.52"\nnumpy = "<2"\n',
-            torch_xla='[tool.poetry.dependencies]\ntorch = "==2.9.0"\n'
-            'torch_xla = {version = "==2.9.0", extras = ["tpu"]}\n'
-            'numpy = "<2"\n',
+            """
+            [tool.poetry.dependencies]
+            torch = "^2.0"
+            numpy = "<2"
+            """,
+            after="""
+            [tool.poetry.dependencies]
+            torch = "==2.9.0"
+            torchax = "==0.0.13"
+            jax = "==0.10.2"
+            jaxlib = "==0.10.2"
+            libtpu = "==0.0.52"
+            numpy = "<2"
+            """,
+            except_on={
+                "torch_xla": """
+                [tool.poetry.dependencies]
+                torch = "==2.9.0"
+                torch_xla = {version = "==2.9.0", extras = ["tpu"]}
+                numpy = "<2"
+                """
+            },
             path="pyproject.toml",
         ),
         Example(
-            "from setuptools import setup\n\nsetup(\n    install_requires=[\n"
-            "        'numpy',\n        'torch',  # any\n    ],\n)\n",
-            torchax="from setuptools import setup\n\nsetup(\n    install_requires=[\n"
-            "        'numpy',\n        'torch==2.9.0',\n        'torchax==0.0.13',\n"
-            "        'jax==0.10.2',\n        'jaxlib==0.10.2',\n"
-            "        'libtpu==0.0.52',  # any\n    ],\n)\n",
-            torch_xla="from setuptools import setup\n\nsetup(\n    install_requires=[\n"
-            "        'numpy',\n        'torch==2.9.0',\n        'torch_xla[tpu]==2.9.0',  # any\n"
-            "    ],\n)\n",
+            """
+            from setuptools import setup
+
+            setup(
+                install_requires=[
+                    'numpy',
+                    'torch',  # any
+                ],
+            )
+            """,
+            after="""
+            from setuptools import setup
+
+            setup(
+                install_requires=[
+                    'numpy',
+                    'torch==2.9.0',
+                    'torchax==0.0.13',
+                    'jax==0.10.2',
+                    'jaxlib==0.10.2',
+                    'libtpu==0.0.52',  # any
+                ],
+            )
+            """,
+            except_on={
+                "torch_xla": """
+                from setuptools import setup
+
+                setup(
+                    install_requires=[
+                        'numpy',
+                        'torch==2.9.0',
+                        'torch_xla[tpu]==2.9.0',  # any
+                    ],
+                )
+                """
+            },
             path="setup.py",
         ),
     ),

@@ -19,15 +19,21 @@ a script (rule CMD001). Files that are longer than a person writes are data, and
 into.""",
     examples=(
         Example(
-            "train:\n  device: cuda:0  # the first\n  gpus: 4\n",
-            torchax="train:\n  device: jax  # the first\n  gpus: 4\n",
-            torch_xla="train:\n  device: xla  # the first\n  gpus: 4\n",
+            """
+            train:
+              device: cuda:0  # the first
+              gpus: 4
+            """,
+            after="""
+            train:
+              device: {device}  # the first
+              gpus: 4
+            """,
             path="config.yaml",
         ),
         Example(
             '{"device": "cuda", "lr": 0.1}\n',
-            torchax='{"device": "jax", "lr": 0.1}\n',
-            torch_xla='{"device": "xla", "lr": 0.1}\n',
+            after='{"device": "{device}", "lr": 0.1}\n',
             path="config.json",
         ),
     ),

@@ -28,12 +28,31 @@ is one, and a module that a command of the project starts (`[project.scripts]`, 
 summary says that the one that imports it has to call `setup()`.""",
     examples=(
         Example(
-            "import torch\n\n\ndef main():\n    x = torch.ones(2).cuda()\n\n\n"
-            'if __name__ == "__main__":\n    main()\n',
-            torchax="import torch\nimport tpu_runtime\n\ntpu_runtime.setup()\n\n\ndef main():\n"
-            '    x = torch.ones(2).to("jax")\n\n\nif __name__ == "__main__":\n    main()\n',
-            torch_xla="import torch\nimport tpu_runtime\n\ntpu_runtime.setup()\n\n\ndef main():\n"
-            '    x = torch.ones(2).to("xla")\n\n\nif __name__ == "__main__":\n    main()\n',
+            """
+            import torch
+
+
+            def main():
+                x = torch.ones(2).cuda()
+
+
+            if __name__ == "__main__":
+                main()
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+
+            tpu_runtime.setup()
+
+
+            def main():
+                x = torch.ones(2).to("{device}")
+
+
+            if __name__ == "__main__":
+                main()
+            """,
             script=True,
         ),
     ),
@@ -50,14 +69,24 @@ FLAG = Rule(
 chosen while modules are imported is the right one.""",
     examples=(
         Example(
-            "import argparse\nimport torch\nparser = argparse.ArgumentParser()\n"
-            'parser.add_argument("--lr", type=float)\nargs = parser.parse_args()\n'
-            "x = torch.ones(2).cuda()\n",
-            both="import argparse\nimport torch\nimport tpu_runtime\n"
-            "parser = argparse.ArgumentParser()\n"
-            'parser.add_argument("--lr", type=float)\n'
-            'parser.add_argument("--use-tpu", action=tpu_runtime.UseTpu, help="run on a TPU")\n'
-            "args = parser.parse_args()\nx = torch.ones(2).to(tpu_runtime.device())\n",
+            """
+            import argparse
+            import torch
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--lr", type=float)
+            args = parser.parse_args()
+            x = torch.ones(2).cuda()
+            """,
+            after="""
+            import argparse
+            import torch
+            import tpu_runtime
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--lr", type=float)
+            parser.add_argument("--use-tpu", action=tpu_runtime.UseTpu, help="run on a TPU")
+            args = parser.parse_args()
+            x = torch.ones(2).to(tpu_runtime.device())
+            """,
             portable=True,
         ),
     ),

@@ -26,25 +26,55 @@ they are divided by their inputs ("row"), and the devices' sums are added up. On
 repeated blocks are divided whose part is known by their names.""",
     examples=(
         Example(
-            "import torch\nfrom torch import nn\n\n\nclass MLP(nn.Module):\n"
-            "    def __init__(self, dim):\n        super().__init__()\n"
-            "        self.fc1 = nn.Linear(dim, 4 * dim)\n"
-            "        self.fc2 = nn.Linear(4 * dim, dim)\n\n\nclass Net(nn.Module):\n"
-            "    def __init__(self, dim):\n        super().__init__()\n"
-            "        self.blocks = nn.ModuleList(MLP(dim) for _ in range(4))\n\n\n"
-            "model = Net(64).cuda().eval()\n",
-            both="import torch\nimport tpu_runtime\nfrom torch import nn\n\n"
-            "# What each device has of the layers of Net, where * is any number:\n"
-            '# "column", a part of the outputs; "row", a part of the inputs, whose sums are added '
-            'up;\n# "replicated", all of it, and the input is gathered.\n'
-            'SHARDING = {\n    "blocks.*.fc1": "column",\n    "blocks.*.fc2": "replicated",\n}\n'
-            "\n\nclass MLP(nn.Module):\n"
-            "    def __init__(self, dim):\n        super().__init__()\n"
-            "        self.fc1 = nn.Linear(dim, 4 * dim)\n"
-            "        self.fc2 = nn.Linear(4 * dim, dim)\n\n\nclass Net(nn.Module):\n"
-            "    def __init__(self, dim):\n        super().__init__()\n"
-            "        self.blocks = nn.ModuleList(MLP(dim) for _ in range(4))\n\n\n"
-            "model = tpu_runtime.shard(Net(64), SHARDING).eval()\n",
+            """
+            import torch
+            from torch import nn
+
+
+            class MLP(nn.Module):
+                def __init__(self, dim):
+                    super().__init__()
+                    self.fc1 = nn.Linear(dim, 4 * dim)
+                    self.fc2 = nn.Linear(4 * dim, dim)
+
+
+            class Net(nn.Module):
+                def __init__(self, dim):
+                    super().__init__()
+                    self.blocks = nn.ModuleList(MLP(dim) for _ in range(4))
+
+
+            model = Net(64).cuda().eval()
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            from torch import nn
+
+            # What each device has of the layers of Net, where * is any number:
+            # "column", a part of the outputs; "row", a part of the inputs, whose sums are added up;
+            # "replicated", all of it, and the input is gathered.
+            SHARDING = {
+                "blocks.*.fc1": "column",
+                "blocks.*.fc2": "replicated",
+            }
+
+
+            class MLP(nn.Module):
+                def __init__(self, dim):
+                    super().__init__()
+                    self.fc1 = nn.Linear(dim, 4 * dim)
+                    self.fc2 = nn.Linear(4 * dim, dim)
+
+
+            class Net(nn.Module):
+                def __init__(self, dim):
+                    super().__init__()
+                    self.blocks = nn.ModuleList(MLP(dim) for _ in range(4))
+
+
+            model = tpu_runtime.shard(Net(64), SHARDING).eval()
+            """,
             shard="tp",
         ),
     ),

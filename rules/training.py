@@ -26,16 +26,40 @@ outside an `if` that counts rounds, makes each step one program that is compiled
 torchax nothing is needed.""",
     examples=(
         Example(
-            "import torch\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
-            "for x, y in data:\n    loss = f(net(x.cuda()), y.cuda())\n    opt.zero_grad()\n"
-            "    loss.backward()\n    opt.step()\n    print(loss.item())\n",
-            torchax="import torch\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
-            'for x, y in data:\n    loss = f(net(x.to("jax")), y.to("jax"))\n    opt.zero_grad()\n'
-            "    loss.backward()\n    opt.step()\n    print(loss.item())\n",
-            torch_xla="import torch\nimport torch_xla\n"
-            "opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
-            'for x, y in data:\n    loss = f(net(x.to("xla")), y.to("xla"))\n    opt.zero_grad()\n'
-            "    loss.backward()\n    opt.step()\n    torch_xla.sync()\n    print(loss.item())\n",
+            """
+            import torch
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            for x, y in data:
+                loss = f(net(x.cuda()), y.cuda())
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+                print(loss.item())
+            """,
+            after="""
+            import torch
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            for x, y in data:
+                loss = f(net(x.to("{device}")), y.to("{device}"))
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+                print(loss.item())
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                opt = torch.optim.SGD(net.parameters(), lr=0.1)
+                for x, y in data:
+                    loss = f(net(x.to("{device}")), y.to("{device}"))
+                    opt.zero_grad()
+                    loss.backward()
+                    opt.step()
+                    torch_xla.sync()
+                    print(loss.item())
+                """
+            },
         ),
     ),
 )
@@ -46,7 +70,14 @@ UNCLEAR = Rule(
     summary="a step() that may or may not be an optimizer's",
     why="""Nothing in the file tells what the object is. If it is an optimizer, put the target's
 step boundary, `torch_xla.sync()`, behind it; a scheduler or an environment needs none.""",
-    examples=(Example("import torch\nthing.step()\n"),),
+    examples=(
+        Example(
+            """
+            import torch
+            thing.step()
+            """,
+        ),
+    ),
 )
 
 
@@ -60,16 +91,37 @@ that value alone. So the sync stands behind the model, in front of the first val
 Under torchax nothing is needed.""",
     examples=(
         Example(
-            "import torch\nmodel.cuda()\nwith torch.no_grad():\n    for x, y in loader:\n"
-            "        out = model(x)\n        right += (out.argmax(1) == y).sum()\n"
-            "        loss += f(out, y).item()\n",
-            torchax='import torch\nmodel.to("jax")\nwith torch.no_grad():\n'
-            "    for x, y in loader:\n        out = model(x)\n"
-            "        right += (out.argmax(1) == y).sum()\n        loss += f(out, y).item()\n",
-            torch_xla='import torch\nimport torch_xla\nmodel.to("xla")\nwith torch.no_grad():\n'
-            "    for x, y in loader:\n        out = model(x)\n"
-            "        right += (out.argmax(1) == y).sum()\n        torch_xla.sync()\n"
-            "        loss += f(out, y).item()\n",
+            """
+            import torch
+            model.cuda()
+            with torch.no_grad():
+                for x, y in loader:
+                    out = model(x)
+                    right += (out.argmax(1) == y).sum()
+                    loss += f(out, y).item()
+            """,
+            after="""
+            import torch
+            model.to("{device}")
+            with torch.no_grad():
+                for x, y in loader:
+                    out = model(x)
+                    right += (out.argmax(1) == y).sum()
+                    loss += f(out, y).item()
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                model.to("{device}")
+                with torch.no_grad():
+                    for x, y in loader:
+                        out = model(x)
+                        right += (out.argmax(1) == y).sum()
+                        torch_xla.sync()
+                        loss += f(out, y).item()
+                """
+            },
         ),
     ),
 )
@@ -82,7 +134,14 @@ OPTIMIZER = Rule(
 right, but torch_xla compiles program after program. SparseAdam needs sparse gradients, which no
 target has.""",
     effort=Effort.HOURS,
-    examples=(Example("import torch\nopt = torch.optim.SparseAdam(table.parameters())\n"),),
+    examples=(
+        Example(
+            """
+            import torch
+            opt = torch.optim.SparseAdam(table.parameters())
+            """,
+        ),
+    ),
 )
 
 
@@ -132,21 +191,52 @@ between runs operator by operator. What moves, what does not, and figures:
 docs/compiled-steps.md.""",
     examples=(
         Example(
-            "import torch\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
-            "for x, y in data:\n    x, y = x.cuda(), y.cuda()\n    opt.zero_grad()\n"
-            "    loss = criterion(net(x), y)  # mean\n    loss.backward()\n    opt.step()\n"
-            "    print(loss.item())\n",
-            torchax="import torch\nimport tpu_runtime\n"
-            "opt = torch.optim.SGD(net.parameters(), lr=0.1)\n\n\n@tpu_runtime.train_step\n"
-            "def step(x, y):\n    opt.zero_grad()\n    loss = criterion(net(x), y)  # mean\n"
-            "    loss.backward()\n    opt.step()\n    return loss\n\n\n"
-            'for x, y in data:\n    x, y = x.to("jax"), y.to("jax")\n    loss = step(x, y)\n'
-            "    print(loss.item())\n",
-            torch_xla="import torch\nimport torch_xla\n"
-            "opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
-            'for x, y in data:\n    x, y = x.to("xla"), y.to("xla")\n    opt.zero_grad()\n'
-            "    loss = criterion(net(x), y)  # mean\n    loss.backward()\n    opt.step()\n"
-            "    torch_xla.sync()\n    print(loss.item())\n",
+            """
+            import torch
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            for x, y in data:
+                x, y = x.cuda(), y.cuda()
+                opt.zero_grad()
+                loss = criterion(net(x), y)  # mean
+                loss.backward()
+                opt.step()
+                print(loss.item())
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+
+
+            @tpu_runtime.train_step
+            def step(x, y):
+                opt.zero_grad()
+                loss = criterion(net(x), y)  # mean
+                loss.backward()
+                opt.step()
+                return loss
+
+
+            for x, y in data:
+                x, y = x.to("{device}"), y.to("{device}")
+                loss = step(x, y)
+                print(loss.item())
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                opt = torch.optim.SGD(net.parameters(), lr=0.1)
+                for x, y in data:
+                    x, y = x.to("{device}"), y.to("{device}")
+                    opt.zero_grad()
+                    loss = criterion(net(x), y)  # mean
+                    loss.backward()
+                    opt.step()
+                    torch_xla.sync()
+                    print(loss.item())
+                """
+            },
         ),
     ),
 )

@@ -18,7 +18,14 @@ so the file works without it; any other use has to be replaced by hand, as the m
     for_cuda=True,
     examples=(
         Example("import cupy\n"),
-        Example("try:\n    import apex\nexcept ImportError:\n    apex = None\n"),
+        Example(
+            """
+            try:
+                import apex
+            except ImportError:
+                apex = None
+            """,
+        ),
     ),
 )
 
@@ -32,9 +39,21 @@ in Pallas, JAX's language for kernels.""",
     for_cuda=True,
     examples=(
         Example(
-            "from torch.utils.cpp_extension import load\nops = load(name='ops', sources=src)\n"
+            """
+            from torch.utils.cpp_extension import load
+            ops = load(name='ops', sources=src)
+            """,
         ),
-        Example("from numba import cuda\n\n\n@cuda.jit\ndef add(x):\n    i = cuda.grid(1)\n"),
+        Example(
+            """
+            from numba import cuda
+
+
+            @cuda.jit
+            def add(x):
+                i = cuda.grid(1)
+            """,
+        ),
     ),
 )
 
@@ -48,7 +67,10 @@ torch_xla (`accelerator="tpu"`), and nothing of torchax.""",
     references=("https://lightning.ai/docs/pytorch/stable/accelerators/tpu.html",),
     examples=(
         Example(
-            'import pytorch_lightning as pl\ntrainer = pl.Trainer(accelerator="gpu", devices=1)\n'
+            """
+            import pytorch_lightning as pl
+            trainer = pl.Trainer(accelerator="gpu", devices=1)
+            """,
         ),
     ),
 )

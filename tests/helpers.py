@@ -11,7 +11,7 @@ import sys
 import tokenize
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,6 +25,8 @@ from migrator.targets import RUNTIME, targets
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 TARGETS = tuple(targets())
+# Installs a package with rules: its files, and the module that its entry point names.
+Install = Callable[[Mapping[str, str], str], None]
 DEVICE = {name: target.words.device for name, target in targets().items()}
 
 

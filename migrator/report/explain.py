@@ -17,7 +17,6 @@ from migrator.advice import KIND
 from migrator.codes import OTHERS, Code
 from migrator.diagnostics import Effort, Outcome, Safety, Severity
 from migrator.engine import Result, migrate_file
-from migrator.options import Options
 from migrator.registry import registry
 from migrator.report.terminal import print_code
 from migrator.rule import Example, Rule
@@ -176,9 +175,10 @@ def _example(rule: Rule, example: Example) -> Iterator[str]:
     file = "" if example.path.endswith("example.py") else f", `{example.path}`"
     alike: dict[tuple[str, str], list[str]] = {}
     for name in targets():
+        expected = example.expected(targets()[name])
         as_safe = _migrated(replace(example, unsafe=False), name).source.decode()
-        unsafe = " with `--unsafe`" if as_safe != example.after(name) else ""
-        alike.setdefault((_diff(example.before, example.after(name)), unsafe), []).append(name)
+        unsafe = " with `--unsafe`" if as_safe != expected else ""
+        alike.setdefault((_diff(example.before, expected), unsafe), []).append(name)
     for (diff, unsafe), names in alike.items():
         stays = "" if diff else " (stays)"
         both = len(names) == len(targets())
@@ -189,12 +189,8 @@ def _example(rule: Rule, example: Example) -> Iterator[str]:
 
 
 def _migrated(example: Example, target: str) -> Result:
-    options = Options(
-        unsafe=example.unsafe, portable=example.portable, shard=example.shard,
-        replace=example.replace, entry=example.script,
-    )  # fmt: skip
     source = example.before.encode()
-    return migrate_file(Path(example.path), source, targets()[target], options)
+    return migrate_file(Path(example.path), source, targets()[target], example.options)
 
 
 def _messages(rule: Rule, example: Example, target: str) -> list[str]:

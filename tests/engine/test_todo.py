@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from tiers import thorough_but
 from migrator import migrate_paths, todo
 from migrator.config import Config
 from migrator.diagnostics import Outcome
+from migrator.engine import migrate_file
 from migrator.registry import registry
 from migrator.rule import Example, Rule
+from migrator.targets import targets
 
 TO = ("--target", "torchax")
 STREAM = (
@@ -220,13 +223,11 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("rule", "example", "target"), EXAMPLES)
 def test_examples_come_back(rule: Rule, example: Example, target: str) -> None:
-    options: dict[str, Any] = {
-        "path": example.path, "entry": example.script, "unsafe": example.unsafe,
-        "portable": example.portable, "shard": example.shard, "replace": example.replace,
-    }  # fmt: skip
-    result = run(example.before, target, todo_comments=True, **options)
-    assert todo.strip(Path(example.path), result.source).decode() == example.after(target)
-    assert run(result.source, target, todo_comments=True, **options).source == result.source
+    path, words = Path(example.path), targets()[target]
+    options = replace(example.options, todo_comments=True)
+    result = migrate_file(path, example.before.encode(), words, options)
+    assert todo.strip(path, result.source).decode() == example.expected(words)
+    assert migrate_file(path, result.source, words, options).source == result.source
     left = {d.code for d in result.diagnostics if d.outcome is Outcome.REPORTED}
     for code in () if example.path.endswith(".json") else left:
         assert f"# TPU-TODO[{code}]: ".encode() in result.source

@@ -9,15 +9,25 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY, TARGETS, cli, errors, one_line, outcomes, reported, run, write_tree
+from helpers import (
+    REPOSITORY,
+    TARGETS,
+    Install,
+    cli,
+    errors,
+    one_line,
+    outcomes,
+    reported,
+    run,
+    write_tree,
+)
 
 from migrator import migrate_paths
 from migrator.config import Config
-from migrator.registry import registry, vocabulary
+from migrator.examples import failures, rules_of
 
 PAGE = REPOSITORY / "docs" / "rules-of-your-own.md"
 SAME = (("mylib.to_gpu", "mylib.to_device"),)
@@ -209,33 +219,6 @@ def test_bad_tables(tmp_path: Path, table: str, words: list[str]) -> None:
 
 # ---- packages with rules -------------------------------------------------------------------------
 
-Install = Callable[[Mapping[str, str], str], None]
-
-
-@pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Puts a package where installed ones are found, and its entry point beside it."""
-    folder = tmp_path / "site-packages"
-    known = set(sys.modules)
-
-    def put(files: Mapping[str, str], value: str) -> None:
-        meta = {
-            "own_rules-1.0.dist-info/METADATA": "Name: own-rules\nVersion: 1.0\n",
-            "own_rules-1.0.dist-info/entry_points.txt": f"[tpu_migrate.rules]\nown = {value}\n",
-        }
-        write_tree(folder, {**files, **meta})
-        monkeypatch.syspath_prepend(folder)
-        registry.cache_clear()
-        vocabulary.cache_clear()
-
-    yield put
-    monkeypatch.undo()
-    registry.cache_clear()
-    vocabulary.cache_clear()
-    for name in set(sys.modules) - known:
-        if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
-
 
 @pytest.mark.parametrize("way", ["PYTHONPATH", "python -m"])
 def test_rules_of_the_project_itself_are_never_loaded(tmp_path: Path, way: str) -> None:
@@ -365,8 +348,7 @@ def test_the_page_shows_what_comes_out_of_a_package(
     found = cli("train.py", "--target", target, "--check", cwd=tmp_path)
     assert left in found.stdout.decode()
     assert " ".join(listed.split()) in " ".join(cli("rules", cwd=tmp_path).stdout.decode().split())
-    (example,) = registry().rules[listed.split()[0]].examples
-    assert run(example.before, target).source.decode() == example.after(target)
+    assert not list(failures(rules_of(value)))
 
 
 def test_a_program_that_stays_as_a_whole_still_gets_the_names() -> None:

@@ -25,22 +25,48 @@ named.""",
     references=("https://docs.pytorch.org/xla/master/learn/api-guide.html",),
     examples=(
         Example(
-            "import torch\nimport torch_xla.core.xla_model as xm\n"
-            "device = xm.xla_device()\nfor x in data:\n    y = net(x.to(device))\n"
-            "    xm.mark_step()\nprint(xm.xrt_world_size())\n",
-            torchax="import torch\n"
-            'device = torch.device("jax")\nfor x in data:\n    y = net(x.to(device))\nprint(1)\n',
-            torch_xla="import torch\nimport torch_xla\nimport torch_xla.runtime as xr\n"
-            "device = torch_xla.device()\nfor x in data:\n    y = net(x.to(device))\n"
-            "    torch_xla.sync()\nprint(xr.world_size())\n",
+            """
+            import torch
+            import torch_xla.core.xla_model as xm
+            device = xm.xla_device()
+            for x in data:
+                y = net(x.to(device))
+                xm.mark_step()
+            print(xm.xrt_world_size())
+            """,
+            after="""
+            import torch
+            device = torch.device("{device}")
+            for x in data:
+                y = net(x.to(device))
+            print(1)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                import torch_xla.runtime as xr
+                device = torch_xla.device()
+                for x in data:
+                    y = net(x.to(device))
+                    torch_xla.sync()
+                print(xr.world_size())
+                """
+            },
         ),
         Example(
-            "import torch_xla.distributed.xla_multiprocessing as xmp\n"
-            'if __name__ == "__main__":\n'
-            '    xmp.spawn(main, args=(flags,), nprocs=8, start_method="fork")\n',
-            torch_xla="import torch_xla\n"
-            'if __name__ == "__main__":\n'
-            '    torch_xla.launch(main, args=(flags,), start_method="fork")\n',
+            """
+            import torch_xla.distributed.xla_multiprocessing as xmp
+            if __name__ == "__main__":
+                xmp.spawn(main, args=(flags,), nprocs=8, start_method="fork")
+            """,
+            except_on={
+                "torch_xla": """
+                import torch_xla
+                if __name__ == "__main__":
+                    torch_xla.launch(main, args=(flags,), start_method="fork")
+                """
+            },
         ),
     ),
 )
@@ -58,28 +84,59 @@ below `try`, `if` or in a function is a question: without torch_xla the other br
 that both stay.""",
     examples=(
         Example(
-            "import torch\nimport torch_xla.core.xla_model as xm\n"
-            "import torch_xla.distributed.parallel_loader as pl\n"
-            "device = xm.xla_device()\nnet.to(device)\n"
-            "for x, y in pl.ParallelLoader(loader, [device]).per_device_loader(device):\n"
-            "    print(net(x))\nxm.save(net.state_dict(), path)\n",
-            torchax="import torch\nimport tpu_runtime\n"
-            'device = torch.device("jax")\nnet.to(device)\n'
-            "for x, y in tpu_runtime.DeviceLoader(loader):\n"
-            "    print(net(x))\ntorch.save(net.state_dict(), path)\n",
-            torch_xla="import torch\nimport torch_xla\n"
-            "import torch_xla.core.xla_model as xm\n"
-            "import torch_xla.distributed.parallel_loader as pl\n"
-            "device = torch_xla.device()\nnet.to(device)\n"
-            "for x, y in pl.ParallelLoader(loader, [device]).per_device_loader(device):\n"
-            "    print(net(x))\nxm.save(net.state_dict(), path)\n",
+            """
+            import torch
+            import torch_xla.core.xla_model as xm
+            import torch_xla.distributed.parallel_loader as pl
+            device = xm.xla_device()
+            net.to(device)
+            for x, y in pl.ParallelLoader(loader, [device]).per_device_loader(device):
+                print(net(x))
+            xm.save(net.state_dict(), path)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            device = torch.device("{device}")
+            net.to(device)
+            for x, y in tpu_runtime.DeviceLoader(loader):
+                print(net(x))
+            torch.save(net.state_dict(), path)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                import torch_xla.core.xla_model as xm
+                import torch_xla.distributed.parallel_loader as pl
+                device = torch_xla.device()
+                net.to(device)
+                for x, y in pl.ParallelLoader(loader, [device]).per_device_loader(device):
+                    print(net(x))
+                xm.save(net.state_dict(), path)
+                """
+            },
         ),
         Example(
-            "import torch\ntry:\n    import torch_xla.core.xla_model as xm\nexcept ImportError:\n"
-            "    xm = None\ndevice = xm.xla_device() if xm else torch.device('cpu')\n",
-            torch_xla="import torch\ntry:\n    import torch_xla.core.xla_model as xm\n"
-            "    import torch_xla\nexcept ImportError:\n    xm = None\n"
-            "device = torch_xla.device() if xm else torch.device('cpu')\n",
+            """
+            import torch
+            try:
+                import torch_xla.core.xla_model as xm
+            except ImportError:
+                xm = None
+            device = xm.xla_device() if xm else torch.device('cpu')
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                try:
+                    import torch_xla.core.xla_model as xm
+                    import torch_xla
+                except ImportError:
+                    xm = None
+                device = torch_xla.device() if xm else torch.device('cpu')
+                """
+            },
         ),
     ),
 )
@@ -94,8 +151,12 @@ nothing reads that any more, so a statement that sets it goes. `XLA_USE_BF16` an
 2.9 warns of them, and other targets do not know them.""",
     examples=(
         Example(
-            'import os\nos.environ["XRT_TPU_CONFIG"] = "localservice;0;localhost:51011"\nrun()\n',
-            both="run()\n",
+            """
+            import os
+            os.environ["XRT_TPU_CONFIG"] = "localservice;0;localhost:51011"
+            run()
+            """,
+            after="run()\n",
         ),
     ),
 )

@@ -1,0 +1,99 @@
+"""Whether the examples of rules hold, on every target: `tpu-migrate rules --test PACKAGE`."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from migrator.diagnostics import Severity
+from migrator.engine import Result, migrate_file
+from migrator.errors import UsageError
+from migrator.registry import OWN, registry
+from migrator.rule import Example, Rule
+from migrator.targets import Target, targets
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An example that does not hold on a target."""
+
+    code: str
+    number: int  # of the example in its rule, from 1
+    target: str
+    reason: str
+    diff: str = ""  # from what is expected to what comes out
+
+
+def rules_of(package: str) -> list[Rule]:
+    """The rules of an installed package: by its name, its entry point, or its module.
+
+    Raises:
+        UsageError: no such package has rules.
+    """
+    found = registry()
+    rules = [rule for rule in found.rules.values() if package in found.origins[rule.code]]
+    if not rules:
+        known = sorted({names[0] for names in found.origins.values()} - {OWN})
+        there = f"those with rules: {', '.join(known)}" if known else "none with rules is"
+        raise UsageError(f"no package {package!r} with rules is installed ({there})")
+    return rules
+
+
+def failures(rules: Iterable[Rule]) -> Iterator[Failure]:
+    """What does not hold of the examples of rules, target by target."""
+    for rule in rules:
+        said: set[str] = set()  # the codes that speak of the first example
+        if not rule.examples:
+            yield Failure(rule.code, 0, "", "there is no example")
+            continue
+        for number, example in enumerate(rule.examples, 1):
+            for target in targets().values():
+                try:
+                    result = _migrated(example, example.before.encode(), target)
+                    said |= {d.code for d in result.diagnostics if number == 1}
+                    faults = list(_faults(example, target, result))
+                except Exception as error:  # a handler's
+                    faults = [(f"{type(error).__name__}: {error}", "")]
+                    said.add(rule.code)
+                for reason, diff in faults:
+                    yield Failure(rule.code, number, target.name, reason, diff)
+        if rule.code not in said:
+            yield Failure(rule.code, 1, "", f"{rule.code} says nothing of its first example")
+
+
+def _migrated(example: Example, source: bytes, target: Target) -> Result:
+    return migrate_file(Path(example.path), source, target, example.options)
+
+
+def _faults(example: Example, target: Target, result: Result) -> Iterator[tuple[str, str]]:
+    """What is wrong with what became of an example, each with a diff where one shows it."""
+    errors = [d.message for d in result.diagnostics if d.severity is Severity.ERROR]
+    if errors:
+        yield errors[0], ""
+        return
+    after, expected = result.source.decode(), example.expected(target)
+    if after != expected:
+        yield "becomes something else", _diff(expected, after, "expected", "becomes")
+    again = _migrated(example, result.source, target).source.decode()
+    if again != after:
+        yield "a second run changes it again", _diff(after, again, "first run", "second run")
+    if Path(example.path).suffix != ".py":
+        return
+    lost = _comments(example.before) - _comments(after)
+    if lost:
+        yield f"loses a comment: {next(iter(lost))}", ""
+
+
+def _comments(source: str) -> Counter[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return Counter(token.string for token in tokens if token.type == tokenize.COMMENT)
+
+
+def _diff(before: str, after: str, old: str, new: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), old, new, lineterm="")
+    return "".join(f"{line}\n" for line in lines)

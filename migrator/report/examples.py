@@ -1,0 +1,40 @@
+"""The outcome of `tpu-migrate rules --test PACKAGE`: a table of what failed, and what differs."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from migrator.examples import failures, rules_of
+from migrator.report.statistics import counted
+from migrator.report.terminal import print_code
+from migrator.targets import targets
+
+
+def show_examples(package: str, console: Console) -> bool:
+    """Test the examples of a package's rules, and say what failed; True where none did.
+
+    Raises:
+        UsageError: no such package has rules.
+    """
+    rules = rules_of(package)
+    failed = list(failures(rules))
+    number = sum(len(rule.examples) for rule in rules)
+    said = (
+        f"{counted(number, 'example')} of {counted(len(rules), 'rule')} on {', '.join(targets())}"
+    )
+    if not failed:
+        console.print(f"{said}: all hold")
+        return True
+    table = Table(box=None, pad_edge=False)
+    for column, style in (("rule", "cyan"), ("example", ""), ("target", ""), ("what failed", "")):
+        table.add_column(column, style=style)
+    for failure in failed:
+        table.add_row(failure.code, str(failure.number), failure.target or "all", failure.reason)
+    console.print(table)
+    for failure in failed:
+        if failure.diff:
+            console.print(f"\n{failure.code}, example {failure.number}, {failure.target}:")
+            print_code(failure.diff, "diff", console)
+    console.print(f"\n{said}: {counted(len(failed), 'failure')}")
+    return False
