@@ -383,8 +383,8 @@ def _filter(
     `given` is the file that it stands for.
     """
     from migrator import todo
-    from migrator.engine import Result
     from migrator.report.diff import unified
+    from migrator.result import Result
     from migrator.run import FileReport, Report, migrate_content, migrated
 
     source, path = sys.stdin.buffer.read(), given or Path("<stdin>")

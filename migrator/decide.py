@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from migrator import imports
-from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.flow import Kind
 from migrator.analysis.guards import Guards, place
 from migrator.analysis.inventory import beside, is_around
-from migrator.analysis.names import Names
 from migrator.codes import UNKNOWN
 from migrator.construct import Construct, uses_device
-from migrator.diagnostics import Effort, Range, Safety, SourceMap, shortened
+from migrator.diagnostics import Effort, Range, Safety, shortened
 from migrator.edits import Delete, Edit, SetString, code, covered
 from migrator.formats import embedded
-from migrator.formats.python import decode
-from migrator.options import Options
+from migrator.gates import gate_of
+from migrator.plan import Plan, Ruling, claim_earlier, undo
 from migrator.registry import Registry, registry
 from migrator.rule import Context, Decision, Keep, Report, Rewrite, Rule
 from migrator.suppress import Suppressions
-from migrator.targets import RUNTIME, Target
+from migrator.targets import RUNTIME
 
-NATIVE = "XLA001"  # code that was written for the target
 _NATIVE = Keep("of a program for the target itself")
-LAUNCHED = "DST001"  # code for several GPUs
 _LAUNCHED = Report(
     "only what a launcher starts gets here; one process drives the TPU, so start it without one",
     effort=Effort.MINUTES,  # for several devices, it takes more
@@ -36,49 +32,10 @@ _OF_BUILD = Keep("asked while the project is built; a TPU machine has no GPU, an
 SUPPRESSED = Keep("suppressed by a comment")
 
 
-@dataclass
-class Ruling:
-    """The decision about one construct, and the rule that made it."""
-
-    construct: Construct
-    code: str
-    decision: Decision
-    range: Range
-    text: str
-
-
-@dataclass
-class Plan:
-    """Everything decided about one file, before any of it is applied."""
-
-    gate: Report | None = None  # a reason to leave the whole file alone
-    unsafe: str = ""  # why all edits of the file are unsafe: what would gate it without --unsafe
-    rulings: list[Ruling] = field(default_factory=list)
-    claimed: dict[ast.AST, str] = field(default_factory=dict)  # node an edit removes -> rule code
-    left: dict[ast.AST, tuple[str, Decision]] = field(default_factory=dict)  # with what is around
-
-    @property
-    def edits(self) -> list[Edit]:
-        seen: dict[int, Edit] = {}
-        for ruling in self.rulings:
-            if isinstance(ruling.decision, Rewrite):
-                seen.update((id(edit), edit) for edit in ruling.decision.edits)
-        return list(seen.values())
-
-    def requires(self, gone: set[ast.AST]) -> list[str]:
-        """Modules that the new code imports; edits below nodes that are `gone` need nothing."""
-        modules: dict[str, None] = {}
-        for ruling in self.rulings:
-            if isinstance(ruling.decision, Rewrite):
-                if any(edit.node not in gone for edit in ruling.decision.edits):
-                    modules.update(dict.fromkeys(ruling.decision.requires))
-        return list(modules)
-
-
 def decide(
     context: Context, rules: Registry, constructs: Sequence[Construct], suppressions: Suppressions
 ) -> Plan:
-    gate = None if context.is_native else _gate(context, rules)
+    gate = None if context.is_native else gate_of(context, rules)
     plan = Plan()
     if gate is not None and gate[1].unsafe and context.options.unsafe:
         plan.unsafe, gate = gate[1].unsafe, None
@@ -92,9 +49,9 @@ def decide(
         elif gate is not None and construct.kind not in ("own", "own import"):
             rulings = [_ruling(context, construct, gate[0], gate[1])]
         elif context.is_native and not is_around(construct):
-            rulings = [_ruling(context, construct, NATIVE, _NATIVE)]
+            rulings = [_ruling(context, construct, registry().for_native_code.code, _NATIVE)]
         elif context.is_unlaunched and context.own_ranks.launched.holds(node):
-            rulings = [_ruling(context, construct, LAUNCHED, _LAUNCHED)]
+            rulings = [_ruling(context, construct, registry().for_launched_code.code, _LAUNCHED)]
         else:
             rulings = _rule_on_all(context, rules, construct, suppressions)
         plan.rulings += rulings
@@ -107,7 +64,7 @@ def decide(
                     for part in covered(edit):
                         plan.claimed.setdefault(part, ruling.code)
     _keep_guards(context, rules, plan)
-    _claim_earlier(plan)
+    claim_earlier(plan)
     return plan
 
 
@@ -133,7 +90,7 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
     works = sorted(
         place(r.construct.node)
         for r in made
-        if id(r) not in questions and not all(isinstance(e, Delete) for e in _edits(r))
+        if id(r) not in questions and not all(isinstance(e, Delete) for e in r.edits)
     )
     lost = sorted(
         place(r.construct.node, text=r.text)
@@ -160,60 +117,7 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
                 f"line {moved.line} moves to the device, and on a TPU {behind} does not run: ask "
                 "for each by itself"
             )
-        _undo(plan, ruling, decision)
-
-
-def _undo(plan: Plan, ruling: Ruling, decision: Decision) -> None:
-    """Decide otherwise about a construct, and all that its edits would have rewritten with it."""
-    nodes = {node for edit in _edits(ruling) for node in covered(edit)}
-    for node in nodes:
-        plan.claimed.pop(node, None)
-    for other in plan.rulings:
-        if other is ruling or other.construct.node in nodes:
-            other.decision = decision
-
-
-def _claim_earlier(plan: Plan) -> None:
-    """An outer edit may remove what an earlier construct reported or kept: then it is rewritten.
-
-    A line that is rewritten in part may say more of GPUs, which stays in it.
-    """
-    lines = {e.node for e in plan.edits if isinstance(e, SetString)}
-    for ruling in plan.rulings:
-        node = ruling.construct.node
-        if isinstance(ruling.decision, Rewrite) or node not in plan.claimed:
-            continue
-        if ruling.construct.kind not in ("command", "setting") or node not in lines:
-            ruling.code = plan.claimed[ruling.construct.node]
-            ruling.decision = Rewrite(())
-
-
-def _gate(context: Context, rules: Registry) -> tuple[str, Report] | None:
-    """A reason to leave the whole file alone."""
-    for rule, handler in rules.exact.get(("file", "gate"), ()):
-        decision = handler(context, Construct("file", "gate", context.names.tree))
-        if isinstance(decision, Report):
-            return rule.code, decision
-    if context.project is not None and context.project.held is not None:
-        reason, unsafe = context.project.held
-        return LAUNCHED, Report(reason, unsafe=unsafe)
-    return None
-
-
-def context_of(project: ProjectFacts, target: Target, options: Options) -> Context | None:
-    """What is known of a file of a project, but for its constructs; None where it is no code."""
-    facts, source = project.cache.facts(project.path), project.reader.read(project.path)
-    if facts is None or source is None:
-        return None
-    text = SourceMap(decode(source).text)
-    flow = Flow(facts.names, project.kind)
-    return Context(facts.names, flow, text, target, options, (), project)
-
-
-def gate_of(context: Context) -> Report | None:
-    """Why a file stays as it is; None where nothing keeps it."""
-    gate = None if context.is_native else _gate(context, registry())
-    return gate[1] if gate and not (gate[1].unsafe and context.options.unsafe) else None
+        undo(plan, ruling, decision)
 
 
 def _rule_on_all(
@@ -355,62 +259,3 @@ def excerpt(context: Context, node: ast.AST) -> str:
     held = embedded.text_of(node, context.names.parents.get(node))
     text = context.source.code(_shown(node)) if held is None else held
     return shortened(text)
-
-
-def withdraw(plan: Plan, edits: Sequence[Edit]) -> None:
-    """Report the constructs of edits that could not be placed, and all that hangs on them."""
-    lost = {id(edit) for edit in edits}
-    codes = set()
-    for ruling in plan.rulings:
-        if isinstance(ruling.decision, Rewrite) and lost & {id(e) for e in ruling.decision.edits}:
-            nodes = {n for edit in ruling.decision.edits for n in covered(edit)}
-            for other in plan.rulings:
-                if other.construct.node in nodes:
-                    other.decision = _UNPLACED
-            codes.update(nodes)
-            ruling.decision = _UNPLACED
-    for node in codes:
-        plan.claimed.pop(node, None)
-
-
-def restrict(plan: Plan, names: Names, only: Callable[[Range, str], bool]) -> None:
-    """Leave all constructs but some as they are; an edit that they share with others takes those
-    along, an import its uses."""
-    rewritten = [r for r in plan.rulings if isinstance(r.decision, Rewrite)]
-    chosen = [r for r in rewritten if only(r.range, r.code)]
-    uses = {
-        use
-        for ruling in plan.rulings
-        if ruling.construct.kind == "library" and only(ruling.range, ruling.code)
-        for use in _uses(names, ruling.construct.node)
-    }
-    before = -1
-    while len(chosen) > before:
-        before = len(chosen)
-        edits = {id(edit) for ruling in chosen for edit in _edits(ruling)}
-        nodes = uses | {ruling.construct.node for ruling in chosen}
-        chosen = [
-            ruling
-            for ruling in rewritten
-            if ruling.construct.node in nodes
-            or any(id(e) in edits or not nodes.isdisjoint(covered(e)) for e in _edits(ruling))
-        ]
-    plan.claimed = {node: r.code for r in chosen for e in _edits(r) for node in covered(e)}
-    kept = {ruling.construct.node for ruling in chosen} | plan.claimed.keys()
-    for ruling in rewritten:
-        if ruling.construct.node not in kept:
-            ruling.decision = Keep("left for now")
-
-
-def _uses(names: Names, imported: ast.AST) -> Iterator[ast.AST]:
-    """Where names are used that an import, or an alias of one, binds."""
-    scope = names.scope_of(imported)
-    for alias in getattr(imported, "names", [imported]):
-        yield from names.uses(alias.asname or alias.name.partition(".")[0], scope)
-
-
-def _edits(ruling: Ruling) -> Sequence[Edit]:
-    return ruling.decision.edits if isinstance(ruling.decision, Rewrite) else ()
-
-
-_UNPLACED = Report("inside a string expression that can not be edited safely; edit it by hand")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from migrator.diagnostics import START, Range, SourceMap
@@ -215,6 +215,11 @@ def touched(edit: Edit, source: SourceMap) -> Iterator[Range]:
             yield source.range(edit.node.test)
         case _:
             yield source.range(edit.node)
+
+
+def places(edits: Iterable[Edit], source: SourceMap) -> tuple[Range, ...]:
+    """Where the source changes for edits, each place once."""
+    return tuple(dict.fromkeys(place for edit in edits for place in touched(edit, source)))
 
 
 def _start(where: Range) -> Range:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.diagnostics import Severity
-from migrator.engine import Result, migrate_file
+from migrator.engine import migrate_file
 from migrator.errors import UsageError
 from migrator.registry import OWN, registry
+from migrator.result import Result
 from migrator.rule import Example, Rule
 from migrator.targets import Target, targets
 

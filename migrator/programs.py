@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from migrator.analysis.facts import ProjectFacts
-from migrator.decide import context_of, gate_of
 from migrator.diagnostics import START
-from migrator.engine import Result
 from migrator.formats import notebook
+from migrator.gates import context_of, why_it_stays
 from migrator.options import Options
+from migrator.registry import registry
+from migrator.result import Result
 from migrator.rule import Report
 from migrator.suppress import Suppressions
 from migrator.targets import Target
@@ -101,7 +102,7 @@ class _Around:
         if not any(map(there.cache.distributes, (there.path, *there.reached()))):
             return None
         context = context_of(there, self.target, self.options)
-        return gate_of(context) if context is not None else None
+        return why_it_stays(context) if context is not None else None
 
     def _stands_alone(self, path: Path) -> bool:
         """Whether a comment in a file that stays says that no other one has to stay with it."""
@@ -109,7 +110,9 @@ class _Around:
         source = self.facts[path].reader.read(path) if result is None else result.original
         if source is None or b"ignore-file" not in source:
             return False
-        return Suppressions(source.decode("utf-8", "replace")).covers(START, "DST001")
+        return Suppressions(source.decode("utf-8", "replace")).covers(
+            START, registry().for_launched_code.code
+        )
 
     def uses_device(self, path: Path) -> bool:
         result = self.known.get(path)

@@ -54,6 +54,18 @@ class Registry:
         )
 
     @cached_property
+    def for_native_code(self) -> Rule:
+        return next(rule for rule in self.rules.values() if rule.for_native_code)
+
+    @cached_property
+    def for_launched_code(self) -> Rule:
+        return next(rule for rule in self.rules.values() if rule.for_launched_code)
+
+    @cached_property
+    def for_written_files(self) -> Rule:
+        return next(rule for rule in self.rules.values() if rule.for_written_files)
+
+    @cached_property
     def foreign(self) -> Registry:
         """The rules that make GPU code of code for another target."""
         return Registry([rule for rule in self.rules.values() if rule.foreign])

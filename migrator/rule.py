@@ -138,8 +138,15 @@ class Rule:
     effort: Effort = Effort.MINUTES  # of each construct that it leaves for a person
     references: Sequence[str] = ()
     for_cuda: bool = False  # what it reports is there for CUDA alone
-    foreign: bool = False  # of code for another target, which it reads as GPU code; see `engine`
+    foreign: bool = False  # of code for another target, which it reads as GPU code
     imports: Sequence[str] = ()  # that go with their last use, beside those of its names
+    moves_to_device: bool = False  # its edits put a program on the device
+    is_requirement: bool = False  # of what is installed, not of code
+    # What the engine itself decides is said in the name of one rule each: of code that was written
+    # for the target, of code that a launcher's processes alone reach, of files that cells write.
+    for_native_code: bool = False
+    for_launched_code: bool = False
+    for_written_files: bool = False
     handlers: list[tuple[str, str, Handler]] = field(default_factory=list, repr=False)
 
     def on(self, kind: str, *keys: str) -> Callable[[Handler], Handler]:

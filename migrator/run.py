@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from migrator import programs, todo
+from migrator.analyse import may_hold_constructs
 from migrator.analysis import needs
 from migrator.analysis.facts import ProjectCache, ProjectFacts, Reader
 from migrator.bundle import Needs, bundle
 from migrator.codes import INTERNAL, TOO_LARGE, UNREADABLE
 from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity, shortened
-from migrator.engine import AsGpuCode, Result, may_hold_constructs, migrate_file
+from migrator.engine import migrate_file
 from migrator.errors import UsageError
 from migrator.files import copying, in_place
 from migrator.files.discover import Disk, bundled_target, discover, is_passed_over, project_root
@@ -31,8 +32,10 @@ from migrator.files.revisions import Changes, brought
 from migrator.files.staging import is_temporary
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
+from migrator.normalise import AsGpuCode
 from migrator.options import Options
 from migrator.registry import check_packages, registry
+from migrator.result import Result
 from migrator.targets import RUNTIME, Target, find_target, portable
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
@@ -385,8 +388,8 @@ def _lacks_program(files: Iterable[FileReport]) -> bool:
     code = [file.result for file in files if lines.kind(file.path) is None]
     if any(SET_UP in result.source for result in code):
         return False
-    edits = (d.code for result in code for d in result.diagnostics if d.is_edit)
-    return any(code.startswith("DEV") or code in ("MOV001", "MOV003") for code in edits)
+    edits = {d.code for result in code for d in result.diagnostics if d.is_edit}
+    return any(rule.moves_to_device for code, rule in registry().rules.items() if code in edits)
 
 
 def _is_gpu_code(file: FileReport) -> bool:
@@ -402,8 +405,10 @@ def _of_project(roots: Sequence[Path], config: Config) -> Iterator[Path]:
 
 def _is_around(file: FileReport) -> bool:
     """Whether it is no code, or only speaks of requirements (setup.py)."""
+    if lines.kind(file.path) in (REQUIREMENT, CONSTRAINT, SETTING):
+        return True
     codes = {d.code for d in file.result.diagnostics if d.outcome}
-    return lines.kind(file.path) in (REQUIREMENT, CONSTRAINT, SETTING) or codes == {"REQ001"}
+    return bool(codes) and codes <= {r.code for r in registry().rules.values() if r.is_requirement}
 
 
 def _work(files: Iterable[Path], options: Options) -> int:

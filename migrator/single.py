@@ -13,10 +13,11 @@ from pathlib import Path
 
 from migrator.analysis.facts import ProjectFacts
 from migrator.diagnostics import Diagnostic, Range
-from migrator.engine import Result, migrate_file
+from migrator.engine import migrate_file
 from migrator.files.discover import as_module
 from migrator.options import Options
 from migrator.report.hunks import Hunk, hunks
+from migrator.result import Result
 from migrator.targets import Target
 
 _ATTEMPTS = 6

@@ -68,6 +68,7 @@ are not Python, and cells that do not parse (of Python 2, say), stay as they are
             """,
         ),
     ),
+    for_written_files=True,
 )
 
 # What installs packages, by the word in front of `install` or `add`.

@@ -70,6 +70,7 @@ the choice becomes the TPU; elsewhere the question is asked of the runtime.""",
             """,
         ),
     ),
+    moves_to_device=True,
 )
 
 STRING = Rule(
@@ -116,6 +117,7 @@ it with the device of a tensor, which has one, too; another index that is compar
             """,
         ),
     ),
+    moves_to_device=True,
 )
 
 INDEX = Rule(
@@ -157,6 +159,7 @@ mean the CPU, so the one device that the target shows takes their place.""",
             """,
         ),
     ),
+    moves_to_device=True,
 )
 
 DEFAULT = Rule(
@@ -198,6 +201,7 @@ has one that does all three. Where the file sets a type of the CPU again, it tak
             """,
         ),
     ),
+    moves_to_device=True,
 )
 
 GENERATOR = Rule(
@@ -219,6 +223,7 @@ and the numbers no longer depend on the hardware (they differ from CUDA's stream
             """,
         ),
     ),
+    moves_to_device=True,
 )
 
 

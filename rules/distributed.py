@@ -34,6 +34,7 @@ place of all, the program that nobody launched is rewritten, and what a launcher
             """,
         ),
     ),
+    for_launched_code=True,
 )
 
 COPIES = Rule(

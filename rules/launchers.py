@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from migrator.analysis.libraries import MODULES
 from migrator.construct import Construct
-from migrator.decide import context_of, gate_of
 from migrator.formats.shell import words
+from migrator.gates import context_of, why_it_stays
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 from migrator.targets import targets
 
@@ -152,7 +152,7 @@ def _is_one_process(ctx: Context, program: str) -> bool:
     its = context_of(there, ctx.target, ctx.options)
     if its is None or not any(ranks.start is not None for ranks in its.ranks.values()):
         return False
-    return gate_of(its) is None
+    return why_it_stays(its) is None
 
 
 @LAUNCHER.on("command", "slurm")

@@ -58,6 +58,7 @@ the target shows one device; `non_blocking` and `memory_format` stay.""",
             """,
         ),
     ),
+    moves_to_device=True,
 )
 
 IS_CUDA = Rule(
@@ -137,6 +138,7 @@ dtype)` where T is written out, else a call that takes either kind of type.""",
             """,
         ),
     ),
+    moves_to_device=True,
 )
 
 PIN = Rule(

@@ -209,6 +209,7 @@ named. Requirements of projects without GPU code stay.""",
             path="setup.py",
         ),
     ),
+    is_requirement=True,
 )
 
 

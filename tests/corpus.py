@@ -26,10 +26,12 @@ from migrator.analysis.facts import ProjectCache, ProjectFacts
 from migrator.codes import INTERNAL
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
-from migrator.engine import AsGpuCode, Result, migrate, migrate_file
+from migrator.engine import migrate, migrate_file
 from migrator.files.discover import Disk, discover, project_root
 from migrator.formats import lines, notebook, python
+from migrator.normalise import AsGpuCode
 from migrator.registry import registry
+from migrator.result import Result
 from migrator.targets import Target, targets
 
 COLUMNS = ("files", "unread", "hit", "changed", "rewritten", "kept", "reported", "unknown")

@@ -18,9 +18,10 @@ from unittest import mock
 
 from migrator.cli import main
 from migrator.diagnostics import Diagnostic, Outcome, Severity
-from migrator.engine import Result, migrate_file
+from migrator.engine import migrate_file
 from migrator.formats.python import decode
 from migrator.options import Options
+from migrator.result import Result
 from migrator.targets import RUNTIME, targets
 
 REPOSITORY = Path(__file__).resolve().parents[1]

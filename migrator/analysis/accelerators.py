@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 from migrator.analysis import traces
@@ -132,22 +133,35 @@ def _speaks(test: ast.AST) -> bool:
 # ---- reading another accelerator as CUDA ---------------------------------------------------------
 
 
-def as_cuda(tree: ast.Module, source: bytes, known: str = "") -> str:
-    """Put CUDA's words into a tree in the place of those of the one accelerator that it runs on.
+@dataclass(frozen=True)
+class Parsed:
+    """A program's tree, with CUDA's words in the place of those of the accelerator that it runs on.
 
-    Returns that accelerator; "" where it is CUDA.
-
-    `known` is that accelerator where the file itself does not have to tell ("xla").
+    Nobody changes it after this.
     """
-    if known:
-        _Reader(known, tree).visit(tree)
-        return known
-    if not TOKENS.search(source):
-        return ""
-    accelerator = _runs_on(tree)
+
+    tree: ast.Module
+    accelerator: str = ""  # "": it is CUDA
+
+
+def parse(text: str, content: bytes) -> Parsed:
+    """Parse a program, whose file has this content, as one for CUDA.
+
+    Raises what `ast.parse` raises.
+    """
+    tree = ast.parse(text)
+    accelerator = _runs_on(tree) if TOKENS.search(content) else None
     if accelerator is not None:
         _Reader(accelerator, tree).visit(tree)
-    return accelerator or ""
+    return Parsed(tree, accelerator or "")
+
+
+def parse_as(accelerator: str, text: str) -> Parsed:
+    """Parse a program as one for CUDA, where it is known what it runs on; "": CUDA."""
+    tree = ast.parse(text)
+    if accelerator:
+        _Reader(accelerator, tree).visit(tree)
+    return Parsed(tree, accelerator)
 
 
 def imported_heads(statement: ast.Import | ast.ImportFrom) -> set[str]:

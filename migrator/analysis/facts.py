@@ -80,16 +80,17 @@ class File:
 
     def __init__(self, content: bytes) -> None:
         self.content = content
-        self.read_as = ""  # the accelerator that the tree has CUDA's words for
 
     @cached_property
-    def tree(self) -> ast.Module | None:
+    def parsed(self) -> accelerators.Parsed | None:
         """None for what is no Python."""
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            tree = ast.parse(decode(self.content).text)
-            self.read_as = accelerators.as_cuda(tree, self.content)
-            return tree
+            return accelerators.parse(decode(self.content).text, self.content)
         return None
+
+    @property
+    def tree(self) -> ast.Module | None:
+        return self.parsed.tree if self.parsed is not None else None
 
     @cached_property
     def facts(self) -> FileFacts | None:
@@ -522,12 +523,10 @@ class ProjectFacts:
         is_started = (b"__name__" in source and self.has_main_guard()) or self.is_started()
         return is_started and self.imports_gpu_code()
 
-    def parsed(self, source: bytes) -> tuple[ast.Module, str] | None:
-        """This file as it was parsed for others, if this is what it holds; what it was read as."""
+    def parsed(self, source: bytes) -> accelerators.Parsed | None:
+        """This file as it was parsed for others, if this is what it holds."""
         file = self.cache.file(self.path)
-        if file.content != source or file.tree is None:
-            return None
-        return file.tree, file.read_as
+        return file.parsed if file.content == source else None
 
     def has_main_guard(self) -> bool:
         return self.cache.file(self.path).has_main_guard

@@ -12,8 +12,9 @@ from migrator.codes import INTERNAL
 from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Range, Severity
 from migrator.editor.documents import Document, Edit, Text
-from migrator.engine import Result, migrate_file
+from migrator.engine import migrate_file
 from migrator.files.discover import Disk
+from migrator.result import Result
 from migrator.run import MAX_BYTES, MAX_NOTEBOOK, Worker
 from migrator.targets import Target
 

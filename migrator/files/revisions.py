@@ -15,10 +15,10 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from migrator.diagnostics import Diagnostic, Range, Severity
-from migrator.engine import Result
 from migrator.errors import UsageError
 from migrator.files import git
 from migrator.formats import notebook
+from migrator.result import Result
 
 AUTO = "auto"  # as a revision: the default branch
 _USUAL = ("origin/HEAD", "origin/main", "origin/master", "main", "master")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from migrator.diagnostics import Diagnostic, Range, Safety, SourceMap
-from migrator.engine import Result
 from migrator.formats import notebook, python
+from migrator.result import Result
 
 _IMPORT = re.compile(r"\s*(?:import|from)\s|\s*[\w., ]*\)?\s*(?:#.*)?$")
 _NAMES = re.compile(r"\s*(?:from\s+\S+\s+)?import\s+(.+)")

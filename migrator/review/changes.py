@@ -12,12 +12,14 @@ from pathlib import Path, PurePosixPath
 from migrator.analysis.facts import ProjectCache, ProjectFacts
 from migrator.bundle import NOTHING, bundle
 from migrator.config import Config
-from migrator.engine import AsGpuCode, Result, migrate_file
+from migrator.engine import migrate_file
 from migrator.errors import UsageError
 from migrator.files import git
 from migrator.files.discover import Disk, bundled_target, is_source
 from migrator.formats import lines
 from migrator.formats.embedded import REQUIREMENT, SETTING
+from migrator.normalise import AsGpuCode
+from migrator.result import Result
 from migrator.review.compare import Change, Kind, compare
 from migrator.run import MAX_BYTES
 from migrator.targets import RUNTIME, Target, find_target, portable, targets

@@ -8,10 +8,10 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 
 from migrator.diagnostics import Diagnostic, Safety
-from migrator.engine import Result
 from migrator.formats import notebook
 from migrator.registry import registry
 from migrator.report.hunks import Explained, Hunk, hunks, parts
+from migrator.result import Result
 
 
 class Kind(StrEnum):

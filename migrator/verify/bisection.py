@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from migrator.diagnostics import Diagnostic
-from migrator.engine import Result
 from migrator.report.hunks import hunks
+from migrator.result import Result
 
 from .recordings import Recording
 from .tensors import compare_tensors

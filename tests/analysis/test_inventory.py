@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migrator.analysis.libraries import MODULES as CUDA_MODULES
-from migrator.engine import Result
 from migrator.formats.python import decode
+from migrator.result import Result
 
 # ---- a counter of its own ------------------------------------------------------------------------
 

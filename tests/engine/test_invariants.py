@@ -24,8 +24,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from migrator.diagnostics import Outcome
-from migrator.engine import Result
 from migrator.formats.python import decode
+from migrator.result import Result
 
 # Rules that take whole statements out: a comment inside or at the end of such a line may go.
 DELETING = {"CUD002", "PRE001", "PRE002", "RUN002", "RUN003", "MOV005"}

@@ -12,7 +12,7 @@ from migrator.config import Config
 from migrator.diagnostics import Outcome
 from migrator.editor.analysis import analyse
 from migrator.editor.documents import Document, Text
-from migrator.engine import Result
+from migrator.result import Result
 from migrator.run import Report, migrate_content
 from migrator.targets import find_target
 

@@ -12,9 +12,10 @@ from tiers import thorough_but
 
 from migrator.analysis.names import Names
 from migrator.config import Config
-from migrator.engine import Result, migrate_file
+from migrator.engine import migrate_file
 from migrator.options import Options
 from migrator.registry import registry
+from migrator.result import Result
 from migrator.rule import Example
 from migrator.run import Worker
 from migrator.single import single

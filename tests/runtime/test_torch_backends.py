@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from migrator.diagnostics import Outcome
-from migrator.engine import Result, migrate
+from migrator.engine import migrate
 from migrator.options import Options
+from migrator.result import Result
 from migrator.targets import targets
 
 TARGET = os.environ["TPU_MIGRATE_TARGET"]

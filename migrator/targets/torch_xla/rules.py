@@ -69,6 +69,7 @@ named.""",
             },
         ),
     ),
+    for_native_code=True,
 )
 
 CONVERTED = Rule(

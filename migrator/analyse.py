@@ -1,0 +1,43 @@
+"""Analyse: what a module means, and the GPU constructs in it that have to be decided about."""
+
+from __future__ import annotations
+
+import ast
+
+from migrator.analysis import inventory
+from migrator.analysis.children import Children
+from migrator.analysis.facts import ProjectFacts
+from migrator.analysis.flow import Flow
+from migrator.analysis.names import Names
+from migrator.construct import Construct
+from migrator.diagnostics import SourceMap
+from migrator.module import Module
+from migrator.options import Options
+from migrator.registry import vocabulary
+from migrator.rule import Context
+from migrator.targets import Target, with_ranks
+
+
+def analyse(
+    module: Module, target: Target, options: Options, project: ProjectFacts | None
+) -> tuple[Context, list[Construct]]:
+    """What rules may ask about a module, and its constructs in the order of their decisions."""
+    names = Names(module.tree, project.starred if project else None)
+    flow = Flow(names, project.kind if project else None)
+    known = vocabulary(options.replace)
+    relative = known.own and any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports)
+    package = project.package() if project is not None and relative else ""
+    constructs = list(inventory.find(names, flow, known, package))
+    constructs += Children(names, flow, constructs, project).constructs()
+    context = Context(names, flow, SourceMap(module.text), target, options, constructs, project)
+    # First of all, since these take the place of the moves that other rules make.
+    constructs[:0] = [Construct("model", "move", move) for move in context.shardings]
+    if target.launches:
+        if context.ranks or (project is not None and project.serves_ranks()):
+            context.use(with_ranks(target))
+    return context, constructs
+
+
+def may_hold_constructs(source: bytes, options: Options) -> bool:
+    """A cheap test: False means that a file can not hold a construct."""
+    return inventory.has_tokens(source) or vocabulary(options.replace).may_be_in(source)

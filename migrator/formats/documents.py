@@ -1,0 +1,111 @@
+"""Files of other formats than Python: what they hold, as modules, and the file with others in it.
+
+A notebook holds the module of its cells and the files that its cells write; a script for a shell, a
+list of requirements or a configuration holds its lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from migrator.analysis import mentions
+from migrator.diagnostics import START, Diagnostic, Range
+from migrator.formats import lines, manifest, notebook
+from migrator.formats.embedded import COMMAND, SETTING, Document
+
+_LINE = re.compile(r"\bline (\d+)\b")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module that a file holds."""
+
+    source: bytes
+    place: Callable[[Range], Range]  # a range of the module as one of the file
+    written: notebook.Written | None = None  # the file that it is of, where a cell writes it
+    inner: Document | None = None  # what that file is, if it is no Python
+
+    def diagnostic(self, found: Diagnostic) -> Diagnostic:
+        """A diagnostic with places of the file where it has those of the module."""
+        message = _LINE.sub(self._line, found.message.replace(f"{COMMAND}()", "a command"))
+        touched = tuple(map(self.place, found.touched))
+        return replace(found, range=self.place(found.range), message=message, touched=touched)
+
+    def _line(self, match: re.Match[str]) -> str:
+        number = int(match[1])
+        where = self.place(replace(START, line=number, end_line=number))
+        return f"cell {where.cell}, line {where.line}" if where.cell else f"line {where.line}"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A file that is no module, and the modules that it holds: its own first."""
+
+    document: Document
+    parts: Sequence[Part]
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The files that its cells write, by their names from its folder."""
+        files = self.document.files if isinstance(self.document, notebook.Notebook) else ()
+        return {file.name: file.text.encode() for file in files}
+
+    def with_sources(self, sources: Sequence[bytes]) -> bytes:
+        """The file with other modules in the place of its own.
+
+        Raises ValueError where a piece of one is missing.
+        """
+        module, *written = (source.decode() for source in sources)
+        for part, text in zip(self.parts[1:], written, strict=True):
+            assert part.written is not None
+            whole = text if part.inner is None else part.inner.with_module(text)
+            module = part.written.replaced(module, whole)
+        return self.document.with_module(module).encode()
+
+
+def is_module(path: Path) -> bool:
+    """Whether a file is Python as it stands."""
+    return not is_notebook(path) and lines.kind(path) is None
+
+
+def is_notebook(path: Path) -> bool:
+    return path.suffix == notebook.SUFFIX
+
+
+def read(path: Path, content: bytes, *, for_tpu: bool = True) -> Holder | None:
+    """What a file that is no module holds; None where it says nothing of GPUs.
+
+    Raises:
+        NotANotebook: it can not be read as one.
+        UnicodeDecodeError: it is not in UTF-8.
+    """
+    document = _document(path, content, for_tpu=for_tpu)
+    if document is None:
+        return None
+    parts = [Part(document.module.encode(), document.located)]
+    for file in document.files if isinstance(document, notebook.Notebook) else ():
+        text = file.text.encode()
+        if is_module(Path(file.name)):
+            parts.append(Part(text, file.located, file))
+        elif (inner := _document(path.parent / file.name, text)) is not None:
+            parts.append(Part(inner.module.encode(), _within(file, inner), file, inner))
+    return Holder(document, parts)
+
+
+def _within(file: notebook.Written, inner: Document) -> Callable[[Range], Range]:
+    return lambda where: file.located(inner.located(where))
+
+
+def _document(path: Path, content: bytes, *, for_tpu: bool = True) -> Document | None:
+    function = lines.kind(path)
+    if function is None:
+        return notebook.read(content, for_tpu=for_tpu) if path.suffix == notebook.SUFFIX else None
+    listing = manifest.read(path, content)
+    if listing is not None:
+        return listing
+    if function == SETTING and not mentions.has_settings(content):
+        return None
+    return lines.read(content, function)

@@ -1,0 +1,96 @@
+"""Normalise: what was written for another accelerator or another target, as the GPU code it is.
+
+A program for Intel's XPU or Apple's MPS is parsed with CUDA's words (`migrator.analysis.
+accelerators`). One for another target is rewritten to be GPU code first, by the rules for that;
+what is said of the GPU code is then said of what the user wrote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from migrator.analysis import inventory
+from migrator.analysis.facts import ProjectFacts, Reader
+from migrator.analysis.flow import Flow
+from migrator.analysis.names import Names
+from migrator.analysis.origins import Origins, of_original
+from migrator.codes import INTERNAL
+from migrator.diagnostics import SourceMap
+from migrator.formats import python
+from migrator.module import read
+from migrator.options import Options
+from migrator.registry import registry, vocabulary
+from migrator.result import Failure, Result
+from migrator.rewrite import rewrite
+from migrator.rule import Context
+from migrator.targets import Target, targets
+
+FOREIGN = "xla"  # the accelerator that is left in GPU code that was made of such code
+
+
+def is_foreign(source: bytes, target: Target) -> bool:
+    """True for code, and for lines of commands, that name the library of another target."""
+    return inventory.is_foreign(source, target)
+
+
+def as_gpu_code(
+    source: bytes,
+    target: Target,
+    options: Options,
+    project: ProjectFacts | None,
+    *,
+    for_others: bool = False,
+) -> Result:
+    """Code for another target, rewritten to be the GPU code that it stands for.
+
+    `for_others`: it is only read, since another file imports it.
+    """
+    try:
+        module = read(source)
+        rules = registry().foreign
+        names = Names(module.tree)
+        flow = Flow(names)
+        constructs = [c for c in inventory.find(names, flow, vocabulary()) if rules.handlers(c)]
+        text = SourceMap(module.text)
+        context = Context(
+            names, flow, text, target, options, constructs, project, for_others=for_others
+        )
+        return rewrite(module, context, rules, constructs)
+    except RecursionError:
+        return Failure(INTERNAL, "too deeply nested to be rewritten").result(source)
+    except Failure as failure:
+        return failure.result(source)
+
+
+def of_source(source: bytes, gpu_code: Result, result: Result) -> Result:
+    """What became of GPU code, as what became of the foreign code that it was made of."""
+    if result.failed or not gpu_code.changed:
+        return replace(result, original=source, source=source if result.failed else result.source)
+    origins = Origins(*(python.decode(text).text for text in (source, gpu_code.source)))
+    found = of_original(origins, gpu_code.diagnostics, result.diagnostics, stays=result.stays)
+    text = source if result.stays else result.source
+    return replace(result, original=source, source=text, diagnostics=tuple(sorted(found)))
+
+
+@lru_cache(maxsize=512)
+def _read_by_others(content: bytes, target: str) -> bytes:
+    return as_gpu_code(content, targets()[target], Options(), None, for_others=True).source
+
+
+@dataclass(frozen=True)
+class AsGpuCode:
+    """Reads the files of a project; what is written for another target, as the GPU code it is."""
+
+    reader: Reader
+    target: Target
+
+    def read(self, path: Path) -> bytes | None:
+        content = self.reader.read(path)
+        if content is None or not is_foreign(content, self.target):
+            return content
+        return _read_by_others(content, self.target.name)
+
+    def list(self, folder: Path) -> frozenset[str]:
+        return self.reader.list(folder)
