@@ -48,6 +48,30 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "loss of one sample": lambda x: F.cross_entropy(x[0], torch.tensor(1).to(x.device)),
     "as_strided": lambda x: x.clone().as_strided((2, 2), (4, 1), 1),
     "padding below zero": lambda x: F.pad(x[None], (-1, 2), "replicate"),
+    "quotient of large integers": lambda x: (x * 4e6).long() // 7,
+    "quotient of negative integers": lambda x: torch.div((x * 9).int(), -4, rounding_mode="floor"),
+    "quotient toward zero": lambda x: (x * 9).long().div(4, rounding_mode="trunc"),
+    "quotient of a number": lambda x: 10**12 // (x * 80).long()[2],
+    "quotient of uint8 by a negative number": lambda x: (x * 9).abs().byte() // -3,
+    "quotient in place": lambda x: (x * 4e6).long().floor_divide_(7),
+    "quotient of floats": lambda x: x.detach() // 0.75,
+    "cummax of equals": lambda x: torch.stack([*x.sign().cummax(1)]),
+    "cummax with NaN": lambda x: torch.where(x > 2, torch.nan, x).cummax(0)[0],
+    "places of cummax with NaN": lambda x: torch.where(x > 2, torch.nan, x).cummax(0)[1],
+    "linspace of float64": lambda x: torch.linspace(0, 1, 7, dtype=torch.float64, device=x.device),
+    "isnan of bools": lambda x: (x > 0).isnan(),
+    "logsumexp of integers": lambda x: (x * 3).int().logsumexp(0),
+    "logsumexp of nothing": lambda x: x[:0].logsumexp(0),
+    "cumsum of nothing": lambda x: x[:0].cumsum(0),
+    "squeeze of a number": lambda x: x[0, 0].squeeze(-1),
+    "sort of a number": lambda x: x[0, 0].sort()[0],
+    "flip of a number": lambda x: x[0, 0].flip(0),
+    "prod of a number": lambda x: x[0, 0].prod(0),
+    "masked_select of a number": lambda x: x[0, 0].masked_select(x[0, 0] > 0),
+    "a diagonal without elements": lambda x: x.diagonal(-5),
+    "as_strided to a number": lambda x: x.as_strided((), (), 5),
+    "abs of a complex number": lambda x: torch.complex(x, x * 2)[1, 1].abs(),
+    "group_norm of nothing": lambda x: F.group_norm(x[:0], 2),
 }  # fmt: skip
 
 
@@ -76,5 +100,19 @@ def test_what_is_refused() -> None:
     for function in (torch.argmax, lambda x: x % 2):  # which ended the process
         with pytest.raises(NotImplementedError, match="complex numbers"):
             function(z)
+    wide = torch.ones(2, dtype=torch.float64).to(DEVICE) * 1j
+    for read in (lambda: wide.cpu(), lambda: wide[0].item(), lambda: wide.tolist()):
+        with pytest.raises(RuntimeError, match="complex128 is not available"):
+            read()
     with pytest.raises(NotImplementedError, match="floating point"):
         torch.ones(2).to(DEVICE) << 1
+
+
+def test_gradient_of_a_transposed_convolution_with_a_wide_output_padding() -> None:
+    results = []
+    layer = torch.nn.ConvTranspose2d(2, 2, 3, stride=2, dilation=4, padding=1, output_padding=3)
+    values = torch.randn(1, 2, 4, 4)
+    for device in ("cpu", DEVICE):
+        x = values.to(device).requires_grad_()
+        results.append(torch.autograd.grad(layer.to(device)(x).square().sum(), x)[0].cpu())
+    torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)

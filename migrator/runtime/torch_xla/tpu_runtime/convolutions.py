@@ -145,6 +145,9 @@ def convolution_backward(
     of_input = of_weight = of_bias = None
     if wanted[0] and transposed:
         of_input = _forward(gradient, weight, *how)
+        for dim in range(2, x.dim()):
+            if of_input.shape[dim] > x.shape[dim]:  # the output padding is as large as a step
+                of_input = of_input.narrow(dim, 0, x.shape[dim])
     elif wanted[0]:
         of_input = _of_input(gradient, weight, x.shape[2:], *how)
     if wanted[1]:

@@ -1,25 +1,66 @@
-"""Kernels in place of torch_xla's own. They are below autograd: gradients stay torch's."""
+"""Kernels in place of torch_xla's own, and functions in place of torch's.
+
+Kernels are below autograd: gradients stay torch's.
+"""
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.jit import _builtins
+from torch.utils import _pytree as pytree
+
+Kernel = Callable[..., Any]
 
 # The registrations live as long as this object.
 _library = torch.library.Library("aten", "IMPL")
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.XLA)
 
 
-def stock(name: str) -> Callable[..., Any]:
+def stock(name: str) -> Kernel:
     """The kernel of the operator ``name``, as it is now; it takes all arguments by position."""
     kernel = torch.library.get_kernel(f"aten::{name}", "XLA")  # type: ignore[attr-defined]
     return functools.partial(kernel.call_boxed, _KEYS)
 
 
-def replace(name: str, kernel: Callable[..., Any]) -> None:
+def replace(name: str, kernel: Kernel) -> None:
     """Let tensors of the device use ``kernel`` for the operator ``name``."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators")
         _library.impl(name, kernel, "XLA", allow_override=True)
+
+
+def replace_all(kernels: Mapping[Callable[[str], Kernel], str]) -> None:
+    """Replace the kernels of the names by what is made for each."""
+    for make, names in kernels.items():
+        for name in names.split():
+            replace(name, make(name))
+
+
+def on_cpu(name: str) -> Kernel:
+    """The operator, computed by CPU torch."""
+    packet, _, overload = name.partition(".")
+    operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        leaves = pytree.tree_leaves((args, kwargs))
+        device = next(leaf.device for leaf in leaves if isinstance(leaf, Tensor))
+        args, kwargs = pytree.tree_map_only(Tensor, Tensor.cpu, (args, kwargs))
+        results = operator(*args, **kwargs)
+        return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), results)
+
+    return kernel
+
+
+def substitute(owner: Any, name: str, function: Callable[..., Any]) -> None:
+    """Let ``owner``, torch or a class, have ``function`` under ``name``; scripts keep torch's own.
+
+    TorchScript knows torch's functions by their identity, and can not compile others.
+    """
+    operator = _builtins._find_builtin(getattr(owner, name))  # type: ignore[attr-defined]
+    if operator:
+        _builtins._register_builtin(function, operator)  # type: ignore[attr-defined]
+    setattr(owner, name, function)

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .device import DEVICE_TYPE
+from .kernels import substitute
 
 _torch_batch_norm: Callable[..., Tensor] = F.batch_norm
 _torch_instance_norm: Callable[..., Tensor] = F.instance_norm
@@ -95,7 +96,7 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     running, affine = (running_mean, running_var), (weight, bias)
-    if input.device.type != DEVICE_TYPE:
+    if input.device.type != DEVICE_TYPE or input.dim() < 2:
         return _torch_batch_norm(input, *running, *affine, training, momentum, eps)
     if training:
         F._verify_batch_size(input.shape)  # type: ignore[attr-defined]
@@ -159,7 +160,8 @@ def group_norm(
 ) -> Tensor:
     if input.device.type != DEVICE_TYPE or input.dim() < 2 or input.shape[1] % num_groups:
         return _torch_group_norm(input, num_groups, weight, bias, eps, cudnn_enabled)
-    groups = computed(input).reshape(input.shape[0], num_groups, -1)
+    size = math.prod(input.shape[1:]) // num_groups
+    groups = computed(input).reshape(input.shape[0], num_groups, size)
     result = _standardized(groups, (2,), eps)[0].reshape(input.shape)
     shape = (1, -1) + (1,) * (input.dim() - 2)
     return scaled(result, (weight, bias), shape).to(_dtype_of_sums(input, weight))
@@ -193,7 +195,7 @@ def install() -> None:
     """Replace the functions, which the modules call, for tensors of the device."""
     F.batch_norm = batch_norm
     F.instance_norm = instance_norm
-    torch.layer_norm = layer_norm  # type: ignore[assignment]  # which F.layer_norm calls
-    torch.group_norm = group_norm  # type: ignore[assignment]
+    substitute(torch, "layer_norm", layer_norm)  # which F.layer_norm calls
+    substitute(torch, "group_norm", group_norm)
     _keep_the_average_on_the_device(nn.modules.batchnorm._BatchNorm)
     _keep_the_average_on_the_device(nn.SyncBatchNorm)

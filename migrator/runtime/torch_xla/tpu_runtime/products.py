@@ -15,6 +15,7 @@ from torch import Tensor
 
 from . import mesh
 from .device import DEVICE_TYPE
+from .kernels import substitute
 from .scaled_dot_product import scaled_dot_product
 
 NEEDED_BY = "shard"
@@ -44,9 +45,8 @@ def _matmul(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 def install() -> None:
     """Keep batch and heads apart in products."""
-    torch.matmul = _matmul(torch.matmul)
-    for name in ("matmul", "__matmul__"):
-        setattr(Tensor, name, _matmul(getattr(Tensor, name)))
+    for owner, name in ((torch, "matmul"), (Tensor, "matmul"), (Tensor, "__matmul__")):
+        substitute(owner, name, _matmul(getattr(owner, name)))
     stock = F.scaled_dot_product_attention
 
     @functools.wraps(stock)
@@ -55,4 +55,4 @@ def install() -> None:
         function = scaled_dot_product if _is_divided(*given) else stock
         return function(*args, **kwargs)
 
-    F.scaled_dot_product_attention = attention
+    substitute(F, "scaled_dot_product_attention", attention)

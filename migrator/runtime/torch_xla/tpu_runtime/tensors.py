@@ -1,8 +1,7 @@
 """Tensor methods and modes that torch_xla gets wrong.
 
-Not mended, torch_xla 2.9: `x.t().contiguous()` and `.reshape` of it stay views, so that a write
-reaches x. A CPU `backward()` before anything was on the device makes later ones raise
-"device_ready_queues_". LBFGS gives the right numbers but compiles some 25 programs a step.
+Not mended, torch_xla 2.9: a CPU `backward()` before anything was on the device makes later ones
+raise "device_ready_queues_". LBFGS gives the right numbers but compiles some 25 programs a step.
 """
 
 import functools
@@ -15,6 +14,10 @@ from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 
 from .device import DEVICE_TYPE
+from .kernels import substitute
+
+# torch_xla 2.9 drops the imaginary parts where one is moved.
+NO_COMPLEX128 = "complex128 is not available on this device: use complex64"
 
 
 class inference_mode(torch.no_grad):
@@ -64,6 +67,18 @@ def _to_dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_dense()
 
 
+def _of_no_complex128(read: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that reads a tensor: float64 and complex numbers together are complex128."""
+
+    @functools.wraps(read)
+    def checked(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if self.dtype is torch.complex128 and self.device.type == DEVICE_TYPE:
+            raise RuntimeError(NO_COMPLEX128)
+        return read(self, *args, **kwargs)
+
+    return checked
+
+
 def _device_first(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """`x.to(rank)`: a number is a device of CUDA, and here the one of this process."""
     return (DEVICE_TYPE, *arguments[1:]) if arguments and type(arguments[0]) is int else arguments
@@ -100,8 +115,7 @@ def install() -> None:
             self.device.type,
             getattr(torch._C._nn._parse_to(*args, **kwargs)[0], "type", None),
         ):
-            # torch_xla 2.9 drops the imaginary parts.
-            raise RuntimeError("complex128 is not available on this device: use complex64")
+            raise RuntimeError(NO_COMPLEX128)
         # torch_xla 2.9 has no sparse tensors: moving one raises.
         if self.layout is not torch.strided:
             device = torch._C._nn._parse_to(*args, **kwargs)[0]
@@ -109,6 +123,8 @@ def install() -> None:
                 return to(_to_dense(self), *args, **kwargs)
         return to(self, *args, **kwargs)
 
+    for name in ("cpu", "item", "tolist", "__complex__"):
+        setattr(torch.Tensor, name, _of_no_complex128(getattr(torch.Tensor, name)))
     module_to = nn.Module.to
 
     @functools.wraps(module_to)
@@ -121,6 +137,6 @@ def install() -> None:
     UninitializedTensorMixin._allowed_methods.append(to_dense_or_there)
     for name in ("cumsum", "cumprod"):
         for owner in (torch, torch.Tensor):
-            setattr(owner, name, _counting(getattr(owner, name)))
+            substitute(owner, name, _counting(getattr(owner, name)))
     torch.Tensor.copy_ = copy_broadcast  # type: ignore[assignment,method-assign]
     torch.Tensor.pin_memory = pin_nothing  # type: ignore[assignment,method-assign]

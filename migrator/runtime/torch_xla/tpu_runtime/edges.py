@@ -1,0 +1,119 @@
+"""Tensors without elements or without dimensions, where torch_xla 2.9 raises or ends the process.
+
+Each says where. Found by benchmarks/operator_audit.py.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from .kernels import Kernel, replace_all, stock
+
+
+def _roll(name: str) -> Kernel:
+    """Of no elements; stock divides by zero."""
+    roll = stock(name)
+    return lambda self, *args: roll(self, *args) if self.numel() else self.clone()
+
+
+def _repeat(name: str) -> Kernel:
+    """No times; stock raises."""
+    repeat = stock(name)
+
+    def kernel(self: Tensor, repeats: list[int]) -> Tensor:
+        if all(repeats):
+            return repeat(self, repeats)  # type: ignore[no-any-return]
+        shape = (1,) * (len(repeats) - self.dim()) + tuple(self.shape)
+        return self.new_empty([n * times for n, times in zip(shape, repeats, strict=True)])
+
+    return kernel
+
+
+def _nll_loss(name: str) -> Kernel:
+    """Of one sample without a batch; stock ends the process."""
+    loss = stock(name)
+
+    def forward(self: Tensor, target: Tensor, *args: Any) -> Any:
+        if self.dim() == 2:
+            return loss(self, target, *args)
+        result, total = loss(self[None], target.reshape(1), *args)
+        return result.reshape(()), total
+
+    def backward(gradient: Tensor, self: Tensor, target: Tensor, *args: Any) -> Any:
+        if self.dim() == 2:
+            return loss(gradient, self, target, *args)
+        weight, reduction, *more = args
+        if not reduction:
+            gradient = gradient.reshape(1)
+        return loss(gradient, self[None], target.reshape(1), weight, reduction, *more)[0]
+
+    return backward if "backward" in name else forward
+
+
+def _of_one_number(name: str) -> Kernel:
+    """Along the dimension of a number, which has none; stock raises."""
+    compute = stock(name)
+
+    def to_vector(value: Any) -> Any:
+        return value.reshape(1) if isinstance(value, Tensor) and not value.dim() else value
+
+    def kernel(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if self.dim():
+            return compute(self, *args, **kwargs)
+        results = compute(*map(to_vector, (self, *args)), **kwargs)
+        return pytree.tree_map_only(Tensor, lambda tensor: tensor.reshape(()), results)
+
+    return kernel
+
+
+def _cumulative(name: str) -> Kernel:
+    """Of no elements; stock raises."""
+    compute = _of_one_number(name)
+
+    def kernel(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+        if self.numel():
+            return compute(self, dim, dtype=dtype)  # type: ignore[no-any-return]
+        return self.to(dtype or self.dtype, copy=True)
+
+    return kernel
+
+
+def _logsumexp(name: str) -> Kernel:
+    """Of integers, and of no elements; stock raises."""
+    compute = _of_one_number(name)
+
+    def kernel(self: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
+        if not (self.is_floating_point() or self.is_complex()):
+            self = self.to(torch.get_default_dtype())
+        if self.numel():
+            return compute(self, dim, keepdim)  # type: ignore[no-any-return]
+        return self.exp().sum(dim, keepdim).log()
+
+    return kernel
+
+
+def _diagonal_scatter(name: str) -> Kernel:
+    """Of a diagonal without elements; stock raises."""
+    write = stock(name)
+    return lambda self, src, *args: write(self, src, *args) if src.numel() else self.clone()
+
+
+def install() -> None:
+    """Replace the kernels."""
+    replace_all(
+        {
+            _roll: "roll",
+            _repeat: "repeat",
+            _nll_loss: "nll_loss_forward nll_loss_backward",
+            _of_one_number: """
+                flip index_add index_copy index_select kthvalue linalg_vector_norm
+                masked_scatter max.dim min.dim prod.dim_int scatter.src scatter.value scatter_add
+                sort sort.stable squeeze_copy.dim topk
+            """,
+            _cumulative: "cumsum cumprod",
+            _logsumexp: "logsumexp",
+            _diagonal_scatter: "diagonal_scatter",
+        }
+    )

@@ -1,0 +1,130 @@
+"""Operators that torch_xla 2.9 computes wrong for integers and bools, or in a wrong dtype.
+
+Each says what is wrong. Found by benchmarks/operator_audit.py.
+"""
+
+import functools
+from typing import Any
+
+import torch
+import torch_xla
+import torch_xla.core.xla_builder as xb
+from torch import Tensor
+
+from .device import DEVICE_TYPE
+from .kernels import Kernel, replace_all, stock
+
+_TYPES = {dtype: name for name, dtype in xb._XLA_PT_TYPE_MAP.items()}
+
+
+@functools.lru_cache(maxsize=4096)
+def _division(dtype: torch.dtype, shape: tuple[int, ...]) -> Any:
+    shapes = [xb.Shape.create(_TYPES[dtype], shape)] * 2
+    return xb.create_computation("quotient", lambda left, right: left / right, shapes)
+
+
+def _together(*sides: Any) -> list[Tensor]:
+    """Tensors of the device, of the dtype that torch gives to what is made of both."""
+    dtype = torch.result_type(*sides)
+    device = next(x.device for x in sides if isinstance(x, Tensor) and x.device.type == DEVICE_TYPE)
+    wide = dtype if dtype.is_signed else torch.int64  # of which -3 is the number 253 of uint8
+    return [
+        (x if isinstance(x, Tensor) else torch.full((), x, dtype=wide, device=device)).to(
+            device, dtype
+        )
+        for x in sides
+    ]
+
+
+def _quotient(name: str) -> Kernel:
+    """Of integers it is XLA's own; stock takes that of float32, wrong beyond 2**24."""
+    divide = stock(name)
+
+    def kernel(self: Any, other: Any, rounding_mode: str | None = "floor") -> Tensor:
+        dtype = torch.result_type(self, other)
+        left, right = _together(self, other)
+        if rounding_mode is None or dtype.is_floating_point or dtype.is_complex:
+            how = {"rounding_mode": rounding_mode} if name.startswith("div") else {}
+            return divide(left, right, **how)  # type: ignore[no-any-return]
+        if dtype == torch.bool:
+            raise NotImplementedError(f"{name} of bools")
+        left, right = torch.broadcast_tensors(left, right)
+        computation = _division(dtype, tuple(left.shape))
+        inputs = [left, right]
+        result: Tensor = torch_xla._XLAC._xla_user_computation(  # type: ignore[attr-defined]
+            "xla::quotient", inputs, computation
+        )[0]
+        if rounding_mode == "trunc" or not dtype.is_signed:
+            return result
+        rest = left - result * right
+        return torch.where((rest != 0) & ((rest < 0) != (right < 0)), result - 1, result)
+
+    return kernel
+
+
+def _promoting(name: str) -> Kernel:
+    """Both sides in the dtype of the result: stock takes that of the first."""
+    compute = stock(name)
+
+    def kernel(self: Any, other: Any) -> Tensor:
+        dtype = torch.result_type(self, other)
+        if dtype.is_complex:
+            raise NotImplementedError(f"{name} of complex numbers")
+        if name.endswith(".Tensor") and not isinstance(other, Tensor):
+            other = torch.tensor(other, device=self.device)
+        sides = (x.to(dtype) if isinstance(x, Tensor) else x for x in (self, other))
+        return compute(*sides)  # type: ignore[no-any-return]
+
+    return kernel
+
+
+def _right_shift(name: str) -> Kernel:
+    """Stock fills negative numbers with zeros."""
+    shift = _shift(name)
+
+    def kernel(self: Any, other: Any) -> Tensor:
+        if not isinstance(self, Tensor):
+            self = torch.full_like(other, self)
+        if self.dtype in (torch.bool, torch.uint8):
+            return shift(self, other)  # type: ignore[no-any-return]
+        return torch.where(self < 0, ~shift(~self, other), shift(self, other))
+
+    return kernel
+
+
+def _shift(name: str) -> Kernel:
+    compute = _promoting(name)
+
+    def kernel(self: Any, other: Any) -> Tensor:
+        if torch.result_type(self, other).is_floating_point:
+            raise NotImplementedError(f"{name} of floating point numbers")
+        return compute(self, other)  # type: ignore[no-any-return]
+
+    return kernel
+
+
+def _count_nonzero(self: Tensor, dim: Any = None) -> Tensor:
+    """Stock counts in the dtype of the input: bools up to 1."""
+    return (self != 0).sum(dim)
+
+
+def _trace(self: Tensor) -> Tensor:
+    """Of integers it is int64; stock stays in their dtype."""
+    return self.diagonal().sum()
+
+
+def install() -> None:
+    """Replace the kernels."""
+    replace_all(
+        {
+            _quotient: "floor_divide div.Tensor_mode",
+            _promoting: """
+                remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar
+                bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor
+            """,
+            _shift: "__lshift__.Scalar __lshift__.Tensor bitwise_left_shift.Tensor",
+            _right_shift: "__rshift__.Scalar __rshift__.Tensor bitwise_right_shift.Tensor",
+            lambda name: _count_nonzero: "count_nonzero count_nonzero.dim_IntList",
+            lambda name: _trace: "trace",
+        }
+    )

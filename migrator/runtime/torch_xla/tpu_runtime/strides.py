@@ -1,0 +1,109 @@
+"""What depends on the strides of a view: whether `contiguous()` and `reshape` copy.
+
+torch_xla 2.9 has no strides: `x.t().contiguous()` stays a view, so that a write reaches x. Here the
+way to a view from its base is gone once more on a tensor without memory, which has torch's strides.
+A tensor that is no view counts as contiguous, as results of `x.t() + 1` are not in torch.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .device import DEVICE_TYPE
+from .kernels import substitute
+
+
+def _layout(x: Tensor) -> Tensor | None:
+    """What has the shape and the strides of ``x``, if it is a view on the device."""
+    base = x._base
+    if base is None or x.device.type != DEVICE_TYPE:
+        return None
+    return x._view_func_unsafe(torch.empty(base.shape, dtype=base.dtype, device="meta"))  # type: ignore[no-any-return,attr-defined]
+
+
+def _contiguous(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @functools.wraps(stock)
+    def contiguous(
+        self: Tensor, memory_format: torch.memory_format = torch.contiguous_format
+    ) -> Tensor:
+        layout = _layout(self)
+        if layout is None or layout.is_contiguous():
+            return stock(self, memory_format=memory_format)
+        if layout.is_contiguous(memory_format=memory_format):
+            return self
+        return self.clone(memory_format=memory_format)
+
+    return contiguous
+
+
+def _reshaping(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A view where torch can make one, else of a copy."""
+
+    @functools.wraps(stock)
+    def reshape(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        layout = _layout(self)
+        if layout is not None and not layout.is_contiguous():
+            result = stock(layout, *args, **kwargs)
+            if result._base is not layout._base:
+                self = self.clone()
+        return stock(self, *args, **kwargs)
+
+    return reshape
+
+
+def _detach(stock: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The same view of what is detached, so that its strides are known."""
+
+    @functools.wraps(stock)
+    def detach(self: Tensor) -> Tensor:
+        layout = _layout(self)
+        if layout is None or layout.is_contiguous():
+            return stock(self)
+        return self._view_func_unsafe(self._base.detach())  # type: ignore[no-any-return,attr-defined,union-attr]
+
+    return detach
+
+
+def _asking(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """`stride()` and its like."""
+
+    @functools.wraps(stock)
+    def ask(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        layout = _layout(self)
+        return stock(self if layout is None else layout, *args, **kwargs)
+
+    return ask
+
+
+def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """By the places of the base, as torch counts them."""
+
+    @functools.wraps(stock)
+    def as_strided(
+        input: Tensor, size: Any, stride: Any, storage_offset: int | None = None
+    ) -> Tensor:
+        layout = _layout(input)
+        if layout is not None:
+            input = input._base  # type: ignore[assignment]
+            storage_offset = layout.storage_offset() if storage_offset is None else storage_offset
+        return stock(input, size, stride, storage_offset)
+
+    return as_strided
+
+
+def install() -> None:
+    """Replace methods and functions; operators inside of torch keep their own."""
+    for make, owners, names in (
+        (_contiguous, (Tensor,), "contiguous"),
+        (_reshaping, (Tensor,), "reshape_as"),
+        (_reshaping, (torch, Tensor), "reshape flatten ravel"),
+        (_detach, (torch, Tensor), "detach"),
+        (_asking, (Tensor,), "is_contiguous stride storage_offset"),
+        (_as_strided, (torch, Tensor), "as_strided"),
+    ):
+        for owner in owners:
+            for name in names.split():
+                substitute(owner, name, make(getattr(owner, name)))
