@@ -2,6 +2,7 @@
 
     python benchmarks/mutants.py --count 2000 --seed 0
     python benchmarks/mutants.py --seed 0 --only 137   # one of them, with its text
+    python benchmarks/mutants.py --of CHECKOUTS        # of what lies there, instead
 
 The scripts are those of installed packages that say something of GPUs, and our own; they are found
 at run time. Each mutant is a script that is changed by structure, a few times over.
@@ -31,10 +32,11 @@ _LIMIT = 20.0  # seconds for one mutant
 
 
 @cache
-def scripts() -> tuple[Path, ...]:
+def scripts(of: Path | None = None) -> tuple[Path, ...]:
     """Python files with a word of GPUs, in an order that does not change."""
     here = Path(__file__).resolve().parents[1]
     folders = [Path(sysconfig.get_paths()["purelib"]), here / "golden", here / "reference_apps"]
+    folders = folders if of is None else [of]
     found = [
         path
         for folder in folders
@@ -122,10 +124,10 @@ _MUTATIONS: tuple[Callable[[ast.Module, random.Random], None], ...] = (
 )  # fmt: skip
 
 
-def mutant(seed: int, number: int) -> tuple[Path, str]:
-    """A script, and what became of it; the first of a hundred stays as it is."""
+def mutant(seed: int, number: int, of: Path | None = None) -> tuple[Path, str]:
+    """A script, and what became of it; each tenth stays as it is."""
     chance = random.Random(f"{seed}/{number}")
-    path = chance.choice(scripts())
+    path = chance.choice(scripts(of))
     text = path.read_text("utf-8", "replace")
     if not number % 10:
         return path, text
@@ -176,11 +178,11 @@ def broken(text: str, target: str) -> Iterator[str]:
         yield "a second run changes it"
 
 
-def check(seed: int, number: int) -> list[str]:
+def check(seed: int, number: int, of: Path | None = None) -> list[str]:
     """What does not hold for one mutant, on both targets."""
     found: list[str] = []
     try:
-        path, text = mutant(seed, number)
+        path, text = mutant(seed, number, of)
     except (SyntaxError, ValueError, RecursionError, IndexError):
         return found  # no Python any more, or nothing to change
     for target in targets():
@@ -197,19 +199,22 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=None)
     parser.add_argument("--only", type=int, help="one mutant, with its text")
+    parser.add_argument("--of", type=Path, metavar="FOLDER", help="whose scripts")
     options = parser.parse_args()
     if options.only is not None:
-        print(mutant(options.seed, options.only)[1])
-        print("\n".join(check(options.seed, options.only)))
+        print(mutant(options.seed, options.only, options.of)[1])
+        print("\n".join(check(options.seed, options.only, options.of)))
         return
     failed = 0
     with ProcessPoolExecutor(options.jobs) as pool:
-        results = pool.map(partial(check, options.seed), range(options.count), chunksize=8)
+        each = partial(check, options.seed, of=options.of)
+        results = pool.map(each, range(options.count), chunksize=8)
         for number, found in enumerate(results):
             failed += bool(found)
             for what in found:
                 print(f"--seed {options.seed} --only {number}: {what}", flush=True)
-    print(f"{options.count} mutants of {len(scripts())} scripts, {failed} with something broken")
+    found_in = len(scripts(options.of))
+    print(f"{options.count} mutants of {found_in} scripts, {failed} with something broken")
 
 
 if __name__ == "__main__":

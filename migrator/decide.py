@@ -181,15 +181,23 @@ def _rule_on(
 
 
 _OF_TORCH = ("cuda", "is_cuda", "pin_memory", "half", "record_stream", "to", "type", "get_device")
+_ELSEWHERE = Report("this file, and what imports it, do not use PyTorch")
 
 
 def _doubt(context: Context, construct: Construct) -> Report | None:
-    """Why an attribute may not be that of a tensor or a model: a class of the project's has it."""
+    """Why something may not be PyTorch's: an object of another class, or of another library."""
     node = construct.node
+    if construct.kind == "string" and construct.key == "cuda" and not context.evidence.of_torch:
+        return _ELSEWHERE
     if construct.kind != "method" or not isinstance(node, ast.Attribute):
         return None
     if node.attr not in _OF_TORCH or context.flow.kind(node.value) & Kind.TENSOR:
         return None
+    if not context.evidence.of_torch:
+        return _ELSEWHERE
+    module = context.evidence.module(node.value)
+    if module is not None:
+        return Report(f"{module} is a module, and its {node.attr} not that of a tensor")
     found = context.defines(node.attr, context.flow.kind(node.value))
     if not found:
         return None

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from migrator.analysis.effects import Effects
+from migrator.analysis.evidence import Evidence
 from migrator.analysis.facts import ProjectFacts, is_script
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.hot import Hot
@@ -348,6 +349,11 @@ class Context:
         """What expressions do, beside giving a value."""
         known = {c.node for c in self.constructs if c.kind == "method" and c.key == "get_device"}
         return Effects(self.names, self.flow, self.project, known)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What is shown of values, where a name alone would be a hint."""
+        return Evidence(self.names, self.flow, self.project)
 
     @cached_property
     def hot(self) -> Hot:

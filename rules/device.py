@@ -148,13 +148,13 @@ mean the CPU, so the one device that the target shows takes their place.""",
             """
             import torch
 
-            def send(x, rank):
+            def send(x, rank: int):
                 return torch.zeros(2, device=rank), x.to(rank)
             """,
             after="""
             import torch
 
-            def send(x, rank):
+            def send(x, rank: int):
                 return torch.zeros(2, device="{device}"), x.to("{device}")
             """,
         ),
@@ -340,21 +340,34 @@ def string(ctx: Context, found: Construct) -> Decision | None:
 @INDEX.on("name", "torch.device")
 def device_of_index(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
-    assert call is not None
-    return device_object(ctx, call, call)
+    index = argument(call, 0, "device", "type") if call is not None else None
+    assert call is not None and index is not None
+    return _unknown_index(ctx, index) or device_object(ctx, call, call)
 
 
 @INDEX.on("method", "to")
 def to_index(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     assert call is not None
-    return Rewrite([Replace(call.args[0], ctx.device(call))])
+    index = call.args[0]
+    return _unknown_index(ctx, index) or Rewrite([Replace(index, ctx.device(call))])
 
 
 @INDEX.on("keyword", "device")
 def device_keyword(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.keyword)
-    return Rewrite([Replace(found.node.value, ctx.device(found.node))])
+    index = found.node.value
+    return _unknown_index(ctx, index) or Rewrite([Replace(index, ctx.device(found.node))])
+
+
+def _unknown_index(ctx: Context, index: ast.expr) -> Report | None:
+    """Where only its name says that a value is the index of a device."""
+    if ctx.evidence.is_index(index):
+        return None
+    return Report(
+        f"where {ctx.source.code(index)} comes from can not be seen; if it is the index of a "
+        f"device, write {ctx.words.device!r}"
+    )
 
 
 @DEFAULT.on("name", "torch.set_default_device")

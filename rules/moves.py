@@ -3,8 +3,10 @@
 import ast
 
 from migrator.analysis.devices import method_caller
+from migrator.analysis.evidence import Loader
+from migrator.analysis.flow import CUDA_STRING, Kind
 from migrator.analysis.flow import TENSOR_TYPE_DTYPES as DTYPES
-from migrator.analysis.names import dotted
+from migrator.analysis.names import argument, dotted
 from migrator.analysis.training import is_model
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -198,6 +200,8 @@ def cuda(ctx: Context, found: Construct) -> Decision:
         k.arg is None for k in call.keywords
     ):
         return Report("its arguments are unpacked; write the device out")
+    if not _takes(ctx, call):
+        return Report("torch's cuda() does not take these arguments; whose this is can not be seen")
     drop: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "device"]
     drop += call.args[:1]
     edits: list[Edit] = []
@@ -208,6 +212,16 @@ def cuda(ctx: Context, found: Construct) -> Decision:
         ])  # fmt: skip
     edits.append(EditCall(call, method="to", drop=drop, first=ctx.device(node)))
     return Rewrite(edits)
+
+
+def _takes(ctx: Context, call: ast.Call) -> bool:
+    """Whether torch's `cuda(device=None, non_blocking=False, memory_format=…)` takes this."""
+    named = {k.arg for k in call.keywords}
+    if len(call.args) > 2 or not named <= {"device", "non_blocking", "memory_format", "async"}:
+        return False
+    device = argument(call, 0, "device")
+    text = device.value if isinstance(device, ast.Constant) else None
+    return not isinstance(text, str) or CUDA_STRING.match(text) is not None
 
 
 def _is_storage(ctx: Context, receiver: ast.expr) -> bool:
@@ -296,6 +310,8 @@ def get_device(ctx: Context, found: Construct) -> Decision:
     assert call is not None
     if is_model(ctx.flow, node.value):
         return Report("no model of PyTorch's has it; what this one does can not be seen")
+    if not ctx.evidence.is_tensor(node.value):
+        return Report("whether this is a tensor can not be seen; use its `.device` if it is")
     parent = ctx.parent(call)
     if isinstance(parent, ast.keyword) and parent.arg == "device":
         return Rewrite([Replace(call, "{x}.device", {"x": node.value})])
@@ -346,9 +362,20 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
             return Report("pinned memory is asked for in a class statement")
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
             return Keep("names an option")
-        callee = dotted(call.func) or ""
-        is_options = callee in ("dict", "partial", "functools.partial") or ".update" in callee
-        if is_options or (ctx.target.portable and found.key == "pin_memory"):
+        callee = call.func
+        if ctx.names.qualified(callee) == "functools.partial" and call.args:
+            callee = call.args[0]
+        is_options = (dotted(callee) or "").rpartition(".")[2] in _OPTIONS
+        loader = Loader.PASSES if is_options else ctx.evidence.loads(callee)
+        if loader is Loader.OWN:
+            return Keep("passed on within the program, which is looked at where it is used")
+        if loader is Loader.UNKNOWN:
+            return Report(
+                f"what {dotted(callee) or 'the call'} pins can not be seen; leave it out if it is "
+                "memory of the host for a GPU"
+            )
+        unpins = loader is Loader.PASSES or callee is not call.func
+        if unpins or (ctx.target.portable and found.key == "pin_memory"):
             return _unpinned(ctx, found.key, node.value)
         pinned = [k for k in call.keywords if k.arg in ("pin_memory", "pin_memory_device")]
         return Rewrite([EditCall(call, drop=pinned)])
@@ -358,6 +385,9 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
     assert isinstance(parent, ast.Dict)
     index = parent.keys.index(node)  # type: ignore[arg-type]
     return _unpinned(ctx, found.key, parent.values[index])
+
+
+_OPTIONS = ("dict", "update", "EasyDict", "Namespace", "SimpleNamespace")
 
 
 def _unpinned(ctx: Context, key: str, value: ast.expr) -> Decision:
@@ -379,6 +409,8 @@ def pin_method(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     if call is None or not isinstance(found.node, ast.Attribute):
         return Report("pins memory, which the target can not")
+    if ctx.is_statement(call) and not ctx.evidence.is_tensor(found.node.value):
+        return Report("a tensor's would do nothing here; whose this is can not be seen")
     return Rewrite([Replace(call, "{x}", {"x": found.node.value})])
 
 
@@ -389,7 +421,12 @@ def non_blocking(ctx: Context, found: Construct) -> Decision:
 
 @NON_BLOCKING.on("method", "record_stream")
 def record_stream(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.Attribute)
     call = ctx.names.call_of(found.node)
+    stream = argument(call, 0, "stream") if call is not None else None
+    known = ctx.flow.kind(stream) & Kind.STREAM or ctx.evidence.is_tensor(found.node.value)
+    if stream is None or not known:
+        return Report("of a tensor, it is for the caching allocator of CUDA: leave it out")
     if call is not None and ctx.is_statement(call):
         statement = ctx.names.statement(call)
         assert statement is not None

@@ -451,7 +451,7 @@ class ProjectFacts:
         taken: set[str] = set()
         is_package = self.path.stem == "__init__"
         stem = self.path.parent.name if is_package else self.path.stem
-        for importer in (*self._importers(), *self._importers_below()):
+        for importer in self.importers():
             facts = self.cache.facts(importer)
             there = self.of(importer)
             for statement in facts.names.imports if facts is not None else ():
@@ -488,6 +488,11 @@ class ProjectFacts:
         there = self.of(path)
         tables = Models(facts.names, Flow(facts.names, there.kind), there).tables("replicated")
         return any(table is not None and table.rules for table in tables.values())
+
+    def importers(self) -> Iterator[Path]:
+        """Files beside this one, above or below it that import it."""
+        yield from self._importers()
+        yield from self._importers_below()
 
     def _importers(self) -> Iterator[Path]:
         """Files beside this one or above it that import it."""

@@ -154,7 +154,11 @@ def reads_later(
     last = max(node.end_lineno or 0 for node in moved)
     inside = {id(node) for statement in moved for node in ast.walk(statement)}
     scope = names.scope_of(call)
-    reads = [n for n in [*names.uses(name, scope), *_added_to(names, name)] if id(n) not in inside]
+    reads = [
+        n
+        for n in [*names.uses(name, scope), *_added_to(names, name)]
+        if id(n) not in inside and not _is_of_other_loop(names, n, call)
+    ]
     first = position(call)
     later = [n for n in reads if position(n) > first]
     targets = stored_names([loop.target]) if isinstance(loop, ast.For) else set()
@@ -176,6 +180,17 @@ def reads_later(
             if id(store) not in inside and position(store) > (last, 0):
                 later = [use for use in later if not _hides(names, store, use, call)]
     return later
+
+
+def _is_of_other_loop(names: Names, use: ast.Name, call: ast.stmt) -> bool:
+    """True in a loop over the name itself, which gives it a value in each of its rounds."""
+    at: ast.AST = use
+    for above in names.ancestors(use):
+        if isinstance(above, ast.For) and at in above.body:
+            if use.id in stored_names([above.target]) and above not in names.ancestors(call):
+                return True
+        at = above
+    return False
 
 
 def _added_to(names: Names, name: str) -> list[ast.Name]:

@@ -71,7 +71,7 @@ x = x.cuda({index})
 def test_a_function_of_the_project_is_looked_into(tmp_path: Path, body: str) -> None:
     files = {
         "ranks.py": f"def pick():\n    {body}\n    return 0\n\n\ndef only():\n    return 0\n",
-        "use.py": "from ranks import only, pick\n\n\ndef f(x):\n"
+        "use.py": "import torch\nfrom ranks import only, pick\n\n\ndef f(x):\n"
         "    return x.cuda(only()), x.cuda(pick())\n",
     }
     write_tree(tmp_path, files)

@@ -27,3 +27,13 @@ def test_a_rank_as_a_key() -> None:
     )
     assert not errors(result)
     assert outcomes(result)
+
+
+def test_a_second_loop_over_the_same_name_reads_nothing_of_the_first() -> None:
+    loop = (
+        "for x in xs:\n    opt.zero_grad()\n    loss = net(x).mean()\n    loss.backward()\n"
+        "    opt.step()\n    for p in net.parameters():\n        p.data.clamp_(-1, 1)\n"
+    )
+    result = run(f"import torch\nnet = torch.nn.Linear(2, 2).cuda()\n"
+                 f"opt = torch.optim.SGD(net.parameters(), 0.1)\n{loop}{loop}")  # fmt: skip
+    assert result.source.count(b"@tpu_runtime.train_step") == 2

@@ -91,7 +91,7 @@ def test_import_cycles_end(tmp_path: Path) -> None:
     out = migrate(
         tmp_path,
         {
-            "a.py": "from b import f\ndef g(): return f()\nx = g().cuda()\n",
+            "a.py": "import torch\nfrom b import f\ndef g(): return f()\nx = g().cuda()\n",
             "b.py": "from a import g\ndef f(): return g()\ny = f().cuda()\n",
             "c.py": "from c import *\nx = f().cuda()\n",
         },
@@ -562,7 +562,7 @@ def test_an_installed_runtime_is_not_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["tpu_runtime.py", "tpu_runtime/__init__.py"])
 def test_migrated_code_finds_its_runtime_only_where_it_is_needed(tmp_path: Path, name: str) -> None:
     """Files that only need words of the target itself bring no runtime."""
-    write_tree(tmp_path, {"lib.py": "def f(x):\n    return x.cuda()\n"})
+    write_tree(tmp_path, {"lib.py": "import torch\n\ndef f(x):\n    return x.cuda()\n"})
     report = migrate_paths([tmp_path])
     assert report.changed and not report.companions
     assert not (tmp_path / name).exists()

@@ -135,10 +135,10 @@ METHODS_OF_TORCH = {
     "cuda": "y = x.cuda()\n",
     "is_cuda": "y = 1 if x.is_cuda else 2\n",
     "pin_memory": "y = x.pin_memory()\n",
-    "record_stream": "x.record_stream(s)\n",
+    "record_stream": "x.record_stream(torch.cuda.current_stream())\n",
     "to": "y = x.to(0)\n",
     "type": "y = x.type(torch.cuda.FloatTensor)\n",
-    "get_device": "y = torch.ones(2, device=x.get_device())\n",
+    "get_device": "y = torch.ones(x.shape, device=x.get_device())\n",
 }
 
 
