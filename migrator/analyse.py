@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-
 from migrator.analysis import inventory
-from migrator.analysis.children import Children
 from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.flow import Flow
-from migrator.analysis.names import Names
+from migrator.analysis.module_facts import module_facts
 from migrator.construct import Construct
 from migrator.diagnostics import SourceMap
 from migrator.module import Module
@@ -22,14 +18,12 @@ def analyse(
     module: Module, target: Target, options: Options, project: ProjectFacts | None
 ) -> tuple[Context, list[Construct]]:
     """What rules may ask about a module, and its constructs in the order of their decisions."""
-    names = Names(module.tree, project.starred if project else None)
-    flow = Flow(names, project.kind if project else None)
-    known = vocabulary(options.replace)
-    relative = known.own and any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports)
-    package = project.package() if project is not None and relative else ""
-    constructs = list(inventory.find(names, flow, known, package))
-    constructs += Children(names, flow, constructs, project).constructs()
-    context = Context(names, flow, SourceMap(module.text), target, options, constructs, project)
+    facts = module_facts(module.parsed, vocabulary(options.replace), project)
+    constructs = list(facts.constructs)
+    context = Context(
+        facts.names, facts.flow, SourceMap(module.text), target, options, constructs, project
+    )
+    context.own_ranks = facts.ranks
     # First of all, since these take the place of the moves that other rules make.
     constructs[:0] = [Construct("model", "move", move) for move in context.shardings]
     if target.launches:

@@ -30,8 +30,7 @@ def completion_command(shell: str) -> None:
     """Print the script with which a shell completes options, rules, targets, apps and paths."""
     complete = get_completion_class(shell)
     assert complete is not None
-    from migrator.cli import cli
-
+    cli = click.get_current_context().find_root().command
     click.echo(complete(cli, {}, _PROGRAM, _VARIABLE).source())
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import partial
 from itertools import pairwise
 
-from migrator.analysis.facts import is_main_guard
 from migrator.analysis.names import Names
+from migrator.analysis.scripts import is_main_guard
 from migrator.edits import Delete, Edit, EditImport, Insert
 from migrator.formats.embedded import spoken
 from migrator.targets import RUNTIME

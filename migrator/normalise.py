@@ -12,10 +12,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from migrator.analysis import inventory
-from migrator.analysis.facts import ProjectFacts, Reader
+from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow
 from migrator.analysis.names import Names
 from migrator.analysis.origins import Origins, of_original
+from migrator.analysis.readers import Reader
 from migrator.codes import INTERNAL
 from migrator.diagnostics import SourceMap
 from migrator.formats import python

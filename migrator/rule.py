@@ -12,13 +12,14 @@ from pathlib import Path
 
 from migrator.analysis.effects import Effects
 from migrator.analysis.evidence import Evidence
-from migrator.analysis.facts import ProjectFacts, is_script
+from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.hot import Hot
 from migrator.analysis.indices import compares_indices
 from migrator.analysis.inventory import SETUP
 from migrator.analysis.names import Names
 from migrator.analysis.ranks import Ranks
+from migrator.analysis.scripts import is_script
 from migrator.analysis.sharding import Models, Table
 from migrator.analysis.training import speaks_of_training, stops_gradients
 from migrator.construct import Construct, uses_device

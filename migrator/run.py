@@ -14,7 +14,9 @@ from pathlib import Path
 from migrator import programs, todo
 from migrator.analyse import may_hold_constructs
 from migrator.analysis import needs
-from migrator.analysis.facts import ProjectCache, ProjectFacts, Reader
+from migrator.analysis.facts import ProjectFacts
+from migrator.analysis.project_cache import ProjectCache
+from migrator.analysis.readers import Reader
 from migrator.bundle import Needs, bundle
 from migrator.codes import INTERNAL, TOO_LARGE, UNREADABLE
 from migrator.config import Config

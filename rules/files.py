@@ -3,9 +3,9 @@
 import ast
 
 from migrator.analysis.devices import table_of_location, table_of_places
-from migrator.analysis.facts import is_script
 from migrator.analysis.flow import Kind
 from migrator.analysis.names import Names, argument
+from migrator.analysis.scripts import is_script
 from migrator.codes import Family
 from migrator.construct import Construct, uses_device
 from migrator.edits import Edit, EditCall, Replace

@@ -22,7 +22,8 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
-from migrator.analysis.facts import ProjectCache, ProjectFacts
+from migrator.analysis.facts import ProjectFacts
+from migrator.analysis.project_cache import ProjectCache
 from migrator.codes import INTERNAL
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome

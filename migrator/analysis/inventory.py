@@ -106,7 +106,11 @@ _DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")
 
 
 def find(
-    names: Names, flow: Flow, vocabulary: Vocabulary, package: str = ""
+    names: Names,
+    flow: Flow,
+    vocabulary: Vocabulary,
+    package: str = "",
+    ranks: Ranks | None = None,
 ) -> Iterator[Construct]:
     """All GPU constructs of a file, in source order, outer before inner.
 
@@ -118,7 +122,7 @@ def find(
     part_of_found: set[ast.AST] = set()
     rounds = set(rounds_without_gradients(names, flow))
     docstrings = _docstrings(names)
-    undone = _undone(names, flow)
+    undone = _undone(names, ranks or Ranks(names, flow))
     rungs = ladders(names, flow)
     for node in names.order:
         if node in undone:
@@ -247,9 +251,8 @@ def _reads_values(names: Names, node: ast.If | ast.IfExp | ast.While | ast.Asser
     )
 
 
-def _undone(names: Names, flow: Flow) -> set[ast.AST]:
+def _undone(names: Names, ranks: Ranks) -> set[ast.AST]:
     """Numbers of ranks that a target with one process for all has to see as 1."""
-    ranks = Ranks(names, flow)
     if not ranks.reductions() and not ranks.gathers() and "len" not in names.by_id:
         return set()
     direct = "torch.distributed.get_world_size"  # which stays

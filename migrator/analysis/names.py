@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -105,6 +106,12 @@ class Names:
         self._kinds: dict[int, tuple[set[str | None], list[Binding]]] = {}
         for statement in tree.body:
             self._visit(statement, tree, self.top)
+
+    def in_project(self, starred: Callable[[str, str], str | None]) -> Names:
+        """The same file, where it is known what other files bring; it is not walked again."""
+        other = copy.copy(self)
+        other._starred, other._others, other._qualified = starred, {}, {}
+        return other
 
     # ---- one walk -------------------------------------------------------------------------
 

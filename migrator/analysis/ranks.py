@@ -168,8 +168,21 @@ class Ranks:
             (self.names.qualified(node) or "").startswith(known) for node in self._references()
         ) or any(environment(self.names, node) for node in self.names.order)
 
-    def _references(self) -> Iterator[ast.expr]:
-        return (n for n in self.names.order if isinstance(n, ast.Attribute | ast.Name))
+    def _references(self) -> list[ast.expr]:
+        return self._all_references
+
+    @cached_property
+    def _all_references(self) -> list[ast.expr]:
+        return [n for n in self.names.order if isinstance(n, ast.Attribute | ast.Name)]
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[tuple[int, ast.expr]]]:
+        """What a qualified name is found as, with its place among all references."""
+        found: dict[str, list[tuple[int, ast.expr]]] = {}
+        for place, node in enumerate(self._references()):
+            if (name := self.names.qualified(node)) is not None:
+                found.setdefault(name.removeprefix(GROUP), []).append((place, node))
+        return found
 
     # ---- launchers --------------------------------------------------------------------------
 
@@ -199,12 +212,12 @@ class Ranks:
     # ---- what is exchanged ----------------------------------------------------------------
 
     def _calls(self, *functions: str) -> list[ast.Call]:
-        return [
-            call
-            for node in self._references()
-            if (self.names.qualified(node) or "").removeprefix(GROUP) in functions
-            and (call := self.names.call_of(node)) is not None
-        ]
+        found = sorted(
+            (place for name in set(functions) for place in self._by_name.get(name, ())),
+            key=lambda place: place[0],
+        )
+        calls = (self.names.call_of(node) for _, node in found)
+        return [call for call in calls if call is not None]
 
     def reductions(self) -> list[ast.Call]:
         return self._calls(*_REDUCTIONS)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from migrator import single
-from migrator.analysis.facts import Overlay, ProjectCache
+from migrator.analysis.project_cache import ProjectCache
+from migrator.analysis.readers import Overlay
 from migrator.codes import INTERNAL
 from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Range, Severity

@@ -21,7 +21,7 @@ from pygls.uris import to_fs_path, uri_scheme
 from pygls.workspace import TextDocument, Workspace
 
 from migrator import __version__
-from migrator.analysis.facts import ProjectCache
+from migrator.analysis.project_cache import ProjectCache
 from migrator.config import Config, load
 from migrator.diagnostics import Diagnostic, SourceMap
 from migrator.editor import settings

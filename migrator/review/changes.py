@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path, PurePosixPath
 
-from migrator.analysis.facts import ProjectCache, ProjectFacts
+from migrator.analysis.facts import ProjectFacts
+from migrator.analysis.project_cache import ProjectCache
 from migrator.bundle import NOTHING, bundle
 from migrator.config import Config
 from migrator.engine import migrate_file

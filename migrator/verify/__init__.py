@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = ["VerifyResult", "verify_app", "verify_script"]
 
-TOPOLOGIES = {"v6e-1": "v6e:1x1", "v6e-4": "v6e:2x2", "v6e-8": "v6e:2x4"}  # by --compile-for
-
 if TYPE_CHECKING:
     from .result import VerifyResult
     from .verification import verify_app, verify_script

@@ -12,7 +12,7 @@ from migrator.report.terminal import color_option, console
 from migrator.targets import find_target, targets
 from migrator.targets import names as target_names
 
-from . import TOPOLOGIES, options
+from . import options
 
 if TYPE_CHECKING:
     from .recordings import Settings
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--compile-for",
-    type=click.Choice(list(TOPOLOGIES)),
+    type=click.Choice(list(options.TOPOLOGIES)),
     help="Also compile the programs by the real TPU compiler: memory, FLOPs, collectives.",
 )
 @click.option(

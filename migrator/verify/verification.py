@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from migrator.errors import UsageError
 from migrator.targets import Target, find_target
 
-from . import TOPOLOGIES, environments, interpreters, precision, tpu
+from . import environments, interpreters, precision, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
 from .device import Device, device_for
 from .errors import VerifyError
@@ -25,6 +25,7 @@ from .folders import check_size
 from .inside import ask
 from .interpreters import Interpreter, without_libtpu
 from .measures import measure
+from .options import TOPOLOGIES
 from .progress import progress
 from .result import Figure, Measure, OutputResult, StepTime, VerifyResult
 from .run import Run, run

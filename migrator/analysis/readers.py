@@ -1,0 +1,36 @@
+"""Readers: where the content of a project's files comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+class Reader(Protocol):
+    """Where the facts of other files come from."""
+
+    def read(self, path: Path) -> bytes | None:
+        """The content of a file, None where it is none or can not be read."""
+
+    def list(self, folder: Path) -> frozenset[str]:
+        """Names in a folder, empty where it is none."""
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A reader that knows some files better."""
+
+    below: Reader
+    files: Mapping[Path, bytes | None]
+    _listed: dict[Path, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
+
+    def read(self, path: Path) -> bytes | None:
+        return self.files[path] if path in self.files else self.below.read(path)
+
+    def list(self, folder: Path) -> frozenset[str]:
+        if folder not in self._listed:
+            ways = (path.relative_to(folder).parts for path in self.files if folder in path.parents)
+            self._listed[folder] = self.below.list(folder).union(way[0] for way in ways)
+        return self._listed[folder]

@@ -1,0 +1,148 @@
+"""How the code is built: who imports whom, who knows rules by codes, how long things are."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+from helpers import REPOSITORY
+
+LONGEST_FILE = 400  # lines
+LONGEST_FUNCTION = 60
+
+# What is longer for now. These lists only shrink.
+LONG_FILES: set[str] = set()
+LONG_FUNCTIONS: set[str] = set()
+KNOW_CODES: set[str] = set()
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((REPOSITORY / folder).rglob("*.py"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def name(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+# ---- imports -------------------------------------------------------------------------------------
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """The modules of the tool by their names; programs that run elsewhere are none of it."""
+    found: dict[str, Path] = {}
+    for path in sources("migrator", "rules"):
+        parts = path.relative_to(REPOSITORY).with_suffix("").parts
+        if "tpu_runtime" in parts or "recorder" in parts:
+            continue
+        parts = ("migrator", *parts) if parts[0] == "rules" else parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(module: str, path: Path) -> Iterator[str]:
+    """The modules that one imports, also late, in a function; not those for types alone."""
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    queue: list[ast.AST] = [parsed(path)]
+    while queue:
+        node = queue.pop()
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                queue += node.orelse
+                continue
+            case ast.Import():
+                yield from (alias.name for alias in node.names)
+            case ast.ImportFrom():
+                base = package.split(".")[: len(package.split(".")) + 1 - node.level]
+                origin = [*(base if node.level else ()), *((node.module or "").split("."))]
+                source = ".".join(filter(None, origin))
+                for alias in node.names:
+                    inner = f"{source}.{alias.name}"
+                    yield inner if inner in modules() else source
+        queue += ast.iter_child_nodes(node)
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """What is left where modules go, again and again, that import none of the others."""
+    left = {module: set(imported) for module, imported in graph.items()}
+    for forwards in (True, False):
+        while True:
+            imported = set().union(*left.values())
+            ends = {m for m in left if (not left[m] if forwards else m not in imported)}
+            if not ends:
+                break
+            left = {m: others - ends for m, others in left.items() if m not in ends}
+    return [{module, *others} for module, others in sorted(left.items())]
+
+
+def test_no_modules_import_each_other() -> None:
+    known = modules()
+    graph = {
+        module: {other for other in imports(module, path) if other in known} - {module}
+        for module, path in known.items()
+    }
+    assert sum(map(len, graph.values())) > 300  # what is looked at
+    assert circles(graph) == []
+
+
+def test_a_circle_is_seen() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [{"b", "c"}, {"b", "c"}]
+
+
+# ---- rules ---------------------------------------------------------------------------------------
+
+
+def test_only_rules_have_the_codes_of_rules() -> None:
+    """The engine asks a rule what it is; its code is what users call it by."""
+    found = set()
+    for path in sources("migrator"):
+        if "tpu_runtime" in path.parts or "recorder" in path.parts:
+            continue
+        if path.name == "codes.py" or "rules" in path.relative_to(REPOSITORY).stem:
+            continue
+        texts = (n.value for n in ast.walk(parsed(path)) if isinstance(n, ast.Constant))
+        if any(isinstance(t, str) and re.fullmatch(r"[A-Z]{3}\d{3}", t) for t in texts):
+            found.add(name(path))
+    assert found == KNOW_CODES
+
+
+# ---- length --------------------------------------------------------------------------------------
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+def test_no_file_is_too_long_to_be_read_at_once() -> None:
+    paths = sources("migrator", "rules")
+    long = {name(p) for p in paths if len(p.read_text("utf-8").splitlines()) > LONGEST_FILE}
+    assert long == LONG_FILES
+
+
+def test_no_function_is_too_long_to_be_read_at_once() -> None:
+    long = {
+        f"{name(path)}:{function}"
+        for path in sources("migrator", "rules")
+        for function, lines in functions(path)
+        if lines > LONGEST_FUNCTION
+    }
+    assert long == LONG_FUNCTIONS
+
+
+@pytest.mark.parametrize("text", ["def f():\n" + "    pass\n" * 60])
+def test_a_long_function_is_seen(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(text)
+    assert list(functions(tmp_path / "a.py")) == [("f", 61)]
