@@ -7,9 +7,8 @@ set-up, what became empty) -> write. See docs/how-a-file-is-migrated.md.
 from __future__ import annotations
 
 import ast
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from migrator import normalise, todo
 from migrator.analyse import analyse, may_hold_constructs
 from migrator.analysis.facts import ProjectFacts
 from migrator.codes import ENCODING, INTERNAL, SYNTAX
+from migrator.depth import room_for_depth
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.formats import documents, python
 from migrator.formats.documents import Part
@@ -47,7 +47,7 @@ def migrate(
     """
     options = options or Options()
     target = portable(target) if options.portable else target
-    with _room_for_depth():
+    with room_for_depth():
         if normalise.is_foreign(source, target):
             # places to choose would be those of the text in between
             options = replace(options, only=None)
@@ -189,19 +189,3 @@ def _of_no_concern(source: bytes) -> Result:
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             imported = companions(ast.parse(python.decode(source).text))
     return Result(source, source, companions=imported)
-
-
-# ---- deeply nested code --------------------------------------------------------------------------
-
-DEEP = 4000  # calls in each other that a migration may take
-
-
-@contextmanager
-def _room_for_depth() -> Iterator[None]:
-    """Trees are walked by recursion: an `elif` is one level deeper than the `if` before it."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, DEEP))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)

@@ -17,6 +17,12 @@ from migrator.analysis.ranks import Ranks
 class ProgramFacts(ImportedValues):
     """The ranks of the programs that one file is a part of."""
 
+    def find_program(self) -> None:
+        """Find out all that is asked of the programs of this file."""
+        self.only_infers()
+        for path, ranks in self.distributed_program().items():
+            self.obstacle(path, ranks)
+
     def distributed_program(self) -> dict[Path, Ranks]:
         """The files of the programs for several devices that this file is a part of."""
         known = self.cache.programs.get(self.path)

@@ -16,8 +16,8 @@ from migrator.editor.documents import Document, Edit, Text
 from migrator.engine import migrate_file
 from migrator.files.discover import Disk
 from migrator.result import Result
-from migrator.run import MAX_BYTES, MAX_NOTEBOOK, Worker
 from migrator.targets import Target
+from migrator.worker import MAX_BYTES, MAX_NOTEBOOK, Worker
 
 
 @dataclass(frozen=True)

@@ -23,19 +23,21 @@ from pygls.workspace import TextDocument, Workspace
 from migrator import __version__
 from migrator.analysis.project_cache import ProjectCache
 from migrator.config import Config, load
+from migrator.depth import DEEP
 from migrator.diagnostics import Diagnostic, SourceMap
 from migrator.editor import settings
 from migrator.editor.analysis import Analysis, analyse
 from migrator.editor.documents import Document, Edit, Text
-from migrator.engine import DEEP
 from migrator.errors import UsageError
 from migrator.files.discover import as_module, is_passed_over, project_root
 from migrator.formats import notebook
 from migrator.registry import registry
 from migrator.report.explain import markdown
-from migrator.run import Worker, check, runtime_beside, write_beside
+from migrator.run import check
+from migrator.runtime_copies import runtime_beside, write_beside
 from migrator.targets import RUNTIME, find_target
 from migrator.targets import names as target_names
+from migrator.worker import Worker
 
 NAME = "tpu-migrate"
 FIX_ALL = f"source.fixAll.{NAME}"

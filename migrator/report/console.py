@@ -28,7 +28,7 @@ from migrator.report.statistics import (
     runtimes,
 )
 from migrator.report.terminal import line, print_code, shown
-from migrator.run import Report
+from migrator.run_report import Report
 
 if TYPE_CHECKING:
     from rich.table import Table

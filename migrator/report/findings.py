@@ -18,7 +18,7 @@ from migrator.files.discover import project_root
 from migrator.formats import notebook
 from migrator.registry import registry
 from migrator.report.hunks import Hunk, hunks, parts, together
-from migrator.run import FileReport, Report
+from migrator.run_report import FileReport, Report
 
 _STDIN = Path("<stdin>")
 _NUMBER = re.compile(r"\bline \d+")

@@ -9,7 +9,7 @@ from migrator.diagnostics import Diagnostic, Outcome, Range
 from migrator.report import View, as_json
 from migrator.report.findings import as_written
 from migrator.report.statistics import Work, by_code, of_file, of_project
-from migrator.run import FileReport, Report
+from migrator.run_report import FileReport, Report
 
 
 def render(report: Report, view: View) -> str:

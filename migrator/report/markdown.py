@@ -12,7 +12,7 @@ from migrator.report.findings import Text, as_written, relative, top
 from migrator.report.hunks import Hunk, parts
 from migrator.report.markup import Page, code, difference, fitting, prose
 from migrator.report.statistics import NO_PROGRAM, counted, of_file, of_project
-from migrator.run import FileReport, Report
+from migrator.run_report import FileReport, Report
 
 MARK = "<!-- tpu-migrate -->"  # by which a comment is found again
 _ROWS = 20

@@ -22,8 +22,8 @@ from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.normalise import AsGpuCode
 from migrator.result import Result
 from migrator.review.compare import Change, Kind, compare
-from migrator.run import MAX_BYTES
 from migrator.targets import RUNTIME, Target, find_target, portable, targets
+from migrator.worker import MAX_BYTES
 
 _REGULAR = ("100644", "100755")
 _NONE = "000000"

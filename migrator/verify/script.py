@@ -20,7 +20,7 @@ from migrator import migrate_paths
 from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.report.console import show_diff
-from migrator.run import Report
+from migrator.run_report import Report
 from migrator.targets import Target
 
 from .bisection import Bisection, locate, with_sources

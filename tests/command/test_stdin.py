@@ -110,7 +110,7 @@ def test_what_can_not_be_processed_comes_back(
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("migrator.run.migrate_file", broken)
+    monkeypatch.setattr("migrator.worker.migrate_file", broken)
     report = migrate_content(tmp_path / "a.py", b"cuda\n")
     assert report.files[0].result.source == b"cuda\n" and report.exit_code == 2
 

@@ -17,9 +17,9 @@ from migrator.options import Options
 from migrator.registry import registry
 from migrator.result import Result
 from migrator.rule import Example
-from migrator.run import Worker
 from migrator.single import single
 from migrator.targets import targets
+from migrator.worker import Worker
 
 EXAMPLES = [
     pytest.param(example, id=f"{rule.code}-{number}")

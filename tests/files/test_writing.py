@@ -399,17 +399,20 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     program = f"""
         import os, time
         from pathlib import Path
-        from migrator import run
-        class Waits(run.Worker):
+        from migrator.config import Config
+        from migrator.pool import migrate_all
+        from migrator.targets import find_target
+        from migrator.worker import Worker
+        class Waits(Worker):
             def __call__(self, path):
                 Path({str(tmp_path)!r}, f"worker-{{os.getpid()}}").touch()
                 time.sleep(600)
         files = [Path({str(tmp_path)!r}, f"{{n}}.py") for n in range(20)]
         for file in files:
             file.write_text("x.cuda()\\n" * 10000)
-        config = run.Config(jobs=2)
-        worker = Waits([], run.find_target("torchax"), config)
-        run._migrate_all(files, worker, None)
+        config = Config(jobs=2)
+        worker = Waits([], find_target("torchax"), config)
+        migrate_all(files, worker, None)
     """
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)])
     workers: list[int] = []

@@ -22,7 +22,7 @@ from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.report import html
 from migrator.report.html.numbers import Numbers, Row
 from migrator.result import Result
-from migrator.run import FileReport, Report
+from migrator.run_report import FileReport, Report
 
 TO = ("--target", "torchax", "--check")
 SCRIPT = """import torch
