@@ -63,26 +63,28 @@ class _Guard:
         self.edits: dict[ast.AST, Edit] = {}
         self.decorated: dict[ast.AST, str] = {}
         self.added: Counter[str] = Counter()  # statements that may stand anywhere, by their dumps
-        self.functions: set[str] = set()  # what is made of statements that move
-        self.moved: set[ast.AST] = set()
+        self.moved: dict[ast.AST, Hoist] = {}  # statements that move into a function
+        self.lifted: set[ast.AST] = set()  # those that stay behind its call
+        self.above: dict[ast.AST, list[Hoist]] = {}  # functions, by what they stand in front of
         self.touched: set[ast.AST] = set()
         self.holes: dict[str, ast.expr] = {}
         self.why: Differs | None = None
         for edit in edits:
             self._add(edit)
-            at: ast.AST | None = edit.node
-            while at is not None and at not in self.touched:
-                self.touched.add(at)
-                at = parents.get(at)
+            for node in _changed(edit):
+                at: ast.AST | None = node
+                while at is not None and at not in self.touched:
+                    self.touched.add(at)
+                    at = parents.get(at)
 
     def _add(self, edit: Edit) -> None:
         match edit:
             case Insert():
                 self.added.update(_dumps(edit.lines))
             case Hoist():
-                self.moved.update((*edit.statements, *edit.lifted))
-                self.functions.add(edit.name)
-                self.added.update(_dumps(edit.behind))
+                self.moved.update(dict.fromkeys(edit.statements, edit))
+                self.lifted.update(edit.lifted)
+                self.above.setdefault(edit.anchor, []).append(edit)
             case Decorate():
                 self.decorated[edit.node] = edit.decorator
             case _:
@@ -102,9 +104,23 @@ class _Guard:
             raise Differs(expected[at])
 
     def _expected(self, statement: ast.AST) -> list[ast.AST]:
-        """What is left of a statement in its block."""
+        """What a statement becomes in its block: with the functions above it."""
+        functions: list[ast.AST] = [_Function(hoist) for hoist in self.above.get(statement, ())]
+        self.touched.update(functions)
+        hoist = self.moved.get(statement)
+        if hoist is None:
+            return [] if statement in self.lifted else [*functions, *self._left(statement)]
+        if statement is not hoist.node:
+            return functions
+        to = f"{', '.join(hoist.targets)} = " if hoist.targets else ""
+        call = _statements([f"{to}{hoist.name}({', '.join(hoist.arguments)})", *hoist.behind])
+        self.touched.update(call)
+        return [*functions, *call, *(part for s in hoist.lifted for part in self._left(s))]
+
+    def _left(self, statement: ast.AST) -> list[ast.AST]:
+        """What edits leave of a statement."""
         edit = self.edits.get(statement)
-        if statement in self.moved or isinstance(edit, Delete):
+        if isinstance(edit, Delete):
             return []
         if isinstance(edit, Unwrap) and isinstance(edit.node, ast.If):
             return [s for inner in edit.node.body for s in self._expected(inner)]
@@ -117,11 +133,41 @@ class _Guard:
             return True
         added = self.added.copy()
         try:
-            self.node(old, new)
+            if isinstance(old, _Function):
+                self._function(old.hoist, new)
+            else:
+                self.node(old, new)
         except Differs as why:
             self.added, self.why = added, why
             return False
         return True
+
+    def _function(self, hoist: Hoist, new: ast.AST) -> None:
+        """Raise Differs where a function does something else than what has moved into it."""
+        body: list[ast.stmt] = []
+        under: dict[ast.stmt, str] = {}
+        for statement in hoist.statements:
+            condition = hoist.conditions.get(statement)
+            last = body[-1] if body else None
+            if condition is None:
+                body.append(statement)
+            elif isinstance(last, ast.If) and under.get(last) == condition:
+                last.body.append(statement)
+            else:
+                block = ast.If(ast.Name(condition, ast.Load()), [statement], [])
+                under[block] = condition
+                body.append(block)
+        parameters = ", ".join(hoist.parameters)
+        (made,) = _statements([f"@{hoist.decorator}\ndef {hoist.name}({parameters}): pass"])
+        assert isinstance(made, ast.FunctionDef)
+        results = [f"return {', '.join(hoist.results)}"] if hoist.results else []
+        made.body = [*body, *_statements(results)]
+        self.touched.update(made.body)
+        moved, self.moved = self.moved, {s: h for s, h in self.moved.items() if h is not hoist}
+        try:
+            self.fields(made, new)
+        finally:
+            self.moved = moved
 
     def _reads_the_same(self, old: ast.AST, new: ast.AST) -> bool:
         assert isinstance(old, ast.stmt) and isinstance(new, ast.stmt)
@@ -136,19 +182,6 @@ class _Guard:
         match statement:
             case ast.Pass():  # in a block that was emptied
                 return True
-            case ast.FunctionDef(name=name) if name in self.functions:
-                return True
-            case (
-                ast.Assign(value=ast.Call(func=ast.Name(id=name)))
-                | ast.Expr(value=ast.Call(func=ast.Name(id=name)))
-            ) if name in self.functions:
-                return True
-        if any(
-            type(s) is type(statement) and self._is(s, statement)
-            for s in self.moved
-            if self.functions
-        ):
-            return True  # what was lifted out of a step
         dump = ast.dump(statement)
         if self.added[dump]:
             self.added[dump] -= 1
@@ -287,8 +320,27 @@ class _Guard:
             raise Differs(edit.node)
 
 
+class _Function(ast.AST):
+    """The function that statements have moved into, where it is expected."""
+
+    def __init__(self, hoist: Hoist) -> None:
+        super().__init__()
+        self.hoist = hoist
+
+
+def _changed(edit: Edit) -> Sequence[ast.AST]:
+    """The nodes that an edit changes, or takes from where they are."""
+    if isinstance(edit, Hoist):
+        return (edit.node, edit.anchor, *edit.statements, *edit.lifted)
+    return (edit.node,) if edit.node is not None else ()
+
+
+def _statements(lines: Sequence[str]) -> list[ast.stmt]:
+    return [statement for line in lines for statement in ast.parse(line).body]
+
+
 def _dumps(lines: Sequence[str]) -> list[str]:
-    return [ast.dump(s) for line in lines for s in ast.parse(line).body]
+    return [ast.dump(statement) for statement in _statements(lines)]
 
 
 def _expression(code: str) -> ast.expr:

@@ -68,6 +68,66 @@ def test_a_fault_of_the_editor_is_seen(fault: str, monkeypatch: pytest.MonkeyPat
     assert "send the maintainers this file" in errors(result)[0].message
 
 
+STEP = """\
+import torch
+
+net = torch.nn.Linear(2, 2).cuda()
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for i, x in enumerate(xs):
+    x = x.cuda()
+    opt.zero_grad()
+    loss = net(x).mean()
+    (loss / 2).backward()
+    if i % 2 == 0:
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    opt.step()
+    print(loss.item())
+"""
+
+OF_A_STEP: dict[str, Callable[[str], str]] = {
+    "a statement of it is lost": lambda text: text.replace("    opt.zero_grad()\n", ""),
+    "a statement of it is doubled": lambda text: text.replace(
+        "    opt.step()\n", "    opt.step()\n" * 2
+    ),
+    "statements of it change places": lambda text: text.replace(
+        "    opt.zero_grad()\n", ""
+    ).replace("    opt.step()\n", "    opt.step()\n    opt.zero_grad()\n"),
+    "a number in it changes": lambda text: text.replace("(loss / 2)", "(loss / 3)"),
+    "its condition is lost": lambda text: text.replace("if update:", "if True:"),
+    "its condition is another": lambda text: text.replace("i % 2 == 0", "i % 3 == 0"),
+    "it is not compiled": lambda text: text.replace("@tpu_runtime.train_step\n", ""),
+    "it gives another value": lambda text: text.replace("return loss", "return x"),
+    "it gives nothing": lambda text: text.replace("    return loss\n", ""),
+    "its result is lost": lambda text: text.replace("loss = step(", "step("),
+    "it is given something else": lambda text: text.replace("= step(x", "= step(i"),
+    "it takes more": lambda text: text.replace("def step(x", "def step(y, x"),
+    "it is never called": lambda text: text.replace("    loss = step(", "    loss = net("),
+    "it is called twice": lambda text: text.replace(
+        "    loss = step(", "    step(x, update=True)\n    loss = step("
+    ),
+    "it is called at the end": lambda text: text.replace(
+        "    loss = step(x, update=i % 2 == 0)\n", ""
+    ) + "loss = step(x, update=i % 2 == 0)\n",
+    "a statement stays behind": lambda text: text.replace(
+        "    print(loss", "    opt.step()\n    print(loss"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", OF_A_STEP)
+def test_a_fault_in_a_step_that_moves_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(*arguments: object) -> str:
+        text = apply(*arguments)  # type: ignore[arg-type]
+        assert OF_A_STEP[fault](text) != text, text
+        return OF_A_STEP[fault](text)
+
+    assert b"@tpu_runtime.train_step" in run(STEP).source and not errors(run(STEP))
+    monkeypatch.setattr(migrator.tree, "apply", damaged)
+    result = run(STEP)
+    assert result.source == STEP.encode()
+    assert [d.code for d in errors(result)] == ["ERR003"]
+
+
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="f-strings nest any quotes")
 def test_an_edit_that_does_not_parse_is_withdrawn_alone() -> None:
     result = run("import torch\nx = x.cuda()\ny = f'{f\"{x.cuda()}\"}'\n")
