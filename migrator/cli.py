@@ -420,17 +420,17 @@ def _filter(
 @cli.command()
 @click.option(
     "--test",
-    "package",
+    "tested",
     metavar="PACKAGE",
-    help="Only run the examples of an installed package's rules, on every target.",
+    help="Only run the examples of an installed package's rules, or of a code, on every target.",
 )
 @color_option
-def rules(package: str | None) -> None:
+def rules(tested: str | None) -> None:
     """List all rules, or test the examples of those that a package brings."""
-    if package is not None:
+    if tested is not None:
         from migrator.report.examples import show_examples
 
-        sys.exit(0 if show_examples(package, console()) else 1)
+        sys.exit(0 if show_examples(tested, console()) else 1)
     from rich.table import Table
 
     from migrator.registry import registry

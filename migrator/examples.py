@@ -13,7 +13,7 @@ from pathlib import Path
 from migrator.diagnostics import Severity
 from migrator.engine import migrate_file
 from migrator.errors import UsageError
-from migrator.registry import OWN, registry
+from migrator.registry import registry
 from migrator.result import Result
 from migrator.rule import Example, Rule
 from migrator.targets import Target, targets
@@ -30,18 +30,23 @@ class Failure:
     diff: str = ""  # from what is expected to what comes out
 
 
-def rules_of(package: str) -> list[Rule]:
-    """The rules of an installed package: by its name, its entry point, or its module.
+def rules_of(wanted: str) -> list[Rule]:
+    """The rules of an installed package, by its name, its entry point or its module; or of a code.
 
     Raises:
-        UsageError: no such package has rules.
+        UsageError: there are none.
     """
     found = registry()
-    rules = [rule for rule in found.rules.values() if package in found.origins[rule.code]]
+    rules = [
+        rule
+        for code, rule in found.rules.items()
+        if wanted in found.origins[code] or code.startswith(wanted.upper())
+    ]
     if not rules:
-        known = sorted({names[0] for names in found.origins.values()} - {OWN})
-        there = f"those with rules: {', '.join(known)}" if known else "none with rules is"
-        raise UsageError(f"no package {package!r} with rules is installed ({there})")
+        known = ", ".join(sorted({names[0] for names in found.origins.values()}))
+        raise UsageError(
+            f"no rules of a package {wanted!r}, and none with such a code (packages: {known})"
+        )
     return rules
 
 

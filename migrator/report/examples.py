@@ -11,13 +11,13 @@ from migrator.report.terminal import print_code
 from migrator.targets import targets
 
 
-def show_examples(package: str, console: Console) -> bool:
-    """Test the examples of a package's rules, and say what failed; True where none did.
+def show_examples(wanted: str, console: Console) -> bool:
+    """Test the examples of the rules of a package, or of a code; True where none failed.
 
     Raises:
-        UsageError: no such package has rules.
+        UsageError: there are no such rules.
     """
-    rules = rules_of(package)
+    rules = rules_of(wanted)
     failed = list(failures(rules))
     number = sum(len(rule.examples) for rule in rules)
     said = (

@@ -87,10 +87,14 @@ def test_other_failures(install: Install, tmp_path: Path, rules: str, reason: st
     assert reason in found.stdout.decode()
 
 
+def test_rules_of_the_tool_by_their_code(tmp_path: Path) -> None:
+    found = cli("rules", "--test", "lib006", cwd=tmp_path)
+    assert found.returncode == 0
+    assert b"of 1 rule on" in found.stdout
+
+
 def test_a_package_that_is_not_there(install: Install, tmp_path: Path) -> None:
-    found = cli("rules", "--test", "acme-rules", cwd=tmp_path)
-    assert found.returncode == 2
-    one_line(found.stderr, "acme-rules", "none with rules is")
     install({"own_rules.py": RULES.format(after=GELU, becomes=GELU)}, "own_rules")
     found = cli("rules", "--test", "acme-rules", cwd=tmp_path)
-    one_line(found.stderr, "acme-rules", "own_rules")
+    assert found.returncode == 2
+    one_line(found.stderr, "acme-rules", "packages: own_rules, tpu-migrate")
