@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from migrator.analysis import inventory
 from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.module_facts import module_facts
 from migrator.construct import Construct
 from migrator.diagnostics import SourceMap
+from migrator.frameworks import find_framework
 from migrator.module import Module
 from migrator.options import Options
 from migrator.registry import vocabulary
@@ -18,7 +18,9 @@ def analyse(
     module: Module, target: Target, options: Options, project: ProjectFacts | None
 ) -> tuple[Context, list[Construct]]:
     """What rules may ask about a module, and its constructs in the order of their decisions."""
-    facts = module_facts(module.parsed, vocabulary(options.replace), project)
+    framework = find_framework(target.framework)
+    known = vocabulary(framework.name, options.replace)
+    facts = module_facts(module.parsed, framework, known, project)
     constructs = list(facts.constructs)
     context = Context(
         facts.names, facts.flow, SourceMap(module.text), target, options, constructs, project
@@ -32,6 +34,9 @@ def analyse(
     return context, constructs
 
 
-def may_hold_constructs(source: bytes, options: Options) -> bool:
+def may_hold_constructs(source: bytes, target: Target, options: Options) -> bool:
     """A cheap test: False means that a file can not hold a construct."""
-    return inventory.has_tokens(source) or vocabulary(options.replace).may_be_in(source)
+    framework = find_framework(target.framework)
+    if framework.has_tokens(source):
+        return True
+    return vocabulary(framework.name, options.replace).may_be_in(source)

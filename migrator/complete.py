@@ -61,9 +61,10 @@ def complete(
     foreign: tuple[str, ...] = ()
     if rules is registry().foreign:
         foreign = traces.foreign_libraries(context.target.traces.library)
-    known = vocabulary(context.options.replace)
+    known = vocabulary(context.target.framework, context.options.replace)
     result.edits[:0] = imports.edits(
-        context.names, result.modules, removed, known, first, foreign=foreign,
+        context.names, result.modules, removed, known, context.framework.module, first,
+        foreign=foreign,
         taken=context.project.taken_names if context.project is not None else frozenset,
     )  # fmt: skip
     return result

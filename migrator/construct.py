@@ -1,6 +1,6 @@
 """A GPU construct, as plain data.
 
-Which constructs a file holds is found by `migrator.analysis.inventory`.
+Which constructs a file holds is found by its framework: see `migrator.frameworks`.
 """
 
 from __future__ import annotations
@@ -29,23 +29,3 @@ class Construct:
     key: str
     node: ast.AST
     text: str | None = None  # of a line that is rewritten in part already
-
-
-_DEVICE_METHODS = frozenset({"cuda", "to", "type", "is_cuda", "get_device", "device"})
-_DEVICE_NAMES = (
-    "torch.cuda", "torch.accelerator", "torch.amp", "torch.autocast", "torch.device",
-    "torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.nn.DataParallel",
-    "torch.set_default_device",
-)  # fmt: skip
-
-
-def uses_device(construct: Construct) -> bool:
-    """True for a construct that makes its program one that runs on a device.
-
-    Checkpoints, flags of libraries, extensions or `inference_mode` alone do not.
-    """
-    if construct.kind == "name":
-        return construct.key.startswith(_DEVICE_NAMES)
-    if construct.kind in ("method", "keyword"):
-        return construct.key in _DEVICE_METHODS
-    return construct.kind in ("string", "tensor_type")

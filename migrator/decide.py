@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from migrator import imports
+from migrator.analysis import traces
 from migrator.analysis.flow import Kind
 from migrator.analysis.guards import Guards, place
-from migrator.analysis.inventory import beside, is_around
 from migrator.codes import UNKNOWN
-from migrator.construct import Construct, uses_device
+from migrator.construct import Construct
 from migrator.diagnostics import Effort, Range, Safety, shortened
 from migrator.edits import Delete, Edit, SetString, code, covered
 from migrator.formats import embedded
+from migrator.frameworks.torch.embedded import beside
 from migrator.gates import gate_of
 from migrator.plan import Plan, Ruling, claim_earlier, undo
 from migrator.registry import Registry, registry
@@ -171,7 +172,11 @@ def _rule_on(
             if isinstance(edit.node, ast.expr)
         ):
             decision = SUPPRESSED
-        elif context.is_build and isinstance(decision, Rewrite) and uses_device(construct):
+        elif (
+            context.is_build
+            and isinstance(decision, Rewrite)
+            and context.framework.uses_device(construct)
+        ):
             decision = _OF_BUILD
         elif isinstance(decision, Rewrite):
             decision = _allowed(context, rule, construct, decision)
@@ -267,3 +272,9 @@ def excerpt(context: Context, node: ast.AST) -> str:
     held = embedded.text_of(node, context.names.parents.get(node))
     text = context.source.code(_shown(node)) if held is None else held
     return shortened(text)
+
+
+def is_around(construct: Construct) -> bool:
+    """True for what concerns a target's library, or the machine, where a program is one for it."""
+    kinds = ("command", "requirement", "setting", "variable")
+    return construct.kind in kinds or construct.key.startswith(traces.LIBRARIES)

@@ -21,6 +21,7 @@ from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.formats import documents, python
 from migrator.formats.documents import Part
 from migrator.formats.notebook import NotANotebook
+from migrator.frameworks import find_framework
 from migrator.module import not_python, read
 from migrator.options import Options
 from migrator.registry import registry
@@ -54,7 +55,7 @@ def migrate(
             gpu_code = normalise.as_gpu_code(source, target, options, project)
             result = _migrate(gpu_code.source, target, options, project, normalise.FOREIGN)
             result = normalise.of_source(source, gpu_code, result)
-        elif _is_of_concern(source, options, project):
+        elif _is_of_concern(source, target, options, project):
             result = _migrate(source, target, options, project)
         else:
             result = _of_no_concern(source)
@@ -69,10 +70,12 @@ def _migrate(
     accelerator: str | None = None,
 ) -> Result:
     """Migrate GPU code, or code for an accelerator that is read as such."""
+    if accelerator is None and not find_framework(target.framework).normalised:
+        accelerator = ""
     try:
         module = read(source, project if accelerator is None else None, accelerator)
         context, constructs = analyse(module, target, options, project)
-        return rewrite(module, context, registry(), constructs)
+        return rewrite(module, context, registry().of(target.framework), constructs)
     except Failure as failure:
         return failure.result(source)
     except RecursionError:
@@ -107,7 +110,7 @@ def _migrate_file(
 ) -> Result:
     if documents.is_module(path):
         return migrate(content, target, options, project)
-    if documents.is_notebook(path) and not may_hold_constructs(content, options):
+    if documents.is_notebook(path) and not may_hold_constructs(content, target, options):
         if project is None or not project.imports_gpu_code():
             return Result(content, content)
     try:
@@ -171,8 +174,10 @@ def _said_of(parts: Sequence[Part], results: Sequence[Result]) -> list[Diagnosti
 # ---- files without GPU code ----------------------------------------------------------------------
 
 
-def _is_of_concern(source: bytes, options: Options, project: ProjectFacts | None) -> bool:
-    return may_hold_constructs(source, options) or (
+def _is_of_concern(
+    source: bytes, target: Target, options: Options, project: ProjectFacts | None
+) -> bool:
+    return may_hold_constructs(source, target, options) or (
         project is not None and project.may_start_gpu_code(source)
     )
 

@@ -27,7 +27,7 @@ def gate_of(context: Context, rules: Registry) -> tuple[str, Report] | None:
 
 def why_it_stays(context: Context) -> Report | None:
     """Why a file of a project stays as it is; None where nothing keeps it."""
-    gate = None if context.is_native else gate_of(context, registry())
+    gate = None if context.is_native else gate_of(context, registry().of(context.target.framework))
     return gate[1] if gate and not (gate[1].unsafe and context.options.unsafe) else None
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import partial
 from itertools import pairwise
 
+from migrator.analysis.accelerators import imported_heads
 from migrator.analysis.names import Names
 from migrator.analysis.scripts import is_main_guard
 from migrator.edits import Delete, Edit, EditImport, Insert
 from migrator.formats.embedded import spoken
 from migrator.targets import RUNTIME
-from migrator.vocabulary import PACKAGES, Vocabulary
+from migrator.vocabulary import Vocabulary
 
 
 def statement_for(module: str) -> str:
@@ -52,6 +53,7 @@ def edits(
     modules: Sequence[str],
     removed: set[ast.AST],
     vocabulary: Vocabulary,
+    framework: str,
     setup: Insert | None = None,
     *,
     foreign: tuple[str, ...] = (),
@@ -59,9 +61,10 @@ def edits(
 ) -> list[Edit]:
     """Edits that add `modules` and take out imports whose every use is in `removed`.
 
-    `setup` are statements that need the imports: these stand above them. Imports of `foreign`
-    libraries, which the target does not have, go even if they never had a use. Only what constructs
-    of `vocabulary` are taken from may go. What other files take from this one (`taken`) stays.
+    `framework` is the module behind whose import new ones go; `setup` are statements that need the
+    imports: these stand above them. Imports of `foreign` libraries, which the target does not have,
+    go even if they never had a use. Only what constructs of `vocabulary` are taken from may go.
+    What other files take from this one (`taken`) stays.
     """
     result: list[Edit] = []
     unused = _unused(names, removed, foreign, vocabulary)
@@ -71,14 +74,14 @@ def edits(
     blocks = {e.node.body[0]: e.node for e in unused if isinstance(e.node, ast.Try)}
     missing = [m for m in modules if not _is_imported(names, m)]
     for module in list(missing):
-        beside = _beside(names, module)
+        beside = _beside(names, framework, module)
         if beside:
             missing.remove(module)
             result += [
                 Insert(names.tree, blocks.get(at, at), [statement_for(module)]) for at in beside
             ]
     if missing:
-        anchor, before = _anchor(names)
+        anchor, before = _anchor(names, framework)
         if anchor in blocks:  # what stands in a block goes with it
             anchor, before = blocks[anchor], False
         if setup is not None and _is_below(anchor, setup):
@@ -97,7 +100,7 @@ def edits(
     return result
 
 
-def _beside(names: Names, module: str) -> list[ast.stmt]:
+def _beside(names: Names, framework: str, module: str) -> list[ast.stmt]:
     """Where a library is only imported below `try`: its first import in each.
 
     Below `if`, other branches may need it, too.
@@ -108,7 +111,7 @@ def _beside(names: Names, module: str) -> list[ast.stmt]:
         for i in names.imports
         if (_import_name(i) or "").partition(".")[0] == library and names.function(i) is None
     ]
-    if library == "torch" or not all(isinstance(names.parents[i], ast.Try) for i in found):
+    if library == framework or not all(isinstance(names.parents[i], ast.Try) for i in found):
         return []
     return list({names.parents[i]: i for i in reversed(found)}.values())
 
@@ -130,16 +133,16 @@ def _is_imported(names: Names, module: str) -> bool:
     )
 
 
-def _anchor(names: Names) -> tuple[ast.stmt | None, bool]:
+def _anchor(names: Names, framework: str) -> tuple[ast.stmt | None, bool]:
     """Where imports belong, and whether before that statement.
 
-    Behind the first import of torch that is not inside a function; below `try` or `if`, right
-    behind it in the same block.
+    Behind the first import of the framework that is not inside a function; below `try` or `if`,
+    right behind it in the same block.
     """
     candidates = [
         statement
         for statement in names.imports
-        if _imports_torch(statement)
+        if framework in imported_heads(statement)
         and names.function(statement) is None
         and names.enclosing_class(statement) is None
     ]
@@ -152,12 +155,6 @@ def _anchor(names: Names) -> tuple[ast.stmt | None, bool]:
         s for s in names.tree.body if isinstance(s, ast.FunctionDef | ast.ClassDef)
     }
     return last_import(names, definitions), False
-
-
-def _imports_torch(statement: ast.Import | ast.ImportFrom) -> bool:
-    if isinstance(statement, ast.Import):
-        return any(a.name.partition(".")[0] == "torch" for a in statement.names)
-    return not statement.level and (statement.module or "").partition(".")[0] == "torch"
 
 
 def _shares_line(names: Names, statement: ast.stmt) -> bool:
@@ -328,7 +325,7 @@ def _lost_all_uses(
     elif not vocabulary.lends(meaning):
         return False
     elif binds_package:
-        if meaning.startswith(PACKAGES):
+        if meaning.startswith(vocabulary.packages):
             return False  # `import torch.cuda` binds torch
         name = name.partition(".")[0]
     if name in exported(names):

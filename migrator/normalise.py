@@ -7,11 +7,13 @@ what is said of the GPU code is then said of what the user wrote.
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from migrator.analysis import inventory
+from migrator.analysis import traces
 from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow
 from migrator.analysis.names import Names
@@ -20,6 +22,8 @@ from migrator.analysis.readers import Reader
 from migrator.codes import INTERNAL
 from migrator.diagnostics import SourceMap
 from migrator.formats import python
+from migrator.frameworks import find_framework
+from migrator.frameworks.torch.inventory import find
 from migrator.module import read
 from migrator.options import Options
 from migrator.registry import registry, vocabulary
@@ -33,7 +37,26 @@ FOREIGN = "xla"  # the accelerator that is left in GPU code that was made of suc
 
 def is_foreign(source: bytes, target: Target) -> bool:
     """True for code, and for lines of commands, that name the library of another target."""
-    return inventory.is_foreign(source, target)
+    if not find_framework(target.framework).normalised:
+        return False
+    libraries = traces.foreign_libraries(target.traces.library)
+    if not any(library.encode() in source for library in libraries):
+        return False
+    try:
+        tree = ast.parse(python.decode(source).text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    said = {n.value for n in ast.walk(tree) if isinstance(n, ast.Expr)}  # docstrings
+    return any(_names_any(node, libraries) for node in ast.walk(tree) if node not in said)
+
+
+def _names_any(node: ast.AST, libraries: Sequence[str]) -> bool:
+    match node:
+        case ast.ImportFrom(module=str(text)) | ast.alias(name=text) | ast.Name(id=text):
+            return any(library in text for library in libraries)
+        case ast.Constant(value=str(text)) | ast.Attribute(attr=text):
+            return any(library in text for library in libraries)
+    return False
 
 
 def as_gpu_code(
@@ -53,7 +76,9 @@ def as_gpu_code(
         rules = registry().foreign
         names = Names(module.tree)
         flow = Flow(names)
-        constructs = [c for c in inventory.find(names, flow, vocabulary()) if rules.handlers(c)]
+        constructs = [
+            c for c in find(names, flow, vocabulary(target.framework)) if rules.handlers(c)
+        ]
         text = SourceMap(module.text)
         context = Context(
             names, flow, text, target, options, constructs, project, for_others=for_others

@@ -6,10 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from migrator.analyse import may_hold_constructs
 from migrator.files.reading import read
 from migrator.formats import lines
-from migrator.options import Options
 from migrator.registry import registry
 from migrator.run_report import FileReport
 from migrator.worker import MAX_BYTES, Worker
@@ -22,7 +20,7 @@ def migrate_all(
 ) -> list[FileReport]:
     processors = os.cpu_count() or 1
     jobs = min(worker.config.jobs or processors, 4 * processors)
-    pooled = jobs > 1 and hasattr(os, "fork") and _work(files, worker.config.options) > _POOL_BYTES
+    pooled = jobs > 1 and hasattr(os, "fork") and _work(files, worker) > _POOL_BYTES
     results: list[FileReport] = []
     if not pooled:
         for path in files:
@@ -76,7 +74,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _work(files: Iterable[Path], options: Options) -> int:
+def _work(files: Iterable[Path], worker: Worker) -> int:
     """Bytes of the files that will have to be parsed, roughly; counting stops when it is enough."""
     total = 0
     for path in files:
@@ -86,7 +84,7 @@ def _work(files: Iterable[Path], options: Options) -> int:
             source = read(path, MAX_BYTES) if path.stat().st_size < MAX_BYTES else b""
         except OSError:
             continue
-        if may_hold_constructs(source, options):
+        if worker.may_concern(source):
             total += len(source)
             if total > _POOL_BYTES:
                 break

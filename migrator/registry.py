@@ -10,11 +10,11 @@ from functools import cache, cached_property
 from types import ModuleType
 from typing import TypeVar
 
-from migrator.analysis import accelerators
-from migrator.analysis.libraries import MODULES
 from migrator.codes import FAMILIES, Family
 from migrator.construct import Construct
 from migrator.errors import UsageError
+from migrator.frameworks import find_framework
+from migrator.frameworks.framework import Framework
 from migrator.plugins import installed
 from migrator.rule import Handler, Rule
 from migrator.targets import rule_modules
@@ -30,6 +30,7 @@ class Registry:
         families: Iterable[Family] = (),
         origins: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
+        self._in_order = rules
         self.rules = {rule.code: rule for rule in sorted(rules, key=lambda r: r.code)}
         self.origins = origins or {}  # by code, what the package is called that has the rule
         self.families = sorted(families, key=lambda family: family.place)
@@ -43,14 +44,18 @@ class Registry:
                     self.exact.setdefault((kind, key), []).append((rule, handler))
         self.prefixes.sort(key=lambda entry: -len(entry[1]))
 
-    @cached_property
-    def vocabulary(self) -> Vocabulary:
-        """The names that are constructs since a rule is about them."""
-        rules = self.rules.values()
+    @cache  # noqa: B019  there are as many as loaded packages
+    def of(self, framework: str) -> Registry:
+        """The rules for code of one framework."""
+        return Registry([r for r in self._in_order if r.framework in ("", framework)])
+
+    def vocabulary(self, framework: Framework) -> Vocabulary:
+        """The names of a framework that are constructs since a rule is about them."""
+        rules = self.of(framework.name).rules.values()
         return Vocabulary.of_keys(
             [(kind, key) for rule in rules for kind, key, _ in rule.handlers],
             [name for rule in rules for name in rule.imports],
-            (*MODULES, *accelerators.LIBRARIES),
+            framework,
         )
 
     @cached_property
@@ -124,9 +129,10 @@ def check_packages() -> None:
 
 
 @cache
-def vocabulary(replaced: tuple[tuple[str, str], ...] = ()) -> Vocabulary:
+def vocabulary(framework: str, replaced: tuple[tuple[str, str], ...] = ()) -> Vocabulary:
     """The names that are constructs, with those that a project replaces. Raises as `registry`."""
-    return replace(registry().vocabulary, own=frozenset(old for old, _ in replaced))
+    known = registry().vocabulary(find_framework(framework))
+    return replace(known, own=frozenset(old for old, _ in replaced))
 
 
 _T = TypeVar("_T")

@@ -10,8 +10,9 @@ from migrator.advice import advise
 from migrator.analysis.accelerators import imported_heads
 from migrator.analysis.names import statements
 from migrator.complete import complete
-from migrator.construct import Construct, uses_device
+from migrator.construct import Construct
 from migrator.decide import decide
+from migrator.frameworks.torch.prefilter import uses_device
 from migrator.module import Module
 from migrator.plan import restrict, withdraw
 from migrator.registry import Registry

@@ -16,16 +16,18 @@ from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.hot import Hot
 from migrator.analysis.indices import compares_indices
-from migrator.analysis.inventory import SETUP
 from migrator.analysis.names import Names
 from migrator.analysis.ranks import Ranks
 from migrator.analysis.scripts import is_script
 from migrator.analysis.sharding import Models, Table
 from migrator.analysis.training import speaks_of_training, stops_gradients
-from migrator.construct import Construct, uses_device
+from migrator.construct import Construct
 from migrator.diagnostics import Effort, Safety, SourceMap
 from migrator.edits import Edit, SetString, Spread
 from migrator.formats.embedded import is_embedded
+from migrator.frameworks import find_framework
+from migrator.frameworks.framework import Framework
+from migrator.frameworks.torch.setup_py import SETUP
 from migrator.options import Options
 from migrator.steps import Computation, Steps
 from migrator.targets import RUNTIME, Target, Words, filled
@@ -141,6 +143,7 @@ class Rule:
     references: Sequence[str] = ()
     for_cuda: bool = False  # what it reports is there for CUDA alone
     foreign: bool = False  # of code for another target, which it reads as GPU code
+    framework: str = "torch"  # of the code that it is about; "" for any
     imports: Sequence[str] = ()  # that go with their last use, beside those of its names
     moves_to_device: bool = False  # its edits put a program on the device
     is_requirement: bool = False  # of what is installed, not of code
@@ -178,6 +181,7 @@ class Context:
     for_others: bool = False  # only read, since another file imports this one
     # Names of the tables in the source, and what writes them, by the class of the model.
     sharding_tables: dict[ast.ClassDef, tuple[str, Edit]] = field(default_factory=dict)
+    framework: Framework = field(init=False)  # of the target
     words: Words = field(init=False)  # of the target, as this file speaks of torch
 
     def __post_init__(self) -> None:
@@ -186,8 +190,9 @@ class Context:
     def use(self, target: Target) -> None:
         """Write for `target` from now on."""
         self.target = target
-        torch, requires = self.torch()
-        self.words = filled(target.words, {"torch": torch}, requires)
+        self.framework = find_framework(target.framework)
+        spelled, requires = self.module(self.framework.module)
+        self.words = filled(target.words, {self.framework.module: spelled}, requires)
 
     def quoted(self, value: str, near: ast.AST | None = None) -> str:
         """`value` as a string literal in the quotes that the code nearby uses."""
@@ -320,7 +325,7 @@ class Context:
     @cached_property
     def uses_device(self) -> bool:
         """True where this file, or a file that it imports, works on a device."""
-        if any(map(uses_device, self.constructs)):
+        if any(map(self.framework.uses_device, self.constructs)):
             return True
         return self.project is not None and self.project.imports_gpu_code()
 
@@ -335,7 +340,11 @@ class Context:
         }
         own = self.target.traces.library
         mine = own != "" and own in libraries
-        return mine and RUNTIME not in libraries and not any(map(uses_device, self.constructs))
+        return (
+            mine
+            and RUNTIME not in libraries
+            and not any(map(self.framework.uses_device, self.constructs))
+        )
 
     @cached_property
     def is_build(self) -> bool:

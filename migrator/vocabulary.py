@@ -6,13 +6,18 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
-# Where PyTorch's own names come from. Their last words (`load`) are common, so that a file is only
-# looked into for them if it names one of these. Their modules stay imported, whatever goes of them.
-PACKAGES = ("torch", "safetensors")
-_PACKAGE = re.compile("|".join(PACKAGES).encode())
-# What is a construct only for its arguments, whatever rules ask for it.
-_BY_ARGUMENTS = frozenset({"torch.device", "torch.Generator"})
+
+class Source(Protocol):
+    """What a framework says of its names; see `migrator.frameworks.framework`."""
+
+    @property
+    def packages(self) -> tuple[str, ...]: ...
+    @property
+    def libraries(self) -> tuple[str, ...]: ...
+    @property
+    def by_shape(self) -> frozenset[str]: ...
 
 
 @dataclass(frozen=True)
@@ -27,28 +32,32 @@ class Vocabulary:
     stars: tuple[str, ...] = ()  # modules that a star import takes everything from
     imports: frozenset[str] = frozenset()  # what an import loses beside names, as `Rule.imports`
     libraries: tuple[str, ...] = ()  # whose names do not count where their import may fail
+    # Where the framework's own names come from. Their last words (`load`) are common: a file is
+    # only looked into for them if it names one of these. Their modules stay imported.
+    packages: tuple[str, ...] = ()
     own: frozenset[str] = frozenset()  # keys of [tool.tpu-migrate.replace]
 
     @staticmethod
     def of_keys(
-        keys: Iterable[tuple[str, str]], imports: Iterable[str], libraries: Iterable[str]
+        keys: Iterable[tuple[str, str]], imports: Iterable[str], framework: Source
     ) -> Vocabulary:
         """What rules say by the kinds and keys that they register for."""
         by_kind: dict[str, set[str]] = {}
         for kind, key in keys:
             by_kind.setdefault(kind, set()).add(key)
         named = (by_kind.get("name", set()) | by_kind.get("store", set())) - {"*"}
-        heads = tuple(f"{library}." for library in libraries)
+        heads = tuple(f"{library}." for library in framework.libraries)
         stars = sorted(key.removesuffix("*") for key in by_kind.get("star", ()))
         return Vocabulary(
-            frozenset(key for key in named - _BY_ARGUMENTS if not key.endswith("*")),
+            frozenset(key for key in named - framework.by_shape if not key.endswith("*")),
             tuple(sorted(key[:-1] for key in named if key.endswith("*"))),
-            frozenset(by_kind.get("method", ())),
-            frozenset(by_kind.get("keyword", ())),
+            frozenset(by_kind.get("method", set()) - framework.by_shape),
+            frozenset(by_kind.get("keyword", set()) - framework.by_shape),
             frozenset(by_kind.get("variable", ())),
             tuple(stars),
-            frozenset(imports) | named & _BY_ARGUMENTS,
+            frozenset(imports) | named & framework.by_shape,
             tuple(head for head in heads if any(key.startswith(head) for key in named)),
+            framework.packages,
         )
 
     def includes(self, qualname: str) -> bool:
@@ -63,14 +72,14 @@ class Vocabulary:
         if imported in (self.names | self.own | self.imports) or inner.startswith(self.prefixes):
             return True
         keys = (*self.names, *self.own, *self.prefixes)
-        return any(key.startswith(inner) and not key.startswith(PACKAGES) for key in keys)
+        return any(key.startswith(inner) and not key.startswith(self.packages) for key in keys)
 
     def may_be_in(self, source: bytes) -> bool:
         """A cheap test: False for a file that can hold none of them."""
         anywhere, with_package = self._tokens
         if anywhere is not None and anywhere.search(source):
             return True
-        if with_package is None or not _PACKAGE.search(source):
+        if with_package is None or not any(name.encode() in source for name in self.packages):
             return False
         return with_package.search(source) is not None
 
@@ -79,14 +88,12 @@ class Vocabulary:
         """Words that are in a file with one of them: anywhere, and where a package is named."""
         named = {name for name in self.names if not name.startswith(self.prefixes)}
         named.update(prefix.rstrip(".") for prefix in self.prefixes)
-        packaged = {name for name in named if name.startswith(PACKAGES)}
+        packaged = {name for name in named if name.startswith(self.packages)}
         anywhere = {*_last_words(self.own | named - packaged), *self.variables}
-        words = {*_last_words(packaged), *self.methods, *self.keywords} - _BY_SHAPE
+        words = {*_last_words(packaged), *self.methods, *self.keywords}
         return _any_of(anywhere, "{}"), _any_of(filter(str.isidentifier, words), _WORD)
 
 
-# Words of names, methods and keywords that are constructs for what stands around them alone.
-_BY_SHAPE = frozenset({"to", "type", "step", "device"})
 _WORD = r"(?:\b|(?<=\\n))(?:{})\b"  # in a notebook, too, where a line ends with `\n`
 
 

@@ -70,8 +70,12 @@ class Worker:
             with room_for_depth(), suppress(Exception):  # what fails here is said of the file later
                 project = self.project(path)
                 content = project.cache.file(project.path).content
-                if len(content) < MAX_BYTES and may_hold_constructs(content, self.config.options):
+                if len(content) < MAX_BYTES and self.may_concern(content):
                     project.find_program()
+
+    def may_concern(self, content: bytes) -> bool:
+        """A cheap test: False for a file without a word of what is migrated."""
+        return may_hold_constructs(content, self.target, self.config.options)
 
     def hold(self, results: Mapping[Path, Result]) -> None:
         """From now on, keep the files whose programs stay, by what became of some files alone."""

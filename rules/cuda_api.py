@@ -3,13 +3,13 @@
 import ast
 
 from migrator.analysis.current import Role, roles
-from migrator.analysis.inventory import VISIBLE
 from migrator.analysis.mentions import HIDES
 from migrator.analysis.names import dotted
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
+from migrator.frameworks.torch.strings import VISIBLE
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME, Word
 

@@ -7,8 +7,9 @@ from migrator.analysis.flow import Kind
 from migrator.analysis.names import Names, argument
 from migrator.analysis.scripts import is_script
 from migrator.codes import Family
-from migrator.construct import Construct, uses_device
+from migrator.construct import Construct
 from migrator.edits import Edit, EditCall, Replace
+from migrator.frameworks.torch.prefilter import uses_device
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
 

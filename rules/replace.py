@@ -3,11 +3,11 @@
 import ast
 from collections.abc import Sequence
 
-from migrator.analysis.inventory import imported_name
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Edit, EditImport, Insert, Replace
 from migrator.formats.embedded import spoken
+from migrator.frameworks.by_name import imported_name
 from migrator.imports import exported
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
@@ -15,6 +15,7 @@ FAMILY = Family("USR", "Names of your own", 180)
 
 OWN = Rule(
     code="USR001",
+    framework="",
     name="own-name",
     summary="a name that the project's table [tool.tpu-migrate.replace] gives another name",
     why="""A project wraps what it does with GPUs in functions of its own, which only its

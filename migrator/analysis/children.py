@@ -14,7 +14,8 @@ from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.inference import Inference
 from migrator.analysis.names import Binding, Names, argument, dotted
-from migrator.construct import Construct, uses_device
+from migrator.construct import Construct
+from migrator.frameworks.torch.prefilter import uses_device
 from migrator.targets import RUNTIME
 
 _MODULES = ("torch.multiprocessing", "multiprocessing", "multiprocessing.context")

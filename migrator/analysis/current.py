@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from migrator.analysis.inventory import is_device_index
 from migrator.analysis.names import dotted, parameters
+from migrator.frameworks.torch.references import is_device_index
 
 if TYPE_CHECKING:
     from migrator.analysis.facts import ProjectFacts

@@ -10,7 +10,6 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
-from migrator.analysis import inventory
 from migrator.analysis.accelerators import Parsed
 from migrator.analysis.flow import Flow
 from migrator.analysis.program_facts import ProgramFacts
@@ -18,6 +17,8 @@ from migrator.analysis.project_cache import ProjectCache
 from migrator.analysis.readers import Overlay, Reader
 from migrator.analysis.sharding import Models
 from migrator.analysis.starting_points import StartingPoints
+from migrator.frameworks.torch.inventory import find
+from migrator.frameworks.torch.prefilter import DEVICES
 
 
 class ProjectFacts(ProgramFacts, StartingPoints):
@@ -55,7 +56,7 @@ class ProjectFacts(ProgramFacts, StartingPoints):
         facts = self.cache.facts(path) if path is not None else None
         if facts is None:
             return False
-        found = inventory.find(facts.names, facts.flow, inventory.DEVICES)
+        found = find(facts.names, facts.flow, DEVICES)
         return any(c.kind == "library" and not facts.names.is_guarded_import(c.node) for c in found)
 
     def taken_names(self) -> frozenset[str]:

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 
-from migrator.analysis import accelerators, devices, inventory, traces
+from migrator.analysis import accelerators, devices, traces
 from migrator.analysis.flow import Flow
 from migrator.analysis.indices import compares_indices
 from migrator.analysis.names import Names, statements
 from migrator.analysis.ranks import STARTS, Ranks
 from migrator.analysis.scripts import is_main_guard
 from migrator.analysis.training import speaks_of_training, stops_gradients
-from migrator.construct import uses_device
 from migrator.formats.python import decode
+from migrator.frameworks.torch.inventory import find
+from migrator.frameworks.torch.prefilter import DEVICES, has_tokens, uses_device
 from migrator.targets import RUNTIME
 
 # Cheap tests: for a file without these words the answer is no, and it is not parsed to find out.
@@ -42,7 +43,7 @@ class FileFacts:
     def uses_device(self) -> bool:
         """Whether it works on a device, before a migration or after one."""
         with suppress(RecursionError):
-            found = inventory.find(self.names, self.flow, inventory.DEVICES)
+            found = find(self.names, self.flow, DEVICES)
             return any(map(uses_device, found)) or devices.is_migrated(self.names, self.flow)
         return False
 
@@ -140,6 +141,6 @@ class File:
     @cached_property
     def uses_device(self) -> bool:
         """True for a file with GPU code, or with what a migration made of it."""
-        if not (inventory.has_tokens(self.content) or traces.MIGRATED.search(self.content)):
+        if not (has_tokens(self.content) or traces.MIGRATED.search(self.content)):
             return False
         return self.facts is not None and self.facts.uses_device

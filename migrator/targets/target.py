@@ -38,6 +38,7 @@ class Target:
     host: Host = field(default_factory=Host)
     traces: Traces = field(default_factory=Traces)
     runtime: Path | None = None
+    framework: str = "torch"  # whose programs run there, see `migrator.frameworks`
     portable: bool = False  # the program chooses its device when it starts, see `portable`
 
     @property

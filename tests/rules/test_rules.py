@@ -21,11 +21,11 @@ from helpers import (
 )
 
 from migrator import migrate_paths
-from migrator.analysis import inventory
 from migrator.analysis.libraries import MODULES as LIBRARIES
 from migrator.construct import Construct
 from migrator.engine import migrate, migrate_file
 from migrator.examples import failures
+from migrator.frameworks.torch.prefilter import DEVICES
 from migrator.options import Options
 from migrator.registry import registry, vocabulary
 from migrator.report.explain import markdown
@@ -103,8 +103,8 @@ def test_messages_only_point_to_rules_that_exist() -> None:
 METHODS = ("cuda", "is_cuda", "pin_memory", "half", "record_stream", "get_device", "to", "type")
 KEYWORDS = ("pin_memory", "pin_memory_device", "non_blocking", "device")
 KEYS = [
-    *(("name", name) for name in sorted(inventory.DEVICES.names)),
-    *(("name", f"{prefix}.something") for prefix in inventory.DEVICES.prefixes),
+    *(("name", name) for name in sorted(DEVICES.names)),
+    *(("name", f"{prefix}.something") for prefix in DEVICES.prefixes),
     ("name", "torch.device"),
     ("name", "torch.Generator"),
     *(("method", name) for name in METHODS),
@@ -120,7 +120,7 @@ def test_every_key_of_the_inventory_has_a_handler(kind: str, key: str) -> None:
     assert registry().handlers(Construct(kind, key, ast.Pass())), f"no rule for {kind} {key}"
 
 
-@pytest.mark.parametrize("name", sorted(vocabulary().names))
+@pytest.mark.parametrize("name", sorted(vocabulary("torch").names))
 def test_every_name_with_a_rule_is_found(name: str) -> None:
     """By its full name, and as what an import brings, whatever else the file says."""
     module, _, last = name.rpartition(".")

@@ -1,0 +1,62 @@
+"""Frameworks: each folder here is one; installed packages bring others.
+
+An entry point of the group `tpu_migrate.frameworks` names a module with a `FRAMEWORK`. Its rules
+and its targets come as those of any package do, and say `framework="…"`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING
+
+from migrator.errors import UsageError
+from migrator.plugins import installed
+
+if TYPE_CHECKING:
+    from migrator.frameworks.framework import Framework
+
+GROUP = "tpu_migrate.frameworks"  # of entry points: modules with a framework
+
+
+@cache
+def frameworks() -> dict[str, Framework]:
+    """Every framework by name. Raises UsageError for an installed package that has none."""
+    found = {name: find_framework(name) for name in _own()}
+    for point in installed(GROUP):
+        if point.name in found:
+            raise UsageError(f"framework {point.name} of {point.value}: there is one of that name")
+        found[point.name] = _loaded(point)
+    return found
+
+
+@cache
+def find_framework(name: str) -> Framework:
+    """The framework of that name. Raises UsageError."""
+    if name in _own():
+        module = importlib.import_module(f"{__name__}.{name}.framework")
+        own: Framework = module.FRAMEWORK
+        return own
+    if name not in frameworks():
+        raise UsageError(f"unknown framework {name!r} (known: {', '.join(frameworks())})")
+    return frameworks()[name]
+
+
+def _own() -> list[str]:
+    return [info.name for info in pkgutil.iter_modules(__path__) if info.ispkg]
+
+
+def _loaded(point: EntryPoint) -> Framework:
+    from migrator.frameworks.framework import Framework
+
+    where = f"framework {point.name} of {point.value}"
+    try:
+        module = point.load()
+    except Exception as error:
+        raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
+    framework = getattr(module, "FRAMEWORK", None)
+    if not isinstance(framework, Framework) or framework.name != point.name:
+        raise UsageError(f"{where}: there is no FRAMEWORK of that name")
+    return framework

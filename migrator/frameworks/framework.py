@@ -1,0 +1,62 @@
+"""A framework: what makes a file one of PyTorch's, or of another's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from migrator.analysis.flow import Flow
+from migrator.analysis.names import Names
+from migrator.analysis.ranks import Ranks
+from migrator.construct import Construct
+from migrator.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from migrator.analysis.facts import ProjectFacts
+
+
+@dataclass(frozen=True)
+class ModuleView:
+    """What a framework may look at in a module."""
+
+    names: Names
+    flow: Flow
+    vocabulary: Vocabulary  # the names that its rules are about, and those of the project's table
+    package: str = ""  # that the module is in, from where relative imports lead
+    project: ProjectFacts | None = None
+    ranks: Ranks | None = None  # what it does with them, where that is known
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A folder below `migrator/frameworks`, or a plug-in; rules and targets say which they are of.
+
+    Names are constructs where a rule is about them (`migrator.frameworks.by_name`). What else is
+    one, its `constructs` finds, in the order of the source, outer before inner.
+    """
+
+    name: str
+    module: str  # behind whose import new ones go; `{<module>}` in a target's words
+    packages: tuple[str, ...]  # where its names come from, `module` among them
+    constructs: Callable[[ModuleView], list[Construct]]
+    # A cheap test of a file's bytes: False where it holds none but for names of rules.
+    has_tokens: Callable[[bytes], bool]
+    uses_device: Callable[[Construct], bool]  # whether a construct shows that its file does
+    # Libraries for its GPUs alone: where their import may fail, nothing is lost without them.
+    libraries: tuple[str, ...] = ()
+    # Names, methods and arguments of rules that `constructs` finds by more than their name.
+    by_shape: frozenset[str] = frozenset()
+    # Whether code for other accelerators, and for other targets, is read as its GPU code.
+    normalised: bool = False
+
+    def is_imported_in(self, source: bytes) -> bool:
+        """Whether a file imports it, by its words."""
+        return self._import.search(source) is not None
+
+    @cached_property
+    def _import(self) -> re.Pattern[bytes]:
+        named = "|".join(map(re.escape, self.packages))
+        return re.compile(rf"^\s*(?:from|import)\s+(?:{named})\b".encode(), re.MULTILINE)

@@ -1,0 +1,1 @@
+"""PyTorch: what of it counts as GPU code, and where files say so."""

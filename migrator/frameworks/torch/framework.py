@@ -1,0 +1,32 @@
+"""PyTorch, as a framework."""
+
+from __future__ import annotations
+
+from migrator.analysis import accelerators
+from migrator.analysis.children import Children
+from migrator.analysis.libraries import MODULES
+from migrator.construct import Construct
+from migrator.frameworks.framework import Framework, ModuleView
+from migrator.frameworks.torch.inventory import find
+from migrator.frameworks.torch.prefilter import has_tokens, uses_device
+from migrator.frameworks.torch.references import BY_SHAPE
+
+
+def _constructs(module: ModuleView) -> list[Construct]:
+    """What a module itself says, and the processes that it starts."""
+    names, flow = module.names, module.flow
+    found = list(find(names, flow, module.vocabulary, module.package, module.ranks))
+    return [*found, *Children(names, flow, found, module.project).constructs()]
+
+
+FRAMEWORK = Framework(
+    name="torch",
+    module="torch",
+    packages=("torch", "torchvision", "safetensors"),
+    constructs=_constructs,
+    has_tokens=has_tokens,
+    uses_device=uses_device,
+    libraries=(*MODULES, *accelerators.LIBRARIES),
+    by_shape=BY_SHAPE,
+    normalised=True,
+)

@@ -1,0 +1,180 @@
+"""Inventory: what counts as a GPU construct. The one place that decides what must be accounted for.
+
+Each construct that `find` yields ends as exactly one of rewritten, kept or reported.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from migrator.analysis import accelerators
+from migrator.analysis.devices import ladders
+from migrator.analysis.flow import Flow, is_option, option_name
+from migrator.analysis.libraries import MODULES
+from migrator.analysis.names import Names
+from migrator.analysis.ranks import Ranks, environment
+from migrator.analysis.training import rounds_without_gradients
+from migrator.construct import Construct
+from migrator.frameworks.by_name import own, own_imports
+from migrator.frameworks.torch.embedded import embedded
+from migrator.frameworks.torch.references import is_device_index, reference_of
+from migrator.frameworks.torch.setup_py import required
+from migrator.frameworks.torch.strings import VISIBLE, strings
+from migrator.vocabulary import Vocabulary
+
+_PINNED = ("pin_memory", "pin_memory_device")
+
+
+def find(
+    names: Names,
+    flow: Flow,
+    vocabulary: Vocabulary,
+    package: str = "",
+    ranks: Ranks | None = None,
+) -> Iterator[Construct]:
+    """All GPU constructs of a file, in source order, outer before inner.
+
+    `vocabulary` are the names that count: those of the rules, or `DEVICES` for whoever only asks
+    what kind of program it is.
+
+    `package` is the one that the file is in, from where relative imports lead.
+    """
+    part_of_found: set[ast.AST] = set()
+    rounds = set(rounds_without_gradients(names, flow))
+    docstrings = _docstrings(names)
+    undone = _undone(names, ranks or Ranks(names, flow))
+    rungs = ladders(names, flow)
+    for node in names.order:
+        if node in undone:
+            yield Construct("ranks", "undone", node)
+        if node in rungs:
+            yield Construct("ladder", "device", node)
+        if isinstance(node, ast.Import | ast.ImportFrom) and vocabulary.own:
+            yield from own_imports(names, node, vocabulary, package)
+        match node:
+            case ast.Name() if not isinstance(node.ctx, ast.Load):
+                continue
+            case ast.Attribute() | ast.Name():
+                if node in part_of_found:
+                    if isinstance(node, ast.Attribute):
+                        part_of_found.add(node.value)
+                    continue
+                construct = own(names, node, vocabulary, package)
+                construct = construct or reference_of(names, flow, node, vocabulary)
+                if construct is not None:
+                    if construct.kind != "method" and isinstance(node, ast.Attribute):
+                        part_of_found.add(node.value)
+                    yield construct
+            case ast.Constant(value=str()) if node not in docstrings:
+                yield from strings(names, node, vocabulary)
+            case ast.JoinedStr(values=[ast.Constant(value=str(head)), *_]):
+                if head.startswith("cuda:") or (head == "cuda" and len(node.values) == 1):
+                    yield Construct("string", "cuda", node)
+            case ast.Call():
+                yield from _arguments(names, flow, node, vocabulary)
+                yield from embedded(names, node, vocabulary)
+                yield from required(names, node)
+                if environment(names, node):
+                    yield Construct("ranks", "environment", node)
+                if is_option(node) and option_name(node) == "local_rank":
+                    yield Construct("ranks", "option", node)
+            case ast.Subscript() | ast.Compare() if environment(names, node):
+                yield Construct("ranks", "environment", node)
+            case ast.Dict():
+                for key, value in zip(node.keys, node.values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value in _PINNED and not _false(value):
+                        yield Construct("keyword", str(key.value), key)
+            case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
+                if key in _PINNED and not _false(node.value):
+                    yield Construct("keyword", key, node)
+            case ast.If() | ast.IfExp() | ast.While() | ast.Assert() if _reads_values(names, node):
+                yield Construct("branch", "values", node)
+            case ast.For() | ast.While() if node in rounds:
+                yield Construct("loop", "without gradients", node)
+            case ast.Import():
+                for alias in node.names:
+                    yield from library_of(alias, [alias.name])
+            case ast.ImportFrom(level=0, module=str(module), names=[ast.alias(name="*")]) if (
+                module.startswith(vocabulary.stars)
+            ):
+                yield Construct("star", module, node)
+            case ast.ImportFrom(level=0, module=str(module)):
+                yield from library_of(node, [f"{module}.{alias.name}" for alias in node.names])
+
+
+def library_of(node: ast.AST, modules: Sequence[str]) -> Iterator[Construct]:
+    """The library that an import brings, if it is one for CUDA or another accelerator alone."""
+    for module in modules:
+        head, _, rest = module.partition(".")
+        for name in (head, f"{head}.{rest.partition('.')[0]}"):
+            if name in MODULES:
+                yield Construct("library", name, node)
+                return
+            if name in accelerators.LIBRARIES:
+                yield Construct("accelerator library", name, node)
+                return
+
+
+def _reads_values(names: Names, node: ast.If | ast.IfExp | ast.While | ast.Assert) -> bool:
+    """Whether the forward pass of a model decides by what is in a tensor."""
+    test = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
+    function = names.function(node)
+    return (
+        isinstance(test, ast.Call)
+        and names.qualified(test.func) in ("torch.all", "torch.any")
+        and function is not None
+        and function.name == "forward"
+        and isinstance(names.parents.get(function), ast.ClassDef)
+    )
+
+
+def _undone(names: Names, ranks: Ranks) -> set[ast.AST]:
+    """Numbers of ranks that a target with one process for all has to see as 1."""
+    if not ranks.reductions() and not ranks.gathers() and "len" not in names.by_id:
+        return set()
+    direct = "torch.distributed.get_world_size"  # which stays
+    return {
+        n for n in ranks.undone if not isinstance(n, ast.Call) or names.qualified(n.func) != direct
+    }
+
+
+# What Lightning's Trainer is told of GPUs; these choose nothing of them.
+_TRAINER = re.compile(r"(?:pytorch_)?lightning\b.*\.(?:Trainer|Fabric)\Z")
+
+_NO_GPU = ("cpu", "auto", "tpu", None, 0)
+
+
+def _arguments(
+    names: Names, flow: Flow, call: ast.Call, vocabulary: Vocabulary
+) -> Iterator[Construct]:
+    trainer = _TRAINER.match(names.qualified(call.func) or "") is not None
+    for keyword in call.keywords:
+        if keyword.arg == VISIBLE:
+            yield Construct("variable", VISIBLE, keyword)
+        if trainer and keyword.arg in ("accelerator", "gpus"):
+            value = keyword.value
+            if not isinstance(value, ast.Constant) or value.value not in _NO_GPU:
+                yield Construct("keyword", f"lightning {keyword.arg}", keyword)
+        if keyword.arg in vocabulary.keywords:
+            if not _false(keyword.value):
+                yield Construct("keyword", keyword.arg, keyword)
+        elif keyword.arg == "device" and is_device_index(names, flow, keyword.value):
+            called = names.qualified(call.func) or ""
+            moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+            if moves or (called.startswith("torch.") and not called.startswith("torch.cuda.")):
+                yield Construct("keyword", "device", keyword)
+
+
+def _docstrings(names: Names) -> set[ast.AST]:
+    found: set[ast.AST] = set()
+    for owner in names.scopes:
+        body = getattr(owner, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            found.add(body[0].value)
+    return found
+
+
+def _false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not node.value
