@@ -22,7 +22,7 @@ from migrator.report import check as check_formats
 from migrator.report import render as rendered
 from migrator.report import write as write_report
 from migrator.report.terminal import color_option, console, shown, spell_out
-from migrator.targets import RUNTIME, find_target
+from migrator.targets import RUNTIME
 from migrator.targets import names as target_names
 
 if TYPE_CHECKING:
@@ -118,7 +118,12 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=paths)
-@click.option("--target", type=click.Choice(target_names()), help="What the code shall run on.")
+@click.option(
+    "--target",
+    multiple=True,
+    type=click.Choice(target_names()),
+    help="What the code shall run on; once for each framework.",
+)
 @click.option(
     "-o",
     "--output",
@@ -219,7 +224,7 @@ def cli() -> None:
 @color_option
 def migrate(
     paths: tuple[str, ...],
-    target: str | None,
+    target: tuple[str, ...],
     output: str | None,
     diff: bool,
     with_runtime: bool,
@@ -299,7 +304,7 @@ def migrate(
         options |= {"diff_base": diff_base, "from_hook": hook}
         with _Progress(quiet or forms[0] != "console") as progress:
             report = migrate_paths(
-                paths, str(config.target), config=config, progress=progress, **options
+                paths, config.targets, config=config, progress=progress, **options
             )
     code = report.check_code(strict) if diff or check else report.exit_code
     if hook and (report.changed or report.companions or report.untracked):
@@ -388,16 +393,17 @@ def _filter(
     from migrator.result import Result
     from migrator.run import migrate_content
     from migrator.run_report import FileReport, Report
+    from migrator.run_targets import chosen, label
     from migrator.worker import migrated
 
     source, path = sys.stdin.buffer.read(), given or Path("<stdin>")
     if strip_todo:
         report = Report("", [FileReport(path, Result(source, todo.strip(path, source)))])
     elif given is not None:
-        report = migrate_content(path, source, str(config.target), config=config)
+        report = migrate_content(path, source, config.targets, config=config)
     else:
-        name = str(config.target)
-        report = Report(name, [migrated(path, source, find_target(name), config.options)])
+        targets = chosen(config.targets)
+        report = Report(label(targets), [migrated(path, source, targets, config.options)])
     result = report.files[0].result
     if diff:
         sys.stdout.buffer.write(b"".join(unified(replace(report, companions={}))))

@@ -21,7 +21,7 @@ _MOST = 2**22  # bytes of a configuration
 class Config:
     """Everything that can be configured, with its default."""
 
-    target: str | None = None
+    targets: tuple[str, ...] = ()  # at most one for each framework; `target` in a file
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -38,7 +38,15 @@ class Config:
 
     def with_overrides(self, **values: Any) -> Config:
         """The same with every value that is given (not None, not empty, a flag that is set)."""
-        return replace(self, **{k: v for k, v in values.items() if v not in (None, False, (), [])})
+        given = {k: v for k, v in values.items() if v not in (None, False, (), [])}
+        if "target" in given:
+            given["targets"] = _listed(given.pop("target"))
+        return replace(self, **given)
+
+    @property
+    def target(self) -> str | None:
+        """The first target, for what is done for one."""
+        return next(iter(self.targets), None)
 
     @property
     def home(self) -> Path:
@@ -49,6 +57,10 @@ class Config:
     def options(self) -> Options:
         own = {f.name for f in fields(self)}
         return Options(**{f.name: getattr(self, f.name) for f in fields(Options) if f.name in own})
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 _CHOICES = {
@@ -117,7 +129,8 @@ def _checked(table: Any, file: Path) -> Config:
     where = f"{file}: [tool.tpu-migrate]"
     if not isinstance(table, dict):
         raise UsageError(f"{where} is not a table")
-    types = {f.name: f.type for f in fields(Config) if f.name != "folder"}
+    types = {f.name: f.type for f in fields(Config) if f.name not in ("folder", "targets")}
+    types["target"] = "str, or a list"
     values: dict[str, Any] = {}
     for key, value in table.items():
         name = key.replace("-", "_")
@@ -125,7 +138,9 @@ def _checked(table: Any, file: Path) -> Config:
             known = ", ".join(sorted(types))
             raise UsageError(f"{where} has an unknown key {key!r} (known: {known})")
         expected = str(types[name])
-        if name == "replace":
+        if name == "target" and isinstance(value, list) and all(isinstance(v, str) for v in value):
+            pass
+        elif name == "replace":
             value = _replacements(value, f"{file}: [tool.tpu-migrate.replace]")
         elif expected.startswith("tuple"):
             if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
@@ -144,7 +159,7 @@ def _checked(table: Any, file: Path) -> Config:
         if name in _CHOICES and value not in _CHOICES[name]:
             raise UsageError(f"{where} {key} must be one of {', '.join(_CHOICES[name])}")
         values[name] = value
-    return Config(**values)
+    return Config().with_overrides(**values)
 
 
 def _replacements(table: Any, where: str) -> tuple[tuple[str, str], ...]:

@@ -16,7 +16,7 @@ from migrator.errors import UsageError
 from migrator.registry import registry
 from migrator.result import Result
 from migrator.rule import Example, Rule
-from migrator.targets import Target, targets
+from migrator.targets import Target
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def failures(rules: Iterable[Rule]) -> Iterator[Failure]:
             yield Failure(rule.code, 0, "", "there is no example")
             continue
         for number, example in enumerate(rule.examples, 1):
-            for target in targets().values():
+            for target in rule.targets.values():
                 try:
                     result = _migrated(example, example.before.encode(), target)
                     said |= {d.code for d in result.diagnostics if number == 1}

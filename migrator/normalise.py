@@ -120,3 +120,18 @@ class AsGpuCode:
 
     def list(self, folder: Path) -> frozenset[str]:
         return self.reader.list(folder)
+
+
+def both(first: Result, then: Result) -> Result:
+    """What became of a file for one target, and of that for another framework's target."""
+    text = [python.decode(content).text for content in (first.original, first.source)]
+    said = of_original(Origins(*text), (), then.diagnostics, stays=False)
+    return Result(
+        first.original,
+        then.source,
+        tuple(sorted([*first.diagnostics, *said])),
+        first.companions | then.companions,
+        first.stays and then.stays,
+        first.gate or then.gate,
+        first.uses_device or then.uses_device,
+    )

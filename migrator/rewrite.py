@@ -12,7 +12,6 @@ from migrator.analysis.names import statements
 from migrator.complete import complete
 from migrator.construct import Construct
 from migrator.decide import decide
-from migrator.frameworks.torch.prefilter import uses_device
 from migrator.module import Module
 from migrator.plan import restrict, withdraw
 from migrator.registry import Registry
@@ -52,7 +51,7 @@ def rewrite(
         companions(tree),
         stays=written is None and plan.gate is not None,
         gate=plan.gate,
-        uses_device=any(map(uses_device, constructs)),
+        uses_device=any(map(context.framework.uses_device, constructs)),
     )
 
 

@@ -30,7 +30,7 @@ from migrator.frameworks.framework import Framework
 from migrator.frameworks.torch.setup_py import SETUP
 from migrator.options import Options
 from migrator.steps import Computation, Steps
-from migrator.targets import RUNTIME, Target, Words, filled
+from migrator.targets import RUNTIME, Target, Words, filled, targets
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,11 @@ class Rule:
     for_launched_code: bool = False
     for_written_files: bool = False
     handlers: list[tuple[str, str, Handler]] = field(default_factory=list, repr=False)
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        """The targets that it may write for, by name."""
+        return {n: t for n, t in targets().items() if self.framework in ("", t.framework)}
 
     def on(self, kind: str, *keys: str) -> Callable[[Handler], Handler]:
         """Register for a construct kind and keys; a key that ends in `*` matches a prefix.

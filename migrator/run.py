@@ -33,6 +33,7 @@ from migrator.pool import migrate_all
 from migrator.registry import check_packages
 from migrator.result import Result
 from migrator.run_report import FileReport, Report
+from migrator.run_targets import chosen, label, without_target
 from migrator.runtime_copies import runtime_files, runtime_folders
 from migrator.saving import projects_of, save, writing
 from migrator.targets import Target, find_target
@@ -47,7 +48,7 @@ def migrate_source(source: str, target: str = "torchax", config: Config | None =
 
 def migrate_paths(
     paths: Sequence[str | os.PathLike[str]],
-    target: str = "torchax",
+    target: str | Sequence[str] = "torchax",
     *,
     config: Config | None = None,
     write: bool = False,
@@ -61,7 +62,8 @@ def migrate_paths(
 
     Args:
         paths: files, or folders whose `.py` files are meant.
-        target: the name of one; a portable program if `config` says so.
+        target: the name of one, or of one for each framework; a portable program if `config` says
+            so.
         write: rewrite in place; else nothing is written unless `output` is given.
         output: write a migrated copy of the one path there instead.
         allow_dirty: write over files that version control does not hold.
@@ -83,15 +85,15 @@ def migrate_paths(
             "--diff-base only looks, since a file is written whole: add --check or --diff"
         )
     roots = _roots(paths, output)
-    words = find_target(target)
-    check(config, words)
-    report = Report(target=words.name)
+    wanted = chosen(target)
+    check(config, wanted[0])
+    report = Report(target=label(wanted))
     with writing(report, roots) if write else nullcontext():
         files = every = _discovered(report, roots, config, from_hook)
         changes = Changes(diff_base) if diff_base is not None else None
         if changes is not None:
             files = [path for path in every if changes.touched(path)]
-        worker = Worker(roots, words, config)
+        worker = Worker(roots, wanted, config)
         report.files = migrate_all(files, worker, progress)
         keep_programs_whole(report, worker)
         others: Iterable[Path] = files_of_projects(roots, config) if from_hook else ()
@@ -111,6 +113,7 @@ def migrate_paths(
                 if not any(bundled_target(folder) for folder in path.parents)
             }
         save(report, roots, write, output, allow_dirty)
+    report.notes += without_target(report.files, wanted)
     report.untracked = untracked(folders)
     if changes is None and not from_hook and any(path.is_dir() for path in roots):
         report.lacks_program = lacks_program(report.files)
@@ -119,7 +122,11 @@ def migrate_paths(
 
 
 def migrate_content(
-    path: Path, content: bytes, target: str = "torchax", *, config: Config | None = None
+    path: Path,
+    content: bytes,
+    target: str | Sequence[str] = "torchax",
+    *,
+    config: Config | None = None,
 ) -> Report:
     """Migrate what a file holds somewhere else than on the disk: in a pipe, in an editor.
 
@@ -131,12 +138,12 @@ def migrate_content(
     """
     started = time.perf_counter()
     config = config or Config()
-    words = find_target(target)
-    report = Report(words.name)
+    wanted = chosen(target)
+    report = Report(label(wanted))
     if is_passed_over(path, config.home, config.exclude):
         report.files = [FileReport(path, Result(content, content))]
     else:
-        worker = Worker([], words, config, {path.resolve(): content})
+        worker = Worker([], wanted, config, {path.resolve(): content})
         file = worker(path)
         report.files = [file]
         keep_programs_whole(report, worker)

@@ -22,7 +22,7 @@ from migrator.files.discover import Disk, project_root
 from migrator.files.reading import read
 from migrator.formats import lines, notebook
 from migrator.formats.embedded import SETTING
-from migrator.normalise import AsGpuCode
+from migrator.normalise import AsGpuCode, both
 from migrator.options import Options
 from migrator.result import Result
 from migrator.run_report import FileReport
@@ -42,16 +42,17 @@ class Worker:
     def __init__(
         self,
         roots: Sequence[Path],
-        target: Target,
+        targets: Sequence[Target],
         config: Config,
         given: Mapping[Path, bytes] | None = None,
         reader: Reader | None = None,
         earlier: ProjectCache | None = None,
     ) -> None:
         self.roots = [root.resolve() for root in roots if root.exists()]
-        self.target, self.config = target, config
+        self.targets, self.config = targets, config
+        self.target = targets[0]  # whose programs the project's facts are about
         self.given = given or {}
-        self.disk = AsGpuCode(reader or Disk(self.given), target)
+        self.disk = AsGpuCode(reader or Disk(self.given), self.target)
         self.cache = ProjectCache(self.disk, earlier)
         self.held: Mapping[Path, tuple[str, str]] = {}  # files that stay with their programs
 
@@ -75,7 +76,8 @@ class Worker:
 
     def may_concern(self, content: bytes) -> bool:
         """A cheap test: False for a file without a word of what is migrated."""
-        return may_hold_constructs(content, self.target, self.config.options)
+        options = self.config.options
+        return any(may_hold_constructs(content, target, options) for target in self.targets)
 
     def hold(self, results: Mapping[Path, Result]) -> None:
         """From now on, keep the files whose programs stay, by what became of some files alone."""
@@ -93,7 +95,7 @@ class Worker:
                 return failed(path, TOO_LARGE, message)
             if source is None:
                 source = read(path)
-            return migrated(path, source, self.target, self.config.options, self.project(path))
+            return migrated(path, source, self.targets, self.config.options, self.project(path))
         except OSError as error:
             return failed(path, UNREADABLE, f"can not be read: {error.strerror or error}")
         except Exception as error:  # one file's fault must not stop the others
@@ -103,11 +105,22 @@ class Worker:
 def migrated(
     path: Path,
     content: bytes,
-    target: Target,
+    targets: Sequence[Target],
     options: Options,
     project: ProjectFacts | None = None,
 ) -> FileReport:
-    """One file, migrated, and what --unsafe would add."""
+    """One file, migrated for each framework's target, and what --unsafe would add."""
+    file = _migrated(path, content, targets[0], options, project)
+    for target in targets[1:]:
+        more = _migrated(path, file.result.source, target, options, project)
+        if more.result.diagnostics and not file.result.failed:
+            file = FileReport(path, both(file.result, more.result), file.unsafe + more.unsafe)
+    return file
+
+
+def _migrated(
+    path: Path, content: bytes, target: Target, options: Options, project: ProjectFacts | None
+) -> FileReport:
     result = migrate_file(path, content, target, options, project)
     if not any(d.outcome is Outcome.REPORTED and d.safety for d in result.diagnostics):
         return FileReport(path, result)

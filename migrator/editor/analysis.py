@@ -98,7 +98,7 @@ def analyse(
         earlier: what the last analysis for the target knew of the project.
     """
     bare = replace(config, todo_comments=False)  # each rewrite by itself; see `single`
-    worker = Worker(roots, target, bare, reader=Overlay(Disk(), others), earlier=earlier)
+    worker = Worker(roots, [target], bare, reader=Overlay(Disk(), others), earlier=earlier)
     result = _migrated(document, worker, bare)
     worker.hold({document.path: result})
     if worker.held and result.migrated:

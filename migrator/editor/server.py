@@ -443,7 +443,7 @@ class Server(LanguageServer):
         try:
             # A program that is being edited may need any of it next.
             whole = replace(config, runtime="whole")
-            return runtime_beside(path, Worker(self._roots, target, whole))
+            return runtime_beside(path, Worker(self._roots, [target], whole))
         except UsageError as error:
             self._say(str(error), types.MessageType.Error)
             return {}

@@ -8,7 +8,6 @@ from rich.table import Table
 from migrator.examples import failures, rules_of
 from migrator.report.statistics import counted
 from migrator.report.terminal import print_code
-from migrator.targets import targets
 
 
 def show_examples(wanted: str, console: Console) -> bool:
@@ -19,10 +18,9 @@ def show_examples(wanted: str, console: Console) -> bool:
     """
     rules = rules_of(wanted)
     failed = list(failures(rules))
+    names = sorted({name for rule in rules for name in rule.targets})
     number = sum(len(rule.examples) for rule in rules)
-    said = (
-        f"{counted(number, 'example')} of {counted(len(rules), 'rule')} on {', '.join(targets())}"
-    )
+    said = f"{counted(number, 'example')} of {counted(len(rules), 'rule')} on {', '.join(names)}"
     if not failed:
         console.print(f"{said}: all hold")
         return True

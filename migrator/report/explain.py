@@ -163,7 +163,7 @@ def _by_hand(rule: Rule) -> Iterator[str]:
     before, after = (example.before for example in rule.examples[:2])
     yield "What a TPU expert would change:"
     yield _fenced(_diff(before, after), "diff")
-    said = {name: _messages(rule, rule.examples[0], name) for name in targets()}
+    said = {name: _messages(rule, rule.examples[0], name) for name in rule.targets}
     yield from _said(said)
 
 
@@ -175,14 +175,14 @@ def _example(rule: Rule, example: Example) -> Iterator[str]:
     ])  # fmt: skip
     file = "" if example.path.endswith("example.py") else f", `{example.path}`"
     alike: dict[tuple[str, str], list[str]] = {}
-    for name in targets():
+    for name in rule.targets:
         expected = example.expected(targets()[name])
         as_safe = _migrated(replace(example, unsafe=False), name).source.decode()
         unsafe = " with `--unsafe`" if as_safe != expected else ""
         alike.setdefault((_diff(example.before, expected), unsafe), []).append(name)
     for (diff, unsafe), names in alike.items():
         stays = "" if diff else " (stays)"
-        both = len(names) == len(targets())
+        both = len(names) == len(rule.targets)
         yield f"{'Both targets' if both else ', '.join(names)}{unsafe}{flags}{file}{stays}:"
         language = "diff" if diff else Syntax.guess_lexer(example.path, example.before)
         yield _fenced(diff or example.before, language)

@@ -195,7 +195,7 @@ class _Reviewer:
             target, config = target.removesuffix(" --portable"), replace(config, portable=True)
         elif f"{target} --portable" in self.runtimes.values():
             config = replace(config, portable=True)
-        self.config = replace(config, target=target)
+        self.config = config.with_overrides(target=target)
         self.target = find_target(target)
         self.facts = AsGpuCode(before, self.target)
         self.cache = ProjectCache(self.facts)

@@ -174,7 +174,7 @@ def test_every_rewrite_of_the_apps(target: str) -> None:
     """Each in turn; the files around it are those of the app."""
     made = 0
     for path in APPS:
-        worker = Worker([path.parent], targets()[target], Config())
+        worker = Worker([path.parent], [targets()[target]], Config())
         options, words = Options(), targets()[target]
         project = worker.project(path)
         now = migrate_file(path, path.read_bytes(), words, options, project)
