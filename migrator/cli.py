@@ -24,6 +24,7 @@ from migrator.report import write as write_report
 from migrator.report.terminal import color_option, console, shown, spell_out
 from migrator.targets import RUNTIME
 from migrator.targets import names as target_names
+from migrator.targets.choice import TargetName
 
 if TYPE_CHECKING:
     from migrator.run_report import Report
@@ -121,7 +122,7 @@ def cli() -> None:
 @click.option(
     "--target",
     multiple=True,
-    type=click.Choice(target_names()),
+    type=TargetName(),
     help="What the code shall run on; once for each framework.",
 )
 @click.option(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _INSTALLED = ("site-packages", "dist-packages")
-
-
-@lru_cache(maxsize=1)
-def _all(path: tuple[str, ...]) -> Any:
-    """The entry points of all that is found on a path: read once, for all groups."""
-    return entry_points()  # has `select` in each version of Python
+_OURS = b"tpu_migrate."  # what the names of our groups begin with
 
 
 def installed(group: str) -> Sequence[EntryPoint]:
@@ -33,3 +31,40 @@ def installed(group: str) -> Sequence[EntryPoint]:
         for point in _all(tuple(sys.path)).select(group=group)
         if point.dist is None or Path(str(point.dist.locate_file(""))).resolve() not in projects
     ]
+
+
+class _Nothing:
+    def select(self, *, group: str) -> Sequence[EntryPoint]:
+        return ()
+
+
+@lru_cache(maxsize=1)
+def _all(path: tuple[str, ...]) -> Any:
+    """The entry points of all that is found on a path, if any of them is of ours.
+
+    To ask the standard library takes as long as to start: most installations go without.
+    """
+    if not any(map(_may_have_ours, path)):
+        return _Nothing()
+    from importlib.metadata import entry_points
+
+    return entry_points()  # has `select` in each version of Python
+
+
+def _may_have_ours(folder: str) -> bool:
+    if os.path.isfile(folder):
+        return True  # an archive: the standard library looks into it
+    return any(_OURS in content for content in _entry_points(folder or os.curdir))
+
+
+def _entry_points(folder: str) -> Iterator[bytes]:
+    """The files with entry points of what is installed in a folder."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        if name.lower().endswith((".dist-info", ".egg-info", ".egg")):
+            inner = "EGG-INFO" if name.lower().endswith(".egg") else ""
+            with suppress(OSError):
+                yield Path(folder, name, inner, "entry_points.txt").read_bytes()

@@ -7,12 +7,13 @@ import click
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
 from migrator.targets import find_target, names
+from migrator.targets.choice import TargetName
 
 
 @click.command("doctor")
 @click.option(
     "--target",
-    type=click.Choice(names()),
+    type=TargetName(),
     help="Exit 1 unless this one can run; without, unless one can.",
 )
 @click.option(

@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
-from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
 from migrator.errors import UsageError
 from migrator.plugins import installed
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from migrator.frameworks.framework import Framework
 
 GROUP = "tpu_migrate.frameworks"  # of entry points: modules with a framework

@@ -8,15 +8,13 @@ import click
 
 from migrator.config import load
 from migrator.report.terminal import color_option, console
-from migrator.targets import names
+from migrator.targets.choice import TargetName
 
 
 @click.command("review")
 @click.argument("revisions", metavar="REV|REV1..REV2")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH...]")
-@click.option(
-    "--target", type=click.Choice(names()), help="Else that which the new text speaks of."
-)
+@click.option("--target", type=TargetName(), help="Else that which the new text speaks of.")
 @click.option("--unsafe", is_flag=True, help="The tool was to make unsafe edits, too.")
 @click.option("--portable", is_flag=True, help="The migration was made with --portable.")
 @click.option(

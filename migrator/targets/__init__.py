@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
-from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from migrator.errors import UsageError
 from migrator.plugins import installed
@@ -23,6 +23,9 @@ __all__ = [
     "Word", "Words", "filled", "find_target", "names", "own_runtime", "portable", "rule_modules",
     "targets", "traces", "with_ranks",
 ]  # fmt: skip
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "tpu_migrate.targets"  # of entry points: packages that are a target
 

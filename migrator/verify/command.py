@@ -11,6 +11,7 @@ from migrator.completion import apps, paths
 from migrator.report.terminal import color_option, console
 from migrator.targets import find_target, targets
 from migrator.targets import names as target_names
+from migrator.targets.choice import TargetName
 
 from . import options
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--target",
     "chosen",
-    type=click.Choice([*target_names(), "all"]),
+    type=TargetName("all"),
     default="torchax",
     show_default=True,
     help="What to run on; all: one after the other.",
