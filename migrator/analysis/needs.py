@@ -24,7 +24,7 @@ _KNOWN = frozenset({
     "tabulate", "prettytable", "h5py", "regex", "joblib", RUNTIME,
 })  # fmt: skip
 # Code that is not named where it runs.
-_DYNAMIC = frozenset({"import_module", "__import__", "runpy", "_target_", "exec_module"})
+_DYNAMIC = frozenset({"import_module", "__import__", "runpy", "_target_", "exec_module", "hub"})
 _RUNNING = frozenset({"exec", "eval"})
 # What calls a function that it is given, again and again.
 _REPEATING = frozenset({

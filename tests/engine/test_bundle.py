@@ -147,6 +147,7 @@ def test_programs_get_what_they_need(tmp_path: Path) -> None:
         "import transformers",  # who knows what it does with a model
         "import importlib\nimportlib.import_module('plugin')",
         "exec(open('more.py').read())",
+        "torch.hub.load('somebody/models', 'net')",
         "from tpu_runtime import *",
         "import tpu_runtime\nprint(vars(tpu_runtime))",
     ],

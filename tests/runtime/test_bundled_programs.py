@@ -70,6 +70,7 @@ if True:
     "names": f"""import torch
 from torch import nn
 
+torch.manual_seed(0)
 torch.cuda.manual_seed_all(3)
 rnn = nn.LSTM(4, 6, batch_first=True).cuda()
 attention = nn.MultiheadAttention(6, 2, batch_first=True).cuda()

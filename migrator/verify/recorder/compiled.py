@@ -53,6 +53,8 @@ def follow(watch: Watch) -> None:
     parts = sys.modules.get("tpu_runtime.parts")
     watched = sys.modules.get("tpu_runtime.watch")
     if programs is None or tracing is None or parts is None or watched is None:
+        if "tpu_runtime.modes" in sys.modules and not watch.closely:
+            watch.modules_called(training=False)  # torchax, in a copy that compiles no models
         return
     # Nothing here is what a step depends on, or changes.
     watched.LIBRARIES += (str(Path(__file__).resolve().parent) + os.sep,)  # type: ignore[attr-defined]

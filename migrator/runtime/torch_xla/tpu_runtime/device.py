@@ -4,12 +4,14 @@ The names and the meaning of the arguments are those of ``torch.cuda``. Before `
 only what asks for devices may be called: the rest starts the runtime.
 """
 
+import logging
 import os
 import sys
 from dataclasses import dataclass
 
 import torch
 import torch_xla
+import torch_xla.backends
 import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
 from torch_xla import _XLAC  # type: ignore[attr-defined]
@@ -21,6 +23,8 @@ DeviceLike = torch.device | str | int | None
 
 # `torch.device(DEVICE_TYPE)` is the device that migrated code uses.
 DEVICE_TYPE = "xla"
+
+IN_USE = "bytes_used"  # torch_xla's word for memory that is taken
 
 CORES = "TPU_RUNTIME_NUM_CORES"  # the variable that says how many devices to use: 1, or all
 
@@ -193,3 +197,19 @@ def synchronize(device: DeviceLike = None) -> None:
     if device is not None:
         xla_device(device)
     torch_xla.sync(wait=True)
+
+
+def multiply_by(precision: str) -> None:
+    """Multiply float32 by as many bfloat16 passes as XLA's word says."""
+    if torch_xla.backends.get_mat_mul_precision() == precision:
+        return
+    # torch_xla 2.9 warns "setting multiple times" at the first call already.
+    torch_xla.backends.logger.addFilter(_drop)
+    try:
+        torch_xla.backends.set_mat_mul_precision(precision)
+    finally:
+        torch_xla.backends.logger.removeFilter(_drop)
+
+
+def _drop(record: logging.LogRecord) -> bool:
+    return False

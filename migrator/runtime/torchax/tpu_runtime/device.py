@@ -15,6 +15,8 @@ DeviceLike = torch.device | str | int | None
 # `torch.device(DEVICE_TYPE)` is the device that migrated code uses.
 DEVICE_TYPE = "jax"
 
+IN_USE = "bytes_in_use"  # the platform's word for memory that is taken
+
 CORES = "TPU_RUNTIME_NUM_CORES"  # the variable that says how many devices to use: 1, or all
 
 
@@ -61,6 +63,11 @@ def index_of(device: DeviceLike) -> int:
 def jax_device(device: DeviceLike = None) -> jax.Device:
     """The JAX device for ``device``."""
     return jax.local_devices()[index_of(device)]
+
+
+def memory_info(device: DeviceLike = None) -> dict[str, int]:
+    """JAX's figures in bytes, empty where it has none (on the CPU)."""
+    return dict(jax_device(device).memory_stats() or {})
 
 
 def is_available() -> bool:
@@ -113,10 +120,9 @@ def get_device_name(device: DeviceLike = None) -> str:
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
     """Name, memory in bytes and platform of a device."""
     chosen = jax_device(device)
-    stats = chosen.memory_stats() or {}
     return DeviceProperties(
         name=str(chosen.device_kind),
-        total_memory=int(stats.get("bytes_limit", 0)),
+        total_memory=memory_info(device).get("bytes_limit", 0),
         multi_processor_count=int(getattr(chosen, "num_cores", None) or 1),
         platform=str(chosen.platform),
     )
@@ -129,3 +135,8 @@ def synchronize(device: DeviceLike = None) -> None:
     """
     index_of(device)
     jax.block_until_ready([array for array in jax.live_arrays() if not array.is_deleted()])
+
+
+def multiply_by(precision: str) -> None:
+    """Multiply float32 by as many bfloat16 passes as XLA's word says."""
+    jax.config.update("jax_default_matmul_precision", precision)
