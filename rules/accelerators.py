@@ -3,8 +3,8 @@
 import ast
 
 from migrator.analysis.accelerators import LIBRARIES, OTHERS, is_guarded
-from migrator.analysis.devices import ladder
 from migrator.analysis.flow import Kind
+from migrator.analysis.ladders import ladder
 from migrator.analysis.names import argument, dotted
 from migrator.codes import Family
 from migrator.construct import Construct

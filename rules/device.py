@@ -2,17 +2,17 @@
 
 import ast
 
+from migrator.analysis.device_strings import not_a_device
 from migrator.analysis.devices import (
     availability_choice,
     device_call,
     method_caller,
-    not_a_device,
-    question,
     table_of_places,
     whole_string,
 )
 from migrator.analysis.flow import CUDA_STRING, TENSOR_TYPE_DTYPES, Kind
 from migrator.analysis.indices import INDEXED, compared_with, is_read, names_index
+from migrator.analysis.ladders import question
 from migrator.analysis.names import argument, dotted
 from migrator.codes import Family
 from migrator.construct import Construct

@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.devices import is_migrated
+from migrator.analysis.device_strings import is_migrated
 from migrator.analysis.flow import Kind
 from migrator.analysis.names import argument
 from migrator.analysis.training import trains

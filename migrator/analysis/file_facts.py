@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 
-from migrator.analysis import accelerators, devices, traces
+from migrator.analysis import accelerators, device_strings, traces
 from migrator.analysis.flow import Flow
 from migrator.analysis.indices import compares_indices
 from migrator.analysis.names import Names, statements
@@ -44,7 +44,7 @@ class FileFacts:
         """Whether it works on a device, before a migration or after one."""
         with suppress(RecursionError):
             found = find(self.names, self.flow, DEVICES)
-            return any(map(uses_device, found)) or devices.is_migrated(self.names, self.flow)
+            return any(map(uses_device, found)) or device_strings.is_migrated(self.names, self.flow)
         return False
 
 

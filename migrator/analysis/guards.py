@@ -16,8 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator.analysis.devices import AVAILABLE, device_call, question
+from migrator.analysis.devices import AVAILABLE, device_call
 from migrator.analysis.flow import ANY_DEVICE, CUDA_STRING, Flow, Kind
+from migrator.analysis.ladders import question
 from migrator.analysis.libraries import MODULES
 from migrator.analysis.names import Names, argument, dotted
 

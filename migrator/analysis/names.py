@@ -1,7 +1,7 @@
 """Names: which import, parameter or assignment does a name mean here?
 
-One walk over the `ast` records parents, scopes and bindings; `qualified` then answers what a dotted
-expression means through aliases, local imports and shadowing (`th.cuda`, `from torch import cuda`).
+Once the scopes are known, `qualified` answers what a dotted expression means through aliases, local
+imports and shadowing (`th.cuda`, `from torch import cuda`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,24 @@ import ast
 import builtins
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+from migrator.analysis.scopes import (
+    COMPREHENSIONS,
+    DEFINITIONS,
+    FUNCTIONS,
+    Binding,
+    Scope,
+    Scopes,
+    dotted,
+    parameters,
+    statements,
+)
+
+__all__ = [
+    "COMPREHENSIONS", "DEFINITIONS", "FUNCTIONS", "Binding", "Names", "Scope", "argument",
+    "choices", "dotted", "number", "parameters", "said_name", "statements",
+]  # fmt: skip
+
 
 # Where a library defines what it re-exports: both spellings are found in real code.
 _CANONICAL = {
@@ -47,39 +59,8 @@ _AMP = ("torch.cuda.amp.", "torch.amp.")
 _EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
 
 
-@dataclass(frozen=True, eq=False)
-class Binding:
-    """One place where a scope gives a meaning to a name."""
-
-    kind: str  # import, assign, item, loop, with, param, def, class, except, other
-    node: ast.AST
-    value: ast.expr | None = None  # what is assigned, iterated over, entered, or the default
-    annotation: ast.expr | None = None
-    qualname: str | None = None  # imports only
-    index: int | None = None  # items only: the place in what is unpacked
-
-
-@dataclass(eq=False)
-class Scope:
-    node: ast.AST
-    parent: Scope | None
-    bindings: dict[str, list[Binding]] = field(default_factory=dict)
-    outer_names: set[str] = field(default_factory=set)  # global and nonlocal declarations
-
-    @property
-    def is_class(self) -> bool:
-        return isinstance(self.node, ast.ClassDef)
-
-    def bind(self, name: str, binding: Binding) -> None:
-        scope = self
-        if name in self.outer_names:
-            while scope.parent is not None:
-                scope = scope.parent
-        scope.bindings.setdefault(name, []).append(binding)
-
-
-class Names:
-    """Parents, scopes, bindings and qualified names of one parsed file.
+class Names(Scopes):
+    """Qualified names of one parsed file.
 
     `starred` tells what a name means that a star import of the project brings: (module, name).
     """
@@ -87,232 +68,17 @@ class Names:
     def __init__(
         self, tree: ast.Module, starred: Callable[[str, str], str | None] | None = None
     ) -> None:
-        self.tree = tree
+        super().__init__(tree)
         self._starred = starred
         self._others: dict[str, str] = {}
-        self.parents: dict[ast.AST, ast.AST] = {}
-        self.order: list[ast.AST] = []  # every node, in source order, outer before inner
-        self.top = Scope(tree, None)
-        self.scopes: dict[ast.AST, Scope] = {tree: self.top}
-        self.star_imports: list[str] = []
-        self.imports: list[ast.Import | ast.ImportFrom] = []
-        # what is stored on `self` by class, and on other dotted names ("args.device") by file
-        self.class_attributes: dict[ast.ClassDef, dict[str, list[ast.expr | None]]] = {}
-        self.dotted_assignments: dict[str, list[ast.expr]] = {}
-        self.by_id: dict[str, list[ast.Name]] = {}
-        self.given: dict[ast.stmt, set[str]] = {}  # names that have a value behind a statement
-        self._scope_of: dict[ast.AST, Scope] = {}
         self._qualified: dict[ast.AST, str | None] = {}
         self._kinds: dict[int, tuple[set[str | None], list[Binding]]] = {}
-        for statement in tree.body:
-            self._visit(statement, tree, self.top)
 
     def in_project(self, starred: Callable[[str, str], str | None]) -> Names:
         """The same file, where it is known what other files bring; it is not walked again."""
         other = copy.copy(self)
         other._starred, other._others, other._qualified = starred, {}, {}
         return other
-
-    # ---- one walk -------------------------------------------------------------------------
-
-    def _visit(self, node: ast.AST, parent: ast.AST, scope: Scope) -> None:
-        self.parents[node] = parent
-        self.order.append(node)
-        kind = type(node)
-        if kind is ast.Name:
-            assert isinstance(node, ast.Name)
-            self._scope_of[node] = scope
-            self.by_id.setdefault(node.id, []).append(node)
-            return
-        if kind is ast.Constant:
-            return
-        if isinstance(node, DEFINITIONS) or kind is ast.Lambda:
-            self._definition(node, scope)
-            return
-        if isinstance(node, COMPREHENSIONS):
-            inner = self._open(node, scope)
-            for i, generator in enumerate(node.generators):
-                self._bind_target(inner, generator.target, "loop", generator.iter)
-                self.parents[generator] = node
-                self.order.append(generator)
-                # the first iterable is evaluated outside the comprehension
-                self._visit(generator.iter, generator, scope if i == 0 else inner)
-                self._visit(generator.target, generator, inner)
-                for test in generator.ifs:
-                    self._visit(test, generator, inner)
-            for part in ("elt", "key", "value"):
-                child = getattr(node, part, None)
-                if child is not None:
-                    self._visit(child, node, inner)
-            return
-        self._bind(node, scope)
-        for child in ast.iter_child_nodes(node):
-            self._visit(child, node, scope)
-
-    def _open(self, node: ast.AST, scope: Scope) -> Scope:
-        self.scopes[node] = inner = Scope(node, scope)
-        return inner
-
-    def _definition(self, node: ast.AST, scope: Scope) -> None:
-        """Decorators, defaults, annotations and bases belong to the scope around a definition."""
-        inner = self._open(node, scope)
-        if isinstance(node, ast.ClassDef):
-            scope.bind(node.name, Binding("class", node))
-            self.class_attributes[node] = {}
-            outside: list[ast.AST] = [*node.decorator_list, *node.bases, *node.keywords]
-            body: list[ast.stmt] | list[ast.expr] = node.body
-        else:
-            assert isinstance(node, FUNCTIONS)
-            arguments = node.args
-            outside = [d for d in [*arguments.defaults, *arguments.kw_defaults] if d is not None]
-            if isinstance(node, ast.Lambda):
-                body = [node.body]
-            else:
-                scope.bind(node.name, Binding("def", node))
-                outside = [*node.decorator_list, *outside]
-                body = node.body
-                if node.returns is not None:
-                    outside.append(node.returns)
-            for argument, default in parameters(arguments):
-                inner.bind(argument.arg, Binding("param", argument, default, argument.annotation))
-                self.parents[argument] = node
-                if argument.annotation is not None:
-                    outside.append(argument.annotation)
-        for child in outside:
-            self._visit(child, node, scope)
-        for child in body:
-            self._visit(child, node, inner)
-
-    def _bind(self, node: ast.AST, scope: Scope) -> None:
-        match node:
-            case ast.Import():
-                self.imports.append(node)
-                for alias in node.names:
-                    name = alias.asname or alias.name.split(".")[0]
-                    meaning = alias.name if alias.asname else name
-                    scope.bind(name, Binding("import", node, qualname=meaning))
-            case ast.ImportFrom():
-                self.imports.append(node)
-                module = "." * node.level + (node.module or "")
-                for alias in node.names:
-                    if alias.name == "*":
-                        self.star_imports.append(module)
-                    else:
-                        joint = "" if module.endswith(".") or not module else "."
-                        binding = Binding("import", node, qualname=f"{module}{joint}{alias.name}")
-                        scope.bind(alias.asname or alias.name, binding)
-            case ast.Assign():
-                for target in node.targets:
-                    self._bind_target(scope, target, "assign", node.value)
-            case ast.AnnAssign():
-                self._bind_target(scope, node.target, "assign", node.value, node.annotation)
-            case ast.AugAssign() | ast.Delete():
-                targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
-                for target in targets:
-                    self._bind_target(scope, target, "other", None)
-            case ast.NamedExpr():
-                while isinstance(scope.node, COMPREHENSIONS) and scope.parent:
-                    scope = scope.parent
-                self._bind_target(scope, node.target, "assign", node.value)
-            case ast.For() | ast.AsyncFor():
-                self._bind_target(scope, node.target, "loop", node.iter)
-            case ast.withitem() if node.optional_vars is not None:
-                self._bind_target(scope, node.optional_vars, "with", node.context_expr)
-            case ast.ExceptHandler() if node.name:
-                scope.bind(node.name, Binding("except", node))
-            case ast.Global() | ast.Nonlocal():
-                scope.outer_names.update(node.names)
-            case ast.MatchAs() | ast.MatchStar() if node.name:
-                scope.bind(node.name, Binding("other", node))
-
-    def _bind_target(
-        self,
-        scope: Scope,
-        target: ast.expr,
-        kind: str,
-        value: ast.expr | None,
-        annotation: ast.expr | None = None,
-    ) -> None:
-        match target:
-            case ast.Name():
-                scope.bind(target.id, Binding(kind, target, value, annotation))
-            case ast.Attribute():
-                self._bind_attribute(scope, target, value if kind == "assign" else None)
-            case ast.Starred():
-                self._bind_target(scope, target.value, "other", None)
-            case ast.Tuple() | ast.List():
-                values: list[ast.expr | None] = [None] * len(target.elts)
-                starred = any(isinstance(e, ast.Starred) for e in target.elts)
-                if kind == "assign" and isinstance(value, ast.Tuple | ast.List) and not starred:
-                    if len(value.elts) == len(values):
-                        values = list(value.elts)
-                for index, (element, part) in enumerate(zip(target.elts, values, strict=True)):
-                    if part is None and kind in ("assign", "loop") and not starred:
-                        if isinstance(element, ast.Name):
-                            binding = Binding("item", element, value, index=index)
-                            scope.bind(element.id, binding)
-                            continue
-                    self._bind_target(scope, element, kind if part else "other", part)
-
-    def _bind_attribute(self, scope: Scope, target: ast.Attribute, value: ast.expr | None) -> None:
-        if isinstance(target.value, ast.Name):
-            owner = self._owner_class(scope, target.value.id)
-            if owner is not None:
-                self.class_attributes[owner].setdefault(target.attr, []).append(value)
-                return
-        name = dotted(target)
-        if name and value is not None:
-            self.dotted_assignments.setdefault(name, []).append(value)
-
-    def _owner_class(self, scope: Scope, name: str) -> ast.ClassDef | None:
-        """The class whose method has `name` as its first parameter (usually `self`)."""
-        at: Scope | None = scope
-        while at is not None:
-            node = at.node
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and name in at.bindings:
-                first = (node.args.posonlyargs + node.args.args)[:1]
-                parent = at.parent.node if at.parent else None
-                if first and first[0].arg == name and isinstance(parent, ast.ClassDef):
-                    return parent
-                return None
-            at = at.parent
-        return None
-
-    @cached_property
-    def owners(self) -> dict[str, list[ast.ClassDef]]:
-        """The classes of this file that have a method or a property, by its name."""
-        found: dict[str, list[ast.ClassDef]] = {}
-        for owner in self.class_attributes:
-            for name, bindings in self.scopes[owner].bindings.items():
-                if any(binding.kind == "def" for binding in bindings):
-                    found.setdefault(name, []).append(owner)
-        return found
-
-    # ---- questions --------------------------------------------------------------------------
-
-    def scope_of(self, node: ast.AST) -> Scope:
-        """The scope in which `node` is evaluated."""
-        at: ast.AST | None = node
-        while at is not None:
-            if at in self._scope_of:
-                return self._scope_of[at]
-            parent = self.parents.get(at)
-            if parent in self.scopes and parent is not None:
-                return self.scopes[parent]
-            at = parent
-        return self.top
-
-    def lookup(self, name: ast.Name) -> list[Binding]:
-        """All bindings of a name in the scope that Python would read it from."""
-        return self.lookup_id(name.id, self.scope_of(name))
-
-    def lookup_id(self, identifier: str, scope: Scope) -> list[Binding]:
-        at: Scope | None = scope
-        while at is not None:
-            if identifier in at.bindings and not (at.is_class and at is not scope):
-                return at.bindings[identifier]
-            at = at.parent
-        return []
 
     def qualified(self, node: ast.AST) -> str | None:
         """`torch.cuda.amp.autocast` for any spelling of it, None for what no import explains."""
@@ -567,39 +333,6 @@ class Names:
                     at = at.parent
                 if at is scope:
                     yield node
-
-
-def statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """All statements of a module; expressions, which hold none, are not looked into."""
-    stack: list[ast.AST] = [tree]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.stmt):
-            yield node
-        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
-            stack.extend(getattr(node, part, ()))
-
-
-def parameters(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None]]:
-    """Each parameter with its default, in order."""
-    positional = arguments.posonlyargs + arguments.args
-    padding = [None] * (len(positional) - len(arguments.defaults))
-    yield from zip(positional, [*padding, *arguments.defaults], strict=True)
-    if arguments.vararg:
-        yield arguments.vararg, None
-    yield from zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    if arguments.kwarg:
-        yield arguments.kwarg, None
-
-
-def dotted(node: ast.AST) -> str | None:
-    """`a.b.c` as written, None for anything else."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        base = dotted(node.value)
-        return f"{base}.{node.attr}" if base else None
-    return None
 
 
 def number(node: ast.expr) -> ast.expr:
