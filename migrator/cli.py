@@ -171,7 +171,8 @@ def cli() -> None:
     "--shard",
     type=click.Choice(["replicated", "fsdp", "tp", "tp-row"]),
     help="Models on several devices: all of a model on each (default); fsdp: a part of each "
-    "parameter (data-parallel programs, torchax); tp, tp-row: divided layers, by a table.",
+    "parameter (data-parallel programs, not on every target); tp, tp-row: divided layers, by a "
+    "table.",
 )
 @click.option(
     "--num-cores",

@@ -98,7 +98,7 @@ def registry() -> Registry:
         UsageError: for an installed package that can not be used.
     """
     modules = [importlib.import_module("migrator.rules"), *rule_modules()]
-    own = [rule for module in modules for rule in _found(module, Rule)]
+    own = list(dict.fromkeys(rule for module in modules for rule in _found(module, Rule)))
     families = dict.fromkeys(
         [*FAMILIES, *(f for module in modules for f in _found(module, Family))]
     )

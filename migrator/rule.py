@@ -30,7 +30,7 @@ from migrator.frameworks.framework import Framework
 from migrator.frameworks.torch.setup_py import SETUP
 from migrator.options import Options
 from migrator.steps import Computation, Steps
-from migrator.targets import RUNTIME, Target, Words, filled, targets
+from migrator.targets import RUNTIME, Target, Word, Words, filled, targets
 
 
 @dataclass(frozen=True)
@@ -198,6 +198,14 @@ class Context:
         self.framework = find_framework(target.framework)
         spelled, requires = self.module(self.framework.module)
         self.words = filled(target.words, {self.framework.module: spelled}, requires)
+
+    def runtime(self, name: str) -> Word | None:
+        """What the target's runtime has under a name; None: nothing, so that it is reported."""
+        return Word(f"{RUNTIME}.{name}", (RUNTIME,)) if self.target.offers(name) else None
+
+    def lacks(self, what: str) -> Report:
+        """For what neither the target's words nor its runtime have anything."""
+        return Report(f"{self.target.name} has nothing in the place of {what}")
 
     def quoted(self, value: str, near: ast.AST | None = None) -> str:
         """`value` as a string literal in the quotes that the code nearby uses."""

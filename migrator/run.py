@@ -36,11 +36,11 @@ from migrator.run_report import FileReport, Report
 from migrator.run_targets import chosen, label, without_target
 from migrator.runtime_copies import runtime_files, runtime_folders
 from migrator.saving import projects_of, save, writing
-from migrator.targets import Target, find_target
+from migrator.targets import DEFAULT, Target, find_target
 from migrator.worker import Worker, failed
 
 
-def migrate_source(source: str, target: str = "torchax", config: Config | None = None) -> Result:
+def migrate_source(source: str, target: str = DEFAULT, config: Config | None = None) -> Result:
     """Migrate one piece of source text on its own, without facts of other files."""
     options = (config or Config()).options
     return migrate_file(Path("<source>"), source.encode(), find_target(target), options)
@@ -48,7 +48,7 @@ def migrate_source(source: str, target: str = "torchax", config: Config | None =
 
 def migrate_paths(
     paths: Sequence[str | os.PathLike[str]],
-    target: str | Sequence[str] = "torchax",
+    target: str | Sequence[str] = DEFAULT,
     *,
     config: Config | None = None,
     write: bool = False,
@@ -124,7 +124,7 @@ def migrate_paths(
 def migrate_content(
     path: Path,
     content: bytes,
-    target: str | Sequence[str] = "torchax",
+    target: str | Sequence[str] = DEFAULT,
     *,
     config: Config | None = None,
 ) -> Report:
@@ -164,7 +164,10 @@ def check(config: Config, target: Target) -> None:
     devices = target.words.devices
     if config.shard == "fsdp" and (devices is None or devices.sharded is None):
         raise UsageError(f"--shard fsdp: {target.name} has no such models; choose another target")
-    if config.options.tensor_parallel and (config.portable or devices is None):
+    if config.portable and target.runtime is None:
+        raise UsageError(f"--portable: {target.name} has no runtime that could choose the device")
+    divides = devices is not None and target.offers("shard")
+    if config.options.tensor_parallel and (config.portable or not divides):
         how = " --portable" if config.portable else ""
         raise UsageError(f"--shard {config.shard}: {target.name}{how} has no divided models")
 

@@ -10,7 +10,6 @@ from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import AddBranch, Delete
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
 
 from .device import device_object_word
 
@@ -182,6 +181,9 @@ def rung(ctx: Context, found: Construct) -> Decision | None:
     picked = ladder(ctx.names, ctx.flow, found.node)
     if picked is None:
         return None
+    available = ctx.runtime("is_available")
+    if available is None:
+        return ctx.lacks("torch.cuda.is_available")
     reason = "for other hardware; the TPU's rung stands above"
     if picked.has_tpu:
         return Keep(reason, leaves=picked.rungs)
@@ -193,8 +195,9 @@ def rung(ctx: Context, found: Construct) -> Decision | None:
     before = ctx.source.code(picked.picks)[
         : ctx.source.span(picked.device)[0] - ctx.source.span(picked.picks)[0]
     ]
-    edit = AddBranch(found.node, f"{RUNTIME}.is_available()", f"{before}{device}")
-    return Rewrite([edit], (*requires, RUNTIME), note=reason, leaves=picked.rungs)
+    edit = AddBranch(found.node, f"{available.code}()", f"{before}{device}")
+    requires = (*requires, *available.requires)
+    return Rewrite([edit], requires, note=reason, leaves=picked.rungs)
 
 
 @OTHER.on("accelerator", *OTHERS)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
 
 ATTENTION = Rule(
     code="LIB004",
@@ -135,7 +134,7 @@ def flash(ctx: Context, found: Construct) -> Decision:
             "a mask keeps the sequences apart: time and memory grow with the square of all tokens "
             "together"
         )
-    return _by_runtime(found, name, note)
+    return _by_runtime(ctx, found, name, note)
 
 
 @ATTENTION.on("name", "xformers.ops.memory_efficient_attention")
@@ -150,11 +149,13 @@ def memory_efficient(ctx: Context, found: Construct) -> Decision:
         chooses: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "op"]
         if chooses and call is not direct:
             edits.append(EditCall(call, drop=chooses))
-    name = f"{RUNTIME}.memory_efficient_attention"
+    word = ctx.runtime("memory_efficient_attention")
+    if word is None:
+        return ctx.lacks(found.key)
     if direct is None:
-        return Rewrite([Replace(found.node, name), *edits], (RUNTIME,))
+        return Rewrite([Replace(found.node, word.code), *edits], word.requires)
     chooses = [k for k in direct.keywords if k.arg == "op"]
-    return Rewrite([EditCall(direct, function=name, drop=chooses)], (RUNTIME,))
+    return Rewrite([EditCall(direct, function=word.code, drop=chooses)], word.requires)
 
 
 def _unknown(call: ast.Call, more: Sequence[ast.expr]) -> str | None:
@@ -195,7 +196,7 @@ def triangle(ctx: Context, found: Construct) -> Decision:
         return Report("a mask of an old version; make it without arguments")
     if isinstance(ctx.parent(found.node), ast.ClassDef | ast.Attribute):
         return Report("only the mask itself has a counterpart")
-    return _by_runtime(found, "LowerTriangularMask")
+    return _by_runtime(ctx, found, "LowerTriangularMask")
 
 
 @ATTENTION.on("name", "xformers.ops.unbind")
@@ -219,9 +220,12 @@ def of_diffusers(ctx: Context, found: Construct) -> Decision:
     return Rewrite([Delete(statement)], note="torch's attention is diffusers' default")
 
 
-def _by_runtime(found: Construct, name: str, note: str = "") -> Decision:
+def _by_runtime(ctx: Context, found: Construct, name: str, note: str = "") -> Decision:
     assert isinstance(found.node, ast.expr)
-    return Rewrite([Replace(found.node, f"{RUNTIME}.{name}")], (RUNTIME,), note)
+    word = ctx.runtime(name)
+    if word is None:
+        return ctx.lacks(found.key)
+    return Rewrite([Replace(found.node, word.code)], word.requires, note)
 
 
 @ATTENTION.on("name", *(f"{library}*" for library in _MINE))

@@ -254,17 +254,6 @@ def _cpu_index(option: str) -> str:
     return f"--extra-index-url {CPU_WHEELS}"
 
 
-@COMMAND.on("command", "xla")
-def older_xla(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
-    setting = re.fullmatch(r"""(\s*export\s+)XRT_TPU_CONFIG=(?:"[^"]*"|'[^']*')\s*""", text)
-    told = ctx.target.host.on_tpu()
-    if setting is not None and ctx.target.traces.library and len(told) == 1:
-        ((name, value),) = told.items()
-        return ctx.with_text(found, f"{setting[1]}{name}={value}", "what older guides told XRT")
-    return Report("of torch_xla before PJRT: nothing reads it today; take it out")
-
-
 @COMMAND.on("command", "conda")
 def conda(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:

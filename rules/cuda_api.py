@@ -11,7 +11,7 @@ from migrator.diagnostics import Effort
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.frameworks.torch.strings import VISIBLE
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import MIRRORED, RUNTIME, Word
+from migrator.targets import MIRRORED, RUNTIME
 
 FAMILY = Family("CUD", "torch.cuda", 40)
 
@@ -345,7 +345,10 @@ def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
             return Rewrite([Replace(call, word.code, {"0": first})], word.requires)
     if name not in MIRRORED:
         return Report(f"torch.cuda.{name} itself is passed on, not called")
-    return Rewrite([Replace(node, f"{RUNTIME}.{name}")], (RUNTIME,))
+    word = ctx.runtime(name)
+    if word is None:
+        return ctx.lacks(f"torch.cuda.{name}")
+    return Rewrite([Replace(node, word.code)], word.requires)
 
 
 @FUNCTION.on("name", "torch.Event")
@@ -354,8 +357,11 @@ def event(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     if call is None:
         return Report("the class itself is passed on")
-    edits: list[Edit] = [EditCall(call, function=f"{RUNTIME}.Event", drop=call.args[:1])]
-    return Rewrite(edits, (RUNTIME,))
+    word = ctx.runtime("Event")
+    if word is None:
+        return ctx.lacks("torch.Event")
+    edits: list[Edit] = [EditCall(call, function=word.code, drop=call.args[:1])]
+    return Rewrite(edits, word.requires)
 
 
 @NOTHING.on("name", *(f"torch.cuda.{n}" for n in _DELETED))
@@ -410,8 +416,12 @@ def stream(ctx: Context, found: Construct) -> Decision:
 def counterpart_of_call(ctx: Context, call: ast.Call | None, name: str) -> Decision:
     if call is None:
         return Report(f"{name} is passed on, not called")
-    word = ctx.words.calls.get(name) or Word(f"{RUNTIME}.{name}()", (RUNTIME,))
-    return Rewrite([Replace(call, word.code)], word.requires)
+    native, word = ctx.words.calls.get(name), ctx.runtime(name)
+    if native is not None:
+        return Rewrite([Replace(call, native.code)], native.requires)
+    if word is None:
+        return ctx.lacks(f"torch.cuda.{name}")
+    return Rewrite([Replace(call, f"{word.code}()")], word.requires)
 
 
 @GRAPH.on("name", *(f"torch.cuda.{n}" for n in _GRAPHS))
@@ -490,7 +500,8 @@ def module_by_name(ctx: Context, found: Construct) -> Decision | None:
 
 @OTHER.on("name", "torch.get_device_module")
 def device_module(ctx: Context, found: Construct) -> Decision:
-    return Report(f"the target has no module of this kind; {RUNTIME} has torch.cuda's functions")
+    how = f"; {RUNTIME} has torch.cuda's functions" if ctx.target.runtime else ""
+    return Report(f"the target has no module of this kind{how}")
 
 
 @OTHER.on("name", "torch.OutOfMemoryError")
@@ -507,7 +518,8 @@ def _module(ctx: Context, found: Construct) -> Decision:
 
 @PROFILER.on("name", "torch.profiler.ProfilerActivity.CUDA")
 def activity(ctx: Context, found: Construct) -> Decision:
-    if not ctx.target.portable and any(c.key == _PROFILE for c in ctx.constructs):
+    traces = ctx.runtime("profile") is not None and not ctx.target.portable
+    if traces and any(c.key == _PROFILE for c in ctx.constructs):
         return Keep("the runtime's profiler traces the device, whatever it is told")
     how = ctx.words.profiler
     return Report(f"collects the kernels of a GPU; a trace of the TPU is made by {how}")
@@ -545,4 +557,7 @@ def profiler(ctx: Context, found: Construct) -> Decision:
         listed = given.value.elts if isinstance(given.value, ast.List | ast.Tuple) else []
         if listed and all((dotted(x) or "").endswith("Activity.CPU") for x in listed):
             return Keep("times what the host does")
-    return Rewrite([EditCall(call, function=f"{RUNTIME}.profile", drop=activities)])
+    word = ctx.runtime("profile")
+    if word is None:
+        return Report(f"sees nothing of a TPU; a trace is made by {ctx.words.profiler}")
+    return Rewrite([EditCall(call, function=word.code, drop=activities)], word.requires)

@@ -268,7 +268,9 @@ def _unequal(ctx: Context, node: ast.expr) -> str | None:
 def _at_import(ctx: Context, node: ast.AST) -> tuple[str, ...]:
     """A library module that names the device while it is imported must know the device by then."""
     runs_later = ctx.names.function(node) is not None
-    return () if runs_later or ctx.options.entry is not False or ctx.project is None else (RUNTIME,)
+    if runs_later or ctx.options.entry is not False or ctx.project is None:
+        return ()
+    return (RUNTIME,) if ctx.target.runtime is not None else ()
 
 
 def device_object_word(ctx: Context, near: ast.AST) -> Word:
@@ -293,15 +295,18 @@ def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
 def available(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
-    call = ctx.names.call_of(node)
+    call, called = ctx.names.call_of(node), ""
     if call is not None:
         asked = question(ctx.names, call)
         choice = availability_choice(ctx.names, ctx.flow, asked)
         if choice is not None:
             return device_value(ctx, choice.node, choice.device)
         if asked is not call:
-            return Rewrite([Replace(asked, f"{RUNTIME}.is_available()")], (RUNTIME,))
-    return Rewrite([Replace(node, f"{RUNTIME}.is_available")], (RUNTIME,))
+            node, called = asked, "()"
+    word = ctx.runtime("is_available")
+    if word is None:
+        return ctx.lacks(found.key)
+    return Rewrite([Replace(node, f"{word.code}{called}")], word.requires)
 
 
 @STRING.on("string", "cuda")
@@ -398,7 +403,12 @@ def default_tensor_type(ctx: Context, found: Construct) -> Decision:
         return Report(reason, whole=call)
     if not dtypes <= _FLOATING:
         return Report("PyTorch takes floating types here", whole=call)
-    torch, requires = ctx.torch()
+    word, (torch, requires) = ctx.runtime("set_default_tensor_type"), ctx.torch()
+    if word is None:
+        return Report(
+            f"{ctx.target.name} has no tensor types; use torch.set_default_device and _dtype",
+            whole=call,
+        )
     places = [RUNTIME if name.startswith("torch.cuda.") else torch for name in names]
     types = [
         f"{place}.{name.rpartition('.')[2]}" for place, name in zip(places, names, strict=True)
@@ -406,8 +416,8 @@ def default_tensor_type(ctx: Context, found: Construct) -> Decision:
     text, holes = types[0], {}
     if isinstance(kind, ast.IfExp):
         text, holes = f"{types[0]} if {{test}} else {types[1]}", {"test": kind.test}
-    text = f"{RUNTIME}.set_default_tensor_type({text})"
-    return Rewrite([Replace(call, text, holes)], (RUNTIME, *(requires if torch in places else ())))
+    spelled = requires if torch in places else ()
+    return Rewrite([Replace(call, f"{word.code}({text})", holes)], (*word.requires, *spelled))
 
 
 _FLOATING = {"float16", "bfloat16", "float32", "float64"}

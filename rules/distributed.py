@@ -11,7 +11,7 @@ from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME, Devices, Word, Words
+from migrator.targets import Devices, Word, Words
 
 FAMILY = Family("DST", "Several devices", 110)
 
@@ -297,7 +297,8 @@ def sampler(ctx: Context, found: Construct) -> Decision | None:
         return None
     assert isinstance(found.node, ast.expr)
     call, word = ctx.names.call_of(found.node), words.sampler
-    assert word is not None
+    if word is None:
+        return ctx.lacks(found.key)
     if call is None:
         return Rewrite([Replace(found.node, word.code)], word.requires)
     return Rewrite([EditCall(call, function=word.code)], word.requires)
@@ -370,7 +371,8 @@ def world(ctx: Context, found: Construct) -> Decision | None:
         return Keep("1: one rank does what all do together")
     if call in ctx.ranks[""].undone:
         return Keep("undoes a sum over the ranks: 1, in a world of one")
-    return Rewrite([Replace(call, f"{RUNTIME}.device_count()")])
+    count = ctx.runtime("device_count")
+    return Rewrite([Replace(call, f"{count.code}()")]) if count else ctx.lacks(found.key)
 
 
 @RANKS.on("ranks", "undone")
@@ -403,7 +405,10 @@ def launcher(ctx: Context, found: Construct) -> Decision:
     assert isinstance(node, ast.expr)
     value = ENVIRONMENT[environment(ctx.names, node) or ""]
     if value is None:
-        value = "1" if _is_alone(ctx) else f"{RUNTIME}.device_count()"
+        count = ctx.runtime("device_count")
+        if count is None and not _is_alone(ctx):
+            return ctx.lacks("a number of ranks")
+        value = "1" if count is None or _is_alone(ctx) else f"{count.code}()"
     if isinstance(node, ast.Compare):
         return Rewrite([Replace(node, str(isinstance(node.ops[0], ast.In)))])
     outer = ctx.parent(node)

@@ -11,7 +11,6 @@ from migrator.construct import Construct
 from migrator.edits import Edit, EditCall, Replace
 from migrator.frameworks.torch.prefilter import uses_device
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
 
 FAMILY = Family("IOS", "Checkpoints and images", 90)
 
@@ -194,14 +193,21 @@ def load(ctx: Context, found: Construct) -> Decision:
     if isinstance(location, ast.Lambda):
         return _load_by_function(ctx, call, location)
     if isinstance(location, ast.Dict) and table_of_location(ctx.names, location) is not None:
-        table = Replace(location, ctx.device_string(location))
-        return Rewrite([EditCall(call, function=f"{RUNTIME}.load"), table], (RUNTIME,))
+        return _loaded(ctx, call, Replace(location, ctx.device_string(location)))
     if location is None:
         return Report(
             "without map_location a file from a GPU can not be read here; "
             'add map_location="cpu", and move what the device needs'
         )
-    return Rewrite([EditCall(call, function=f"{RUNTIME}.load")], (RUNTIME,))
+    return _loaded(ctx, call)
+
+
+def _loaded(ctx: Context, call: ast.Call, *edits: Edit) -> Decision:
+    """By the runtime's function, which knows the target's device."""
+    word = ctx.runtime("load")
+    if word is None:
+        return Report('load to the CPU (map_location="cpu"), and move what the device needs')
+    return Rewrite([EditCall(call, function=word.code), *edits], word.requires)
 
 
 _PLACES = {"safetensors.torch.load_file": 1, "safetensors.torch.load_model": 3,
@@ -222,7 +228,10 @@ def tensors(ctx: Context, found: Construct) -> Decision:
     if found.key == "safetensors.safe_open":
         return Report("opened on a device that safetensors may not know; open it on the CPU, and "
                       "move what is read")  # fmt: skip
-    return Rewrite([EditCall(call, function=f"{RUNTIME}.load_file")], (RUNTIME,))
+    word = ctx.runtime("load_file")
+    if word is None:
+        return Report("safetensors does not know the target's device; read on the CPU, and move")
+    return Rewrite([EditCall(call, function=word.code)], word.requires)
 
 
 @LOAD.on("string", "cuda")
@@ -245,11 +254,7 @@ def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Dec
         case ast.Name(id=name) if name == first:
             return Rewrite([Replace(location, ctx.quoted("cpu", call))])
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="cuda")) if name == first:
-            edits: list[Edit] = [
-                EditCall(call, function=f"{RUNTIME}.load"),
-                Replace(location, ctx.device_string(call)),
-            ]
-            return Rewrite(edits, (RUNTIME,))
+            return _loaded(ctx, call, Replace(location, ctx.device_string(call)))
     return Report('its map_location is a function; load to "cpu" and move afterwards', whole=call)
 
 

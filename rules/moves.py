@@ -326,7 +326,10 @@ def tensor_type(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
     name = found.key.rpartition(".")[2]
-    return Rewrite([Replace(node, f"{RUNTIME}.{name}")], (RUNTIME,))
+    word = ctx.runtime(name)
+    if word is None:
+        return ctx.lacks(found.key)
+    return Rewrite([Replace(node, word.code)], word.requires)
 
 
 @TENSOR_TYPE.on("method", "type")
@@ -344,8 +347,10 @@ def type_method(ctx: Context, found: Construct) -> Decision:
         torch, requires = ctx.torch()
         text = f"{{x}}.to({ctx.device(kind)}, {torch}.{dtype})"
         return Rewrite([Replace(call, text, {"x": node.value})], requires)
-    holes = {"x": node.value, "kind": kind}
-    return Rewrite([Replace(call, f"{RUNTIME}.cast({{x}}, {{kind}})", holes)], (RUNTIME,))
+    holes, cast = {"x": node.value, "kind": kind}, ctx.runtime("cast")
+    if cast is None:
+        return Report("takes a tensor type, which may be one of CUDA's; use `.to` with a dtype")
+    return Rewrite([Replace(call, f"{cast.code}({{x}}, {{kind}})", holes)], cast.requires)
 
 
 @TENSOR_TYPE.on("tensor_type", "torch.cuda.*")

@@ -251,7 +251,7 @@ def _stored(ctx: Context, node: ast.expr) -> Decision | None:
             func=ast.Name(id="setattr"), args=[module, ast.Constant(value=str(name)), _]
         ) if module is node:
             if f"{ctx.names.qualified(node)}.{name}" in _TF32_FLAGS:
-                return Report(f"sets {name}; call {RUNTIME}.set_matmul_precision")
+                return Report(f"sets {name}{_by_hand(ctx)}")
             return Keep("steers a GPU, and changes nothing elsewhere")
     statement = ctx.names.statement(node)
     stores = _stores(statement)
@@ -273,7 +273,7 @@ def _stored(ctx: Context, node: ast.expr) -> Decision | None:
     first = next((key for key in precise if "cudnn" not in key), precise[0])
     value = stores[keys.index(first)][1]
     if value is None:
-        return Report(f"is computed; call {RUNTIME}.set_matmul_precision with what is meant")
+        return Report(f"is computed{_by_hand(ctx, ' with what is meant')}")
     return _set_precision(ctx, statement, first, value)
 
 
@@ -320,7 +320,7 @@ def _is_part(node: ast.expr, target: ast.expr) -> bool:
 def all_precisions(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Keep("steers a GPU; the set-up decides on a TPU")
-    return Report(f"sets the precision of CUDA's products; call {RUNTIME}.set_matmul_precision")
+    return Report(f"sets the precision of CUDA's products{_by_hand(ctx)}")
 
 
 @TF32.on("name", *_TF32_FLAGS)
@@ -337,7 +337,7 @@ def tf32(ctx: Context, found: Construct) -> Decision:
 def _set_precision(ctx: Context, statement: ast.stmt, key: str, value: ast.expr) -> Decision:
     if key.endswith("fp32_precision"):
         if not isinstance(value, ast.Constant):
-            return Report(f"is computed; call {RUNTIME}.set_matmul_precision with what is meant")
+            return Report(f"is computed{_by_hand(ctx, ' with what is meant')}")
         tf32 = value.value == "tf32"
         return _precision(ctx, statement, "True" if tf32 else "False", {})
     if isinstance(value, ast.Constant):
@@ -349,9 +349,9 @@ def _set_precision(ctx: Context, statement: ast.stmt, key: str, value: ast.expr)
         return _precision(ctx, statement, repr(bool(value.value)), {})
     reads = [b.value for b in ctx.names.lookup(value)] if isinstance(value, ast.Name) else []
     if any(read is not None and ctx.names.qualified(read) == key for read in reads):
-        return Report(
-            f"sets back what was read before; {RUNTIME}.set_matmul_precision does not tell"
-        )
+        word = ctx.runtime("set_matmul_precision")
+        how = f"; {word.code} does not tell" if word else ""
+        return Report(f"sets back what was read before{how}")
     return _precision(ctx, statement, "{value}", {"value": value})
 
 
@@ -373,8 +373,17 @@ def _is_cpu(ctx: Context, device: ast.expr) -> bool:
 def _precision(
     ctx: Context, statement: ast.stmt, text: str, holes: dict[str, ast.expr]
 ) -> Decision:
-    code = f"{RUNTIME}.set_matmul_precision({text})"
-    return Rewrite([ReplaceStatement(statement, code, holes)], (RUNTIME,))
+    word = ctx.runtime("set_matmul_precision")
+    if word is None:
+        return ctx.lacks("the precision of products")
+    edit = ReplaceStatement(statement, f"{word.code}({text})", holes)
+    return Rewrite([edit], word.requires)
+
+
+def _by_hand(ctx: Context, with_what: str = "") -> str:
+    """What to do, where the runtime has something for it."""
+    word = ctx.runtime("set_matmul_precision")
+    return f"; call {word.code}{with_what}" if word else ""
 
 
 @TF32.on("name", "torch.set_float32_matmul_precision")
@@ -385,7 +394,10 @@ def matmul_precision(ctx: Context, found: Construct) -> Decision:
     statement = ctx.names.statement(call)
     if ctx.options.precision and ctx.is_statement(call) and statement is not None:
         return Rewrite([Delete(statement)], note=f"--precision {ctx.options.precision} decides")
-    return Rewrite([EditCall(call, function=f"{RUNTIME}.set_matmul_precision")], (RUNTIME,))
+    word = ctx.runtime("set_matmul_precision")
+    if word is None:
+        return ctx.lacks(found.key)
+    return Rewrite([EditCall(call, function=word.code)], word.requires)
 
 
 @AUTOCAST.on("name", *_AUTOCASTS)
@@ -416,8 +428,11 @@ def autocast(ctx: Context, found: Construct) -> Decision:
         return Rewrite([EditCall(call, function=f"{RUNTIME}.autocast", drop=drop)])
     if not literal_device or (dtype is not None and name not in _HALF_TYPES):
         # what is decided at run time stays so: the runtime takes both and maps float16
-        edit = EditCall(call, function=f"{RUNTIME}.autocast")
-        return Rewrite([edit], (RUNTIME,), note="float16 becomes bfloat16")
+        decides = ctx.runtime("autocast")
+        if decides is None:
+            return Report("its device or dtype is computed; write them out")
+        edit = EditCall(call, function=decides.code)
+        return Rewrite([edit], decides.requires, note="float16 becomes bfloat16")
     word = ctx.words.autocast
     if word is None:
         return Report(f"{ctx.target.name} has no autocast; move what may be bfloat16 to that type")
@@ -433,7 +448,10 @@ def _bare_autocast(ctx: Context, node: ast.expr) -> Decision:
     parent = ctx.parent(node)
     if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
         return Report("a decorator without parentheses does not switch autocast on; add them")
-    return Rewrite([Replace(node, f"{RUNTIME}.autocast")], (RUNTIME,), note="in bfloat16")
+    word = ctx.runtime("autocast")
+    if word is None:
+        return Report("the class itself is passed on; call it with the device and torch.bfloat16")
+    return Rewrite([Replace(node, word.code)], word.requires, note="in bfloat16")
 
 
 @SCALER.on("name", "torch.cuda.amp.GradScaler", "torch.amp.GradScaler")
@@ -483,7 +501,7 @@ def default_dtype(ctx: Context, found: Construct) -> Decision:
     if name in ("torch.float64", "torch.double"):
         return Keep(
             "works on the target",
-            advice="float64 is float32 under torchax, and slow on every TPU",
+            advice=f"{ctx.words.float64}, and no TPU has it in hardware",
         )
     return Keep("works on the target")
 

@@ -95,13 +95,16 @@ chosen while modules are imported is the right one.""",
 
 @SETUP.on("file", "setup")
 def setup(ctx: Context, found: Construct) -> Decision | None:
-    if not (ctx.uses_device or ctx.ranks) or not ctx.is_entry or _present(ctx):
+    word = ctx.runtime("setup")
+    if word is None or not ctx.is_entry or _present(ctx):
+        return None
+    if not (ctx.uses_device or ctx.ranks):
         return None
     given = [f'precision="{ctx.options.precision}"'] if ctx.options.precision else []
     arguments = ", ".join(filter(None, [*given, *_for_devices(ctx)]))
     anchor, before = imports.top(ctx.names, ctx.is_own)
-    lines = ["", f"{RUNTIME}.setup({arguments})", ""]
-    return Rewrite([Insert(ctx.names.tree, anchor, lines, before=before)], (RUNTIME,))
+    lines = ["", f"{word.code}({arguments})", ""]
+    return Rewrite([Insert(ctx.names.tree, anchor, lines, before=before)], word.requires)
 
 
 def _for_devices(ctx: Context) -> Iterator[str]:

@@ -8,7 +8,6 @@ from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Edit, Insert, Replace
 from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
-from migrator.targets import RUNTIME
 
 FAMILY = Family("SHD", "Large models", 120)
 
@@ -106,12 +105,15 @@ def move(ctx: Context, found: Construct) -> Decision:
     note = ""
     if table.unknown:
         note = f"whole on each device, as their part is not known: {', '.join(table.unknown)}"
+    word = ctx.runtime("shard")
+    if word is None:
+        return ctx.lacks("a model on one device")
     name, edit = _tables(ctx)[table.definition]
-    holes, text = {"model": model}, f"{RUNTIME}.shard({{model}}, {name})"
+    holes, text = {"model": model}, f"{word.code}({{model}}, {name})"
     device = _device(ctx, call)
     if device is not None:
-        holes, text = holes | {"device": device}, f"{RUNTIME}.shard({{model}}, {name}, {{device}})"
-    return Rewrite([Replace(call, text, holes), edit], (RUNTIME,), note)
+        holes, text = holes | {"device": device}, f"{word.code}({{model}}, {name}, {{device}})"
+    return Rewrite([Replace(call, text, holes), edit], word.requires, note)
 
 
 def _call(ctx: Context, model: ast.AST) -> ast.Call:

@@ -43,7 +43,7 @@ LIBRARIES = (
             "there is no 8-bit optimizer; use torch.optim, or bfloat16 weights"),
     Library(("triton(?:-.*)?", "pytorch-triton.*"), ("triton",),
             _KERNEL, kernels=True),
-    Library(("deepspeed.*",), ("deepspeed",), "shard with a mesh (torchax) or SPMD (torch_xla)"),
+    Library(("deepspeed.*",), ("deepspeed",), "shard over a mesh (docs/sharding.md)"),
     Library(("transformer-engine.*",), ("transformer_engine",), "use torch.nn layers in bfloat16"),
     Library(("tensorrt.*", "torch-tensorrt"), ("tensorrt", "torch_tensorrt"),
             "XLA compiles the model itself; run the PyTorch model"),

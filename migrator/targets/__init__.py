@@ -19,14 +19,15 @@ from .traces import Traces
 from .words import MIRRORED, RUNTIME, Devices, Word, Words, filled
 
 __all__ = [
-    "MIRRORED", "RUNTIME", "Damage", "Devices", "Environment", "Host", "Slow", "Target", "Traces",
-    "Word", "Words", "filled", "find_target", "names", "own_runtime", "portable", "rule_modules",
-    "targets", "traces", "with_ranks",
+    "DEFAULT", "MIRRORED", "RUNTIME", "Damage", "Devices", "Environment", "Host", "Slow", "Target",
+    "Traces", "Word", "Words", "filled", "find_target", "names", "own_runtime", "portable",
+    "rule_modules", "targets", "traces", "with_ranks",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+DEFAULT = "torchax"  # where none has to be given
 GROUP = "tpu_migrate.targets"  # of entry points: packages that are a target
 
 

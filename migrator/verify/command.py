@@ -9,7 +9,7 @@ import click
 
 from migrator.completion import apps, paths
 from migrator.report.terminal import color_option, console
-from migrator.targets import find_target, targets
+from migrator.targets import DEFAULT, find_target, targets
 from migrator.targets import names as target_names
 from migrator.targets.choice import TargetName
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--target",
     "chosen",
     type=TargetName("all"),
-    default="torchax",
+    default=DEFAULT,
     show_default=True,
     help="What to run on; all: one after the other.",
 )

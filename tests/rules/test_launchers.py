@@ -116,7 +116,7 @@ def test_the_command_follows_its_program(tmp_path: Path) -> None:
          "starts a process for each device, as on GPUs"),
         ("torchrun --nnodes=2 train.py", "several hosts", "as on GPUs"),
         ("accelerate launch train.py", "torch_xla alone", "`accelerate launch --tpu`"),
-        ("deepspeed train.py --deepspeed_config x.json", "shard with a mesh", "SPMD"),
+        ("deepspeed train.py --deepspeed_config x.json", "shard over a mesh", "docs/sharding.md"),
         ("mpirun -np 8 python train.py", "one process drives all devices", "by torchrun"),
         ("horovodrun -np 4 python train.py", "one process drives all devices", "by torchrun"),
     ],

@@ -21,7 +21,7 @@ from tests.runtime.several_devices import execute
 
 TARGET = os.environ["TPU_MIGRATE_TARGET"]
 PROGRAMS = Path(__file__).parent / "programs_older_xla"
-REPLICAS = Path(__file__).parents[2] / "migrator" / "verify" / "replicas.py"
+REPLICAS = Path(__file__).parents[2] / "migrator/targets/torch_xla/replicas.py"
 RANKS = 8
 
 

@@ -1,6 +1,7 @@
 """torch_xla in the source: older spellings on torch_xla, and what they stand for elsewhere."""
 
 import ast
+import re
 from collections.abc import Callable
 
 from migrator.analysis.names import argument, dotted
@@ -715,6 +716,16 @@ def _uses(ctx: Context, value: ast.expr) -> list[ast.Name]:
                     return []
             return list(ctx.names.uses(target.id, ctx.names.scope_of(target)))
     return []
+
+
+@VARIABLE.on("command", "xla")
+def command(ctx: Context, found: Construct) -> Decision:
+    text = ctx.text(found)
+    setting = re.fullmatch(r"""(\s*export\s+)XRT_TPU_CONFIG=(?:"[^"]*"|'[^']*')\s*""", text)
+    if setting is not None and _is_at_home(ctx):
+        told = "what older guides told XRT"
+        return ctx.with_text(found, f"{setting[1]}PJRT_DEVICE=TPU", told)
+    return Report("of torch_xla before PJRT: nothing reads it today; take it out")
 
 
 @VARIABLE.on("variable", *TRACES.older_variables)

@@ -1,7 +1,8 @@
 """Several devices on torch_xla: ranks compute what those of the original do, and copies the same.
 
 The original runs on the CPU by gloo, a process for each rank. What the tool makes of it runs as
-replicas of the CPU back end (migrator/verify/replicas.py). Both end with the same parameters.
+replicas of the CPU back end (migrator/targets/torch_xla/replicas.py). Both end with the same
+parameters.
 """
 
 import os
@@ -17,7 +18,7 @@ import torch
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome
-from migrator.verify import replicas
+from migrator.targets.torch_xla import replicas
 from tests.runtime.several_devices import PROGRAMS, difference, execute
 
 # "adam" computes in float64: float32 rounding decides the sign of its first steps where a gradient
