@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Set
 
+from migrator.analysis import traces
 from migrator.bundle import Needs
 from migrator.formats.python import decode
 from migrator.targets import RUNTIME
@@ -18,10 +19,10 @@ MOST = 400_000  # bytes of a program that is looked at; a larger one gets all
 # Libraries whose use of torch is known: they have no use of it, or what they call is named by who
 # calls them. (A file of the runtime that torchvision needs has its name among its words.)
 _KNOWN = frozenset({
-    "torch", "torchvision", "torchax", "torch_xla", "jax", "numpy", "PIL", "tqdm", "matplotlib",
+    "torch", "torchvision", "jax", "numpy", "PIL", "tqdm", "matplotlib",
     "pandas", "requests", "yaml", "cv2", "imageio", "scipy", "skimage", "sklearn", "seaborn",
     "safetensors", "einops", "rich", "click", "termcolor", "colorama", "psutil", "six", "attr",
-    "tabulate", "prettytable", "h5py", "regex", "joblib", RUNTIME,
+    "tabulate", "prettytable", "h5py", "regex", "joblib", *traces.MODULES,
 })  # fmt: skip
 # Code that is not named where it runs.
 _DYNAMIC = frozenset({"import_module", "__import__", "runpy", "_target_", "exec_module", "hub"})
