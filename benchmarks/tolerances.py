@@ -19,9 +19,11 @@ from functools import partial
 from pathlib import Path
 
 from migrator import migrate_paths
+from migrator.targets import find_target
 from migrator.verify.divergence import Finding
 from migrator.verify.recordings import Settings
-from migrator.verify.script import ScriptResult, hold
+from migrator.verify.script_result import ScriptResult
+from migrator.verify.script_verification import verify_against
 from migrator.verify.verification import Options
 
 STEPS = 4
@@ -174,7 +176,9 @@ def verified(target: str, python: Path, depths: list[int], fault: bool) -> Scrip
         try:
             options = Options(python=python.absolute(), migrate=partial(migrate, fault))
             settings = Settings(timeout=3600.0)
-            result = hold(Path("train.py"), [], target, None, settings, options)
+            result = verify_against(
+                Path("train.py"), [], find_target(target), None, settings, options
+            )
         finally:
             os.chdir(before)
     if result.error or result.problems:

@@ -11,7 +11,7 @@ from .inside import ask
 from .result import finite
 
 if TYPE_CHECKING:
-    from .script import ScriptResult
+    from .script_result import ScriptResult
 
 _SECONDS = 120.0
 

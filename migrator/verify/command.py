@@ -18,7 +18,7 @@ from . import options
 if TYPE_CHECKING:
     from .recordings import Settings
     from .result import VerifyResult
-    from .script import ScriptResult
+    from .script_result import ScriptResult
     from .tolerances import Tolerances
     from .verification import Options
 
@@ -272,13 +272,14 @@ def _of_script(
     from migrator.report import html
 
     from . import verify_script
-    from .script import hold
     from .script_table import numbers
+    from .script_verification import verify_against
 
     if how.compile_for:
         yield verify_script(script, arguments, target, **vars(how))
         return
-    result = hold(script, arguments, find_target(target), golden, settings, how, factors, module)
+    words = find_target(target)
+    result = verify_against(script, arguments, words, golden, settings, how, factors, module)
     if report is not None and result.migration is not None:
         html.write(result.migration, report, written=False, numbers=numbers(result))
     yield result
@@ -290,14 +291,15 @@ def _of_app(
     """And where it disagrees, with --bisect, of the same app as a script."""
     from . import verify_app
     from .apps import find_app
-    from .script import Script, hold
+    from .script import Script
+    from .script_verification import verify_against
 
     result = verify_app(name, target, **vars(how))
     yield result
     if how.bisect and result.error is None and not result.passed:
         app = find_app(name, target)
         found = Script(app.folder, app.entry, app.args)
-        yield hold(found, [], find_target(target), None, settings, how)
+        yield verify_against(found, [], find_target(target), None, settings, how)
 
 
 def _print_json(results: "list[VerifyResult | ScriptResult]", single: bool) -> None:

@@ -67,8 +67,8 @@ def record_command(
     from rich.text import Text
 
     from .errors import VerifyError
+    from .originals import record_script
     from .recordings import Settings, device_of
-    from .script import record_script
 
     out = console(stderr=True)
     settings = Settings(

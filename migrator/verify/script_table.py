@@ -16,7 +16,7 @@ from migrator.report.html.numbers import Numbers, Row
 from .bisection_table import bisected
 from .cells import largest, share
 from .divergence import Comparison, Finding
-from .script import ScriptResult
+from .script_result import ScriptResult
 
 _WORDS = {
     "start": "weights at the start",

@@ -5,7 +5,7 @@ from rich.text import Text
 
 from . import app_table, script_table
 from .result import VerifyResult
-from .script import ScriptResult
+from .script_result import ScriptResult
 
 
 def show(result: VerifyResult | ScriptResult, console: Console) -> None:

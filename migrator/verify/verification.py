@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 # Writes the migrated copy of a folder into a new one, for a target; returns errors, one a line.
-Migration = Callable[[Path, Target, Path], list[str]]
+Migration = Callable[[Path, str, Path], list[str]]
 
 _COMPARE_SECONDS = 600.0
 # Budgets for compiling dumped programs for a TPU that is not there. A large step takes a minute,
@@ -133,7 +133,7 @@ def _verify(app: App, golden: Golden | None, target: Target, options: Options) -
 
 def _migrate(
     source: Path,
-    target: Target,
+    target: str,
     destination: Path,
     console: "Console | None" = None,
     diff: bool = False,
@@ -149,7 +149,7 @@ def _migrate(
 
     try:
         config = Config(portable=portable, shard="replicated" if portable else shard)
-        report = migrate_paths([source], target=target.name, config=config, output=destination)
+        report = migrate_paths([source], target=target, config=config, output=destination)
     except UsageError as error:
         return [str(error)]
     if console is not None:
@@ -277,7 +277,7 @@ class _Work:
             script=None if self.golden else self.app.entry,
         )
         with progress(self.console, f"migrating {self.app.name}"):
-            errors = migrate(self.app.folder, self.interpreter.target, self.copy)
+            errors = migrate(self.app.folder, self.interpreter.target.name, self.copy)
         if errors:
             raise VerifyError("\n".join([f"{self.app.name} could not be migrated:", *errors]))
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from rich.console import Console
 
 from migrator import migrate_source
-from migrator.verify.bisection import Bisection, Place, edits_of, with_sources
+from migrator.verify.bisection import Bisection, Place
+from migrator.verify.bisection_sources import edits_of, with_sources
 from migrator.verify.bisection_table import bisected
 
 SOURCE = """\

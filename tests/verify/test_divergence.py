@@ -13,7 +13,7 @@ from migrator.verify.divergence import Comparison, compare
 from migrator.verify.errors import VerifyError
 from migrator.verify.recordings import STOPPED, Recording
 from migrator.verify.result import finite
-from migrator.verify.script import ScriptResult
+from migrator.verify.script_result import ScriptResult
 from migrator.verify.tolerances import KINDS, TF32, Tolerances
 
 

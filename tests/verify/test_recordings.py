@@ -14,8 +14,9 @@ from migrator.verify import folders
 from migrator.verify.command import verify_command
 from migrator.verify.errors import VerifyError
 from migrator.verify.folders import check_size, copy_folder
+from migrator.verify.originals import record_script
 from migrator.verify.recordings import STOPPED, Settings, keep, read, record_run
-from migrator.verify.script import Script, record_script
+from migrator.verify.script import Script
 
 from .support import safetensors
 
@@ -88,17 +89,17 @@ class TestReading:
     def test_other_scripts_arguments_and_folders_are_not_taken(
         self, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from migrator.verify.script import _of_golden
+        from migrator.verify.script_notes import notes_on_golden
 
         (tmp_path / "t.py").write_text("pass", "utf-8")
         (tmp_path / "u.py").write_text("pass", "utf-8")
         monkeypatch.chdir(tmp_path)
         known = read(golden)
         with pytest.raises(VerifyError, match=r"it is of t.py, not of u.py"):
-            _of_golden(known, Script.find(Path("u.py"), ["--n", "1"]))
+            notes_on_golden(known, Script.find(Path("u.py"), ["--n", "1"]))
         with pytest.raises(VerifyError, match=r"other arguments \(--n 1\)"):
-            _of_golden(known, Script.find(Path("t.py"), ["--n", "2"]))
-        notes = _of_golden(known, Script.find(Path("t.py"), ["--n", "1"]))
+            notes_on_golden(known, Script.find(Path("t.py"), ["--n", "2"]))
+        notes = notes_on_golden(known, Script.find(Path("t.py"), ["--n", "1"]))
         assert notes == ["the code has changed since the golden was recorded"]
 
     def test_a_folder_with_other_things_is_not_written_over(

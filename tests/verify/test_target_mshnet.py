@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from migrator.targets import find_target
 from migrator.verify import VerifyResult, verification, verify_app
 from migrator.verify.apps import find_app
 from migrator.verify.device import device_for
@@ -65,7 +66,7 @@ def on_target(result: VerifyResult, command: list[str]) -> str:
     """Run a script in the migrated copy, with the programs that were compiled already."""
     assert result.kept is not None
     env = {
-        **device_for(TARGET).environment,
+        **device_for(find_target(TARGET)).environment,
         "JAX_COMPILATION_CACHE_DIR": str(result.kept / "jax_cache"),
     }
     return run(command, result.kept / "migrated", env)

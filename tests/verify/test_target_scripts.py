@@ -13,13 +13,18 @@ import pytest
 from tiers import thorough_but
 
 from migrator import migrate_paths
+from migrator.targets import find_target
+from migrator.verify.originals import record_script, trace_original
 from migrator.verify.recordings import Recording, Settings
-from migrator.verify.script import Script, ScriptResult, hold, record_script, trace_original
+from migrator.verify.script import Script
+from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_table import verdict
+from migrator.verify.script_verification import verify_against
 from migrator.verify.tolerances import KINDS
 from migrator.verify.verification import Options
 
 TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
+ON_TARGET = find_target(TARGET)
 
 SCRIPT = """\
 import torch
@@ -100,7 +105,7 @@ def verify(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scrip
 
     def run(*edits: tuple[str, str], **how: bool) -> ScriptResult:
         options = Options(python=Path(sys.executable), migrate=partial(_with, edits), **how)
-        return hold(Path("train.py"), [], TARGET, golden, Settings(), options)
+        return verify_against(Path("train.py"), [], ON_TARGET, golden, Settings(), options)
 
     return run
 
@@ -109,7 +114,7 @@ def held(folder: Path, text: str, *args: str, roundings: int) -> ScriptResult:
     """A small script against itself, in the current folder."""
     (folder / "t.py").write_text(text, encoding="utf-8")
     options, settings = Options(python=Path(sys.executable)), Settings(roundings=roundings)
-    return hold(Path("t.py"), [*args], TARGET, None, settings, options)
+    return verify_against(Path("t.py"), [*args], ON_TARGET, None, settings, options)
 
 
 def _with(edits: tuple[tuple[str, str], ...], source: Path, target: str, to: Path) -> list[str]:
@@ -182,7 +187,7 @@ def longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scr
 
     def run(*edits: tuple[str, str], **how: Any) -> ScriptResult:
         options = Options(python=Path(sys.executable), migrate=partial(_with, edits))
-        return hold(Path("train.py"), [], TARGET, None, Settings(**how), options)
+        return verify_against(Path("train.py"), [], ON_TARGET, None, Settings(**how), options)
 
     return run
 
@@ -269,7 +274,7 @@ def _originals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         return known[step]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("migrator.verify.script.trace_original", trace)
+        patch.setattr("migrator.verify.script_verification.trace_original", trace)
         yield
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from migrator.verify.errors import VerifyError
+from migrator.verify.originals import record_script
 from migrator.verify.recordings import Recording, Settings, read
-from migrator.verify.script import record_script
 from migrator.verify.tensors import read_header
 
 STEP = """\

@@ -1,0 +1,95 @@
+"""Where in the source the runs part: lines, and the edits that made them."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+from migrator.diagnostics import Diagnostic
+from migrator.report.hunks import hunks
+from migrator.result import Result
+
+from .bisection import Bisection, Edit, Place
+
+# ---- sources -------------------------------------------------------------------------------------
+
+
+def with_sources(
+    found: Bisection, original: Path, migrated: Path, results: dict[str, Result]
+) -> Bisection:
+    """The same, with the texts of its lines and the edits that touch them.
+
+    ``results``: what the migration did, by a file's path in the folders of the two programs.
+    """
+    first, second = _read(found.original, original), _read(found.migrated, migrated)
+    edits: list[Edit] = []
+    lines: dict[str, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
+    for number, place, folder in ((0, first, original), (1, second, migrated)):
+        for line in (place.line, place.made) if place is not None else ():
+            name, _, at = line.rpartition(":")
+            if name:
+                lines[name][number].update(_statement(folder / name, int(at)))
+    for name, touched in lines.items():
+        if name in results:
+            edits += edits_of(Path(name).suffix, results[name], *touched)
+    return replace(found, original=first, migrated=second, edits=edits)
+
+
+def edits_of(suffix: str, result: Result, before: set[int], after: set[int]) -> list[Edit]:
+    """What a migration did in these lines of the original and of what it wrote, and what it said.
+
+    Lines are counted from 1.
+    """
+    found = []
+    shown: set[Diagnostic] = set()
+    for hunk in hunks(suffix, result):
+        old = before & set(range(hunk.start + 1, hunk.end + 1))
+        new = after & set(range(hunk.new_start + 1, hunk.new_end + 1))
+        if old or new:
+            shown.update(hunk.diagnostics)
+            messages = [d.message or d.construct for d in hunk.diagnostics] or [hunk.label]
+            found.append(Edit(hunk.codes, messages, list(hunk.before), list(hunk.after)))
+    for diagnostic in result.diagnostics:
+        where = diagnostic.range
+        if diagnostic not in shown and before & set(range(where.line, where.end_line + 1)):
+            found.append(
+                Edit([diagnostic.code], [diagnostic.message or diagnostic.construct], [], [])
+            )
+    return found
+
+
+def _read(place: Place | None, folder: Path) -> Place | None:
+    if place is None:
+        return None
+    return replace(place, text=_text(folder, place.line), made_text=_text(folder, place.made))
+
+
+def _text(folder: Path, line: str) -> str:
+    name, _, number = line.rpartition(":")
+    lines = _lines(folder / name) if name else []
+    return lines[int(number) - 1].strip() if name and int(number) <= len(lines) else ""
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8", "replace").split("\n")
+    except OSError:
+        return []
+
+
+def _statement(path: Path, line: int) -> range:
+    """The lines of the statement that a line belongs to; of one with a body, those before it."""
+    chosen = range(line, line + 1)
+    try:
+        tree = ast.parse("\n".join(_lines(path)))
+    except (SyntaxError, ValueError):
+        return chosen
+    for node in ast.walk(tree):  # outer statements first
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or line):
+            body = getattr(node, "body", None)
+            end = body[0].lineno - 1 if body else node.end_lineno or line
+            if line <= end:
+                chosen = range(node.lineno, end + 1)
+    return chosen

@@ -1,0 +1,178 @@
+"""Runs of the original script: recorded as it is, rounded otherwise, and operation by operation."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import VerifyError
+from .progress import Runs, progress
+from .recordings import (
+    Recording,
+    Settings,
+    digest,
+    importing_once,
+    keep,
+    record_run,
+)
+from .verification import Options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+from .script import Script
+
+ROUNDING = 0.4  # of what the script itself takes: what rounding adds to it
+NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}  # each operation by itself
+
+
+def record_script(
+    script: Path,
+    args: Sequence[str],
+    output: Path,
+    python: Path,
+    settings: Settings,
+    *,
+    module: bool = False,
+    console: Console | None = None,
+) -> tuple[Recording, list[str]]:
+    """Record a GPU script into the golden ``output``; the CPU takes the place of a missing GPU.
+
+    Returns the recording, and what is to be said of it. Raises VerifyError where it fails.
+    """
+    if output.exists() and any(output.iterdir()) and not (output / "golden.json").is_file():
+        raise VerifyError(f"{output} holds other things: choose a new folder")
+    found = Script.find(script, args, module)
+    with (
+        tempfile.TemporaryDirectory(prefix="tpu-migrate-record-") as name,
+        importing_once(python) as running,
+    ):
+        work = Path(name)
+        runs, start = Runs(console), time.monotonic()
+        first = record_original(found, work, running, settings, runs, output)
+        each = time.monotonic() - start + ROUNDING * first.seconds
+        numbers = range(1, settings.roundings + 1)
+        if numbers:
+            runs.expect({run_name(number): each for number in numbers})
+        rounded = [
+            record_original(found, work, running, settings, runs, output, number)
+            for number in numbers
+        ]
+        keep(
+            output,
+            first.folder,
+            [r.folder for r in rounded],
+            settings,
+            found.name,
+            args,
+            digest(found.folder),
+        )
+    return replace(first, folder=output), notes_on(first, settings)
+
+
+def record_original(
+    script: Script,
+    work: Path,
+    python: Path,
+    settings: Settings,
+    runs: Runs,
+    without: Path | None,
+    rounding: int = 0,
+) -> Recording:
+    """The original, as it is or rounded otherwise. Raises VerifyError where that shows nothing."""
+    name = run_name(rounding)
+    copy = script.copy(work / name, without)
+    text = f"recording {script.entry}"
+    if rounding:
+        text += f", rounded otherwise{', again' * (rounding > 1)}"
+    with runs.run(name, text) as update:
+        done, recording = record_run(
+            python, script.entry, script.args, copy, work / f"{name}-recording", settings,
+            stand_in=True, original=script.folder, module=script.module, rounding=rounding,
+            stop=settings.steps if settings.quick else None, on_progress=update,
+        )  # fmt: skip
+    if rounding:
+        return recording
+    if recording.ended and not recording.was_stopped:
+        raise VerifyError(_fails(script, recording, done.tail(12)))
+    if not recording.events and not recording.files and not recording.printed.strip():
+        raise VerifyError("the original ran, but computed, printed and wrote nothing to compare")
+    return recording
+
+
+def run_name(rounding: int) -> str:
+    return f"rounding-{rounding}" if rounding else "original"
+
+
+def trace_original(
+    script: Script, python: Path, settings: Settings, step: int, work: Path, options: Options
+) -> tuple[Recording, list[Recording]]:
+    """Every operation of one step of the original; and as often as that runs, rounded otherwise.
+
+    Raises VerifyError where nothing could be recorded.
+    """
+    runs = []
+    for rounding in range(settings.roundings + 1):
+        name = f"operations-{step}-{f'rounding-{rounding}' if rounding else 'original'}"
+        copy = script.copy(work / name, options.keep)
+        text = f"every operation of step {step + 1} of the original{', rounded' * bool(rounding)}"
+        with progress(options.console, text) as update:
+            _, recording = record_run(
+                python, script.entry, script.args, copy, work / f"{name}-recording", settings,
+                stand_in=True, original=script.folder, module=script.module, closely=False,
+                rounding=rounding, focus=step, env=NO_COMPILER, on_progress=update,
+            )  # fmt: skip
+        runs.append(recording)
+    return runs[0], runs[1:]
+
+
+def _fails(script: Script, recording: Recording, tail: str) -> str:
+    """What a user needs to know where the original does not run; the log is for other cases."""
+    ended = recording.ended
+    text = f"the original fails: {ended}"
+    if "ModuleNotFoundError" in ended:
+        module = ended.partition("'")[2].partition(".")[0].rstrip("'")
+        own = (script.folder / module).is_dir() or (script.folder / f"{module}.py").is_file()
+        return f"{text} (set PYTHONPATH=. if it is the one in this folder)" if own else text
+    if "No such file" in ended or "FileNotFoundError" in ended:
+        where = f"it runs in a copy of {script.folder}"
+        return f"{text} ({where}: start from a folder with all its files)"
+    if "relative import" in ended:
+        return f"{text} (name it as `python -m` does: -m {_dotted(script.entry)})"
+    if "asks for input" in ended or "out of memory" in ended:
+        return text
+    return f"{text}\n{tail}".strip()
+
+
+def _dotted(entry: str) -> str:
+    return entry.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
+
+
+def notes_on(recording: Recording, settings: Settings) -> list[str]:
+    """What a user has to know of a recording."""
+    found = []
+    if recording.was_stopped:
+        found.append(
+            f"the original was stopped by --timeout, after {recording.steps} steps: "
+            "what was until then is compared"
+        )
+    if recording.processes:
+        found.append(
+            f"it starts processes of its own ({recording.processes}): what they compute is not seen"
+        )
+    found.extend(
+        f"it writes outside of its folder, where nothing is a copy: {path}"
+        for path in recording.outside
+    )
+    if recording.not_copied:
+        found.append(
+            f"imported from where it is installed, so not migrated: {recording.not_copied[0]}"
+        )
+    if recording.randomness["dropped"] and not settings.dropout:
+        found.append("dropout is off in all runs (--dropout draws the same masks in all)")
+    if recording.left_out:
+        found.append(f"{len(recording.left_out)} tensors are left out (size, or type)")
+    return found

@@ -1,0 +1,56 @@
+"""What is to be said of a verification beside its numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .divergence import Comparison
+from .errors import VerifyError
+from .recordings import (
+    Recording,
+    ScriptGolden,
+    Settings,
+    digest,
+)
+from .tolerances import GROWN
+
+if TYPE_CHECKING:
+    pass
+from .script import Script
+
+_MUCH = 100.0  # times, from where it is said
+
+
+def note_on_quick(first: Recording, settings: Settings) -> str:
+    """What was not looked at."""
+    if first.shortened or first.steps > settings.steps:
+        return (
+            f"--quick did not look at what comes after {settings.steps} steps (or calls of a "
+            "model, where nothing is trained), such as evaluation and files"
+        )
+    return "--quick did not look at more roundings"
+
+
+def notes_on_golden(golden: ScriptGolden, script: Script) -> list[str]:
+    notes = []
+    if golden.script != script.name:
+        raise VerifyError(f"golden refused: it is of {golden.script}, not of {script.name}")
+    if golden.args != list(script.args):
+        given = " ".join(golden.args) or "none"
+        raise VerifyError(f"golden refused: it was recorded with other arguments ({given})")
+    if golden.source != digest(script.folder):
+        notes.append("the code has changed since the golden was recorded")
+    return notes
+
+
+def note_on_growth(comparison: Comparison, golden: Recording) -> str:
+    """What is to be said where rounding grows; "" where it does not."""
+    growth = comparison.growth / GROWN
+    if growth < _MUCH:
+        return ""
+    grown = f"rounding alone grows {growth:,.0f}-fold over {golden.steps} steps here"
+    if comparison.lost:
+        return (
+            f"{grown}: weights at the end and files say nothing and are left out; run fewer steps"
+        )
+    return f"{grown}: later steps are compared that much less closely"

@@ -1,0 +1,79 @@
+"""What came of verifying a script."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from migrator.run_report import Report
+
+from .bisection import Bisection
+from .divergence import Comparison
+from .result import finite
+from .tolerances import Tolerances
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class ScriptResult:
+    """``compiled``: the run as it will run against the golden, where it is compiled as a whole;
+    ``stepwise``: operator by operator."""
+
+    script: str
+    target: str
+    error: str | None = None  # nothing could be verified
+    device: str = ""
+    golden_device: str = ""
+    stepwise: Comparison = field(default_factory=Comparison)
+    compiled: Comparison = field(default_factory=Comparison)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    log_tail: str | None = None
+    seconds: dict[str, float] = field(default_factory=dict)  # of each run, by what it was
+    tolerances: Tolerances = field(default_factory=Tolerances)
+    quick: bool = False
+    kept: Path | None = None
+    bisection: Bisection | None = None
+    migration: Report | None = None  # what it did
+
+    @property
+    def name(self) -> str:
+        return self.script
+
+    @property
+    def compared(self) -> int:
+        return self.stepwise.compared + self.compiled.compared
+
+    @property
+    def losses(self) -> list[tuple[float, float]]:
+        """Of the golden and of the run."""
+        return self.stepwise.losses or self.compiled.losses
+
+    @property
+    def partial(self) -> bool:
+        """Whether the comparison goes as far as both runs came, and not to the end."""
+        return self.stepwise.partial or self.compiled.partial
+
+    @property
+    def passed(self) -> bool:
+        parts = (self.stepwise, self.compiled)
+        wrong = any(p.missing or p.first is not None for p in parts)
+        return self.error is None and not self.problems and self.compared > 0 and not wrong
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; all times are in seconds. NaN and Inf are text."""
+        fields = asdict(replace(self, migration=None))
+        del fields["migration"]
+        fields["kept"] = str(self.kept) if self.kept else None
+        more = {"passed": self.passed, "partial": self.partial, "exit_code": self.exit_code}
+        found: dict[str, Any] = finite({**fields, **more})
+        return found
+
+    @property
+    def exit_code(self) -> int:
+        if self.error is not None:
+            return 2
+        return 0 if self.passed else 1
