@@ -20,7 +20,7 @@ from pathlib import Path
 
 from migrator import migrate_paths
 from migrator.targets import find_target
-from migrator.verify.divergence import Finding
+from migrator.verify.findings import Finding
 from migrator.verify.recordings import Settings
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against

@@ -59,7 +59,7 @@ def find_target(name: str) -> Target:
 
 
 def rule_modules() -> list[ModuleType]:
-    """The modules with the rules of targets that bring some: `rules.py` in their folders."""
+    """The rules of targets that bring some: a module or package `rules` in their folders."""
     packages = [f"{__name__}.{name}" for name in _own()]
     packages += [point.module for point in installed(GROUP)]
     found = (f"{package}.rules" for package in packages)

@@ -11,7 +11,7 @@ class Traces:
 
     With a `library`, people write programs for the target by hand: there they stay as they are, but
     for older spellings, and other targets read them as the GPU programs that they stand for. The
-    target's rules (`rules.py` in its folder) do both.
+    target's rules (`rules` in its folder) do both.
     """
 
     modules: tuple[str, ...] = ()  # packages that migrated code imports

@@ -6,123 +6,33 @@ Numbers are those of `recorder/watch.py`. What may differ: see docs/tolerances.m
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from migrator.targets import targets
-
+from .findings import LAST, Comparison, Finding, moved_by_rounding, scalar
+from .printed import _DIGITS, printed_numbers
 from .recordings import Recording
-from .tensors import Difference, compare_tensors
+from .tensors import compare_tensors
 from .tolerances import (
-    DECIDED,
     FEW,
     GROWN,
     KINDS,
     LOST,
     ONE_OF,
     OWN_NORM,
-    PRINTED,
     ROUNDED,
     SMALL_LOSS,
     ULP,
     Tolerances,
 )
 
-_NUMBER = re.compile(
-    r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b)"
-)
-_TIME = re.compile(
-    r"\d%\||\[\d+:\d\d<|it/s|s/it|\btimes?\b|\bms\b|\bsec|\bMi?B\b|\bGi?B\b|elapsed|duration"
-    r"|\d\s?[mu]?s\b|\beta\b|took",
-    re.IGNORECASE,
-)
-# Shares of decisions, each of which a rounding can turn over; what is no such share after all.
-_DECIDED = re.compile(
-    r"(?:\b|_)(?:acc|accuracy|correct|precision|recall|f1|m?iou|dice|top[-#]?|error rate)(?:\b|_|#)"
-    r"(?!.*\b(?:loss|lr)\b)",
-    re.IGNORECASE,
-)
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_CLOCK = re.compile(  # when it was printed: of ctime, of logging, of ISO 8601
-    r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\s+)?"
-    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d+\s+\d\d:\d\d:\d\d\s+\d{4}\b"
-    r"|\b\d{4}[-/]\d\d[-/]\d\d(?:T(?=\d)|\b)|(?<![\d.])\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"
-)
-_DEVICES = ["cuda", *(target.words.device for target in targets().values())]
-_DEVICE = re.compile(rf"\b(?:{'|'.join(_DEVICES)})\b(?::\d+)?")
-# A warning of Python's, of one line or a few, and the line that it is about.
-_WARNING = re.compile(r"^.*\.py:\d+: \w*Warning: (?:.*\n){1,4}?  \S.*$", re.MULTILINE)
-_DIGITS = re.compile(r"\d+")
-_PADDED = re.compile(r"(?<=\[) (#)|(?<=#) (?=\])")  # NumPy aligns numbers
 _Events = dict[tuple[str, str, int], dict[str, Any]]  # by kind, name and number
 _CALLS = ("input", "output")
 _WITHIN = (*_CALLS, "loss", "gradients")
-_LAST = 10**8  # the order of what is only there at the end
-
-
-@dataclass(frozen=True)
-class Finding(Difference):
-    """One value or tensor that was compared."""
-
-    kind: str  # of KINDS
-    name: str
-    place: str  # path in a state or an output, or the text around a printed number
-    step: int
-    order: int  # in the run
-    line: str = ""  # of the original
-
-    @property
-    def is_odd(self) -> bool:
-        """Whether it fails by more than its numbers: NaN, shape, dtype, or not there."""
-        return self.reason is not None and (self.allowed is None or "NaN" in self.reason)
-
-    @property
-    def is_number(self) -> bool:
-        """Whether it is a tensor of numbers with fractions, all finite, of the right shape."""
-        return self.allowed is not None and not self.is_odd
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Everything that was compared of two runs, in the order of the golden."""
-
-    findings: list[Finding] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)  # of the golden, not in the run; or too much
-    losses: list[tuple[float, float]] = field(default_factory=list)  # golden, run
-    partial: bool = False  # one of them ended too early: compared as far as both came
-    shortened: bool = False  # the run was only to go on for some steps
-    growth: float = 1.0  # how many times of itself a difference by rounding may be at the end
-    lost: list[str] = field(default_factory=list)  # what rounding alone moves that far
-
-    @property
-    def first(self) -> Finding | None:
-        """Where they part."""
-        failed = [f for f in self.findings if not f.passed]
-        return min(failed, key=lambda f: f.order) if failed else None
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the end is not compared."""
-        return self.partial or self.shortened
-
-    @property
-    def may_be_rounding(self) -> bool:
-        """Whether a number is off by more than is allowed: what NaN, or a shape, never is."""
-        return any(not f.passed and not f.is_odd for f in self.findings)
-
-    @property
-    def compared(self) -> int:
-        """How many values and tensors were compared, each by at least one element."""
-        return sum(f.elements > 0 for f in self.findings)
-
-    @property
-    def passed(self) -> bool:
-        return self.compared > 0 and not self.missing and self.first is None
 
 
 @dataclass
@@ -205,39 +115,22 @@ def compare(
                  "line": event["line"]}  # fmt: skip
         times = grown[event["step"]]
         if kind == "loss":
-            want, got = float(event["value"]), float(other["value"])
-            moved = _moved(want, (event["value"] for event in again))
-            spread = max(spread, moved)
-            unit = tolerances.units[event.get("dtype", "F32")]
-            allowed = times * unit * max(abs(want), SMALL_LOSS) + ROUNDED * (moved + spread)
-            result.losses.append((want, got))
-            allowed *= tolerances.factor(kind)
-            result.findings.append(_scalar(about, "", want, got, allowed))
+            values = [event["value"] for event in again]
+            spread = max(spread, moved_by_rounding(float(event["value"]), values))
+            finding = _loss(about, event, other, values, times, spread, tolerances)
+            result.losses.append((float(event["value"]), float(other["value"])))
+            result.findings.append(finding)
         elif kind == "gradients":
             result.findings.extend(_norms(about, event, other, again, tolerances, times))
-        for path, tensor in event.get("tensors", {}).items():
-            mine = other["tensors"].get(path)
-            if mine is None:
-                result.missing.append(f"{where}: {path or 'its value'}")
-                continue
-            others = [events.get(key, {}).get("tensors", {}).get(path) for events in theirs]
-            first = None if kind == "output" else started.get((name, path))
-            if kind == "start" and first is None:  # of a copy of what was trained
-                first = _first(path, started)
-            gain = gains.until(f"{name}.{path}", event["step"])
-            pairs.add(tensor, others, mine, first, times, gain, place=path, **about)
+        there = [events.get(key, {}).get("tensors", {}) for events in theirs]
+        absent = _pair(event, other.get("tensors", {}), there, started, gains, times, pairs, about)
+        result.missing.extend(f"{where}: {path or 'its value'}" for path in absent)
     if not result.is_cut:
-        result.missing.extend(
-            f"{kind} {number} is not in the golden"
-            for kind, name, number in ours
-            if kind in ("loss", "gradients")
-            and kind in kinds
-            and (kind, name, number) not in wanted
-        )
+        result.missing.extend(_surplus(ours, wanted, kinds))
     if "file" in kinds:
         _files(golden, rounded, run, pairs, result, gains, started)
     if "printed" in kinds:
-        result.findings.extend(_printed(golden, rounded, run, tolerances, result))
+        result.findings.extend(printed_numbers(golden, rounded, run, tolerances, result))
     found = list(_tensors(golden, rounded, run, pairs, python, folder, tolerances))
     if result.growth * tolerances.units["F32"] > LOST:
         late = [f for f in found if f.kind in ("end", "file") and f.is_number]
@@ -246,6 +139,53 @@ def compare(
     result.findings.extend(found)
     result.findings.sort(key=lambda f: f.order)
     return result
+
+
+def _loss(
+    about: dict[str, Any],
+    event: dict[str, Any],
+    other: dict[str, Any],
+    again: Sequence[float | str],
+    times: float,
+    spread: float,
+    tolerances: Tolerances,
+) -> Finding:
+    """A loss. ``spread``: what rounding has moved any loss by until now."""
+    want, got = float(event["value"]), float(other["value"])
+    unit = tolerances.units[event.get("dtype", "F32")]
+    spread += moved_by_rounding(want, again)
+    allowed = times * unit * max(abs(want), SMALL_LOSS) + ROUNDED * spread
+    return scalar(about, "", want, got, allowed * tolerances.factor("loss"))
+
+
+def _pair(
+    event: dict[str, Any],
+    mine: Mapping[str, str],
+    theirs: Sequence[Mapping[str, str]],
+    started: Mapping[tuple[str, str], str],
+    gains: _Gains,
+    times: float,
+    pairs: _Pairs,
+    about: dict[str, Any],
+) -> Iterator[str]:
+    """Pair the tensors of an event with those of the run; the paths that are missing there."""
+    for path, tensor in event.get("tensors", {}).items():
+        if path not in mine:
+            yield path
+            continue
+        others = [tensors.get(path) for tensors in theirs]
+        first = None if event["kind"] == "output" else started.get((event["name"], path))
+        if event["kind"] == "start" and first is None:  # of a copy of what was trained
+            first = _first(path, started)
+        gain = gains.until(f"{event['name']}.{path}", event["step"])
+        pairs.add(tensor, others, mine[path], first, times, gain, place=path, **about)
+
+
+def _surplus(ours: _Events, wanted: _Events, kinds: Sequence[str]) -> Iterator[str]:
+    """Losses and gradients that only the run has."""
+    for kind, name, number in ours:
+        if kind in ("loss", "gradients") and kind in kinds and (kind, name, number) not in wanted:
+            yield f"{kind} {number} is not in the golden"
 
 
 def _growth(wanted: _Events, rounded: Sequence[_Events], last: int) -> list[float]:
@@ -265,10 +205,11 @@ def _growth(wanted: _Events, rounded: Sequence[_Events], last: int) -> list[floa
             want, size = wanted[key], 0.0
             if event["kind"] == "loss":
                 value = float(want["value"])
-                size = _moved(value, [event["value"]]) / max(abs(value), SMALL_LOSS)
+                size = moved_by_rounding(value, [event["value"]]) / max(abs(value), SMALL_LOSS)
             elif event["kind"] == "gradients":
                 norms = {name: float(norm) for name, norm in want["norms"].items()}
-                apart = [_moved(n, [event["norms"].get(name, n)]) for name, n in norms.items()]
+                others = {name: [event["norms"].get(name, n)] for name, n in norms.items()}
+                apart = [moved_by_rounding(n, others[name]) for name, n in norms.items()]
                 size = max(apart, default=0.0) / (_whole(norms) or 1.0)
             if math.isfinite(size):
                 moved[event["step"]] = max(moved[event["step"]], size)
@@ -300,26 +241,6 @@ def _ordinal(number: int) -> str:
     return f"call {number}"
 
 
-def _moved(want: float, again: Iterable[float | str]) -> float:
-    """How far rounding moved a number; 0 where it is none any more."""
-    moved = [abs(float(other) - want) for other in again]
-    return max((m for m in moved if math.isfinite(m)), default=0.0)
-
-
-def _scalar(about: dict[str, Any], place: str, want: float, got: float, allowed: float) -> Finding:
-    off = abs(got - want)
-    bad = not (math.isfinite(want) and math.isfinite(got))
-    ratio = math.inf if bad else off / allowed if off else 0.0
-    reason = None
-    if bad:
-        reason = "NaN or Inf"
-    elif ratio > 1:
-        reason = f"off by {off:.3g}, allowed {allowed:.3g}"
-    relative = off / abs(want) if want and not bad else None
-    return Finding(place=place, ratio=ratio, reason=reason, want=want, got=got, max_abs=off,
-                   max_rel=relative, allowed=allowed, **about)  # fmt: skip
-
-
 def _norms(
     about: dict[str, Any],
     event: dict[str, Any],
@@ -339,10 +260,10 @@ def _norms(
             )
             yield found
             continue
-        moved = _moved(want, (event["norms"].get(name, want) for event in again))
+        moved = moved_by_rounding(want, (event["norms"].get(name, want) for event in again))
         unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
         allowed = growth * _unit_of_norm(unit, want, whole) + 2 * ROUNDED * moved
-        yield _scalar(about, name, want, float(got), allowed * tolerances.factor("gradients"))
+        yield scalar(about, name, want, float(got), allowed * tolerances.factor("gradients"))
 
 
 def _unit_of_norm(unit: float, norm: float, whole: float) -> float:
@@ -385,7 +306,7 @@ def _gains(
             again = [events[key]["norms"].get(name, norm) for events in rounded if key in events]
             unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
             allowed = grown[event["step"]] * _unit_of_norm(unit, norm, whole)
-            moved = max(_moved(norm, again), ULP * norm)
+            moved = max(moved_by_rounding(norm, again), ULP * norm)
             if again and moved:
                 found.steps[name].append((event["step"], max(ROUNDED, allowed / moved)))
     return found
@@ -424,7 +345,7 @@ def _files(
             gain = gains.of_file(path, golden.steps)
             first = _first(path, started)
             pairs.add(tensor, again, mine, first, result.growth, gain, kind="file",
-                      name=file["name"], place=path, step=golden.steps, order=_LAST + number,
+                      name=file["name"], place=path, step=golden.steps, order=LAST + number,
                       line="")  # fmt: skip
 
 
@@ -473,72 +394,3 @@ def _tensors(
         if about["kind"] == "input" and about["step"] == 0 and row["reason"]:
             row["reason"] = f"the batches differ: {row['reason']}"
         yield Finding(**about, **row)
-
-
-def _printed(
-    golden: Recording,
-    rounded: Sequence[Recording],
-    run: Recording,
-    tolerances: Tolerances,
-    result: Comparison,
-) -> Iterator[Finding]:
-    """Numbers that both print in the same text; an integer is compared where a fraction is, too."""
-    ours, third = _by_text(run.printed), [_by_text(r.printed) for r in rounded]
-    for order, (key, numbers) in enumerate(_by_text(golden.printed).items()):
-        text, _ = key
-        about: dict[str, Any] = {"kind": "printed", "name": "printed", "step": golden.steps,
-                 "order": 10 * _LAST + order, "line": ""}  # fmt: skip
-        got = ours.get(key)
-        if got is None and result.is_cut:
-            continue
-        if got is None or len(got) != len(numbers):
-            yield Finding(place=text, ratio=math.inf, reason="is not printed", **about)
-            continue
-        again = [texts.get(key, []) for texts in third]
-        decided = _decided(text, numbers)
-        for place, (want, other) in enumerate(zip(numbers, got, strict=True)):
-            value, digit = _value(want)
-            moved = _moved(value, (_value(a[place])[0] for a in again if len(a) > place))
-            allowed = result.growth * tolerances.units["F32"] * abs(value) + ROUNDED * moved
-            allowed = decided[place] + PRINTED * digit + tolerances.factor("printed") * allowed
-            yield _scalar(about, text, value, _value(other)[0], allowed)
-
-
-def _decided(text: str, numbers: Sequence[str]) -> list[float]:
-    """What each of the numbers may be off because a few decisions fell otherwise; 0 for others.
-
-    ``text`` has # in the place of each number.
-    """
-    most = max((float(n) for n in numbers if n.isdecimal()), default=1.0)
-    found: list[float] = []
-    before = ""
-    for number, part in zip(numbers, text.split("#"), strict=False):
-        before = re.split(r"[,;|\t]", before + part)[-1]
-        behind = text.split("#", len(found) + 1)[-1].lstrip()
-        whole = most if number.isdecimal() else 100.0 if behind.startswith("%") else 1.0
-        found.append(DECIDED * whole if _DECIDED.search(before) else 0.0)
-    return found
-
-
-def _value(text: str) -> tuple[float, float]:
-    """A number, and what one unit in its last printed place is worth."""
-    mantissa, _, exponent = text.lower().partition("e")
-    places = len(mantissa.partition(".")[2])
-    digit = 10.0 ** (int(exponent or 0) - places) if "." in mantissa or exponent else 0.0
-    return float(text), digit
-
-
-def _by_text(printed: str) -> dict[tuple[str, int], list[str]]:
-    """The numbers of each line with a fraction in it, by the text around them; no times."""
-    found: dict[tuple[str, int], list[str]] = {}
-    count: Counter[str] = Counter()
-    plain = _DEVICE.sub("device", _WARNING.sub("", _ESCAPES.sub("", printed)))
-    for line in re.split(r"[\r\n\b]+", _CLOCK.sub("", plain)):
-        if _TIME.search(line) or "warn" in line.lower() or ".py" in line:
-            continue
-        numbers = _NUMBER.findall(line)
-        if any("." in n or "n" in n for n in numbers):
-            text = _PADDED.sub(r"\1", " ".join(_NUMBER.sub("#", line).split()))
-            count[text] += 1
-            found[(text, count[text])] = numbers
-    return found

@@ -1,12 +1,13 @@
-"""Copies of somebody's folder to run programs in."""
+"""Folders to work in, and copies of a user's folder to run programs in."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from migrator.files.discover import is_of_tools
@@ -92,3 +93,22 @@ def _files(top: Path, folders: bool = False) -> Iterator[Path]:
         yield from (at / name for name in files)
         if folders:
             yield from (at / name for name in names)
+
+
+@contextmanager
+def workplace(keep: Path | None, name: str) -> Iterator[Path]:
+    """A new folder to work in: under ``keep`` for good, else a temporary one."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(
+            prefix=f"tpu-migrate-{name}-", ignore_cleanup_errors=True
+        ) as folder:
+            yield Path(folder)
+        return
+    folder_to_keep = keep.absolute() / name
+    try:
+        folder_to_keep.mkdir(parents=True)
+    except FileExistsError:
+        raise VerifyError(f"{folder_to_keep} is there already: choose another --keep") from None
+    except OSError as error:
+        raise VerifyError(f"{folder_to_keep} cannot be made: {error.strerror}") from error
+    yield folder_to_keep

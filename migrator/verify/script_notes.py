@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .divergence import Comparison
 from .errors import VerifyError
+from .findings import Comparison
 from .recordings import (
     Recording,
     ScriptGolden,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from migrator.run_report import Report
 
 from .bisection import Bisection
-from .divergence import Comparison
+from .findings import Comparison
 from .result import finite
 from .tolerances import Tolerances
 

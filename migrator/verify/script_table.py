@@ -15,7 +15,7 @@ from migrator.report.html.numbers import Numbers, Row
 
 from .bisection_table import bisected
 from .cells import largest, share
-from .divergence import Comparison, Finding
+from .findings import Comparison, Finding
 from .script_result import ScriptResult
 
 _WORDS = {

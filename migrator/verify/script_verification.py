@@ -25,10 +25,12 @@ from migrator.targets import Target
 from .bisection import Bisection, locate
 from .bisection_sources import with_sources
 from .chart import draw
+from .choosing import choose_interpreter
 from .device import device_for
-from .divergence import Comparison, compare
+from .divergence import compare
 from .errors import NothingRecorded, VerifyError
-from .folders import copy_folder
+from .findings import Comparison
+from .folders import copy_folder, workplace
 from .inside import command_line
 from .interpreters import Interpreter, require
 from .progress import Runs, progress
@@ -41,7 +43,7 @@ from .recordings import (
 )
 from .run import Run
 from .tolerances import Tolerances
-from .verification import Options, choose_interpreter, workplace
+from .verification import Options
 
 if TYPE_CHECKING:
     from rich.console import Console

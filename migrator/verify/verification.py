@@ -5,10 +5,7 @@ A script without a golden is migrated and run, and its programs are compiled for
 
 import json
 import os
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from migrator.errors import UsageError
 from migrator.targets import Target, find_target
 
-from . import environments, interpreters, precision, tpu
+from . import precision, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
+from .choosing import choose_interpreter
 from .device import Device, device_for
 from .errors import VerifyError
-from .folders import check_size
+from .folders import check_size, workplace
 from .inside import ask
 from .interpreters import Interpreter, without_libtpu
 from .measures import measure
@@ -162,60 +160,6 @@ def _migrate(
     if report.exit_code == 0:
         return []
     return list(report.errors) or [f"tpu-migrate ended with exit code {report.exit_code}"]
-
-
-def choose_interpreter(
-    target: Target,
-    python: Path | None,
-    install: bool,
-    console: "Console | None",
-    name: str,
-    by_import: bool = True,
-) -> Interpreter:
-    """The interpreter to use; one is installed only by --install or a yes on a terminal.
-
-    Not ``by_import``: by what is installed there, where a run will import it anyway.
-    """
-    with progress(console, f"looking for an interpreter with {target.name}"):
-        if python:
-            found: Interpreter | None = interpreters.require(python, target, by_import)
-        else:
-            found = interpreters.find(target, by_import)
-    if found is not None:
-        return found
-    if not install and not _agreed(target, console):
-        raise VerifyError(environments.how_to(target, name))
-    if console is not None:
-        console.print(f"Installing {environments.announcement(target)}", highlight=False)
-    return interpreters.require(environments.install(target), target)
-
-
-def _agreed(target: Target, console: "Console | None") -> bool:
-    if console is None or not console.is_terminal or not sys.stdin.isatty():
-        return False
-    from rich.prompt import Confirm
-
-    question = f"Install {environments.announcement(target)}?"
-    return Confirm.ask(question, console=console, default=False)
-
-
-@contextmanager
-def workplace(keep: Path | None, name: str) -> Iterator[Path]:
-    """A new folder to work in: under ``keep`` for good, else a temporary one."""
-    if keep is None:
-        with tempfile.TemporaryDirectory(
-            prefix=f"tpu-migrate-{name}-", ignore_cleanup_errors=True
-        ) as folder:
-            yield Path(folder)
-        return
-    folder_to_keep = keep.absolute() / name
-    try:
-        folder_to_keep.mkdir(parents=True)
-    except FileExistsError:
-        raise VerifyError(f"{folder_to_keep} is there already: choose another --keep") from None
-    except OSError as error:
-        raise VerifyError(f"{folder_to_keep} cannot be made: {error.strerror}") from error
-    yield folder_to_keep
 
 
 class _Work:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from migrator.verify.divergence import Comparison, compare
+from migrator.verify.divergence import compare
 from migrator.verify.errors import VerifyError
+from migrator.verify.findings import Comparison
 from migrator.verify.recordings import STOPPED, Recording
 from migrator.verify.result import finite
 from migrator.verify.script_result import ScriptResult

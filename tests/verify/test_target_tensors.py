@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from migrator.verify.divergence import Finding, compare
+from migrator.verify.divergence import compare
+from migrator.verify.findings import Finding
 from migrator.verify.recordings import Recording
 from migrator.verify.tolerances import Tolerances
 

@@ -1,0 +1,1 @@
+"""Rules for programs that were written for torch_xla: on it, and elsewhere."""

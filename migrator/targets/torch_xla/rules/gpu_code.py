@@ -1,0 +1,364 @@
+"""Elsewhere: the GPU program that a program for torch_xla stands for."""
+
+import ast
+from collections.abc import Callable
+
+from migrator.analysis.names import argument, dotted
+from migrator.construct import Construct
+from migrator.edits import Delete, EditCall, Replace, Unwrap
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+from .spelling import GROUP, MP, XM, XR, is_at_home, is_constant
+
+CONVERTED = Rule(
+    code="XLA002",
+    name="from-torch-xla",
+    foreign=True,
+    summary="a program for torch_xla, read as the GPU program that it stands for",
+    why="""Where the target is not torch_xla, each of its functions is what a GPU program has in
+its place: a device, an optimizer's step, torch.distributed, `torch.multiprocessing.spawn`. That
+program is then migrated as any other (`--unsafe` for a training program with ranks,
+docs/several-devices.md). What only torch_xla's lazy tensors need (`mark_step`) goes. An import
+below `try`, `if` or in a function is a question: without torch_xla the other branch runs, so
+that both stay.""",
+    examples=(
+        Example(
+            """
+            import torch
+            import torch_xla.core.xla_model as xm
+            import torch_xla.distributed.parallel_loader as pl
+            device = xm.xla_device()
+            net.to(device)
+            for x, y in pl.ParallelLoader(loader, [device]).per_device_loader(device):
+                print(net(x))
+            xm.save(net.state_dict(), path)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            device = torch.device("{device}")
+            net.to(device)
+            for x, y in tpu_runtime.DeviceLoader(loader):
+                print(net(x))
+            torch.save(net.state_dict(), path)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                import torch_xla.core.xla_model as xm
+                import torch_xla.distributed.parallel_loader as pl
+                device = torch_xla.device()
+                net.to(device)
+                for x, y in pl.ParallelLoader(loader, [device]).per_device_loader(device):
+                    print(net(x))
+                xm.save(net.state_dict(), path)
+                """
+            },
+        ),
+        Example(
+            """
+            import torch
+            try:
+                import torch_xla.core.xla_model as xm
+            except ImportError:
+                xm = None
+            device = xm.xla_device() if xm else torch.device('cpu')
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                try:
+                    import torch_xla.core.xla_model as xm
+                    import torch_xla
+                except ImportError:
+                    xm = None
+                device = torch_xla.device() if xm else torch.device('cpu')
+                """
+            },
+        ),
+    ),
+)
+
+
+# ---- elsewhere: what it stands for ---------------------------------------------------------------
+
+_Converter = Callable[[Context, Construct, ast.Call], Decision]
+_CONVERTERS: dict[str, _Converter] = {}
+# The same function with the same arguments.
+_SAME = {
+    "torch_xla.utils.checkpoint.checkpoint": "torch.utils.checkpoint.checkpoint",
+    "torch_xla.amp.GradScaler": "torch.cuda.amp.GradScaler",
+    "torch_xla.amp.syncfree.SGD": "torch.optim.SGD",
+    "torch_xla.amp.syncfree.Adam": "torch.optim.Adam",
+    "torch_xla.amp.syncfree.AdamW": "torch.optim.AdamW",
+}
+_CALLS = {  # without arguments
+    **dict.fromkeys((f"{XM}xla_device", "torch_xla.device"), 'torch.device("cuda")'),
+    **dict.fromkeys(
+        ("torch_xla.device_count", f"{XR}global_runtime_device_count", f"{XR}local_device_count",
+         f"{XR}global_device_count", f"{XR}addressable_device_count"),
+        "torch.cuda.device_count()",
+    ),
+    f"{XM}wait_device_ops": "torch.cuda.synchronize()",
+    f"{XM}xla_device_kind": "torch.cuda.get_device_name()",
+}  # fmt: skip
+_RANK = (f"{XM}get_ordinal", f"{XM}get_local_ordinal", f"{XR}global_ordinal", f"{XR}local_ordinal")
+_WORLD = (f"{XM}xrt_world_size", f"{XR}world_size")
+# Nothing to do in one process whose operations run in order.
+_NOTHING = (f"{XM}broadcast_master_param", f"{XM}reduce_gradients", f"{XM}rendezvous",
+            f"{XR}initialize_cache")  # fmt: skip
+_ADVICE = {
+    "torch_xla.debug.metrics": "counts what torch_xla compiles; TPU_RUNTIME_REPORT=1 tells of this "
+    "target's compilations",
+    "torch_xla.utils.serialization": "has files of its own format; use torch.save and torch.load, "
+    "and convert older files where torch_xla is installed",
+    f"{XM}get_memory_info": "use tpu_runtime.mem_get_info(), which gives bytes (free, total)",
+    "torch_xla.debug.profiler": "profiles torch_xla; use jax.profiler",
+    "torch_xla.distributed.spmd": "places tensors by hand; docs/sharding.md says what there is",
+    f"{XM}xla_device_hw": "use tpu_runtime.get_device_name()",
+    f"{XM}send_cpu_data_to_device": "use .to(device) for each tensor",
+    "torch_xla.test": "belongs to torch_xla's own tests; take it out",
+}
+
+
+def converts(*keys: str) -> Callable[[_Converter], _Converter]:
+    def register(converter: _Converter) -> _Converter:
+        _CONVERTERS.update(dict.fromkeys(keys, converter))
+        return converter
+
+    return register
+
+
+@CONVERTED.on("name", "torch_xla.*")
+def elsewhere(ctx: Context, found: Construct) -> Decision | None:
+    if is_at_home(ctx):
+        return None
+    assert isinstance(found.node, ast.expr)
+    if ctx.names.ends_without(found.node):
+        return Report("the program ends where torch_xla can not be imported; import it plainly")
+    if ctx.names.is_question(found.node):
+        return Keep("torch_xla is imported where it is there; without it the other branch runs")
+    call = ctx.names.call_of(found.node)
+    if found.key in _SAME:
+        word, requires = of_torch(ctx, _SAME[found.key])
+        return Rewrite([Replace(found.node, word)], requires)
+    if call is not None and not any(isinstance(a, ast.Starred) for a in call.args):
+        if found.key in _CALLS:
+            word, requires = of_torch(ctx, _CALLS[found.key])
+            word = word.replace('"cuda"', ctx.quoted("cuda", call))
+            return Rewrite([Replace(call, word)], requires)
+        if found.key in _CONVERTERS:
+            return _CONVERTERS[found.key](ctx, found, call)
+    for key, advice in _ADVICE.items():
+        if found.key == key or found.key.startswith(f"{key}."):
+            return Report(advice)
+    return Report(f"{found.key} belongs to torch_xla, which {ctx.target.name} does without")
+
+
+@CONVERTED.on("store", "torch_xla.*")
+def replaced(ctx: Context, found: Construct) -> Decision:
+    if is_at_home(ctx):
+        return Keep("a part of torch_xla itself is replaced")
+    return Report(f"the program replaces {found.key} itself")
+
+
+@CONVERTED.on("star", "torch_xla*")
+def star(ctx: Context, found: Construct) -> Decision:
+    return Report("what a star import brings can not be told apart; import the names one by one")
+
+
+def of_torch(ctx: Context, name: str) -> tuple[str, tuple[str, ...]]:
+    """A name of torch as this file spells it; its longest module that is imported counts."""
+    head, bracket, rest = name.partition("(")
+    path = head.split(".")
+    for end in range(len(path) - 1, 0, -1):
+        spelled = ctx.names.spelled(".".join(path[:end]))
+        if spelled is not None:
+            return ".".join([spelled, *path[end:]]) + bracket + rest, ()
+    needed = "torch" if path[1] in ("device", "cuda", "autocast", "save") else ".".join(path[:-1])
+    return name, (needed,)
+
+
+def has_ranks(ctx: Context) -> bool:
+    """Whether the file may belong to a program that starts a process for each device."""
+    if ctx.for_others:
+        return True
+    started = (*STARTS, GROUP)
+    if any(c.kind == "name" and c.key in started for c in ctx.constructs):
+        return True
+    return ctx.project is not None and bool(ctx.project.distributed_program())
+
+
+def _gone(ctx: Context, call: ast.Call) -> Decision:
+    statement = ctx.parent(call)
+    if isinstance(statement, ast.Expr):
+        return Rewrite([Delete(statement)])
+    return Report("what it returns is used; put it on a line of its own")
+
+
+@converts(f"{XM}mark_step", "torch_xla.sync")
+def _sync(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    if is_constant(argument(call, 0, "wait"), None, False):
+        return _gone(ctx, call)
+    word, requires = of_torch(ctx, "torch.cuda.synchronize()")
+    return Rewrite([Replace(call, word)], requires)
+
+
+@converts("torch_xla.step")
+def _step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    item = ctx.parent(call)
+    block = ctx.parent(item) if item is not None else None
+    if isinstance(item, ast.withitem) and isinstance(block, ast.With) and not item.optional_vars:
+        return Rewrite([Unwrap(block, [item])])
+    return Report("steps are compiled without it")
+
+
+@converts(*_NOTHING)
+def _nothing(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    return _gone(ctx, call)
+
+
+@converts(f"{XM}optimizer_step")
+def _optimizer_step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    optimizer = argument(call, 0, "optimizer")
+    arguments = argument(call, 2, "optimizer_args")
+    if argument(call, 3, "groups") is not None:
+        return Report("gradients of some of the ranks only")
+    if not isinstance(optimizer, ast.Name | ast.Attribute | ast.Subscript):
+        return Report("give the optimizer a name")
+    holes: dict[str, ast.expr] = {"optimizer": optimizer}
+    if arguments is not None:
+        holes["arguments"] = arguments
+    given = "**{arguments}" if arguments is not None else ""
+    return Rewrite([Replace(call, f"{{optimizer}}.step({given})", holes)])
+
+
+@converts(*_RANK, *_WORLD)
+def _number(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    is_rank = found.key in _RANK
+    if not has_ranks(ctx):
+        return Rewrite([Replace(call, "0" if is_rank else "1")], note="one process, one device")
+    name = "get_rank" if is_rank else "get_world_size"
+    word, requires = of_torch(ctx, f"torch.distributed.{name}()")
+    return Rewrite([Replace(call, word)], requires)
+
+
+@converts(f"{XM}is_master_ordinal")
+def _is_master(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    if has_ranks(ctx):
+        word, requires = of_torch(ctx, "torch.distributed.get_rank() == 0")
+        return Rewrite([Replace(call, word)], requires)
+    block = ctx.parent(call)
+    if isinstance(block, ast.If) and not block.orelse:
+        above = ctx.parent(block)
+        if not isinstance(above, ast.If) or above.orelse != [block]:
+            return Rewrite([Unwrap(block)])
+    return Rewrite([Replace(call, "True")])
+
+
+@converts(f"{XM}master_print")
+def _print(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    drop = [k for k in call.keywords if k.arg in ("local", "fd")]
+    file = argument(call, None, "fd")
+    put = {"file": ctx.source.code(file)} if file is not None else {}
+    return Rewrite([EditCall(call, function="print", drop=drop, put=put)])
+
+
+@converts(f"{XM}save")
+def _save(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    if any(k.arg in ("data", "file_or_path") for k in call.keywords):
+        return Report("name the arguments of torch.save: obj and f")
+    drop: list[ast.expr | ast.keyword] = [*call.args[2:], *call.keywords]
+    word, requires = of_torch(ctx, "torch.save")
+    return Rewrite([EditCall(call, function=word, drop=drop)], requires)
+
+
+@converts(f"{XM}mesh_reduce")
+def _mesh_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    data, reduce = argument(call, 1, "data"), argument(call, 2, "reduce_fn")
+    if data is None or reduce is None:
+        return Report("its arguments can not be seen")
+    function = "{reduce}" if dotted(reduce) else "({reduce})"
+    return Rewrite([Replace(call, f"{function}([{{data}}])", {"data": data, "reduce": reduce})])
+
+
+@converts(f"{XM}all_reduce")
+def _all_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    given, scale = argument(call, 1, "inputs"), argument(call, 2, "scale")
+    if given is None or argument(call, 3, "groups") is not None:
+        return Report("its arguments can not be followed")
+    if scale is not None and not _is_share(ctx, scale) and not is_constant(scale, 1, 1.0):
+        return Report("scales what it sums; multiply on a line of its own")
+    statement = ctx.parent(call)
+    if isinstance(statement, ast.Expr):
+        if scale is None and has_ranks(ctx):
+            match given:
+                case ast.List(elts=[tensor]):
+                    word, requires = of_torch(ctx, "torch.distributed.all_reduce")
+                    edit = Replace(call, f"{word}({{tensor}})", {"tensor": tensor})
+                    return Rewrite([edit], requires)
+        return Rewrite([Delete(statement)])
+    if isinstance(given, ast.List):
+        return Report("a list is reduced in place; put it on a line of its own")
+    return Rewrite([Replace(call, "{tensor}", {"tensor": given})])
+
+
+def _is_share(ctx: Context, scale: ast.expr) -> bool:
+    """`1.0 / xm.xrt_world_size()`"""
+    match scale:
+        case ast.BinOp(left=ast.Constant(value=1 | 1.0), op=ast.Div(), right=ast.Call(func=func)):
+            return ctx.names.qualified(func) in _WORLD
+    return False
+
+
+@converts(f"{XM}add_step_closure")
+def _closure(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    function, given = argument(call, 0, "closure"), argument(call, 1, "args")
+    if function is None or not dotted(function) or not isinstance(ctx.parent(call), ast.Expr):
+        return Report("call the function itself, behind the step")
+    holes = {"function": function}
+    if isinstance(given, ast.Tuple) and not any(isinstance(x, ast.Starred) for x in given.elts):
+        holes |= {f"a{i}": x for i, x in enumerate(given.elts)}
+        arguments = ", ".join(f"{{a{i}}}" for i in range(len(given.elts)))
+    elif given is None:
+        arguments = ""
+    else:
+        holes["given"], arguments = given, "*{given}"
+    return Rewrite([Replace(call, f"{{function}}({arguments})", holes)])
+
+
+@converts(f"{XM}set_rng_state", "torch_xla.manual_seed")
+def _seed(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    seed = argument(call, 0, "seed")
+    if seed is None:
+        return Report("its arguments can not be seen")
+    word, requires = of_torch(ctx, "torch.cuda.manual_seed")
+    return Rewrite([Replace(call, f"{word}({{seed}})", {"seed": seed})], requires)
+
+
+@converts(f"{XM}is_xla_tensor")
+def _is_on_device(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    tensor = argument(call, 0, "tensor")
+    if not isinstance(tensor, ast.Name | ast.Attribute | ast.Subscript):
+        return Report("ask for the device's type")
+    return Rewrite([Replace(call, "{tensor}.is_cuda", {"tensor": tensor})])
+
+
+@converts("torch_xla.amp.autocast")
+def _autocast(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    device = argument(call, 0, "device")
+    if device is None or len(call.args) > 1:
+        return Report("write torch.autocast with keywords")
+    word, requires = of_torch(ctx, "torch.autocast")
+    torch, _ = ctx.torch()
+    put = {} if argument(call, 2, "dtype") else {"dtype": f"{torch}.bfloat16"}
+    drop: list[ast.expr | ast.keyword] = [
+        *call.args,
+        *(k for k in call.keywords if k.arg == "device"),
+    ]
+    first = ctx.quoted("cuda", call)
+    return Rewrite([EditCall(call, function=word, drop=drop, first=first, put=put)], requires)
+
+
+STARTS = (f"{MP}spawn", "torch_xla.launch")

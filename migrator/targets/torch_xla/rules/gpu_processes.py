@@ -1,0 +1,111 @@
+"""Elsewhere: what torch_xla starts processes and feeds devices with."""
+
+import ast
+
+from migrator.analysis.names import argument, dotted
+from migrator.construct import Construct
+from migrator.edits import Delete, Edit, EditCall, Insert, Replace
+from migrator.rule import Context, Decision, Report, Rewrite
+
+from .gpu_code import STARTS, converts, of_torch
+from .spelling import GROUP, MP, PL, is_constant
+
+
+@converts(*STARTS)
+def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    """A process for each device: as torch.multiprocessing, whose spawn it is made after."""
+    is_spawn = found.key.endswith("spawn")
+    single = argument(call, 3, "debug_single_process") if not is_spawn else None
+    if is_constant(argument(call, 2, "nprocs"), 1) or not is_constant(single, None, False):
+        return Report("in one process: call the function itself, with 0 as its first argument")
+    spawn, of_spawn = of_torch(ctx, "torch.multiprocessing.spawn")
+    devices, of_devices = of_torch(ctx, "torch.cuda.device_count()")
+    gone = ("nprocs", "start_method", "debug_single_process")
+    drop: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg in gone]
+    drop += [x for i, x in enumerate(call.args) if i == 2 or i > (4 if is_spawn else 1)]
+    edits: list[Edit] = [EditCall(call, function=spawn, drop=drop, put={"nprocs": devices})]
+    requires = [*of_spawn, *of_devices]
+    if not any(c.key == GROUP for c in ctx.constructs):
+        name, of_group = of_torch(ctx, GROUP)
+        line = f"{name}({ctx.quoted('nccl')})"
+        edits.append(Insert(ctx.names.tree, ctx.names.statement(call), [line], before=True))
+        requires += of_group
+    return Rewrite(edits, requires)
+
+
+@converts(f"{MP}MpModelWrapper")
+def _wrapper(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    model = argument(call, 0, "model")
+    if model is None:
+        return Report("its arguments can not be seen")
+    return Rewrite([Replace(call, "{model}", {"model": model})])
+
+
+@converts(f"{MP}MpSerialExecutor")
+def _executor(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    """Its `run` calls a function; there is nobody to wait for."""
+    edits: list[Edit] = []
+    uses: list[ast.expr] = [*_uses(ctx, call)]
+    for use in uses or [call]:
+        method = ctx.parent(use)
+        run = ctx.names.call_of(method) if isinstance(method, ast.Attribute) else None
+        if run is None or len(run.args) != 1 or run.keywords:
+            return Report("call the functions themselves: one process has nobody to wait for")
+        function = "{function}" if dotted(run.args[0]) else "({function})"
+        if isinstance(run.args[0], ast.Lambda) and not run.args[0].args.args:
+            edits.append(Replace(run, "{value}", {"value": run.args[0].body}))
+        else:
+            edits.append(Replace(run, f"{function}()", {"function": run.args[0]}))
+    statement = ctx.parent(call)
+    assert isinstance(statement, ast.Assign)
+    return Rewrite([Delete(statement), *edits])
+
+
+@converts(f"{PL}ParallelLoader", f"{PL}MpDeviceLoader")
+def _loader(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    loader = argument(call, 0, "loader", "cpu_loader")
+    target = ctx.words.device_loader
+    if target is None:
+        return Report("a portable program moves each batch itself: use .to(device)")
+    if loader is None or any(k.arg in ("input_sharding", None) for k in call.keywords):
+        return Report("its arguments can not be followed")
+    word = f"{target.code}({{loader}})"
+    holes = {"loader": loader}
+    if found.key.endswith("MpDeviceLoader"):
+        return Rewrite([Replace(call, word, holes)], target.requires)
+    retrieved = _retrieved(ctx, call)
+    if retrieved is not None:
+        return Rewrite([Replace(retrieved, word, holes)], target.requires)
+    edits: list[Edit] = [Replace(call, word, holes)]
+    uses: list[ast.expr] = [*_uses(ctx, call)]
+    for use in uses or [call]:
+        retrieved = _retrieved(ctx, use)
+        if retrieved is not None:
+            edits.append(Replace(retrieved, "{name}", {"name": use}))
+        elif not isinstance(ctx.parent(use), ast.Delete):
+            return Report("its use can not be followed; loop over the loader, and move batches "
+                          "with .to(device)")  # fmt: skip
+    return Rewrite(edits, target.requires)
+
+
+def _retrieved(ctx: Context, loader: ast.expr) -> ast.Call | None:
+    """`loader.per_device_loader(device)`"""
+    method = ctx.parent(loader)
+    if isinstance(method, ast.Attribute) and method.attr == "per_device_loader":
+        return ctx.names.call_of(method)
+    return None
+
+
+def _uses(ctx: Context, value: ast.expr) -> list[ast.Name]:
+    """Where a name is read that only stands for values like this one."""
+    match ctx.parent(value):
+        case ast.Assign(targets=[ast.Name() as target]):
+            key = ctx.names.qualified(value.func) if isinstance(value, ast.Call) else None
+            for binding in ctx.names.lookup(target):
+                if isinstance(ctx.parent(binding.node), ast.Delete):
+                    continue
+                other = binding.value
+                if not isinstance(other, ast.Call) or ctx.names.qualified(other.func) != key:
+                    return []
+            return list(ctx.names.uses(target.id, ctx.names.scope_of(target)))
+    return []

@@ -1,0 +1,24 @@
+"""Names of torch_xla's modules, and what its rules share."""
+
+import ast
+
+from migrator.rule import Context
+
+from ..traces import TRACES
+
+XM = "torch_xla.core.xla_model."
+XR = "torch_xla.runtime."
+MP = "torch_xla.distributed.xla_multiprocessing."
+PL = "torch_xla.distributed.parallel_loader."
+GROUP = "torch.distributed.init_process_group"
+
+
+def is_at_home(ctx: Context) -> bool:
+    """Whether programs for torch_xla stay what they are."""
+    return ctx.target.traces.library == TRACES.library
+
+
+def is_constant(node: ast.expr | None, *values: object) -> bool:
+    if node is None:
+        return None in values
+    return isinstance(node, ast.Constant) and any(node.value is v for v in values)

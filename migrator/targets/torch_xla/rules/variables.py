@@ -1,0 +1,57 @@
+"""Variables of the environment that only older releases read."""
+
+import ast
+import re
+
+from migrator.construct import Construct
+from migrator.edits import Delete
+from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+
+from ..traces import TRACES
+from .spelling import is_at_home
+
+VARIABLE = Rule(
+    code="XLA003",
+    name="xla-variable",
+    summary="an environment variable that only older releases of torch_xla read",
+    why="""XRT, the runtime before PJRT, was told by the environment where its devices are;
+nothing reads that any more, so a statement that sets it goes. `XLA_USE_BF16` and
+`XLA_DOWNCAST_BF16` turn every float32 tensor into bfloat16 behind the program's back; torch_xla
+2.9 warns of them, and other targets do not know them.""",
+    examples=(
+        Example(
+            """
+            import os
+            os.environ["XRT_TPU_CONFIG"] = "localservice;0;localhost:51011"
+            run()
+            """,
+            after="run()\n",
+        ),
+    ),
+)
+
+
+@VARIABLE.on("command", "xla")
+def command(ctx: Context, found: Construct) -> Decision:
+    text = ctx.text(found)
+    setting = re.fullmatch(r"""(\s*export\s+)XRT_TPU_CONFIG=(?:"[^"]*"|'[^']*')\s*""", text)
+    if setting is not None and is_at_home(ctx):
+        told = "what older guides told XRT"
+        return ctx.with_text(found, f"{setting[1]}PJRT_DEVICE=TPU", told)
+    return Report("of torch_xla before PJRT: nothing reads it today; take it out")
+
+
+@VARIABLE.on("variable", *TRACES.older_variables)
+def variable(ctx: Context, found: Construct) -> Decision:
+    if "BF16" in found.key:
+        if is_at_home(ctx):
+            return Report("makes bfloat16 of every float32 tensor, deprecated since torch_xla 2.6: "
+                          "use model.to(torch.bfloat16) or torch.autocast")  # fmt: skip
+        return Report("means nothing here: use model.to(torch.bfloat16) or torch.autocast")
+    place = ctx.parent(found.node)
+    statement = ctx.parent(place) if place is not None else None
+    match statement:
+        case ast.Assign(targets=[ast.Subscript(value=owner)]) as setting:
+            if setting.targets == [place] and ctx.names.qualified(owner) == "os.environ":
+                return Rewrite([Delete(setting)], note="of XRT, which PJRT took the place of")
+    return Report("of XRT, which PJRT took the place of: nothing sets or reads it today")

@@ -1,0 +1,116 @@
+"""The numbers that two runs print, and text that speaks of shares of decisions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from migrator.targets import targets
+
+from .findings import LAST, Comparison, Finding, moved_by_rounding, scalar
+from .recordings import Recording
+from .tolerances import (
+    DECIDED,
+    PRINTED,
+    ROUNDED,
+    Tolerances,
+)
+
+_NUMBER = re.compile(
+    r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b)"
+)
+_TIME = re.compile(
+    r"\d%\||\[\d+:\d\d<|it/s|s/it|\btimes?\b|\bms\b|\bsec|\bMi?B\b|\bGi?B\b|elapsed|duration"
+    r"|\d\s?[mu]?s\b|\beta\b|took",
+    re.IGNORECASE,
+)
+# Shares of decisions, each of which a rounding can turn over; what is no such share after all.
+_DECIDED = re.compile(
+    r"(?:\b|_)(?:acc|accuracy|correct|precision|recall|f1|m?iou|dice|top[-#]?|error rate)(?:\b|_|#)"
+    r"(?!.*\b(?:loss|lr)\b)",
+    re.IGNORECASE,
+)
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_CLOCK = re.compile(  # when it was printed: of ctime, of logging, of ISO 8601
+    r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\s+)?"
+    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d+\s+\d\d:\d\d:\d\d\s+\d{4}\b"
+    r"|\b\d{4}[-/]\d\d[-/]\d\d(?:T(?=\d)|\b)|(?<![\d.])\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"
+)
+_DEVICES = ["cuda", *(target.words.device for target in targets().values())]
+_DEVICE = re.compile(rf"\b(?:{'|'.join(_DEVICES)})\b(?::\d+)?")
+# A warning of Python's, of one line or a few, and the line that it is about.
+_WARNING = re.compile(r"^.*\.py:\d+: \w*Warning: (?:.*\n){1,4}?  \S.*$", re.MULTILINE)
+_DIGITS = re.compile(r"\d+")
+_PADDED = re.compile(r"(?<=\[) (#)|(?<=#) (?=\])")  # NumPy aligns numbers
+
+
+def printed_numbers(
+    golden: Recording,
+    rounded: Sequence[Recording],
+    run: Recording,
+    tolerances: Tolerances,
+    result: Comparison,
+) -> Iterator[Finding]:
+    """Numbers that both print in the same text; an integer is compared where a fraction is, too."""
+    ours, third = _by_text(run.printed), [_by_text(r.printed) for r in rounded]
+    for order, (key, numbers) in enumerate(_by_text(golden.printed).items()):
+        text, _ = key
+        about: dict[str, Any] = {"kind": "printed", "name": "printed", "step": golden.steps,
+                 "order": 10 * LAST + order, "line": ""}  # fmt: skip
+        got = ours.get(key)
+        if got is None and result.is_cut:
+            continue
+        if got is None or len(got) != len(numbers):
+            yield Finding(place=text, ratio=math.inf, reason="is not printed", **about)
+            continue
+        again = [texts.get(key, []) for texts in third]
+        decided = _decided(text, numbers)
+        for place, (want, other) in enumerate(zip(numbers, got, strict=True)):
+            value, digit = _value(want)
+            moved = moved_by_rounding(value, (_value(a[place])[0] for a in again if len(a) > place))
+            allowed = result.growth * tolerances.units["F32"] * abs(value) + ROUNDED * moved
+            allowed = decided[place] + PRINTED * digit + tolerances.factor("printed") * allowed
+            yield scalar(about, text, value, _value(other)[0], allowed)
+
+
+def _decided(text: str, numbers: Sequence[str]) -> list[float]:
+    """What each of the numbers may be off because a few decisions fell otherwise; 0 for others.
+
+    ``text`` has # in the place of each number.
+    """
+    most = max((float(n) for n in numbers if n.isdecimal()), default=1.0)
+    found: list[float] = []
+    before = ""
+    for number, part in zip(numbers, text.split("#"), strict=False):
+        before = re.split(r"[,;|\t]", before + part)[-1]
+        behind = text.split("#", len(found) + 1)[-1].lstrip()
+        whole = most if number.isdecimal() else 100.0 if behind.startswith("%") else 1.0
+        found.append(DECIDED * whole if _DECIDED.search(before) else 0.0)
+    return found
+
+
+def _value(text: str) -> tuple[float, float]:
+    """A number, and what one unit in its last printed place is worth."""
+    mantissa, _, exponent = text.lower().partition("e")
+    places = len(mantissa.partition(".")[2])
+    digit = 10.0 ** (int(exponent or 0) - places) if "." in mantissa or exponent else 0.0
+    return float(text), digit
+
+
+def _by_text(printed: str) -> dict[tuple[str, int], list[str]]:
+    """The numbers of each line with a fraction in it, by the text around them; no times."""
+    found: dict[tuple[str, int], list[str]] = {}
+    count: Counter[str] = Counter()
+    plain = _DEVICE.sub("device", _WARNING.sub("", _ESCAPES.sub("", printed)))
+    for line in re.split(r"[\r\n\b]+", _CLOCK.sub("", plain)):
+        if _TIME.search(line) or "warn" in line.lower() or ".py" in line:
+            continue
+        numbers = _NUMBER.findall(line)
+        if any("." in n or "n" in n for n in numbers):
+            text = _PADDED.sub(r"\1", " ".join(_NUMBER.sub("#", line).split()))
+            count[text] += 1
+            found[(text, count[text])] = numbers
+    return found
