@@ -267,10 +267,9 @@ def _unequal(ctx: Context, node: ast.expr) -> str | None:
 
 def _at_import(ctx: Context, node: ast.AST) -> tuple[str, ...]:
     """A library module that names the device while it is imported must know the device by then."""
-    runs_later = ctx.names.function(node) is not None
-    if runs_later or ctx.options.entry is not False or ctx.project is None:
-        return ()
-    return (RUNTIME,) if ctx.target.runtime is not None else ()
+    runs_later = ctx.names.function(node) is not None or ctx.options.entry is not False
+    needed = not runs_later and ctx.project is not None and ctx.target.runtime is not None
+    return (RUNTIME,) if needed else ()
 
 
 def device_object_word(ctx: Context, near: ast.AST) -> Word:

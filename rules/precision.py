@@ -3,10 +3,8 @@
 import ast
 
 from migrator.analysis.flow import Kind
-from migrator.analysis.names import argument
 from migrator.codes import Family
 from migrator.construct import Construct
-from migrator.diagnostics import Safety
 from migrator.edits import Delete, EditCall, Replace, ReplaceStatement, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, filled
@@ -145,54 +143,6 @@ stay as they are.""",
             after="""
             import torch
             scaler = torch.amp.GradScaler("cpu", enabled=False)
-            """,
-        ),
-    ),
-)
-
-HALF = Rule(
-    code="PRE005",
-    name="half",
-    summary="float16 works on a TPU but without hardware for it; bfloat16 is the native type",
-    why="""Both targets accept float16 tensors, but the compiler converts them for every
-product, which is slow. bfloat16 rounds more coarsely, so the change is not made by default.""",
-    safety=Safety.UNSAFE,
-    examples=(
-        Example(
-            """
-            import torch
-            model = model.half()
-            """,
-            after="""
-            import torch
-            model = model.bfloat16()
-            """,
-            unsafe=True,
-        ),
-        Example(
-            """
-            import torch
-            model = model.half()
-            """,
-        ),
-    ),
-)
-
-DTYPE = Rule(
-    code="PRE006",
-    name="default-dtype",
-    summary="a bfloat16 default makes precision-sensitive code wrong",
-    why="""bfloat16 keeps 8 bits of a number. On the image of the app image_ops the largest
-difference between a resize and OpenCV's grows 1.9 times under a bfloat16 default where
-torchvision computes in float32 inside, and 324 times with torch's own interpolate on torch_xla,
-whose coordinates are then rounded too. Another port reports 218 times, on a TPU v6e. Code that is
-sensitive to precision stays float32.""",
-    safety=Safety.DISPLAY_ONLY,
-    examples=(
-        Example(
-            """
-            import torch
-            torch.set_default_dtype(torch.bfloat16)
             """,
         ),
     ),
@@ -471,39 +421,6 @@ def scaler(ctx: Context, found: Construct) -> Decision:
     torch, requires = ctx.torch()
     cpu = ctx.quoted("cpu", call)
     return Rewrite([Replace(call, f"{torch}.amp.GradScaler({cpu}, enabled=False)")], requires)
-
-
-@HALF.on("method", "half")
-def half(ctx: Context, found: Construct) -> Decision:
-    call = ctx.names.call_of(found.node)
-    assert call is not None
-    return Rewrite(
-        [EditCall(call, method="bfloat16")],
-        note="float16 has no hardware on a TPU; bfloat16 rounds to 8 bits instead of 11",
-    )
-
-
-@HALF.on("name", "torch.Tensor.half", "torch.nn.Module.half")
-def unbound_half(ctx: Context, found: Construct) -> Decision:
-    return Report("float16 has no hardware on a TPU; bfloat16 is its 16-bit type")
-
-
-@DTYPE.on("name", "torch.set_default_dtype")
-def default_dtype(ctx: Context, found: Construct) -> Decision:
-    call = ctx.names.call_of(found.node)
-    name = ctx.names.qualified(argument(call, 0, "d") or found.node) if call else None
-    if name in ("torch.bfloat16", "torch.float16", "torch.half"):
-        return Keep(
-            "works on the target",
-            advice="a 16-bit default makes precision-sensitive code wrong: the error of an image "
-            "resize grew 1.9 to 324 times (tpu-migrate explain PRE006); keep such code in float32",
-        )
-    if name in ("torch.float64", "torch.double"):
-        return Keep(
-            "works on the target",
-            advice=f"{ctx.words.float64}, and no TPU has it in hardware",
-        )
-    return Keep("works on the target")
 
 
 @AUTOCAST.on("name", "torch.amp*", "torch.cuda.amp*", "torch.get_autocast_gpu_dtype",

@@ -26,18 +26,13 @@ LONG_FILES = {
     "migrator/imports.py": 500,
     "migrator/rule.py": 500,
     "migrator/steps/builder.py": 450,
-    "migrator/targets/torch_xla/rules.py": 750,
-    "migrator/verify/bisection.py": 500,
-    "migrator/verify/divergence.py": 550,
     "migrator/verify/recorder/cpu_stand_in.py": 450,
     "migrator/verify/recorder/watch.py": 450,
-    "migrator/verify/script.py": 700,
-    "migrator/verify/verification.py": 500,
-    "rules/cuda_api.py": 550,
+    "rules/cuda_api.py": 500,
     "rules/device.py": 450,
     "rules/distributed.py": 450,
     "rules/moves.py": 450,
-    "rules/precision.py": 500,
+    "rules/precision.py": 450,
     "rules/requirements.py": 650,
 }
 LONG_FUNCTIONS = {
@@ -46,10 +41,9 @@ LONG_FUNCTIONS = {
     "migrator/editor/server.py:_register": 80,
     "migrator/run.py:migrate_paths": 80,
     "migrator/verify/command.py:verify_command": 90,
-    "migrator/verify/divergence.py:compare": 90,
+    "migrator/verify/divergence.py:compare": 80,
     "migrator/verify/recorder/__main__.py:main": 80,
     "migrator/verify/recordings.py:record_run": 70,
-    "migrator/verify/script.py:hold": 70,
 }
 
 
@@ -141,7 +135,7 @@ def test_only_rules_have_the_codes_of_rules() -> None:
     for path in sources("migrator"):
         if "tpu_runtime" in path.parts or "recorder" in path.parts:
             continue
-        if path.name == "codes.py" or "rules" in path.relative_to(REPOSITORY).stem:
+        if path.name == "codes.py" or "rules" in path.relative_to(REPOSITORY).parts:
             continue
         texts = (n.value for n in ast.walk(parsed(path)) if isinstance(n, ast.Constant))
         if any(isinstance(t, str) and re.fullmatch(r"[A-Z]{3}\d{3}", t) for t in texts):

@@ -1,0 +1,93 @@
+"""torch's profilers: what traces a TPU in their place."""
+
+import ast
+
+from migrator.analysis.names import dotted
+from migrator.construct import Construct
+from migrator.edits import EditCall
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+from .cuda_api import unwrapped
+
+PROFILER = Rule(
+    code="CUD006",
+    name="profiler",
+    imports=("torch.profiler.ProfilerActivity",),
+    summary="torch.profiler.profile becomes a trace of the TPU",
+    why="""torch.profiler sees nothing of a TPU. The runtime's class has its interface
+(schedule, `step`, `on_trace_ready`, `export_chrome_trace`) and takes traces by `jax.profiler`,
+or by `torch_xla.debug.profiler`, which TensorBoard's profile plugin and XProf open.""",
+    examples=(
+        Example(
+            """
+            from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler
+            with profile(
+                activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
+                on_trace_ready=tensorboard_trace_handler("log"),
+            ) as p:
+                run()
+            """,
+            after="""
+            from torch.profiler import tensorboard_trace_handler
+            import tpu_runtime
+            with tpu_runtime.profile(
+                on_trace_ready=tensorboard_trace_handler("log"),
+            ) as p:
+                run()
+            """,
+        ),
+        Example(
+            """
+            from torch.profiler import ProfilerActivity
+            activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+            """,
+        ),
+    ),
+)
+
+
+@PROFILER.on("name", "torch.profiler.ProfilerActivity.CUDA")
+def activity(ctx: Context, found: Construct) -> Decision:
+    traces = ctx.runtime("profile") is not None and not ctx.target.portable
+    if traces and any(c.key == _PROFILE for c in ctx.constructs):
+        return Keep("the runtime's profiler traces the device, whatever it is told")
+    how = ctx.words.profiler
+    return Report(f"collects the kernels of a GPU; a trace of the TPU is made by {how}")
+
+
+_PROFILE = "torch.profiler.profile"
+
+
+@PROFILER.on("name", "torch.autograd.profiler.profile")
+def older_profiler(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    given = {k.arg: k.value for k in call.keywords} if call is not None else {}
+    if given.keys() & {"use_cuda", "use_device"} and not ctx.target.portable:
+        return Report(f"collects the kernels of a GPU; a trace is made by {ctx.words.profiler}")
+    return Keep("times what the host does")
+
+
+@PROFILER.on("name", "torch.autograd.profiler.emit_nvtx")
+def nvtx(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    return unwrapped(ctx, call, "marks ranges for NVIDIA's profiler, and raises without CUDA")
+
+
+@PROFILER.on("name", _PROFILE)
+def profiler(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    if ctx.target.portable:
+        return Keep("times what the host does; a GPU's kernels where there is a GPU")
+    if call is None:
+        return Report("torch.profiler.profile is passed on, not called")
+    if any(k.arg is None for k in call.keywords):
+        return Report("its arguments are unpacked; write them out")
+    activities = [k for k in call.keywords if k.arg == "activities"]
+    for given in activities:
+        listed = given.value.elts if isinstance(given.value, ast.List | ast.Tuple) else []
+        if listed and all((dotted(x) or "").endswith("Activity.CPU") for x in listed):
+            return Keep("times what the host does")
+    word = ctx.runtime("profile")
+    if word is None:
+        return Report(f"sees nothing of a TPU; a trace is made by {ctx.words.profiler}")
+    return Rewrite([EditCall(call, function=word.code, drop=activities)], word.requires)
