@@ -39,4 +39,6 @@ def may_hold_constructs(source: bytes, target: Target, options: Options) -> bool
     framework = find_framework(target.framework)
     if framework.has_tokens(source):
         return True
+    if b"import" not in source:  # nothing has a name that rules are about, so none is loaded
+        return False
     return vocabulary(framework.name, options.replace).may_be_in(source)
