@@ -86,6 +86,6 @@ def _loaded(point: EntryPoint) -> Target:
         raise UsageError(f"{where}: there is no TARGET of that name")
     if target.runtime is not None and not (target.runtime / RUNTIME / "__init__.py").is_file():
         raise UsageError(f"{where}: its runtime is missing: no {target.runtime / RUNTIME}")
-    if not any(pin.startswith("torch==") for pin in target.environment.pins):
-        raise UsageError(f"{where}: its pins have no exact torch")
+    if not any(pin.startswith(f"{target.framework}==") for pin in target.environment.pins):
+        raise UsageError(f"{where}: its pins have no exact {target.framework}")
     return target

@@ -60,7 +60,7 @@ TARGET = Target(
     home="https://example.org/loom",
     framework="loom",
     words=Words(device="/TPU:0", calls={"synchronize": Word("{loom}.tpu.wait()")}),
-    environment=Environment(package="loom"),
+    environment=Environment(package="loom", pins=("loom==1.0",)),
 )
 """
 RULES = '''
