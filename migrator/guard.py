@@ -163,11 +163,14 @@ class _Guard:
         results = [f"return {', '.join(hoist.results)}"] if hoist.results else []
         made.body = [*body, *_statements(results)]
         self.touched.update(made.body)
+        # in it, its statements are no longer moved, and it does not stand in front of one
         moved, self.moved = self.moved, {s: h for s, h in self.moved.items() if h is not hoist}
+        above = self.above.pop(hoist.anchor)
+        self.above[hoist.anchor] = [other for other in above if other is not hoist]
         try:
             self.fields(made, new)
         finally:
-            self.moved = moved
+            self.moved, self.above[hoist.anchor] = moved, above
 
     def _reads_the_same(self, old: ast.AST, new: ast.AST) -> bool:
         assert isinstance(old, ast.stmt) and isinstance(new, ast.stmt)

@@ -9,6 +9,8 @@ import pytest
 from helpers import errors, outcomes, run
 
 import migrator.tree
+from migrator.engine import migrate
+from migrator.targets import targets
 from migrator.tree import apply
 
 SOURCE = """\
@@ -148,3 +150,34 @@ def test_an_edit_that_does_not_parse_on_any_version_is_withdrawn_alone(
     assert not errors(result)
     assert [outcome for _, outcome, _ in outcomes(result)] == ["rewritten", "reported"]
     assert result.source == b'import torch\nx = x.to("jax")\ny = y.cuda()\n'
+
+
+def test_a_step_may_stand_in_front_of_a_statement_that_moves_into_it() -> None:
+    source = b"""
+import torch
+
+
+def train(model, optimizer, criterion, input, target, mask):
+    model.train()
+    optimizer.zero_grad()
+    output = model(*input)
+    loss = criterion(output[mask], target[mask])
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def main():
+    model = torch.nn.Linear(2, 2).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    criterion = torch.nn.NLLLoss()
+    for _ in range(3):
+        train(model, optimizer, criterion, (torch.ones(2).cuda(),), torch.ones(2).cuda(), 0)
+
+
+if __name__ == "__main__":
+    main()
+"""
+    result = migrate(source, targets()["torchax"])
+    assert not result.failed, result.diagnostics
+    assert b"train_step" in result.source
