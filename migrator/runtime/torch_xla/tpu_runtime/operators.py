@@ -4,6 +4,7 @@ Each says what is wrong. Found by benchmarks/operator_audit.py, which shows what
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -171,6 +172,19 @@ def _cummax(name: str) -> Kernel:
     return kernel
 
 
+def _arange(name: str) -> Kernel:
+    """As many numbers as torch makes; `torch.arange(0, 1, 0.1)` of stock has 11."""
+    make = stock(name)
+
+    def kernel(start: Number, end: Number, step: Number = 1, *, out: Tensor) -> Tensor:
+        if isinstance(step, float) or isinstance(start, float) or isinstance(end, float):
+            count = math.ceil((end - start) / step)  # type: ignore[operator]
+            end = start + (count - 0.5) * step if count > 0 else start
+        return make(start, end, step, out=out)  # type: ignore[no-any-return]
+
+    return kernel
+
+
 def _linspace(name: str) -> Kernel:
     """Of float64; stock computes it in float32."""
     make = stock(name)
@@ -265,6 +279,7 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     _place_of_extreme: "argmax argmin",
     _abs: "abs",
     _cummax: "cummax",
+    _arange: "arange.start_out",
     _linspace: "linspace",
     _as_strided: "as_strided_copy as_strided_scatter",
     _on_cpu_if(_has_divisor): """
