@@ -28,9 +28,9 @@ def analyse(
     context.own_ranks = facts.ranks
     # First of all, since these take the place of the moves that other rules make.
     constructs[:0] = [Construct("model", "move", move) for move in context.shardings]
-    if target.launches:
+    if context.words.launches:
         if context.ranks or (project is not None and project.serves_ranks()):
-            context.use(with_ranks(target))
+            context.use(with_ranks(context.target))
     return context, constructs
 
 

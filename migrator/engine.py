@@ -27,7 +27,7 @@ from migrator.options import Options
 from migrator.registry import registry
 from migrator.result import Failure, Result
 from migrator.rewrite import companions, rewrite
-from migrator.targets import RUNTIME, Target, portable
+from migrator.targets import RUNTIME, Target, in_one_process, portable
 
 
 def migrate(
@@ -50,6 +50,8 @@ def migrate(
     target = portable(target) if options.portable else target
     with room_for_depth():
         if normalise.is_foreign(source, target):
+            # Its ranks have no process group, so that one process takes the place of them all.
+            target = in_one_process(target)
             # places to choose would be those of the text in between
             options = replace(options, only=None)
             gpu_code = normalise.as_gpu_code(source, target, options, project)

@@ -270,8 +270,11 @@ class _Guard:
         for name, hole in edit.holes.items():
             code = code.replace("{" + name + "}", f"_hole_{name}_{id(hole)}")
             self.holes[f"_hole_{name}_{id(hole)}"] = hole
+        expected = _expression(code)
+        if isinstance(expected, ast.Name) and isinstance(getattr(node, "ctx", None), ast.Store):
+            expected = ast.Name(expected.id, ast.Store())  # `self.loss = …` that becomes a local
         try:
-            self.node(_expression(code), new)
+            self.node(expected, new)
         except Differs:
             raise Differs(node) from None
 

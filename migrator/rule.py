@@ -30,7 +30,7 @@ from migrator.frameworks.framework import Framework
 from migrator.frameworks.torch.setup_py import SETUP
 from migrator.options import Options
 from migrator.steps import Computation, Steps
-from migrator.targets import RUNTIME, Target, Word, Words, filled, targets
+from migrator.targets import RUNTIME, Target, Word, Words, filled, in_one_process, targets
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,8 @@ class Context:
     words: Words = field(init=False)  # of the target, as this file speaks of torch
 
     def __post_init__(self) -> None:
-        self.use(self.target)
+        alone = self.options.shard != "replicated"
+        self.use(in_one_process(self.target) if alone else self.target)
 
     def use(self, target: Target) -> None:
         """Write for `target` from now on."""
@@ -413,15 +414,17 @@ class Context:
 
     @cached_property
     def is_unlaunched(self) -> bool:
-        """True for a program whose ranks only a launcher makes, where one process drives all
-        devices and does not do what the ranks do together: it does what nobody launched does."""
-        if self.words.launches or self.words.devices is None:
+        """True for a program whose ranks only a launcher makes, where the target can not do what
+        these do: it does what nobody launched does."""
+        if self.words.devices is None:
             return False
         parts = [ranks for ranks in self._program.values() if ranks.take_part]
         if not parts or not all(ranks.launched.holds_all for ranks in parts):
             return False
         if self.rank_obstacle is not None:
             return True
+        if self.target.launches:
+            return False
         joined = self.options.unsafe and any(ranks.samples for ranks in parts)
         return not joined and not self.only_infers
 
@@ -447,8 +450,9 @@ class Context:
         return None
 
     def _obstacle(self, ranks: Ranks, path: Path | None = None) -> tuple[int, str] | None:
-        if self.words.launches:
-            return ranks.launch_obstacle
+        devices = self.words.devices
+        if devices is not None and devices.launch is not None:
+            return ranks.launch_obstacle(devices.exchanges, is_renamed=bool(devices.address))
         if self.only_infers:
             return ranks.lone_obstacle
         if self.project is None or path is None:

@@ -36,7 +36,7 @@ from migrator.run_report import FileReport, Report
 from migrator.run_targets import chosen, label, without_target
 from migrator.runtime_copies import runtime_files, runtime_folders
 from migrator.saving import projects_of, save, writing
-from migrator.targets import DEFAULT, Target, find_target
+from migrator.targets import DEFAULT, Target, find_target, in_one_process
 from migrator.worker import Worker, failed
 
 
@@ -161,7 +161,7 @@ def migrate_content(
 def check(config: Config, target: Target) -> None:
     """Raise UsageError for what the target does not have, and for a rule package with a fault."""
     check_packages()
-    devices = target.words.devices
+    devices = in_one_process(target).words.devices
     if config.shard == "fsdp" and (devices is None or devices.sharded is None):
         raise UsageError(f"--shard fsdp: {target.name} has no such models; choose another target")
     if config.portable and target.runtime is None:

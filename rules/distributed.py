@@ -22,8 +22,8 @@ DISTRIBUTED = Rule(
     why="""A program that starts a process for each GPU is one design with the loop around it:
 half of it would be broken. So it is rewritten with all its files, or stays with all of them, and
 the message names the line that is in the way (docs/several-devices.md). Where only a launcher makes
-processes of it (`if int(os.environ.get("RANK", -1)) != -1:`) and one process is not to take the
-place of all, the program that nobody launched is rewritten, and what a launcher reaches stays.""",
+processes of it (`if int(os.environ.get("RANK", -1)) != -1:`), the program that nobody launched is
+rewritten, and what a launcher reaches stays.""",
     effort=Effort.HOURS,
     examples=(
         Example(
@@ -67,25 +67,22 @@ RANKS = Rule(
     code="DST003",
     name="ranks",
     imports=("os", "torch.multiprocessing", "torch.utils.data.distributed.DistributedSampler"),
-    summary="a process for each device: the same on torch_xla, one for all on torchax",
-    why="""On torch_xla a program keeps its ranks, each a process with a device: samplers, batch
-sizes, collectives and BatchNorm of one rank mean what they mean on GPUs, and the runtime averages
-gradients after each backward pass. torch.multiprocessing.spawn becomes torch_xla.launch, which uses
-all devices; torchrun stays.
+    summary="ranks stay ranks: a process for each device",
+    why="""A program keeps its ranks, each a process with a device: samplers, batch sizes,
+collectives, rank guards, checkpoints and BatchNorm of one rank mean what they mean on GPUs, and the
+runtime averages gradients after each backward pass. torchrun starts it as before. On torchax
+torch.multiprocessing.spawn does, too; on torch_xla it becomes torch_xla.launch, which uses all
+devices.
 
-On torchax one process drives all devices: rank 0 of a world of one, so that prints,
-files and checkpoints are those of rank 0. Data are those of all ranks together: the k-th batch
-holds the k-th batch of every rank, in the sampler's order, and is split over the devices. Numbers
-in the program's configuration keep their meaning: the batch size is that of one rank (or what the
-program divides by the number of ranks, which is the number of devices), the learning rate stays.
-Sums and means over the whole batch are those over all ranks, so a collective leaves a tensor as it
-is, and a division by the number of ranks that undoes a sum divides by 1. BatchNorm uses the
-statistics of the whole batch, as SyncBatchNorm does.
-
-A program that does not train (it switches gradients off, and no file of it speaks of training) and
-that a launcher starts needs none of this: launchers may start any number of ranks, and the only one
-does what all do together. The number of ranks is 1 there, and the devices share the model's weights
-(rule SHD001).""",
+With --shard, one process drives all devices of torchax instead: rank 0 of a world of one, so that
+prints, files and checkpoints are those of rank 0. Data are those of all ranks together: the k-th
+batch holds the k-th batch of every rank, in the sampler's order, and is split over the devices.
+Numbers in the program's configuration keep their meaning: the batch size is that of one rank (or
+what the program divides by the number of ranks, which is the number of devices), the learning rate
+stays. Sums and means over the whole batch are those over all ranks, so a collective leaves a tensor
+as it is, and a division by the number of ranks that undoes a sum divides by 1. BatchNorm uses the
+statistics of the whole batch, as SyncBatchNorm does. A program that does not train has one rank,
+and the devices share the model's weights (rule SHD001).""",
     effort=Effort.HOURS,
     examples=(
         Example(
@@ -112,21 +109,22 @@ does what all do together. The number of ranks is 1 there, and the devices share
             after="""
             import torch
             import torch.distributed as dist
+            import torch.multiprocessing as mp
             import tpu_runtime
-            from torch.utils.data import DataLoader
+            from torch.utils.data import DataLoader, DistributedSampler
 
 
             def main(rank, world_size):
-                dist.init_process_group("{device}", world_size=world_size, init_method="{device}://")
-                sampler = tpu_runtime.DistributedSampler(data, world_size, rank)
+                dist.init_process_group("{device}", rank=rank, world_size=world_size)
+                sampler = DistributedSampler(data, world_size, rank)
                 loader = DataLoader(data, batch_size=32, sampler=sampler)
                 model = tpu_runtime.DistributedDataParallel(net.to("{device}"))
                 dist.all_reduce(loss)
-                loss = loss / dist.get_world_size()
+                loss = loss / world_size
 
 
             n = tpu_runtime.device_count()
-            main(0, n)
+            mp.spawn(main, args=(n,), nprocs=n)
             """,
             except_on={
                 "torch_xla": """
@@ -150,7 +148,6 @@ does what all do together. The number of ranks is 1 there, and the devices share
                 torch_xla.launch(main, args=(n,))
                 """
             },
-            unsafe=True,
         ),
     ),
 )
@@ -191,7 +188,7 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
         )
     right = "is right where a batch size is that of one rank and nothing else"
     return Report(
-        f"{part}; it stays as it is. --unsafe makes one process of it, which {right}; "
+        f"{part}; with --shard it stays as it is. --unsafe makes one process of it, which {right}; "
         "docs/several-devices.md says more",
         unsafe=f"one process takes the place of all, which {right}",
     )
@@ -325,15 +322,31 @@ def group(ctx: Context, found: Construct) -> Decision | None:
     words, call = _words(ctx), ctx.names.call_of(found.node)
     if words is None or call is None:
         return None
+    if words.launch is not None and not words.address:
+        return _other_backend(ctx, call, words.group)
     kept = ("world_size",) if words.launch is None else ("timeout", "world_size", "rank")
     gone = [k for k in call.keywords if k.arg not in (*kept, "init_method")]
     drop: list[ast.expr | ast.keyword] = [*call.args, *gone]
     alone = "alone" if _is_alone(ctx) else ""
-    put = {"init_method": ctx.quoted(f"{words.group}://{alone}", call)}
+    put = {"init_method": ctx.quoted(f"{words.address}{alone}", call)}
     for name, value in zip(_GROUP_ARGUMENTS, call.args, strict=False):
         if name in kept:
             put[name] = ctx.source.code(value)
     return Rewrite([EditCall(call, drop=drop, first=ctx.quoted(words.group, call), put=put)])
+
+
+def _other_backend(ctx: Context, call: ast.Call, group: str) -> Decision:
+    """The same group, by another back end; which device a rank has is not for it to say."""
+    backend, word = argument(call, 0, "backend"), ctx.quoted(group, call)
+    gone = [k for k in call.keywords if k.arg in ("device_id", "pg_options")]
+    if isinstance(backend, ast.Constant) and backend.value == group and not gone:
+        return Keep("the target's back end")
+    drop: list[ast.expr | ast.keyword] = list(gone)
+    if call.args:
+        return Rewrite([EditCall(call, drop=[*drop, call.args[0]], first=word)])
+    if backend is None:
+        return Rewrite([EditCall(call, drop=drop, first=word)])
+    return Rewrite([EditCall(call, drop=drop, put={"backend": word})])
 
 
 @RANKS.on("name", SPAWN)
@@ -344,6 +357,8 @@ def spawned(ctx: Context, found: Construct) -> Decision | None:
     function, given = argument(call, 0, "fn"), argument(call, 1, "args")
     if function is None:
         return Report("what it starts can not be seen")
+    if words.launch is not None and not words.launch.requires:
+        return Keep("starts a process for each device")
     if words.launch is not None:
         drop: list[ast.expr | ast.keyword] = [
             *call.args[2:], *(k for k in call.keywords if k.arg in ("nprocs", "join", "daemon"))
@@ -396,11 +411,20 @@ def option(ctx: Context, found: Construct) -> Decision:
     return Rewrite([EditCall(call, drop=needed, put={"default": "0"})])
 
 
+@DISTRIBUTED.on("ranks", "other launcher")
+def other_launcher(ctx: Context, found: Construct) -> Decision | None:
+    """What Slurm or MPI say to each process."""
+    if not ctx.ranks:
+        return Keep("without ranks, nothing hangs on it")
+    name = ctx.text(found)
+    return Report(f"{name} is what another launcher sets: start the program by torchrun")
+
+
 @RANKS.on("ranks", "environment")
 def launcher(ctx: Context, found: Construct) -> Decision:
     """What torchrun says to each process."""
     if not _in_one_process(ctx):
-        return Keep("set by a launcher, which starts one process here")
+        return Keep("set by a launcher")
     node = found.node
     assert isinstance(node, ast.expr)
     value = ENVIRONMENT[environment(ctx.names, node) or ""]

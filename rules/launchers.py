@@ -15,11 +15,11 @@ LAUNCHER = Rule(
     code="CMD002",
     name="launcher",
     summary="a command that starts a program on GPUs, or for each of them",
-    why="""On torch_xla a program for several devices keeps its processes (ranks), and torchrun
-starts them, as on GPUs. On torchax one process drives all devices: where the command names a
-program of the project, and this program is rewritten to be one process (rule DST003), `torchrun
-… train.py` becomes `python train.py`, for one host. Else the command stays and the message says
-what starts the program there, as for accelerate, DeepSpeed, Horovod and MPI. What asks SLURM,
+    why="""A program for several devices keeps its processes (ranks), and torchrun starts them, as
+on GPUs. With --shard one process drives all devices of torchax: where the command names a program
+of the project, and this program is rewritten to be one process (rule DST003), `torchrun … train.py`
+becomes `python train.py`, for one host. Else the command stays and the message says what starts
+the program there, as for accelerate, DeepSpeed, Horovod and MPI. What asks SLURM,
 Docker or Kubernetes for GPUs, and images that are made for CUDA, are named with what takes their
 place.""",
     references=("https://cloud.google.com/tpu/docs/run-in-container",),

@@ -53,6 +53,11 @@ _PROCESSES = (
 )  # fmt: skip
 _ENVIRONMENT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 _LAUNCHERS = ("SLURM_", "OMPI_COMM_", "PMI_")
+# What such a launcher tells a process of its place among the others.
+_PLACES = re.compile(
+    r"SLURM_(?:PROCID|LOCALID|NTASKS\w*|NPROCS|NODEID|(?:JOB_|STEP_)?(?:NODELIST|NUM_NODES))"
+    r"|OMPI_COMM_WORLD_\w*(?:RANK|SIZE)|PMI_(?:RANK|SIZE)"
+)
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,7 @@ class Uses:
                         yield node.lineno, reason
             yield from self._data(node)
             yield from self._starts(node)
+            yield from self._other_launchers(node)
             yield from self._asked(node)
         yield from self._reductions()
 
@@ -98,7 +104,13 @@ class Uses:
             for node in self.names.order
             if isinstance(node, ast.Attribute) and node.attr == "register_comm_hook"
         )
-        return sorted([*hooks, *(found for n in self.names.order for found in self._starts(n))])
+        launched = (found for n in self.names.order for found in self._other_launchers(n))
+        return sorted([*hooks, *self.children, *launched])
+
+    @cached_property
+    def children(self) -> list[tuple[int, str]]:
+        """Lines and reasons, where the program starts processes in a way of its own, in order."""
+        return sorted(found for n in self.names.order for found in self._starts(n))
 
     # ---- which values are looked at -----------------------------------------------------------
 
@@ -491,6 +503,10 @@ class Uses:
                 join = argument(node, 3, "join")
                 if isinstance(join, ast.Constant) and join.value is False:
                     yield node.lineno, "the program goes on beside its processes"
+
+    def _other_launchers(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+        """Horovod, Slurm and MPI."""
+        match node:
             case ast.Import() | ast.ImportFrom():
                 module = getattr(node, "module", None) or ""
                 modules = [module, *(alias.name for alias in node.names)]
@@ -589,6 +605,15 @@ class Uses:
                 case ast.FunctionDef(decorator_list=decorators):
                     return any("no_grad" in ast.unparse(d) for d in decorators)
         return False
+
+
+def asks_other_launcher(node: ast.AST) -> bool:
+    """Whether a string names what Slurm or MPI tell a process of its place among the others."""
+    return (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and _PLACES.fullmatch(node.value) is not None
+    )
 
 
 def parameter_name(definition: ast.AST, place: int | str) -> str:

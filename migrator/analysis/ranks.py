@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 
 from migrator.analysis import traces
+from migrator.analysis.annotations import is_only_named
 from migrator.analysis.flow import RANK_NAME, Flow
 from migrator.analysis.launched import Launched
 from migrator.analysis.names import Names, argument, choices, dotted, number, said_name
@@ -56,6 +57,8 @@ _WITH_PROCESSES = _ALONE | {
     "monitored_barrier",
     "scatter_object_list",
     "nn",
+    "_backend",  # of torch before 1.0, for which programs ask first
+    "dist_backend",
     "elastic",
 }
 # How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
@@ -79,6 +82,7 @@ class Ranks:
 
     def __init__(self, names: Names, flow: Flow) -> None:
         self.names, self.flow = names, flow
+        self._launch_obstacles: dict[tuple[frozenset[str], bool], tuple[int, str] | None] = {}
 
     # ---- what is what ---------------------------------------------------------------------
 
@@ -351,11 +355,28 @@ class Ranks:
                 continue
             yield node.lineno, "device_count() may stand for the number of ranks"
 
-    @cached_property
-    def launch_obstacle(self) -> tuple[int, str] | None:
-        """The line and the reason why the target can not start the processes of the ranks."""
-        found = [*self._unknown(_WITH_PROCESSES), *self.uses.processes, *self._by_position()]
-        return min(found, default=None)
+    def launch_obstacle(
+        self, exchanges: frozenset[str], *, is_renamed: bool
+    ) -> tuple[int, str] | None:
+        """The line and the reason why the target can not start the processes of the ranks.
+
+        Args:
+            exchanges: what else of torch.distributed the target has.
+            is_renamed: whether what starts them is put into other words.
+        """
+        asked = exchanges, is_renamed
+        if asked not in self._launch_obstacles:
+            known = _WITH_PROCESSES | exchanges
+            found = [*self._unknown(known, of_xla=not is_renamed), *self._hooks()]
+            if is_renamed:
+                found += [*self.uses.children, *self._by_position()]
+            self._launch_obstacles[asked] = min(found, default=None)
+        return self._launch_obstacles[asked]
+
+    def _hooks(self) -> Iterator[tuple[int, str]]:
+        for node in self.names.order:
+            if isinstance(node, ast.Attribute) and node.attr == "register_comm_hook":
+                yield node.lineno, f"{node.attr} changes how ranks exchange gradients"
 
     def _by_position(self) -> Iterator[tuple[int, str]]:
         """Calls that can not be put into other words."""
@@ -368,16 +389,18 @@ class Ranks:
             if len(call.args) > 3:
                 yield call.lineno, "DistributedDataParallel has unnamed arguments behind the third"
 
-    def _unknown(self, understood: Set[str]) -> Iterator[tuple[int, str]]:
-        """Functions and options of torch.distributed that are not understood."""
+    def _unknown(self, understood: Set[str], of_xla: bool = True) -> Iterator[tuple[int, str]]:
+        """Functions and options of torch.distributed, and of torch_xla, that are not understood."""
         for node in self._references():
             name = self.names.qualified(node) or ""
-            if name.startswith(traces.RANK_MODULES) and understood is not _WITH_PROCESSES:
+            if name.startswith(traces.RANK_MODULES) and of_xla:
                 if self.names.call_of(node) and not self.names.is_question(node):
                     yield node.lineno, f"{name} is not understood"
             if not name.startswith(GROUP) or isinstance(
                 self.names.parents.get(node), ast.Attribute
             ):
+                continue
+            if is_only_named(self.names, node):
                 continue
             if name in SHARDED and understood is _UNDERSTOOD:
                 call = self.names.call_of(node)

@@ -70,6 +70,14 @@ def _exported(runtime: Path) -> frozenset[str]:
     return frozenset()
 
 
+def in_one_process(target: Target) -> Target:
+    """The words of a program in which one process drives all devices."""
+    devices = target.words.devices.one_process if target.words.devices is not None else None
+    if devices is None:
+        return target
+    return replace(target, words=replace(target.words, devices=devices))
+
+
 def with_ranks(target: Target) -> Target:
     """The words of a program that starts a process for each device.
 

@@ -37,18 +37,21 @@ class Word:
 class Devices:
     """How a program uses several devices.
 
-    With `launch`, it starts a process for each device, as the original does; without, one process
-    drives all devices and takes the place of all ranks.
+    With `launch`, it keeps its ranks: a process for each device, as in the original. Without, one
+    process drives all devices and takes the place of all ranks.
     """
 
     group: str  # the back end of torch.distributed
     copies: Word  # what torch.nn.DataParallel becomes
     ranks: Word  # what torch.nn.parallel.DistributedDataParallel becomes
-    launch: Word | None = None  # what torch.multiprocessing.spawn becomes
+    launch: Word | None = None  # what torch.multiprocessing.spawn becomes; it may stay itself
+    address: str = ""  # the init_method of the group, where it is not the program's own
+    exchanges: frozenset[str] = frozenset()  # of torch.distributed, beside what each target has
     sharded: Word | None = None  # what FullyShardedDataParallel becomes, and more with --shard fsdp
     sampler: Word | None = None  # what torch.utils.data.DistributedSampler becomes
     copies_setup: str = ""  # what set-up has to be told, where there are copies
     launch_setup: str = ""  # the same, where processes are started
+    one_process: Devices | None = None  # the words with --shard, if it is another way
 
 
 @dataclass(frozen=True)

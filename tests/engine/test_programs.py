@@ -17,11 +17,11 @@ from migrator.run import migrate_content
 from migrator.run_report import Report
 from migrator.targets import find_target
 
-# A rank that computes with the number of ranks: what neither target follows (`new_group`).
+# What neither target follows (`split_group`).
 TRAIN = (
     "import torch\nimport torch.distributed as dist\nfrom model import Net\n"
     "from options import parse\n\n\ndef main():\n"
-    '    dist.init_process_group("nccl")\n    group = dist.new_group([0])\n'
+    '    dist.init_process_group("nccl")\n    group = dist.split_group([[0]])\n'
     "    net = Net().cuda()\n    dist.all_reduce(net.weight, group=group)\n\n\n"
     'if __name__ == "__main__":\n    main()\n'
 )
@@ -65,7 +65,7 @@ def test_all_files_of_a_program_stay(
     found = [d for d in constructs(by_name(report)["options.py"]) if d.construct == '"cuda"']
     assert [(d.code, d.outcome) for d in found] == [("DST001", Outcome.REPORTED)]
     assert found[0].message.startswith("train.py imports this file")
-    assert "new_group" in found[0].message and "(train.py, line 9)" in found[0].message
+    assert "split_group" in found[0].message and "(train.py, line 9)" in found[0].message
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -131,9 +131,9 @@ def test_with_unsafe_edits_all_of_it_is_migrated(tmp_path: Path) -> None:
         'if __name__ == "__main__":\n    main()\n'
     )
     write_tree(tmp_path, {"train.py": train, "model.py": MODEL})
-    safe = migrate_paths([tmp_path])
+    safe = migrate_paths([tmp_path], config=Config(shard="fsdp"))
     assert not safe.changed
-    unsafe = migrate_paths([tmp_path], config=Config(unsafe=True))
+    unsafe = migrate_paths([tmp_path], config=Config(shard="fsdp", unsafe=True))
     assert len(unsafe.changed) == 2
     (model,) = [file for file in safe.files if file.path.name == "model.py"]
     assert sum(model.unsafe.values()) == 1

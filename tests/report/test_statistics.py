@@ -136,8 +136,8 @@ def test_the_summary_says_what_unsafe_would_add(tmp_path: Path) -> None:
 def test_what_unsafe_would_add_to_a_program_with_ranks_is_what_it_adds(tmp_path: Path) -> None:
     """Its reports are all of one rule; its edits are not."""
     write_tree(tmp_path, {"main.py": RANKS})
-    held = document(tmp_path)
-    done = document(tmp_path, "--unsafe")
+    held = document(tmp_path, "--shard", "fsdp")
+    done = document(tmp_path, "--shard", "fsdp", "--unsafe")
     added = [d for d in done["files"]["main.py"]["diagnostics"] if d["outcome"] == "rewritten"]
     counts: dict[str, int] = {}
     for each in added:

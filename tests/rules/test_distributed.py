@@ -1,4 +1,4 @@
-"""Programs for several devices: what one process for all of them makes of ranks, and what stays."""
+"""Programs for several devices: ranks stay ranks, one process takes their place, or all stays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from migrator.diagnostics import Outcome
 from migrator.errors import UsageError
 from tests.helpers import TARGETS, assert_sound, constructs, migrated, reported, run
 
-UNSAFE = Config(unsafe=True)
+UNSAFE = Config(unsafe=True, shard="fsdp")
+TOGETHER = Config(shard="tp")
 HEAD = """import os
 import torch
 import torch.distributed as dist
@@ -30,13 +31,13 @@ def main(rank, world_size, args):
 
 def line(source: str, target: str = "torchax") -> str:
     """What the last line of a program becomes, below HEAD and inside of its function."""
-    text = migrated(f"{HEAD}    {source}\n", target, unsafe=True)
+    text = migrated(f"{HEAD}    {source}\n", target, unsafe=True, shard="fsdp")
     return text.splitlines()[-1].strip()
 
 
 def obstacle(source: str) -> str:
     """Why a program stays whole."""
-    result = run(HEAD + source, unsafe=True)
+    result = run(HEAD + source, unsafe=True, shard="fsdp")
     assert not result.changed and not result.companions
     assert {d.code for d in constructs(result)} == {"DST001"}
     (message,) = {d.message for d in constructs(result)}
@@ -77,7 +78,7 @@ def obstacle(source: str) -> str:
         ("args.rank = args.node_rank * world_size + rank", None),
         ("rank = args.nr * args.gpus + gpu", None),
         ("model = DDP(net, device_ids=[rank] if on_gpu else None)",
-         "model = tpu_runtime.DistributedDataParallel(net)"),
+         "model = tpu_runtime.FullyShardedDataParallel(net)"),
         ("os.environ['CUDA_VISIBLE_DEVICES'] = str(args.gpu)", None),
         ("seed = args.workers * rank + worker + args.seed", None),
         ("name = prefix + '-rank%03i' % rank + suffix", None),
@@ -93,10 +94,10 @@ def obstacle(source: str) -> str:
         ("sampler = DistributedSampler(data, world_size, rank, shuffle=False, seed=3)",
          "sampler = tpu_runtime.DistributedSampler(data, world_size, rank, shuffle=False, seed=3)"),
         ("plain = model.module if isinstance(model, DDP) else model",
-         "plain = model.module if isinstance(model, tpu_runtime.DistributedDataParallel) "
+         "plain = model.module if isinstance(model, tpu_runtime.FullyShardedDataParallel) "
          "else model"),
         ("model = DDP(module=net, find_unused_parameters=True, process_group=None)",
-         "model = tpu_runtime.DistributedDataParallel(module=net)"),
+         "model = tpu_runtime.FullyShardedDataParallel(module=net)"),
         ("other = torch.nn.SyncBatchNorm.convert_sync_batchnorm(net)", "other = net"),
         ("dist.init_process_group(init_method='env://', backend=args.backend)",
          "dist.init_process_group('jax', init_method='jax://')"),
@@ -207,13 +208,14 @@ def test_a_sampler_or_a_model_of_its_own() -> None:
 )
 def test_without_a_sampler_nobody_knows_the_data_of_a_rank(start: str) -> None:
     source = f"import torch\n{start}\n"
-    result = run(source, unsafe=True)
+    result = run(source, unsafe=True, shard="fsdp")
     assert not result.changed
     assert "without a DistributedSampler" in constructs(result)[0].message
 
 
-def test_a_program_stays_whole_unless_told_otherwise() -> None:
-    result = run(HEAD)
+def test_a_program_is_one_process_only_if_told_so_twice() -> None:
+    assert "tpu_runtime.DistributedDataParallel(net" in migrated(HEAD)
+    result = run(HEAD, shard="fsdp")
     assert not result.changed and not result.companions
     assert {d.code for d in constructs(result)} == {"DST001"}
     assert "--unsafe makes one process of it" in constructs(result)[0].message
@@ -245,6 +247,7 @@ def test_a_portable_program_with_ranks_stays_whole(target: str) -> None:
     assert "which is not rewritten yet" in constructs(result)[0].message
 
 
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -257,27 +260,14 @@ def test_a_portable_program_with_ranks_stays_whole(target: str) -> None:
         ("dist.all_gather_object([None] * world_size, x)", None),
         ("net = torch.nn.SyncBatchNorm.convert_sync_batchnorm(net)", None),
         ("dist.reduce_scatter_tensor(out, x)", None),
+        ("print(f'rank {rank} of {world_size}')", None),
         # its device is the one that it has
         ("n = torch.cuda.device_count()", "n = tpu_runtime.device_count()"),
         ("torch.cuda.manual_seed(rank)", "tpu_runtime.manual_seed(rank)"),
-        ("x = x.to(rank)", 'x = x.to("xla")'),
-        ("device = torch.device(f'cuda:{rank}')", 'device = torch.device("xla")'),
-        ("torch.save(x, f'part_{rank}.pt')", "tpu_runtime.save(x, f'part_{rank}.pt')"),
+        ("x = x.to(rank)", 'x = x.to("DEVICE")'),
+        ("device = torch.device(f'cuda:{rank}')", 'device = torch.device("DEVICE")'),
         ("torch.cuda.synchronize()", "tpu_runtime.synchronize()"),
-        ("with torch.cuda.amp.autocast(): net(x)",
-         'with torch.autocast("xla", dtype=torch.bfloat16): net(x)'),
         ("assert dist.is_nccl_available()", "assert dist.is_available()"),
-        # the launcher
-        ("mp.spawn(main, args=(n, args), nprocs=n, join=True)",
-         "torch_xla.launch(main, args=(n, args))"),
-        ("mp.spawn(main, (n, args), n)", "torch_xla.launch(main, (n, args))"),
-        ("mp.spawn(fn=main, nprocs=n, daemon=True)", "torch_xla.launch(fn=main)"),
-        # the group and the wrapper
-        ("dist.init_process_group('gloo', 'env://', timeout, n, rank)",
-         "dist.init_process_group('xla', init_method='xla://', timeout=timeout, world_size=n, "
-         "rank=rank)"),
-        ("dist.init_process_group(init_method='env://', backend=args.backend)",
-         "dist.init_process_group('xla', init_method='xla://')"),
         ("model = DDP(net, [rank], rank, find_unused_parameters=True)",
          "model = tpu_runtime.DistributedDataParallel(net, find_unused_parameters=True)"),
         ("plain = model.module if isinstance(model, DDP) else model",
@@ -285,9 +275,54 @@ def test_a_portable_program_with_ranks_stays_whole(target: str) -> None:
          "else model"),
     ],
 )  # fmt: skip
-def test_torch_xla_keeps_the_ranks(before: str, after: str | None) -> None:
+def test_ranks_stay_ranks(before: str, after: str | None, target: str) -> None:
+    text = migrated(f"{HEAD}    {before}\n", target)
+    device = {"torchax": "jax", "torch_xla": "xla"}[target]
+    assert text.splitlines()[-1].strip() == (after or before).replace("DEVICE", device)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("torch.save(x, f'part_{rank}.pt')", "tpu_runtime.save(x, f'part_{rank}.pt')"),
+        ("with torch.cuda.amp.autocast(): net(x)",
+         'with torch.autocast("xla", dtype=torch.bfloat16): net(x)'),
+        ("mp.spawn(main, args=(n, args), nprocs=n, join=True)",
+         "torch_xla.launch(main, args=(n, args))"),
+        ("mp.spawn(main, (n, args), n)", "torch_xla.launch(main, (n, args))"),
+        ("mp.spawn(fn=main, nprocs=n, daemon=True)", "torch_xla.launch(fn=main)"),
+        ("dist.init_process_group('gloo', 'env://', timeout, n, rank)",
+         "dist.init_process_group('xla', init_method='xla://', timeout=timeout, world_size=n, "
+         "rank=rank)"),
+        ("dist.init_process_group(init_method='env://', backend=args.backend)",
+         "dist.init_process_group('xla', init_method='xla://')"),
+    ],
+)  # fmt: skip
+def test_torch_xla_starts_them_in_its_own_way(before: str, after: str) -> None:
     text = migrated(f"{HEAD}    {before}\n", "torch_xla")
-    assert text.splitlines()[-1].strip() == (after or before)
+    assert text.splitlines()[-1].strip() == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("mp.spawn(main, args=(n, args), nprocs=n, join=False)", None),
+        ("mp.spawn(main, nprocs=count_the_gpus())", None),
+        ("pair = dist.new_group([0, 1]); dist.send(x, 1, group=pair)", None),
+        ("work = dist.isend(x, 1); dist.recv(x, 0)", None),
+        ("dist.init_process_group('gloo', 'env://', timeout, n, rank)",
+         "dist.init_process_group('jax', 'env://', timeout, n, rank)"),
+        ("dist.init_process_group(init_method=args.url, backend=args.backend, world_size=n)",
+         "dist.init_process_group(init_method=args.url, backend='jax', world_size=n)"),
+        ("dist.init_process_group('nccl', device_id=torch.device('cuda', rank))",
+         "dist.init_process_group('jax')"),
+        ("dist.init_process_group()", "dist.init_process_group('jax')"),
+        ("dist.init_process_group('jax', rank=rank)", None),
+    ],
+)  # fmt: skip
+def test_on_torchax_they_are_started_and_meet_as_before(before: str, after: str | None) -> None:
+    text = migrated(f"{HEAD}    {before}\n")
+    assert text.splitlines()[-1].strip().replace('"', "'") == (after or before)
 
 
 def test_only_a_program_that_starts_its_ranks_tells_setup_so(tmp_path: Path) -> None:
@@ -349,13 +384,42 @@ def test_copies_of_another_file_are_told_to_setup(tmp_path: Path) -> None:
         ("ctx = mp.spawn(main, nprocs=2, join=False)", "goes on beside its processes"),
         ("mp.spawn(main, args=(3,), nprocs=prepare())", "prepare() may do more than count"),
         ("net = DDP(net, [0], 0, 0, False)", "unnamed arguments behind the third"),
-        ("rank = int(os.environ['SLURM_PROCID'])", "SLURM_PROCID is what another launcher sets"),
     ],
 )  # fmt: skip
 def test_what_torch_xla_can_not_start_or_exchange_stays(line: str, reason: str) -> None:
     result = run(f"{HEAD}    {line}\n", "torch_xla")
     assert not result.changed
     assert reason in constructs(result)[0].message
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "group: dist.Store | None = None",
+        "def f(group: Optional[dist.Store], other: 'int' = 1) -> Union[dist.Store, None]: pass",
+        "assert isinstance(group, (dist.Store, list))",
+    ],
+)
+def test_a_type_that_is_only_named_keeps_nothing(line: str, target: str) -> None:
+    text = migrated(f"{HEAD}    {line}\n", target)
+    assert text.splitlines()[-1].strip() == line
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rank = int(os.environ['SLURM_PROCID'])",
+        "n = os.getenv('OMPI_COMM_WORLD_SIZE')",
+        "if 'PMI_RANK' in os.environ: pass",
+    ],
+)
+def test_what_another_launcher_says_is_reported_by_itself(line: str, target: str) -> None:
+    result = run(f"{HEAD}    {line}\n", target)
+    (found,) = [d for d in constructs(result) if d.outcome is Outcome.REPORTED]
+    assert "is what another launcher sets" in found.message
+    assert "tpu_runtime.DistributedDataParallel" in result.source.decode()
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -385,7 +449,7 @@ def test_shards_need_a_target_that_has_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("target", "given"), [("torchax", ""), ("torch_xla", "ranks=True, ")])
 def test_one_device_on_request(target: str, given: str) -> None:
     """Of a program for several devices; another one does not use more in any case."""
-    text = migrated(f"{HEAD}mp.spawn(main)\n", target, num_cores="1", unsafe=True, entry=True)
+    text = migrated(f"{HEAD}mp.spawn(main)\n", target, num_cores="1", entry=True)
     assert f"tpu_runtime.setup({given}num_cores=1)\n" in text
     assert "num_cores" not in migrated(
         "import torch\nx = torch.ones(2).cuda()\n", num_cores="1", entry=True
@@ -397,11 +461,11 @@ FSDP = f"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n{H
 
 def test_fully_sharded_data_parallel() -> None:
     wrapped = "    model = FSDP(net, auto_wrap_policy=policy, device_id=rank)\n"
-    text = migrated(FSDP + wrapped, unsafe=True)
+    text = migrated(FSDP + wrapped, unsafe=True, shard="fsdp")
     assert text.endswith("    model = tpu_runtime.FullyShardedDataParallel(net)\n")
     assert "torch.distributed.fsdp" not in text
     precision = "    model = FSDP(net, mixed_precision=policy)\n"
-    result = run(FSDP + precision, unsafe=True)
+    result = run(FSDP + precision, unsafe=True, shard="fsdp")
     assert not result.changed
     assert "mixed_precision of FullyShardedDataParallel" in constructs(result)[0].message
 
@@ -463,13 +527,14 @@ def test_a_program_moves_with_all_its_files_or_with_none(tmp_path: Path) -> None
     ],
 )
 def test_what_a_program_does_is_no_matter_of_its_comments(text: str, infers: bool) -> None:
-    result = run(f"{INFERENCE}    {text}\n\nmain(args)\n", "torchax", entry=True)
+    result = run(f"{INFERENCE}    {text}\n\nmain(args)\n", "torchax", entry=True, shard="tp")
     assert ("jax://alone" in result.source.decode()) is infers
 
 
 def test_a_comment_on_gradients_switches_none_off() -> None:
     source = INFERENCE.replace("@torch.no_grad()", "# torch.no_grad()")
-    assert b"jax://alone" not in run(f"{source}\nmain(args)\n", "torchax", entry=True).source
+    result = run(f"{source}\nmain(args)\n", "torchax", entry=True, shard="tp")
+    assert b"jax://alone" not in result.source
 
 
 INFERENCE = """import os
@@ -501,7 +566,7 @@ def main(args):
     ],
 )
 def test_without_training_one_rank_does_what_all_do(before: str, after: str | None) -> None:
-    text = migrated(f"{INFERENCE}    {before}\n")
+    text = migrated(f"{INFERENCE}    {before}\n", shard="tp")
     assert (
         'init_process_group("jax", init_method="jax://alone", world_size=args.world_size)' in text
     )
@@ -510,22 +575,24 @@ def test_without_training_one_rank_does_what_all_do(before: str, after: str | No
 
 def test_a_rank_that_nothing_uses_any_more_goes_with_its_import() -> None:
     rank = 'local_rank = int(os.environ["LOCAL_RANK"])'
-    text = migrated(f"{INFERENCE}    {rank}\n    torch.cuda.set_device(local_rank)\n")
+    text = migrated(f"{INFERENCE}    {rank}\n    torch.cuda.set_device(local_rank)\n", shard="tp")
     assert "local_rank" not in text and "import os" not in text
     text = migrated(
-        f"{INFERENCE}    {rank}\n    torch.cuda.set_device(local_rank)\n    f(local_rank)\n"
+        f"{INFERENCE}    {rank}\n    torch.cuda.set_device(local_rank)\n    f(local_rank)\n",
+        shard="tp",
     )
     assert "local_rank = 0\n    f(local_rank)" in text
     for more in ("global local_rank", "print('%(local_rank)s' % locals())",
                  "def f():\n        nonlocal local_rank\n        local_rank += 1"):  # fmt: skip
         lines = f"{rank}\n    torch.cuda.set_device(local_rank)"
         order = (more, lines) if more.startswith("global") else (lines, more)
-        text = migrated(f"{INFERENCE}    {order[0]}\n    {order[1]}\n")
+        text = migrated(f"{INFERENCE}    {order[0]}\n    {order[1]}\n", shard="tp")
         assert "local_rank = 0" in text
-    text = migrated(f"{INFERENCE}    {rank}\n")  # nothing has used it before
+    text = migrated(f"{INFERENCE}    {rank}\n", shard="tp")  # nothing has used it before
     assert "local_rank = 0" in text
     text = migrated(
-        f"{INFERENCE}    {rank}\n    torch.cuda.set_device(local_rank)\n    os.getcwd()\n"
+        f"{INFERENCE}    {rank}\n    torch.cuda.set_device(local_rank)\n    os.getcwd()\n",
+        shard="tp",
     )
     assert "import os" in text and "local_rank" not in text
 
@@ -543,7 +610,7 @@ def test_a_rank_that_nothing_uses_any_more_goes_with_its_import() -> None:
     ],
 )
 def test_inference_that_one_rank_can_not_do_stays(line: str, reason: str) -> None:
-    result = run(f"{INFERENCE}    {line}\n")
+    result = run(f"{INFERENCE}    {line}\n", shard="tp")
     assert not result.changed
     assert all(reason in d.message for d in constructs(result))
 
@@ -551,9 +618,11 @@ def test_inference_that_one_rank_can_not_do_stays(line: str, reason: str) -> Non
 def test_training_in_a_file_that_knows_no_ranks_is_training(tmp_path: Path) -> None:
     loop = "def fit(net, loss):\n    loss.backward()\n"
     write(tmp_path, sample=f"from loop import fit\n{INFERENCE}", loop=loop)
-    assert not migrate_paths([tmp_path]).changed
+    assert not migrate_paths([tmp_path], config=TOGETHER).changed
     write(tmp_path, loop=loop.replace("backward", "item"))
-    assert [f.path.name for f in migrate_paths([tmp_path]).changed] == ["sample.py"]
+    assert [f.path.name for f in migrate_paths([tmp_path], config=TOGETHER).changed] == [
+        "sample.py"
+    ]
 
 
 def test_all_programs_that_share_a_file_are_alone_or_none(tmp_path: Path) -> None:
@@ -562,15 +631,15 @@ def test_all_programs_that_share_a_file_are_alone_or_none(tmp_path: Path) -> Non
         "    dist.all_reduce(x)\n    return x\n"
     )
     write(tmp_path, shared=shared, sample=f"from shared import total\n{INFERENCE}")
-    assert len(migrate_paths([tmp_path]).changed) == 2
+    assert len(migrate_paths([tmp_path], config=TOGETHER).changed) == 2
     write(tmp_path, train=f"from shared import total\n{HEAD}")
-    assert not migrate_paths([tmp_path]).changed
+    assert not migrate_paths([tmp_path], config=TOGETHER).changed
 
 
 def test_devices_that_another_file_counts_keep_a_program_whole(tmp_path: Path) -> None:
     machine = "import torch\n\n\ndef parts():\n    return torch.cuda.device_count()\n"
     write(tmp_path, machine=machine, sample=f"from machine import parts\n{INFERENCE}")
-    report = migrate_paths([tmp_path])
+    report = migrate_paths([tmp_path], config=TOGETHER)
     assert "sample.py" not in [f.path.name for f in report.changed]
     messages = [d.message for _, d in report.diagnostics(Outcome.REPORTED)]
     assert any("(machine.py, line 5)" in message for message in messages)
@@ -609,7 +678,7 @@ if ddp:
 
 
 def test_what_nobody_launches_is_rewritten_and_what_a_launcher_starts_stays() -> None:
-    result = run(LAUNCHED, "torchax", entry=True)
+    result = run(LAUNCHED, "torchax", entry=True, shard="fsdp")
     after = result.source.decode()
     gone = [line for line in LAUNCHED.splitlines() if line not in after.splitlines()]
     assert gone == ['device = "cuda"']
@@ -618,7 +687,7 @@ def test_what_nobody_launches_is_rewritten_and_what_a_launcher_starts_stays() ->
         "dist.init_process_group", 'os.environ["RANK"]', "dist.get_world_size", 'f"cuda:{rank}"',
         "DDP", "dist.barrier", "dist.destroy_process_group",
     ]  # fmt: skip
-    assert_sound(result, "torchax", entry=True)
+    assert_sound(result, "torchax", entry=True, shard="fsdp")
 
 
 @pytest.mark.parametrize(
@@ -633,7 +702,7 @@ def test_what_nobody_launches_is_rewritten_and_what_a_launcher_starts_stays() ->
 )
 def test_questions_that_only_a_launcher_answers(asked: str) -> None:
     source = LAUNCHED.replace('int(os.environ.get("RANK", -1)) != -1', asked)
-    assert 'device = "jax"' in run(source, "torchax", entry=True).source.decode()
+    assert 'device = "jax"' in run(source, "torchax", entry=True, shard="fsdp").source.decode()
 
 
 @pytest.mark.parametrize(
@@ -650,7 +719,7 @@ def test_questions_that_only_a_launcher_answers(asked: str) -> None:
 def test_ranks_that_are_there_without_a_launcher_stay_with_all(line: str, other: str) -> None:
     assert line in LAUNCHED
     source = LAUNCHED.replace(line, other)
-    result = run(source, "torchax", entry=True)
+    result = run(source, "torchax", entry=True, shard="fsdp")
     assert result.source.decode() == source and reported(result)
 
 
@@ -664,10 +733,10 @@ def test_one_process_takes_the_place_of_launched_ranks_only_where_it_can() -> No
         "device = \"cuda\"\n",
         "from torch.utils.data import DistributedSampler\n\ndevice = \"cuda\"\n", 1
     )  # fmt: skip
-    alone = run(sampled, "torchax", entry=True).source.decode()
+    alone = run(sampled, "torchax", entry=True, shard="fsdp").source.decode()
     assert "model = DDP(model, device_ids=[rank])" in alone and 'device = "jax"' in alone
-    joined = run(sampled, "torchax", entry=True, unsafe=True).source.decode()
-    assert "tpu_runtime.DistributedDataParallel(model)" in joined
+    joined = run(sampled, "torchax", entry=True, shard="fsdp", unsafe=True).source.decode()
+    assert "tpu_runtime.FullyShardedDataParallel(model)" in joined
     infers = "with torch.no_grad():\n    y = model(x)\n"
-    together = run(LAUNCHED + infers, "torchax", entry=True).source.decode()
+    together = run(LAUNCHED + infers, "torchax", entry=True, shard="fsdp").source.decode()
     assert "jax://alone" in together

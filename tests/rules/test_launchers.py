@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import constructs, run, write_tree
+from helpers import TARGETS, constructs, run, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -76,8 +76,9 @@ def script(
     ],
 )  # fmt: skip
 def test_one_process_takes_the_place_of_all(tmp_path: Path, command: str, after: str) -> None:
-    assert script(tmp_path, command) == after
-    assert script(tmp_path, command, target="torch_xla") == command
+    assert script(tmp_path, command, shard="tp") == after
+    for target in TARGETS:
+        assert script(tmp_path, command, target=target) == command
 
 
 @pytest.mark.parametrize(
@@ -98,27 +99,27 @@ def test_one_process_takes_the_place_of_all(tmp_path: Path, command: str, after:
     ],
 )
 def test_a_command_that_is_not_surely_one_process_stays(tmp_path: Path, command: str) -> None:
-    assert script(tmp_path, command) == command
+    assert script(tmp_path, command, shard="tp") == command
 
 
 def test_the_command_follows_its_program(tmp_path: Path) -> None:
     command = "torchrun --nproc_per_node=8 train.py"
-    assert script(tmp_path, command, TRAINS) == command
-    assert script(tmp_path, command, TRAINS, unsafe=True) == "python train.py"
-    assert script(tmp_path, command, "import torch\nx.cuda()\n", unsafe=True) == command
+    assert script(tmp_path, command, TRAINS, shard="fsdp") == command
+    alone = {"shard": "fsdp", "unsafe": True}
+    assert script(tmp_path, command, TRAINS, **alone) == "python train.py"
+    assert script(tmp_path, command, "import torch\nx.cuda()\n", **alone) == command
     assert script(tmp_path, command, portable=True) == command
 
 
 @pytest.mark.parametrize(
     ("text", "torchax", "torch_xla"),
     [
-        ("torchrun --nproc_per_node=8 train.py --lr 1", "`python train.py --lr 1`",
-         "starts a process for each device, as on GPUs"),
-        ("torchrun --nnodes=2 train.py", "several hosts", "as on GPUs"),
+        ("torchrun --nproc_per_node=8 train.py --lr 1", "as on GPUs", "as on GPUs"),
+        ("torchrun --nnodes=2 train.py", "as on GPUs", "as on GPUs"),
         ("accelerate launch train.py", "torch_xla alone", "`accelerate launch --tpu`"),
         ("deepspeed train.py --deepspeed_config x.json", "shard over a mesh", "docs/sharding.md"),
-        ("mpirun -np 8 python train.py", "one process drives all devices", "by torchrun"),
-        ("horovodrun -np 4 python train.py", "one process drives all devices", "by torchrun"),
+        ("mpirun -np 8 python train.py", "by torchrun", "by torchrun"),
+        ("horovodrun -np 4 python train.py", "by torchrun", "by torchrun"),
     ],
 )  # fmt: skip
 def test_launchers_are_named_with_what_takes_their_place(
@@ -126,6 +127,13 @@ def test_launchers_are_named_with_what_takes_their_place(
 ) -> None:
     assert torchax in line(text)
     assert torch_xla in line(text, "torch_xla")
+
+
+def test_with_shard_one_process_is_started() -> None:
+    found = line("torchrun --nproc_per_node=8 train.py --lr 1", shard="tp")
+    assert "`python train.py --lr 1`" in found
+    assert "several hosts" in line("torchrun --nnodes=2 train.py", shard="tp")
+    assert "one process drives all devices" in line("mpirun -np 8 python a.py", shard="tp")
 
 
 @pytest.mark.parametrize(

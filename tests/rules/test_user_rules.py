@@ -354,7 +354,8 @@ def test_the_page_shows_what_comes_out_of_a_package(
 def test_a_program_that_stays_as_a_whole_still_gets_the_names() -> None:
     source = (
         "import torch\nfrom mylib import to_gpu\n\n\ndef main(rank):\n"
-        "    torch.distributed.init_process_group('nccl')\n    to_gpu(rank)\n\n\n"
+        "    torch.distributed.init_process_group('nccl')\n    to_gpu(rank)\n"
+        "    torch.distributed.split_group()\n\n\n"
         "torch.multiprocessing.spawn(main, nprocs=2)\n"
     )
     assert replaced(source) == source.replace("to_gpu", "to_device")

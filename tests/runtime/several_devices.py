@@ -33,3 +33,215 @@ def difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
     pairs.append((torch.tensor(found["losses"]), torch.tensor(expected["losses"])))
     assert all(a.shape == b.shape for a, b in pairs)
     return max((a.double() - b.double()).abs().max().item() for a, b in pairs)
+
+
+COLLECTIVES = """
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def main(index, ranks, path):
+    # a rank need not have the number of the process
+    rank = ranks - 1 - index
+    dist.init_process_group("nccl", rank=rank, world_size=ranks)
+    device = torch.device("cuda", index)
+    own = torch.arange(4.0, device=device) + 10 * rank
+    seen = {}
+
+    def note(name, value):
+        seen[name] = [v.tolist() for v in value] if isinstance(value, list) else value.tolist()
+
+    for name in ("SUM", "AVG", "MIN", "MAX", "PRODUCT"):
+        value = own.clone()
+        dist.all_reduce(value, op=getattr(dist.ReduceOp, name))
+        note(name, value)
+    value = own.clone()
+    dist.reduce(value, dst=1)
+    if rank == 1:  # what the others have is nobody's concern
+        note("reduce", value)
+    parts = [torch.empty_like(own) for _ in range(ranks)]
+    dist.all_gather(parts, own)
+    note("all_gather", parts)
+    whole = torch.empty(ranks * 4, device=device)
+    dist.all_gather_into_tensor(whole, own)
+    note("all_gather_into_tensor", whole)
+    value = own / (1.0 if rank == 1 else 0.0)  # infinite and NaN elsewhere
+    dist.broadcast(value, src=1)
+    note("broadcast", value)
+    flags = torch.tensor([True, rank == 0], device=device)
+    dist.broadcast(flags, src=0)
+    note("truth values", flags)
+    parts = [torch.empty_like(own) for _ in range(ranks)] if rank == 0 else None
+    dist.gather(own, parts, dst=0)
+    note("gather", parts or [])
+    parts = [own * (i + 1) for i in range(ranks)] if rank == 1 else None
+    value = torch.empty_like(own)
+    dist.scatter(value, parts, src=1)
+    note("scatter", value)
+    value = torch.empty(2, device=device)
+    dist.reduce_scatter_tensor(value, own[: 2 * ranks])
+    note("reduce_scatter", value)
+    value = torch.empty_like(own)
+    dist.all_to_all_single(value, own)
+    note("all_to_all", value)
+    matrix = torch.zeros(2, 4, device=device)
+    dist.all_reduce(matrix[1].add_(own))  # a view
+    note("view", matrix)
+    if rank == 0:
+        print("rank 0 looks at", own.sum().item())  # what others do not
+    here = torch.tensor([rank, 2 * rank])  # on the CPU
+    dist.all_reduce(here)
+    note("host", here)
+    count = torch.tensor([3 * rank, 4], device=device)
+    dist.all_reduce(count, op=dist.ReduceOp.AVG)
+    seen["mean of integers"] = count.tolist()
+    objects = [None] * ranks
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * (rank + 1)})
+    values = [rank, "from", rank]
+    dist.broadcast_object_list(values, src=1)
+    seen["objects"] = [objects, values, dist.get_rank(), dist.get_world_size()]
+    dist.barrier()
+    torch.save(seen, f"{path}.{rank}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(main, args=(2, sys.argv[1]), nprocs=2)
+"""
+
+
+def by_gloo(program: str) -> str:
+    """The same on the CPU."""
+    text = program.replace('"nccl"', '"gloo"').replace('"cuda", index', '"cpu"')
+    # gloo has no mean, and this one no scattered sum
+    text = (
+        text.replace('"AVG", ', "")
+        .replace("op=dist.ReduceOp.AVG", "")
+        .replace(
+            "dist.reduce_scatter_tensor(value, own[: 2 * ranks])",
+            "all = own[: 2 * ranks].clone(); dist.all_reduce(all); value = all[2 * rank :][:2]",
+        )
+    )
+    text = text.replace(
+        "dist.all_to_all_single(value, own)",
+        "parts = [torch.empty_like(own) for _ in range(ranks)]; dist.all_gather(parts, own); "
+        "value = torch.cat([p[2 * rank :][:2] for p in parts])",
+    )
+    return text
+
+
+ACCUMULATION = """
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(3, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.second = torch.nn.Linear(4, 2)
+        self.other = torch.nn.Linear(4, 2)
+        self.never = torch.nn.Linear(4, 2)
+
+    def forward(self, x, other):
+        hidden = self.norm(self.first(x)).tanh()
+        return self.other(hidden) if other else self.second(hidden)
+
+
+def main(rank, ranks, path):
+    dist.init_process_group("nccl", rank=rank, world_size=ranks)
+    torch.manual_seed(rank)  # other parameters on each rank
+    model = DDP(Net().to(rank), device_ids=[rank], find_unused_parameters=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    for step in range(4):
+        optimizer.zero_grad()
+        x = torch.randn(5, 3, generator=torch.Generator().manual_seed(10 * step + rank))
+        with model.no_sync():
+            model(x, False).square().mean().backward()  # a batch on the CPU, as DDP allows
+        loss = model(x.to(rank) + 1, rank == 1 and step > 1).square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        if rank == 0:
+            print(step, loss.item())
+    assert model.module.never.weight.grad is None
+    model.eval()
+    with torch.no_grad():
+        for _ in range(3 if rank == 0 else 1):  # only the first pass exchanges buffers
+            model(x.to(rank), False)
+    if rank == 0:
+        torch.save(model.state_dict(), path)
+    dist.barrier()
+    torch.load(path, map_location={"cuda:0": f"cuda:{rank}"})
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(main, args=(2, sys.argv[1]), nprocs=2)
+"""
+
+
+def accumulation_by_gloo() -> str:
+    """The same on the CPU."""
+    text = ACCUMULATION.replace('"nccl"', '"gloo"').replace(".to(rank)", "")
+    return text.replace("device_ids=[rank], ", "")
+
+
+TWO_PARTS = """
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.actor = torch.nn.Linear(3, 1)
+        self.critic = torch.nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.actor(x), self.critic(x)
+
+
+def main(rank, ranks, path):
+    dist.init_process_group("nccl", rank=rank, world_size=ranks)
+    torch.manual_seed(rank)
+    device = rank
+    model = DDP(Net().to(device), device_ids=[device])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        x = torch.randn(5, 3, generator=torch.Generator().manual_seed(10 * step + rank))
+        actor, critic = model(x.to(device))
+        optimizer.zero_grad()
+        actor.square().mean().backward()
+        critic.square().mean().backward()
+        optimizer.step()
+        if rank == 0:  # a pass that is nobody else's
+            sum(part.sum() for part in model.module(x.to(device))).backward()
+    if rank == 0:
+        torch.save(model.state_dict(), path)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    print(torch.cuda.get_device_name(0), torch.cuda.get_device_properties(0).name)
+    mp.spawn(main, args=(2, sys.argv[1]), nprocs=2)
+"""
+
+
+def two_parts_by_gloo() -> str:
+    """The same on the CPU."""
+    text = TWO_PARTS.replace('"nccl"', '"gloo"').replace("device = rank", 'device = "cpu"')
+    text = text.replace(", device_ids=[device]", "")
+    return text.replace("    print(torch.cuda", "    0 and print(torch.cuda")

@@ -14,6 +14,7 @@ from migrator.analysis.flow import Flow, is_option, option_name
 from migrator.analysis.ladders import ladders
 from migrator.analysis.libraries import MODULES
 from migrator.analysis.names import Names
+from migrator.analysis.rank_uses import asks_other_launcher
 from migrator.analysis.ranks import Ranks, environment
 from migrator.analysis.training import rounds_without_gradients
 from migrator.construct import Construct
@@ -69,6 +70,8 @@ def find(
                     yield construct
             case ast.Constant(value=str()) if node not in docstrings:
                 yield from strings(names, node, vocabulary)
+                if asks_other_launcher(node):
+                    yield Construct("ranks", "other launcher", node)
             case ast.JoinedStr(values=[ast.Constant(value=str(head)), *_]):
                 if head.startswith("cuda:") or (head == "cuda" and len(node.values) == 1):
                     yield Construct("string", "cuda", node)

@@ -13,6 +13,7 @@ WORDS = Words(
         copies=Word(f"{RUNTIME}.DataParallel", (RUNTIME,)),
         ranks=Word(f"{RUNTIME}.DistributedDataParallel", (RUNTIME,)),
         launch=Word("torch_xla.launch", ("torch_xla",)),
+        address="xla://",
         copies_setup="spmd=True",
         launch_setup="ranks=True",
     ),

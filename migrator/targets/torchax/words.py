@@ -2,6 +2,13 @@
 
 from migrator.targets.words import RUNTIME, Devices, Word, Words
 
+# The group has these of torch.distributed, too.
+_EXCHANGES = frozenset({
+    "P2POp", "batch_isend_irecv", "get_global_rank", "get_group_rank", "get_process_group_ranks",
+    "irecv", "isend", "new_group", "new_subgroups", "recv", "recv_object_list", "send",
+    "send_object_list",
+})  # fmt: skip
+
 WORDS = Words(
     device="jax",
     autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
@@ -11,8 +18,16 @@ WORDS = Words(
         group="jax",
         copies=Word(f"{RUNTIME}.DataParallel", (RUNTIME,)),
         ranks=Word(f"{RUNTIME}.DistributedDataParallel", (RUNTIME,)),
-        sharded=Word(f"{RUNTIME}.FullyShardedDataParallel", (RUNTIME,)),
-        sampler=Word(f"{RUNTIME}.DistributedSampler", (RUNTIME,)),
+        launch=Word("torch.multiprocessing.spawn"),
+        exchanges=_EXCHANGES,
+        one_process=Devices(
+            group="jax",
+            address="jax://",
+            copies=Word(f"{RUNTIME}.DataParallel", (RUNTIME,)),
+            ranks=Word(f"{RUNTIME}.FullyShardedDataParallel", (RUNTIME,)),
+            sharded=Word(f"{RUNTIME}.FullyShardedDataParallel", (RUNTIME,)),
+            sampler=Word(f"{RUNTIME}.DistributedSampler", (RUNTIME,)),
+        ),
     ),
     calls={
         "current_device": Word("0"),

@@ -1,10 +1,11 @@
-"""Several devices: what one process on a mesh computes is what the ranks of the original compute.
+"""--shard fsdp: what one process on a mesh computes is what the ranks of the original compute.
 
 The original runs on the CPU by gloo, a process for each rank; what the tool makes of it runs on as
 many virtual devices. Both end with the same parameters.
 """
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def on_devices(count: int, script: Path, *arguments: object, **variables: str) -
 @pytest.fixture(scope="module")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("migrated")
-    config = Config(unsafe=True)
+    config = Config(shard="fsdp", unsafe=True)
     report = migrate_paths([PROGRAMS], target="torchax", config=config, output=folder / "programs")
     assert not report.diagnostics(Outcome.REPORTED)
     return folder / "programs"
@@ -62,21 +63,14 @@ def test_ddp_ends_with_the_parameters_of_the_ranks(
     assert re.findall(r"step\(\).*: (\d+) calls?, (\d+) programs?$", printed, re.M)
 
 
-def test_fsdp_ends_with_the_parameters_of_the_ranks(tmp_path: Path) -> None:
-    """Each device has a part of the parameters, whose numbers are the same."""
-    there, here, folder = tmp_path / "gloo.pt", tmp_path / "mesh.pt", tmp_path / "migrated"
-    cases = ["sgd", "clip"]
-    config = Config(shard="fsdp", unsafe=True)
-    migrate_paths([PROGRAMS], target="torchax", config=config, output=folder)
+def test_each_device_has_a_part_of_each_parameter(migrated: Path, tmp_path: Path) -> None:
+    folder, here = tmp_path / "migrated", tmp_path / "mesh.pt"
+    shutil.copytree(migrated, folder)
     script = folder / "ddp_training.py"
     shows = "        print([str(p.jax().sharding.spec) for p in model.parameters()])\n"
     text = script.read_text().replace("    if rank == 0:\n", f"    if rank == 0:\n{shows}", 1)
     script.write_text(text)
-    execute(PROGRAMS / "ddp_training.py", *cases, "--world-size", 2, "--output", there)
-    printed = on_devices(2, script, *cases, "--output", here)
-    expected, found = torch.load(there), torch.load(here)
-    for case in cases:
-        assert difference(found[case], expected[case]) <= 1e-6, case
+    printed = on_devices(2, script, "sgd", "--output", here)
     # of a weight of 16 x 12, its bias, one of 3 x 16, its bias
     parts = "[\"P('data',)\", \"P('data',)\", "
     assert f"{parts}\"P(None, 'data')\", 'P()']" in printed

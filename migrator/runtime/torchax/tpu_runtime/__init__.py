@@ -22,6 +22,7 @@ from . import (  # noqa: E402
     cache,
     derived,
     device,
+    distributed,
     fallback,
     flash,
     generators,
@@ -38,11 +39,13 @@ from . import (  # noqa: E402
     pooling,
     process_group,
     products,
+    ranks,
     recurrence,
     report,
     resize,
     scripts,
     seeds,
+    sync_batch_norm,
     tensor_types,
     tensors,
     views,
@@ -59,6 +62,7 @@ from .device import (  # noqa: E402
     is_bf16_supported,
     synchronize,
 )
+from .distributed import DistributedDataParallel  # noqa: E402
 from .events import Event  # noqa: E402
 from .fused_attention import (  # noqa: E402
     LowerTriangularMask,
@@ -84,12 +88,7 @@ from .memory import (  # noqa: E402
     reset_max_memory_allocated,
     reset_peak_memory_stats,
 )
-from .parallel import (  # noqa: E402
-    DataParallel,
-    DistributedDataParallel,
-    DistributedSampler,
-    FullyShardedDataParallel,
-)
+from .parallel import DataParallel, DistributedSampler, FullyShardedDataParallel  # noqa: E402
 from .precision import set_matmul_precision  # noqa: E402
 from .profiling import profile  # noqa: E402
 from .seeds import (  # noqa: E402
@@ -188,6 +187,8 @@ _is_set_up = False
 def setup(precision: str | bool = "highest", num_cores: int | None = None) -> None:
     """Make torch compute by torchax from here on. Call it once, after the script's imports.
 
+    It does not use the device yet, which may belong to ranks that the program starts.
+
     ``precision`` is that of float32 products, see ``set_matmul_precision``. ``num_cores``: 1 for a
     single device, unless TPU_RUNTIME_NUM_CORES says otherwise. A further call changes the precision
     only.
@@ -198,12 +199,14 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
         return
     _is_set_up = True
     device.limit(num_cores)
+    seeds.wait_for_the_device()
     import torchax
 
     env = torchax.default_env()
     for concern in (
         report,
         cache,
+        ranks,
         modes,
         views,
         indexing,
@@ -230,6 +233,8 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
         parts,
         parallel,
         process_group,
+        distributed,
+        sync_batch_norm,
         products,
         scripts,
     ):

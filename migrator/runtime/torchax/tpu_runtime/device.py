@@ -17,6 +17,8 @@ DEVICE_TYPE = "jax"
 
 IN_USE = "bytes_in_use"  # the platform's word for memory that is taken
 
+count = jax.device_count  # ranks count in another way (ranks.py)
+
 CORES = "TPU_RUNTIME_NUM_CORES"  # the variable that says how many devices to use: 1, or all
 
 
@@ -61,8 +63,9 @@ def index_of(device: DeviceLike) -> int:
 
 
 def jax_device(device: DeviceLike = None) -> jax.Device:
-    """The JAX device for ``device``."""
-    return jax.local_devices()[index_of(device)]
+    """The JAX device for ``device``; a rank has one, whatever its number."""
+    index, own = index_of(device), jax.local_devices()
+    return own[index if len(own) > 1 else 0]
 
 
 def memory_info(device: DeviceLike = None) -> dict[str, int]:
@@ -80,30 +83,30 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return True
 
 
-def limit(count: int | None) -> None:
+def limit(number: int | None) -> None:
     """Use so many devices (one, or all), unless TPU_RUNTIME_NUM_CORES says otherwise."""
-    if count is not None:
-        os.environ.setdefault(CORES, str(count))
+    if number is not None:
+        os.environ.setdefault(CORES, str(number))
 
 
 def device_count() -> int:
-    """The number of devices that the program uses: all of JAX's, or one if the user says so.
+    """The number of devices that the program uses: all of this host's, or one if the user says so.
 
     Raises ValueError for any other number in TPU_RUNTIME_NUM_CORES.
     """
-    there, wanted = jax.device_count(), os.environ.get(CORES) or "all"
+    there, wanted = count(), os.environ.get(CORES) or "all"
     if wanted not in ("all", "1", str(there)):
         raise ValueError(f"{CORES}={wanted}: 1 or all, there are {there} devices")
     return 1 if wanted == "1" else there
 
 
-def check_ranks(count: int | None) -> None:
+def check_ranks(number: int | None) -> None:
     """Raise ValueError where a program counts on another number of ranks than there are devices."""
     devices = device_count()
-    if count not in (None, -1, devices):
+    if number not in (None, -1, devices):
         raise ValueError(
-            f"the program is set up for {count} ranks, and uses {devices} devices: tell it that it "
-            f"has {devices}, or set {CORES}=1 for a program with one"
+            f"the program is set up for {number} ranks, and uses {devices} devices: tell it "
+            f"that it has {devices}, or set {CORES}=1 for a program with one"
         )
 
 
@@ -114,11 +117,15 @@ def current_device() -> int:
 
 def get_device_name(device: DeviceLike = None) -> str:
     """JAX's name for the kind of device, such as "TPU v6 lite" or "cpu"."""
-    return str(jax_device(device).device_kind)
+    return get_device_properties(device).name
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
     """Name, memory in bytes and platform of a device."""
+    return describe(device)
+
+
+def _describe(device: DeviceLike) -> DeviceProperties:
     chosen = jax_device(device)
     return DeviceProperties(
         name=str(chosen.device_kind),
@@ -126,6 +133,9 @@ def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
         multi_processor_count=int(getattr(chosen, "num_cores", None) or 1),
         platform=str(chosen.platform),
     )
+
+
+describe = _describe  # ranks do it in another way (ranks.py)
 
 
 def synchronize(device: DeviceLike = None) -> None:

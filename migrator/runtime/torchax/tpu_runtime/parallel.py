@@ -1,4 +1,4 @@
-"""Models and data for several devices: what DataParallel and DistributedDataParallel become.
+"""Models and data for several devices that one process drives: DataParallel, and more on request.
 
 One process drives all devices (mesh.py). Data are those of all ranks of the original together:
 the k-th batch holds the k-th batch of every rank. What counts ranks or devices in a program's
@@ -43,18 +43,18 @@ class DataParallel(torch.nn.DataParallel):
         return _forward(self.module, inputs, kwargs)
 
 
-class DistributedDataParallel(torch.nn.Module):
-    """`torch.nn.parallel.DistributedDataParallel` for one process that drives all devices.
+class FullyShardedDataParallel(torch.nn.parallel.DistributedDataParallel):
+    """`torch.distributed.fsdp.FullyShardedDataParallel` for one process that drives all devices.
 
-    Gradients are those of the mean over the whole batch: what the ranks average. Statistics of
-    BatchNorm are those of the whole batch, as with SyncBatchNorm; what else is said of ranks
-    (buckets, unused parameters, when to average) does not matter.
+    Each device has a part of each parameter, so of gradients and of what the optimizer keeps. XLA
+    gathers a parameter where it is used; which modules are gathered together (the wrapping policy)
+    is its own decision. Gradients are those of the mean over the whole batch: what the ranks
+    average. Statistics of BatchNorm are those of the whole batch, as with SyncBatchNorm; what else
+    is said of ranks (buckets, unused parameters, when to average) does not matter.
     """
 
-    _how = staticmethod(mesh.everywhere)
-
     def __init__(self, module: torch.nn.Module, **options: object) -> None:
-        super().__init__()
+        torch.nn.Module.__init__(self)
         mesh.start(mesh.DATA)
         self.module = module
         self.device_ids: list[int] | None = None
@@ -62,7 +62,10 @@ class DistributedDataParallel(torch.nn.Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results for the whole batch."""
-        return _forward(self.module, inputs, kwargs, self._how)
+        return _forward(self.module, inputs, kwargs, mesh.shard)
+
+    def train(self, mode: bool = True) -> "FullyShardedDataParallel":
+        return torch.nn.Module.train(self, mode)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -73,16 +76,6 @@ class DistributedDataParallel(torch.nn.Module):
     def join(self, **options: object) -> Iterator[None]:
         """There are no other ranks that could have more batches."""
         yield
-
-
-class FullyShardedDataParallel(DistributedDataParallel):
-    """`torch.distributed.fsdp.FullyShardedDataParallel`: each device has a part of each parameter.
-
-    So of gradients and of what the optimizer keeps. XLA gathers a parameter where it is used;
-    which modules are gathered together (the wrapping policy) is its own decision.
-    """
-
-    _how = staticmethod(mesh.shard)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """That of all parts together, returned as a tensor."""

@@ -26,10 +26,10 @@ from .compiled import EAGER, Compiled, warn
 from .functions import Call
 from .guards import KEPT
 from .inside import is_inside
-from .parallel import DistributedDataParallel
 
 NEEDED_BY = "<loop>"
 
+_WRAPPERS = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 _told: set[tuple[type, str]] = set()
 
 
@@ -93,8 +93,7 @@ def _part(owner: Any, call: Callable[..., Any], manner: str, *, differentiable: 
 
 def _is_worth_it(module: torch.nn.Module) -> bool:
     """Not for a single layer of torch, nor for what is compiled by other means."""
-    others = (torch.jit.ScriptModule, torch.nn.DataParallel, DistributedDataParallel)
-    if isinstance(module, others):
+    if isinstance(module, (torch.jit.ScriptModule, *_WRAPPERS)):
         return False
     layer = type(module).__module__.startswith("torch.nn.") and not module._modules
     return not layer or isinstance(module, torch.nn.RNNBase)

@@ -1,39 +1,55 @@
-"""`torch.distributed` for one process that drives all devices: a world of one.
+"""`torch.distributed` for ranks that have a JAX device each, or for one process that has them all.
 
-What ranks exchange is here already: sums and means over the whole batch are those over all ranks.
-So each collective leaves a tensor as it is, on the device and on the CPU.
+    torch.distributed.init_process_group("jax")
 
-    torch.distributed.init_process_group("jax", init_method="jax://")
-
-With `jax://alone`, a program that any number of ranks may run has one, whatever the devices.
+Tensors of the device are exchanged by XLA (collectives.py), and between two ranks by their hosts;
+tensors of the CPU, objects and barriers go by gloo, whose group lies in this one. With
+`init_method="jax://"` one process drives all devices (one_process.py).
 """
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qs, urlparse
 
+import jax
 import torch
 import torch.distributed as dist
-from torchax.tensor import Environment
+import torchax
+from jax._src.core import trace_state_clean
+from torchax.tensor import Environment, Tensor
 
-from .calls import patch
-from .device import DEVICE_TYPE, check_ranks
+from . import collectives, mesh, one_process, ranks
+from .calls import is_device_tensor, patch
+from .device import DEVICE_TYPE
+from .inside import NotCompilable
 
 NEEDED_BY = "distributed init_process_group"
 
 Tensors = list[torch.Tensor]
 
-# The program may set the variable itself later.
-_STARTED = int(os.environ.get("WORLD_SIZE") or 1)
+_OPERATIONS = {
+    dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "avg", dist.ReduceOp.PRODUCT: "product",
+    dist.ReduceOp.MIN: "min", dist.ReduceOp.MAX: "max", dist.ReduceOp.BAND: "band",
+    dist.ReduceOp.BOR: "bor", dist.ReduceOp.BXOR: "bxor",
+}  # fmt: skip
 
 
-class WorldOfOne(dist.ProcessGroup):
-    """The process group of torch's back end ``jax``."""
+class ProcessGroup(dist.ProcessGroup):
+    """Some ranks, or all."""
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
         self._name = ""
+        self._cpu = dist.ProcessGroupGloo(dist.PrefixStore("cpu", store), rank, size, timeout)
+        device = jax.local_devices()[0]
+        store.set(f"device/{rank}", f"{device.id} {jax.process_index()}")
+        told = [store.get(f"device/{r}").decode().split() for r in range(size)]
+        self.exchange = collectives.of_devices(tuple(int(number) for number, _ in told))
+        self._meeting: Meeting | None = None
+        if size > 1 and _is_checked(device):
+            self._meeting = Meeting(store, rank, [int(process) for _, process in told], timeout)
 
     def getBackendName(self) -> str:
         return DEVICE_TYPE
@@ -45,57 +61,282 @@ class WorldOfOne(dist.ProcessGroup):
     def group_name(self) -> str:
         return self._name
 
-    def allreduce(self, tensors: Tensors, opts: object = None) -> Any:
+    def meet(self, what: str, tensors: Sequence[torch.Tensor] = ()) -> None:
+        """Where exchanges are checked: go on when all ranks have come to the same one.
+
+        Raises NotCompilable in a program that is traced, before the others are told anything.
+        """
+        if self.size() > 1 and not trace_state_clean():
+            raise NotCompilable("it exchanges something with other ranks")
+        if self._meeting is not None:
+            shapes = (f" {tuple(t.shape)} of {str(t.dtype)[6:]}" for t in tensors)
+            self._meeting.come(what + ",".join(shapes))
+
+    # ---- all of them have the same -------------------------------------------------------------
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
+        operation = _operation(opts)
+        self.meet(f"all_reduce ({operation})", tensors)
+        if not _are_on_device(tensors):
+            return self._reduced_on_cpu(tensors, opts, operation)
+        _put(tensors, self.exchange.reduce(_arrays(tensors), operation))
         return _done(tensors)
 
-    allreduce_coalesced = allreduce
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
+        return self.allreduce(tensors, opts)
 
-    def reduce(self, tensors: Tensors, opts: Any = None) -> Any:
-        _check_root(opts)
+    def _reduced_on_cpu(self, tensors: Tensors, opts: Any, operation: str) -> Any:
+        if operation != "avg":
+            return self._cpu.allreduce(tensors, opts)
+        self._cpu.allreduce(tensors, dist.AllreduceOptions()).wait()
+        for tensor in tensors:
+            exact = not (tensor.is_floating_point() or tensor.is_complex())
+            tensor.div_(self.size(), rounding_mode="trunc" if exact else None)
         return _done(tensors)
 
-    broadcast = reduce
+    def reduce(self, tensors: Tensors, opts: Any) -> Any:
+        operation = _operation(opts)
+        self.meet(f"reduce ({operation}) to rank {opts.rootRank}", tensors)
+        if not _are_on_device(tensors):
+            return self._cpu.reduce(tensors, opts)
+        results = self.exchange.reduce(_arrays(tensors), operation)
+        if self.rank() == opts.rootRank:
+            _put(tensors, results)
+        return _done(tensors)
 
-    def barrier(self, opts: object = None) -> Any:
-        return _done([])
+    def broadcast(self, tensors: Tensors, opts: Any) -> Any:
+        self.meet(f"broadcast from rank {opts.rootRank}", tensors)
+        if not _are_on_device(tensors):
+            return self._cpu.broadcast(tensors, opts)
+        _put(tensors, self.exchange.broadcast(_arrays(tensors), opts.rootRank))
+        return _done(tensors)
 
-    def allgather(self, results: list[Tensors], tensors: Tensors, opts: object = None) -> Any:
-        for gathered, tensor in zip(results, tensors, strict=True):
-            if len(gathered) != 1:
-                raise ValueError(
-                    f"a list for {len(gathered)} ranks: here one process has what all ranks have, "
-                    "so the list holds one tensor"
-                )
-            gathered[0].copy_(tensor)
+    # ---- each has a part -----------------------------------------------------------------------
+
+    def allgather(self, results: list[Tensors], tensors: Tensors, opts: Any = None) -> Any:
+        self.meet("all_gather", tensors)
+        if not _are_on_device(tensors):
+            return self._cpu.allgather(results, tensors, *_given(opts))
+        for places, rows in zip(results, self.exchange.gather(_arrays(tensors)), strict=True):
+            _put(places, list(rows))
         return _done(results)
 
-    def gather(self, results: list[Tensors], tensors: Tensors, opts: Any = None) -> Any:
-        _check_root(opts)
-        return self.allgather(results, tensors)
-
-    def scatter(self, results: Tensors, tensors: list[Tensors], opts: Any = None) -> Any:
-        _check_root(opts)
-        for result, (tensor,) in zip(results, tensors, strict=True):
-            result.copy_(tensor)
-        return _done(results)
-
-    def reduce_scatter(self, results: Tensors, tensors: Any, opts: object = None) -> Any:
-        return self.scatter(results, tensors)
-
-    def _allgather_base(self, result: torch.Tensor, tensor: torch.Tensor, _: object = None) -> Any:
-        result.copy_(tensor.reshape(result.shape))
+    def _allgather_base(self, result: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
+        self.meet("all_gather_into_tensor", [tensor])
+        if not _are_on_device([tensor]):
+            return self._cpu._allgather_base(result, tensor, *_given(opts))
+        _put([result], self.exchange.gather(_arrays([tensor])))
         return _done([result])
 
-    _reduce_scatter_base = _allgather_base
+    def gather(self, results: list[Tensors], tensors: Tensors, opts: Any) -> Any:
+        self.meet(f"gather to rank {opts.rootRank}", tensors)
+        if not _are_on_device(tensors):
+            return self._cpu.gather(results, tensors, opts)
+        rows = self.exchange.gather(_arrays(tensors))
+        if self.rank() == opts.rootRank:
+            for places, row in zip(results, rows, strict=True):
+                _put(places, list(row))
+        return _done(results)
 
-    def alltoall_base(self, result: torch.Tensor, tensor: torch.Tensor, *sizes: object) -> Any:
-        return self._allgather_base(result, tensor)
+    def scatter(self, results: Tensors, tensors: list[Tensors], opts: Any) -> Any:
+        self.meet(f"scatter from rank {opts.rootRank}", results)
+        if not _are_on_device(results):
+            return self._cpu.scatter(results, tensors, opts)
+        for i, result in enumerate(results):
+            parts = tensors[i] if self.rank() == opts.rootRank else [result] * self.size()
+            rows = jax.numpy.stack(_arrays(parts))
+            _put([result], self.exchange.scatter([rows], opts.rootRank))
+        return _done(results)
+
+    def reduce_scatter(self, results: Tensors, tensors: list[Tensors], opts: Any) -> Any:
+        operation = _operation(opts)
+        self.meet(f"reduce_scatter ({operation})", results)
+        if not _are_on_device(results):
+            return self._cpu.reduce_scatter(results, tensors, opts)
+        rows = [jax.numpy.stack(_arrays(parts)) for parts in tensors]
+        _put(results, self.exchange.reduce_scatter(rows, operation))
+        return _done(results)
+
+    def _reduce_scatter_base(self, result: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
+        operation = _operation(opts)
+        self.meet(f"reduce_scatter_tensor ({operation})", [result])
+        if not _are_on_device([tensor]):
+            return self._cpu._reduce_scatter_base(result, tensor, opts)
+        rows = jax.numpy.reshape(_arrays([tensor])[0], (self.size(), *result.shape))
+        _put([result], self.exchange.reduce_scatter([rows], operation))
+        return _done([result])
+
+    def alltoall(self, results: Tensors, tensors: Tensors, opts: Any = None) -> Any:
+        self.meet("all_to_all")
+        if not _are_on_device(tensors):
+            return self._cpu.alltoall(results, tensors, *_given(opts))
+        if len({tuple(tensor.shape) for tensor in (*results, *tensors)}) > 1:
+            return self._of_different_sizes(results, tensors)
+        _put(results, list(self.exchange.transpose([jax.numpy.stack(_arrays(tensors))])[0]))
+        return _done(results)
+
+    def alltoall_base(
+        self, result: torch.Tensor, tensor: torch.Tensor, to: Any, of: Any, opts: Any = None
+    ) -> Any:
+        """``to``: the lengths of the parts of ``result``, and ``of``: those of ``tensor``."""
+        self.meet("all_to_all_single")
+        if not _are_on_device([tensor]):
+            return self._cpu.alltoall_base(result, tensor, to, of, *_given(opts))
+        if to or of:
+            count = self.size()
+            parts = tensor.split(of or [tensor.shape[0] // count] * count)
+            places = result.split(to or [result.shape[0] // count] * count)
+            return self._of_different_sizes(list(places), list(parts))
+        rows = jax.numpy.reshape(_arrays([tensor])[0], (self.size(), -1))
+        _put([result], self.exchange.transpose([rows]))
+        return _done([result])
+
+    def _of_different_sizes(self, results: Tensors, tensors: Tensors) -> Any:
+        """By gloo: a program has the same shapes on all ranks."""
+        given = [tensor.detach().cpu() for tensor in tensors]
+        places = [torch.empty(p.shape, dtype=p.dtype, device="cpu") for p in results]
+        joined = torch.cat([place.reshape(-1) for place in places])
+        self._cpu.alltoall_base(
+            joined, torch.cat([tensor.reshape(-1) for tensor in given]),
+            [place.numel() for place in places], [tensor.numel() for tensor in given],
+        ).wait()  # fmt: skip
+        for result, part in zip(results, joined.split([p.numel() for p in places]), strict=True):
+            _copy(result, part.reshape(result.shape))
+        return _done(results)
+
+    # ---- two of them, and nothing --------------------------------------------------------------
+
+    def send(self, tensors: Tensors, to: int, tag: int = 0) -> Any:
+        if not trace_state_clean():
+            raise NotCompilable("it sends something to another rank")
+        return self._cpu.send([tensor.detach().cpu() for tensor in tensors], to, tag)
+
+    def recv(self, tensors: Tensors, of: int, tag: int = 0) -> Any:
+        return self._received(tensors, lambda places: self._cpu.recv(places, of, tag))
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Any:
+        return self._received(tensors, lambda places: self._cpu.recv_anysource(places, tag))
+
+    def _received(self, tensors: Tensors, receive: Callable[[Tensors], Any]) -> Any:
+        if not trace_state_clean():
+            raise NotCompilable("it receives something from another rank")
+        if not _are_on_device(tensors):
+            return receive(tensors)
+        places = [torch.empty(t.shape, dtype=t.dtype, device="cpu") for t in tensors]
+        return Received(receive(places), places, tensors)
+
+    def barrier(self, opts: Any = None) -> Any:
+        self.meet("barrier")
+        return self._cpu.barrier(dist.BarrierOptions())
+
+    def monitored_barrier(self, timeout: timedelta | None = None, *options: Any) -> Any:
+        self.meet("monitored_barrier")
+        return self._cpu.monitored_barrier(timeout, *options)
 
 
-def _check_root(opts: Any) -> None:
-    root = getattr(opts, "rootRank", 0)
-    if root:
-        raise ValueError(f"there is no rank {root}: one process has what all ranks have")
+class Received(torch._C._distributed_c10d.Work):
+    """What comes from another rank, by the hosts."""
+
+    def __init__(self, work: Any, places: Tensors, tensors: Tensors) -> None:
+        super().__init__()
+        self._work, self._places, self._tensors = work, places, tensors
+
+    def wait(self, *timeout: Any) -> bool:
+        """Wait for it, and put it where it belongs."""
+        self._work.wait(*timeout)
+        while self._places:
+            _copy(self._tensors[len(self._places) - 1], self._places.pop())
+        return True
+
+    def is_completed(self) -> bool:
+        return bool(self._work.is_completed())
+
+    def _source_rank(self) -> int:
+        return int(self._work._source_rank())
+
+
+class Meeting:
+    """Where each rank says what it exchanges next, so that ranks that diverge are named.
+
+    On a TPU, ranks that come to different programs wait for each other forever. So this is done on
+    the CPU, where programs are tried out, and with TORCH_DISTRIBUTED_DEBUG=DETAIL, by which torch
+    does the same for NCCL.
+    """
+
+    def __init__(self, store: Any, rank: int, processes: list[int], timeout: timedelta) -> None:
+        self._store = dist.PrefixStore("meeting", store)
+        self._rank, self._processes, self._timeout = rank, processes, timeout
+        self._count = 0
+
+    def come(self, what: str) -> None:
+        """Raises RuntimeError where another rank is at another exchange, or never comes."""
+        self._count += 1
+        self._store.set(f"{self._count}/{self._rank}", what)
+        for rank in range(len(self._processes)):
+            other = self._of(rank, what)
+            if other != what:
+                raise RuntimeError(
+                    f"exchange {self._count}: rank {self._rank} comes to {what}, where rank {rank} "
+                    f"comes to {other}: all ranks have to do the same exchanges in the same order"
+                )
+        if self._count > 2:  # all have read what was said before the last one
+            self._store.delete_key(f"{self._count - 2}/{self._rank}")
+
+    def _of(self, rank: int, what: str) -> str:
+        key, end = f"{self._count}/{rank}", time.monotonic() + self._timeout.total_seconds()
+        pause = 0.001
+        while not self._store.check([key]):  # a wait that runs out of time prints warnings
+            time.sleep(pause)
+            pause = min(2 * pause, 0.1)
+            if ranks.has_ended(self._processes[rank]) and not self._store.check([key]):
+                how = "has ended"
+            elif time.monotonic() > end:
+                how = f"has not come in {self._timeout}"
+            else:
+                continue
+            raise RuntimeError(
+                f"exchange {self._count}: rank {self._rank} waits for {what}, and rank {rank} {how}"
+            )
+        return str(self._store.get(key).decode())
+
+
+def _is_checked(device: jax.Device) -> bool:
+    return device.platform == "cpu" or os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
+
+
+def _operation(opts: Any) -> str:
+    operation = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
+    # torch's object for an operation equals its name, and has no hash like it.
+    found = next((name for kind, name in _OPERATIONS.items() if operation == kind), None)
+    if found is None:
+        raise NotImplementedError(f"{operation} of torch.distributed")
+    return found
+
+
+def _given(opts: Any) -> tuple[Any, ...]:
+    return () if opts is None else (opts,)
+
+
+def _are_on_device(tensors: Tensors) -> bool:
+    return any(map(is_device_tensor, tensors))
+
+
+def _arrays(tensors: Tensors) -> list[Any]:
+    env = torchax.default_env()
+    moved: list[Any] = [t if is_device_tensor(t) else t.to(DEVICE_TYPE) for t in tensors]
+    with env, torch._C.DisableTorchFunction():
+        return [tensor.detach().jax() for tensor in moved]
+
+
+def _put(tensors: Tensors, arrays: list[Any]) -> None:
+    env = torchax.default_env()
+    for tensor, array in zip(tensors, arrays, strict=True):
+        _copy(tensor, Tensor(array.reshape(tuple(tensor.shape)), env))
+
+
+@torch.no_grad()
+def _copy(to: torch.Tensor, value: torch.Tensor) -> None:
+    to.copy_(value)
 
 
 def _done(result: Any) -> Any:
@@ -104,36 +345,21 @@ def _done(result: Any) -> Any:
     return torch._C._distributed_c10d._create_work_from_future(future)
 
 
-def _create(store: object, rank: int, size: int, timeout: object) -> WorldOfOne:
-    return WorldOfOne(rank, size)
-
-
-def _rendezvous(url: str, timeout: object = None, **options: object) -> Iterator[Any]:
-    """Nobody to meet.
-
-    Raises RuntimeError where a launcher has started several processes, and ValueError for another
-    ``world_size`` than the number of devices, or 1 if alone: the program is set up for other sizes.
-    """
-    if _STARTED > 1:
-        raise RuntimeError(
-            f"{_STARTED} processes were started: start the program once, without torchrun; one "
-            "process drives all devices"
-        )
-    asked = urlparse(url)
-    for size in map(int, parse_qs(asked.query).get("world_size", ())):
-        if asked.netloc != "alone":
-            check_ranks(size)
-        elif size not in (-1, 1):
-            raise ValueError(
-                f"the program is set up for {size} ranks: tell it that it has one, which uses all "
-                "devices"
-            )
-    yield dist.HashStore(), 0, 1
+def _create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    if one_process.is_used():
+        return one_process.WorldOfOne(rank, size)
+    if not dist.is_initialized():  # else it is a group of some ranks
+        ranks.join(store, rank, size)
+    group = ProcessGroup(store, rank, size, timeout)
+    if rank == 0 and not dist.is_initialized():
+        with_devices = "1 rank" if size == 1 else f"{size} ranks, each with a device of its own"
+        mesh.say(f"{with_devices} ({jax.devices()[0].device_kind})")
+    return group
 
 
 def install(env: Environment) -> None:
     """Tell torch of the back end."""
     dist.Backend.register_backend(DEVICE_TYPE, _create, devices=[DEVICE_TYPE, "cpu"])
-    dist.register_rendezvous_handler(DEVICE_TYPE, _rendezvous)
+    one_process.install(env)
     # A barrier asks for the accelerator, which a device of Python's can not answer.
     patch(torch._C, _get_accelerator=lambda check=None: torch.device(DEVICE_TYPE))

@@ -1,6 +1,7 @@
 """Seeds of the device's random numbers, as ``torch.cuda`` has them."""
 
 import contextlib
+import functools
 import random
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 import torchax
 import torchax.device_module
+import torchax.tensor
 from torchax.tensor import Tensor
 
 from .calls import is_device_tensor, native, patch
@@ -21,8 +23,13 @@ def manual_seed(seed: int) -> None:
     """Seed the device only (``torch.manual_seed`` seeds CPU and device once ``setup`` has run)."""
     global _initial_seed
     _initial_seed = int(seed)
+    _seed(torchax.default_env())
+
+
+def _seed(env: Any) -> None:
     # JAX keys take 63 bits; torch allows 64, and negative seeds.
-    torchax.default_env().manual_seed(_initial_seed % 2**63)
+    if _initial_seed is not None and not isinstance(env._property, _Later):
+        env.manual_seed(_initial_seed % 2**63)
 
 
 def manual_seed_all(seed: int) -> None:
@@ -68,6 +75,26 @@ def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
     torchax.default_env().param.prng = words
 
 
+class _Later:
+    """Stands for torchax's random state until somebody asks for it: its key lies on the device."""
+
+    def __init__(self, stock: Any, content_factory: Any) -> None:
+        self._stock, self._make = stock, content_factory
+
+    @property
+    def content(self) -> Any:
+        env = torchax.default_env()
+        env._property = self._stock(self._make)
+        _seed(env)
+        return env._property.content
+
+
+def wait_for_the_device() -> None:
+    """The random state is made when it is first used, not with the environment."""
+    module = torchax.tensor
+    patch(module, _PropertyHolder=functools.partial(_Later, module._PropertyHolder))
+
+
 def install(env: Any) -> None:
     """Let ``torch.manual_seed`` and ``torch.seed`` reach the device, as they do on CUDA.
 
@@ -80,11 +107,7 @@ def install(env: Any) -> None:
         torchax.device_module,
         get_rng_state=get_rng_state,
         set_rng_state=set_rng_state,
+        manual_seed_all=manual_seed_all,
         device=lambda index: contextlib.nullcontext(),
         _initialized=True,
     )
-    before = env.prng_key
-    torchax.device_module.manual_seed_all(torch.initial_seed() % 2**63)
-    if env.prng_key is not before:
-        return  # mended upstream
-    torchax.device_module.manual_seed_all = manual_seed_all
