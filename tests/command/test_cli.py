@@ -16,8 +16,8 @@ from helpers import TARGETS, cli, committed, git, one_line, read_tree, shell, wr
 from migrator import __version__
 from migrator.registry import registry
 
-GPU = "def f(x):\n    return x.cuda()\n"
-TPU = 'def f(x):\n    return x.to("jax")\n'
+GPU = "import torch\n\n\ndef f(x):\n    return x.cuda()\n"
+TPU = 'import torch\n\n\ndef f(x):\n    return x.to("jax")\n'
 SCRIPT = (
     "import torch\n\n\ndef main():\n    x = torch.ones(2).cuda()\n"
     "    torch.cuda.synchronize()\n\n\n"
@@ -136,7 +136,7 @@ LAYOUTS: dict[str, bytes] = {
     "dir with space/ä.py": GPU.encode(),
     "feeds.py": b"\x0c\n" + GPU.encode() + b"\x0cx.cuda()\n\x0c",
     "mac.py": GPU.replace("\n", "\r").encode(),
-    "tab.py": b"def f(x):\n\treturn x.cuda()\t\n\n\n\n",
+    "tab.py": b"import torch\n\n\ndef f(x):\n\treturn x.cuda()\t\n\n\n\n",
 }
 
 
@@ -317,7 +317,7 @@ def test_json(tmp_path: Path) -> None:
         "code": "MOV001", "severity": "info", "outcome": "rewritten", "message": "",
         "construct": "x.cuda", "safety": "safe",
         "why": "same meaning, within the documented tolerance",
-        "start": {"line": 2, "column": 14}, "end": {"line": 2, "column": 18},
+        "start": {"line": 5, "column": 14}, "end": {"line": 5, "column": 18},
     }]  # fmt: skip
     kinds = [(d["severity"], d["outcome"]) for d in files["b.py"]["diagnostics"]]
     assert ("warning", "reported") in kinds and ("advice", None) in kinds
@@ -351,7 +351,7 @@ def test_quiet_and_verbose(tmp_path: Path) -> None:
     assert "b.py:1" in out(quiet)
     normal, verbose = (out(cli(".", *TO, "--check", *v, cwd=tmp_path)) for v in ((), ("-v",)))
     assert "non_blocking" not in normal and "MOV005  kept" in verbose
-    assert "2:14  MOV001  rewritten" in verbose
+    assert "5:14  MOV001  rewritten" in verbose
 
 
 def test_what_is_right_is_told_of_files_that_stay(tmp_path: Path) -> None:

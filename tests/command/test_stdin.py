@@ -56,7 +56,7 @@ def test_the_suffix_says_what_it_is(tmp_path: Path) -> None:
 def test_configuration_is_that_of_the_file(tmp_path: Path) -> None:
     table = '[tool.tpu-migrate]\ntarget = "torch_xla"\nexclude = ["third_party"]\n'
     root = committed(tmp_path, {"p/pyproject.toml": table, "p/a.py": "", "tpu.py": ""})
-    gpu = b"def f(x):\n    return x.cuda()\n"
+    gpu = b"import torch\n\n\ndef f(x):\n    return x.cuda()\n"
     run = cli("-", "--stdin-filename", "p/a.py", cwd=root, stdin=gpu)
     assert run.stdout == gpu.replace(b"x.cuda()", b'x.to("xla")')
     excluded = cli("-", "--stdin-filename", "p/third_party/b.py", cwd=root, stdin=gpu)
@@ -116,7 +116,7 @@ def test_what_can_not_be_processed_comes_back(
 
 
 def test_without_a_dash(tmp_path: Path) -> None:
-    gpu = b"def f(x):\n    return x.cuda()\n"
+    gpu = b"import torch\n\n\ndef f(x):\n    return x.cuda()\n"
     run = cli(*TO, "--stdin-filename", "a.py", cwd=tmp_path, stdin=gpu)
     assert run.stdout == gpu.replace(b"x.cuda()", b'x.to("jax")')
     wrong = cli("a.py", *TO, "--stdin-filename", "a.py", cwd=tmp_path, stdin=gpu)

@@ -228,7 +228,7 @@ def test_every_character_can_be_written(
 
 
 def test_characters_that_a_terminal_lacks_are_spelled_out(project: Path) -> None:
-    text = "def f(x):\n    return x.cuda(), x.cuda()\n"
+    text = "import torch\n\n\ndef f(x):\n    return x.cuda(), x.cuda()\n"
     (project / "größe.py").write_text(text, encoding="utf-8")
     wide = piped(project, "größe.py", *TO, "--check", encoding="cp1252").stdout
     assert "größe.py  MOV001 ×2" in wide

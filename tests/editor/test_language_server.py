@@ -215,7 +215,7 @@ WIDTH: dict[str, Callable[[str], int]] = {
 def test_columns_are_counted_as_the_editor_counts(root: Path, encoding: str) -> None:
     line = '\ts = "\U0001f600é\u4e2d"; x = f(s).cuda(); y = g(s).cuda()'
     other = "def k():\r\n\treturn '\U0001f600'.join(a).cuda()\r\n"
-    text = f"def h():\r\n{line}\r\n\treturn x\x0c\r\n{other}"
+    text = f"import torch\r\ndef h():\r\n{line}\r\n\treturn x\x0c\r\n{other}"
     (root / "a.py").write_bytes(text.encode())
 
     async def run(editor: Editor) -> None:
@@ -224,8 +224,8 @@ def test_columns_are_counted_as_the_editor_counts(root: Path, encoding: str) -> 
         uri = editor.open(root / "a.py")
         found = [d for d in await editor.findings(uri) if code_of(d) == "MOV001"]
         width = WIDTH[encoding](line[: line.index("cuda")])
-        assert found[0].range.start == types.Position(1, width)
-        assert [d.range.start.line for d in found] == [1, 1, 4]
+        assert found[0].range.start == types.Position(2, width)
+        assert [d.range.start.line for d in found] == [2, 2, 5]
         (action,) = [
             a for a in await editor.actions(uri, found[1].range) if "Rewrite for" in a.title
         ]

@@ -196,7 +196,7 @@ def test_cells_of_a_notebook(tmp_path: Path) -> None:
 
 
 def test_a_notebook_with_other_cells_is_compared_by_its_file(tmp_path: Path) -> None:
-    root = migrated(tmp_path, {"n.ipynb": notebook("x = y.cuda()\n", "z = x\n")})
+    root = migrated(tmp_path, {"n.ipynb": notebook("import torch\nx = y.cuda()\n", "z = x\n")})
     book = json.loads((root / "n.ipynb").read_text())
     book["cells"].insert(1, {**book["cells"][1], "id": "new", "source": ["print(x)\n"]})
     (root / "n.ipynb").write_text(json.dumps(book, indent=1))

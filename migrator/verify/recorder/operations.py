@@ -342,7 +342,12 @@ class Trace(TorchFunctionMode):
 
 @functools.cache
 def name_of(func: Any) -> str:
-    """A function of torch as programs write it: torch.matmul, Tensor.add, functional.linear."""
+    """A function of torch as programs write it: torch.matmul, Tensor.add, functional.linear.
+
+    What a runtime puts in the place of one has its name.
+    """
+    while hasattr(func, "__wrapped__") and func.__module__.startswith("tpu_runtime."):
+        func = func.__wrapped__
     name = str(getattr(func, "__name__", func))
     if name == "__get__":
         name = str(getattr(func.__self__, "__name__", ""))
