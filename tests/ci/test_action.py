@@ -18,7 +18,7 @@ import yaml
 from helpers import REPOSITORY, committed, git, write_tree
 
 SCHEMAS = REPOSITORY / "tests" / "schemas"
-GPU = "def f(x):\n    return x.cuda()\n"
+GPU = "import torch\n\n\ndef f(x):\n    return x.cuda()\n"
 # What `gh` answers, by the end of the address; everything that it is asked is written down.
 GH = """
 import json, os, pathlib, sys
@@ -150,7 +150,7 @@ def test_a_pull_request_is_told_what_it_adds(
 ) -> None:
     root = pull_request(machine, monkeypatch)
     run = step(LOOK, root, **VALUES, HEAD_REPOSITORY="o/r")
-    assert re.findall(r"file=a.py,line=(\d+)", run.stdout) == ["6"]
+    assert re.findall(r"file=a.py,line=(\d+)", run.stdout) == ["9"]
     [comment] = json.loads(Path(outputs(machine)["review"]).read_text())["comments"]
     assert (comment["path"], comment["line"]) == ("a.py", 6)
 
@@ -199,7 +199,7 @@ def test_a_pull_request_is_configured_by_its_base(
     git(root, "add", "-A")
     git(root, "commit", "-qm", "hidden")
     run = step(LOOK, root, **VALUES)
-    assert re.findall(r"file=a.py,line=(\d+)", run.stdout) == ["6"]
+    assert re.findall(r"file=a.py,line=(\d+)", run.stdout) == ["9"]
     git(root, "update-ref", "refs/remotes/origin/main", "HEAD")  # as after a merge
     write_tree(root, {"b c.py": GPU})
     git(root, "commit", "-qam", "GPU code")

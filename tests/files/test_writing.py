@@ -29,8 +29,8 @@ from migrator.files.overwriting import unsafe_to_write
 from migrator.files.staging import write
 from migrator.run import undo
 
-GPU = "def f(x):\n    return x.cuda()\n"
-TPU = 'def f(x):\n    return x.to("jax")\n'
+GPU = "import torch\n\n\ndef f(x):\n    return x.cuda()\n"
+TPU = 'import torch\n\n\ndef f(x):\n    return x.to("jax")\n'
 
 
 @pytest.fixture(autouse=True)
@@ -409,9 +409,9 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
                 time.sleep(600)
         files = [Path({str(tmp_path)!r}, f"{{n}}.py") for n in range(20)]
         for file in files:
-            file.write_text("x.cuda()\\n" * 10000)
+            file.write_text("import torch\\n" + "x.cuda()\\n" * 10000)
         config = Config(jobs=2)
-        worker = Waits([], find_target("torchax"), config)
+        worker = Waits([], [find_target("torchax")], config)
         migrate_all(files, worker, None)
     """
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)])
@@ -506,7 +506,7 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
 
 def test_the_last_run_is_taken_back_byte_for_byte(tmp_path: Path) -> None:
     root = committed(tmp_path, FILES)
-    (root / "mixed.py").write_bytes(b"# \xc3\xa4\r\nx.cuda()\n\r\n")
+    (root / "mixed.py").write_bytes(b"import torch  # \xc3\xa4\r\nx.cuda()\n\r\n")
     before = read_tree(root, runtime=True)
     migrate_paths([root], write=True, allow_dirty=True)
     assert read_tree(root, runtime=True) != before

@@ -218,9 +218,11 @@ def test_annotations_say_the_most_important_first(tmp_path: Path) -> None:
 
 
 def test_an_annotation_names_place_and_result(tmp_path: Path) -> None:
-    root = committed(tmp_path, {"a,b:c.py": "def f(x):\n    return 100 % x.cuda()\n"})
+    root = committed(
+        tmp_path, {"a,b:c.py": "import torch\n\n\ndef f(x):\n    return 100 % x.cuda()\n"}
+    )
     [(kind, values, message)] = commands(printed(root, "github"))
-    assert (kind, values["file"], values["line"]) == ("notice", "a,b:c.py", "2")
+    assert (kind, values["file"], values["line"]) == ("notice", "a,b:c.py", "5")
     assert (values["col"], values["endColumn"]) == ("20", "23")
     assert message.endswith('\n+     return 100 % x.to("jax")')
 
@@ -501,10 +503,10 @@ def with_fix(content: str, fix: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     "source",
     [
-        "def f(x):\n    return x.cuda()\n",
-        "def f(x):\r\n    return x.cuda()\r\n",
-        "def f(x):\n    return x.cuda()",
-        "x.cuda()",
+        "import torch\ndef f(x):\n    return x.cuda()\n",
+        "import torch\r\ndef f(x):\r\n    return x.cuda()\r\n",
+        "import torch\ndef f(x):\n    return x.cuda()",
+        "import torch\nx.cuda()",
         "import torch\nx = torch.ones(2)\ntorch.cuda.empty_cache()",
         "import torch\ntorch.cuda.empty_cache()\nx = torch.ones(2)\n",
         "import torch\n\nif __name__ == '__main__':\n    torch.cuda.synchronize()\n",

@@ -16,7 +16,7 @@ from migrator.report.explain import markdown
 from migrator.report.statistics import MANY
 
 TO = ("--target", "torchax", "--check")
-MOVE = "y = x.cuda()\n"
+MOVE = "import torch\ny = x.cuda()\n"
 STREAM = "import torch\ns = torch.cuda.Stream()\n"  # hours
 EXTENSION = "from torch.utils.cpp_extension import load\nops = load(name='ops')\n"  # a rewrite
 STRING = "name = 'cuda'\nprint(name)\n"  # minutes
