@@ -152,7 +152,7 @@ def test_a_pull_request_is_told_what_it_adds(
     run = step(LOOK, root, **VALUES, HEAD_REPOSITORY="o/r")
     assert re.findall(r"file=a.py,line=(\d+)", run.stdout) == ["9"]
     [comment] = json.loads(Path(outputs(machine)["review"]).read_text())["comments"]
-    assert (comment["path"], comment["line"]) == ("a.py", 6)
+    assert (comment["path"], comment["line"]) == ("a.py", 9)
 
 
 def test_a_fork_is_written_nothing(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

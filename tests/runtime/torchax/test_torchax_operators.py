@@ -19,6 +19,7 @@ tpu.setup()
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 import operator_audit  # noqa: E402
+from audit_samples import differs  # noqa: E402
 
 _NAMES = """
     nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose2d
@@ -51,7 +52,7 @@ SUBSET = _NAMES.split()
 
 @pytest.mark.parametrize("name", SUBSET)
 def test_operator(name: str) -> None:
-    found = operator_audit.audit(name, operator_audit.torchax(), most=1)
+    found = operator_audit.audit(name, "torchax", operator_audit.torchax(), most=1)
     assert found["verdict"] == "right", found
 
 
@@ -126,11 +127,11 @@ def test_refused() -> None:
 def test_audit_sees_what_is_wrong() -> None:
     torch.manual_seed(0)
     x = torch.rand(4).numpy()
-    assert operator_audit.differs(x, x, "values") == ""
-    assert "off by" in operator_audit.differs(x * 1.01, x, "values")
-    assert "shape" in operator_audit.differs(x[:2], x, "values")
-    assert "not finite" in operator_audit.differs(x / (x > x.min()), x, "values")
-    assert operator_audit.differs(x > 0.5, x > 2, "values") == "other integers"
+    assert differs(x, x, "values") == ""
+    assert "off by" in differs(x * 1.01, x, "values")
+    assert "shape" in differs(x[:2], x, "values")
+    assert "not finite" in differs(x / (x > x.min()), x, "values")
+    assert differs(x > 0.5, x > 2, "values") == "other integers"
 
 
 def test_attention_in_half_precision_does_not_overflow_before_it_is_scaled() -> None:
