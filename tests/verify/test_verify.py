@@ -157,7 +157,7 @@ class TestRuns:
     ) -> None:
         made: list[str] = []
         monkeypatch.setattr(interpreters, "find", lambda target, by_import: None)
-        monkeypatch.setattr(environments, "install", lambda target: made.append(target) or python)
+        monkeypatch.setattr(environments, "install", lambda to: made.append(to.name) or python)
         monkeypatch.setattr(sys, "stdin", Terminal(f"{'y' if answer else 'n'}\n"))
         console = Console(file=Terminal(), force_terminal=True)
         found = verification.verify_app("tiny", "torchax", console=console)
