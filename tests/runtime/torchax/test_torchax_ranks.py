@@ -173,7 +173,7 @@ def main(rank, ranks, path):
     work = dist.all_reduce(own, async_op=True)
     work.wait()
     note("later", own)
-    bits = torch.tensor([-0.0, float("nan"), float("inf"), 1e-40], device=device) * (rank == 0)
+    bits = torch.tensor([-0.0, float("nan"), float("inf"), 1e-30], device=device) * (rank == 0)
     dist.broadcast(bits, src=0)
     seen["bits"] = repr(bits.tolist())
     objects = [f"for {i}" for i in range(ranks)] if rank == 0 else None
