@@ -8,6 +8,7 @@ import itertools
 import pickle
 import warnings
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor, nn, optim
 from torch.utils.checkpoint import checkpoint
+from tpu_runtime.distributed import Averaging
 from tpu_runtime.parts import _told
 
 from tests.runtime.support import batch
@@ -139,6 +141,61 @@ def test_several_results_of_which_some_are_used(used: str) -> None:
         return found
 
     agree(program)
+
+
+class TwoHeads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor, self.critic = mlp(3, 4, 1), mlp(3, 4, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.actor(x), self.critic(x)
+
+
+def test_going_back_in_parts_that_share_nothing() -> None:
+    """Each part is a graph of its own: no hook of the other one runs."""
+
+    def program(device: str) -> list[Tensor]:
+        model, found = TwoHeads().to(device), []
+        calls = torch.zeros(6, len(list(model.parameters())))
+        for i, parameter in enumerate(model.parameters()):
+            parameter.register_post_accumulate_grad_hook(
+                lambda _, i=i: calls[number].__setitem__(i, calls[number, i] + 1)
+            )
+        for number in range(6):
+            actor, critic = model(batch(number, 5, 3).to(device))
+            model.zero_grad()
+            if number in (2, 5):
+                (actor.square() * critic).mean().backward()
+            else:
+                actor.square().mean().backward()
+                found += [*gradients(model), calls.clone()]
+            if number in (3, 4):
+                critic.mean().backward()
+            found += [*gradients(model), calls.clone()]
+        if device == "jax":
+            assert compiled(model) == 2  # at first the critic's result had no gradient
+        return found
+
+    agree(program)
+
+
+def test_ranks_await_a_gradient_that_a_compiled_model_does_not_bring() -> None:
+    """Neither a gradient of before counts, nor that a hook of the parameter runs."""
+    model = Several().to("jax")
+    one_rank: Any = SimpleNamespace(size=lambda: 1)
+    averaging = Averaging(model, list(model.parameters()), one_rank)
+    for number in range(4):
+        averaging.begin(averages=True)
+        out = model(batch(number, 5, 6).to("jax"))
+        (out["logits"].mean() + out["extra"].mean()).backward()
+        averaging.average()
+    assert compiled(model)
+    averaging.begin(averages=True)
+    model(batch(4, 5, 6).to("jax"))["logits"].mean().backward()
+    averaging.average()
+    with pytest.raises(RuntimeError, match=r"^extra\.weight, extra\.bias: no gradient since"):
+        averaging.begin(averages=True)
 
 
 class Codes(nn.Module):

@@ -35,8 +35,24 @@ class Backward:
     leads: list[set[int]]  # which of the targets each of the attached results leads to
     reached: list[int]  # which of the targets have a gradient
     requiring: list[bool]  # which inputs require one
-    program: Any = None  # takes what was kept, inputs of the forward pass, gradients of its results
+    # Takes which gradients are asked for, what was kept, inputs of the forward pass, and gradients
+    # of its results.
+    program: Any = None
     reads: list[int] = field(default_factory=list)  # which of the inputs, flattened
+
+    def __post_init__(self) -> None:
+        self.graphs = _graphs(self.leads)
+
+
+def _graphs(leads: list[set[int]]) -> list[tuple[list[int], list[int]]]:
+    """The graphs that share no target: which of the attached results and of the targets are its."""
+    found: list[tuple[set[int], set[int]]] = []
+    for n, targets in enumerate(leads):
+        joined = [graph for graph in found if graph[1] & targets]
+        found = [graph for graph in found if not graph[1] & targets]
+        results = {n}.union(*(graph[0] for graph in joined))
+        found.append((results, targets.union(*(graph[1] for graph in joined))))
+    return [(sorted(results), sorted(targets)) for results, targets in found]
 
 
 def split(traced: Any, forms: list[tuple[Any, Any]], n_gradients: int) -> tuple[Any, Any, Any]:
@@ -69,34 +85,55 @@ def split(traced: Any, forms: list[tuple[Any, Any]], n_gradients: int) -> tuple[
         outputs = jax.tree.unflatten(tree, [*found[:n_out], *[0] * n_gradients])
         return *outputs[:-1], [found[i] for i in kept]
 
-    def backward(kept: list[Array], inputs: list[Array], gradients: list[Array]) -> list[Array]:
-        return run_later(*kept, *inputs, *(gradients[i] for i in wanted))  # type: ignore[no-any-return]
+    def backward(
+        asked: tuple[int, ...], kept: list[Array], inputs: list[Array], gradients: list[Array]
+    ) -> list[Array]:
+        found = run_later(*kept, *inputs, *(gradients[i] for i in wanted))
+        return [found[i] for i in asked]
 
     return forward, backward, reads
 
 
+def attach(
+    env: Environment,
+    backward: Backward,
+    targets: list[torch.Tensor],
+    values: tuple[list[Array], list[Array]],
+    run_again: Callable[[], dict[int, Any]],
+    made: list[Any],
+) -> None:
+    """Give the new tensors of a module's run the graphs that lead to its targets.
+
+    Each is one of its own, as in torch: going back through one leaves the others as they are, and
+    does not come to their parameters, whose hooks would run.
+    """
+    for results, its_targets in backward.graphs:
+        run = Pass(env, backward, results, its_targets, targets, values, run_again)
+        numbers = [backward.attached[n] for n in results]
+        with env:
+            after = _Attach.apply(  # type: ignore[no-untyped-call]
+                run, [made[number] for number in numbers], *(targets[n] for n in its_targets)
+            )
+        for number, result in zip(numbers, after, strict=True):
+            made[number] = result
+
+
 class Pass:
-    """One run of a module: what its backward pass needs, until it has been."""
+    """A graph of one run of a module: what its backward pass needs, until it has been."""
 
     def __init__(
         self,
         env: Environment,
         backward: Backward,
-        targets: list[torch.Tensor],
+        results: list[int],
+        targets: list[int],
+        tensors: list[torch.Tensor],
         values: tuple[list[Array], list[Array]],
         run_again: Callable[[], dict[int, Any]],
     ) -> None:
         self.env, self.backward = env, backward
-        self._left: Any = targets, values, run_again
-
-    def attach(self, results: list[Any]) -> list[Any]:
-        """The results, with the graph that leads to the targets."""
-        attached = [results[i] for i in self.backward.attached]
-        with self.env:
-            after = _Attach.apply(self, attached, *self._left[0])  # type: ignore[no-untyped-call]
-        for number, result in zip(self.backward.attached, after, strict=True):
-            results[number] = result
-        return results
+        self._results, self._targets = results, targets  # by number
+        self._left: Any = [tensors[n] for n in targets], values, run_again
 
     def gradients(self, of_results: Sequence[Any]) -> list[Any]:
         """Those of the targets; in a graph of their own, if they are to be differentiated."""
@@ -110,7 +147,7 @@ class Pass:
         if not torch._C._autograd._get_current_graph_task_keep_graph():
             self._left = None
         backward = self.backward
-        given = {n: gradient for n, gradient in enumerate(of_results) if gradient is not None}
+        given = {n: g for n, g in zip(self._results, of_results, strict=True) if g is not None}
         if torch.is_grad_enabled() or not given.keys() <= set(backward.used):
             backward.memory.used |= given.keys()
             if torch.is_grad_enabled():
@@ -126,12 +163,13 @@ class Pass:
             given[n].jax().astype(dtype) if n in given else jnp.zeros(shape, dtype)
             for n, (shape, dtype) in zip(backward.used, backward.forms, strict=True)
         ]
-        found: list[Any] = [None] * len(targets)
-        for number, array in zip(backward.reached, backward.program(*values, arrays), strict=True):
+        asked = [i for i, target in enumerate(backward.reached) if target in self._targets]
+        found = dict.fromkeys(self._targets)
+        for i, array in zip(asked, backward.program(tuple(asked), *values, arrays), strict=True):
             # None is not zero: an optimizer leaves alone what has no gradient.
-            if any(number in backward.leads[n] for n in given):
-                found[number] = Tensor(array, self.env)
-        return found
+            if any(backward.reached[i] in backward.leads[n] for n in given):
+                found[backward.reached[i]] = Tensor(array, self.env)
+        return [*found.values()]
 
 
 class _Attach(torch.autograd.Function):
@@ -146,5 +184,5 @@ class _Attach(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         if all(g is None for g in gradients):
-            return None, None, *[None] * len(ctx.run.backward.targets)
+            return (None,) * len(ctx.needs_input_grad)
         return None, None, *ctx.run.gradients(gradients)

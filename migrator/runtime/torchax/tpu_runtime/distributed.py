@@ -145,11 +145,27 @@ class Averaging:
         self._module, self._trained, self._group = module, trained, group
         self._ready: set[int] = set()  # which have had a gradient since the last exchange
         self._averages = False  # whether the last forward pass announced an exchange
+        self._arrives: dict[int, bool] = {}  # of those on their way, which are gradients
+        self._accumulators: dict[int, torch.autograd.graph.Node] = {}  # their hooks live with them
         for i, parameter in enumerate(trained):
-            parameter.register_post_accumulate_grad_hook(functools.partial(self._note, i))
+            self._watch(i, parameter)
+            note = functools.partial(_note, weakref.ref(self), i)
+            parameter.register_post_accumulate_grad_hook(note)
 
-    def _note(self, number: int, _: Tensor) -> None:
-        self._ready.add(number)
+    def _watch(self, number: int, parameter: Tensor) -> None:
+        """See whether a gradient arrives: a parameter's own hooks also run where none does."""
+        node = torch.autograd.graph.get_gradient_edge(parameter).node
+        node.register_prehook(functools.partial(_see, self._arrives, number))
+        self._accumulators[number] = node
+
+    def note(self, number: int, parameter: Tensor) -> None:
+        """A backward pass has come to this parameter."""
+        arrives = self._arrives.pop(number, None)
+        if arrives is None:  # its contents were replaced, and what was watched with them
+            self._watch(number, parameter)
+            arrives = parameter.grad is not None
+        if arrives:
+            self._ready.add(number)
 
     def begin(self, averages: bool) -> None:
         """A forward pass, behind which gradients are averaged or not.
@@ -201,6 +217,16 @@ class Averaging:
             f"{', '.join(missing[:5])}: no gradient since the last forward pass. Where a loss does "
             "not need all parameters: DistributedDataParallel(…, find_unused_parameters=True)"
         )
+
+
+def _see(arrives: dict[int, bool], number: int, gradients: tuple[Tensor | None, ...]) -> None:
+    arrives[number] = gradients[0] is not None
+
+
+def _note(averaging: "weakref.ref[Averaging]", number: int, parameter: Tensor) -> None:
+    exchange = averaging()
+    if exchange is not None:
+        exchange.note(number, parameter)
 
 
 _averaging: list[weakref.ref[Averaging]] = []

@@ -20,7 +20,7 @@ from torchax.tensor import Environment, Tensor
 
 from . import mesh, rates
 from .calls import is_device_tensor
-from .differentiation import Backward, Pass
+from .differentiation import Backward, attach
 from .functions import Call, Memory, root, sharing, unique
 from .guards import Guards
 from .inside import inside
@@ -175,7 +175,7 @@ class Program:
             def run_again() -> dict[int, Any]:
                 return self._run_again(env, call, given, inputs)
 
-            made = Pass(env, self.backward, targets, values, run_again).attach(made)
+            attach(env, self.backward, targets, values, run_again, made)
         old = [*inputs, *state]
         result = self.result.build(made, old)
         for holder, name, template in self.stores:

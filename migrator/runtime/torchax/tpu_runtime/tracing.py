@@ -51,7 +51,9 @@ class Trace(Outputs):
         backward = self.backward
         if backward is not None:
             forward, later, backward.reads = split(traced, self.forms, len(backward.reached))
-            backward.program = jax.jit(_named(later, f"{self.memory.name}_backward"))
+            backward.program = jax.jit(
+                _named(later, f"{self.memory.name}_backward"), static_argnums=0
+            )
             traced = self._jitted(forward).trace(*self._given())
         compiled = lowering.compiled(traced, self.memory.name)
         numbers = {id(t): i for i, t in enumerate(self.state)}
