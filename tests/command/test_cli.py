@@ -272,7 +272,7 @@ def test_standard_input(tmp_path: Path) -> None:
     source = (GPU + STREAM).replace("\n", "\r\n").encode()
     run = cli("-", *TO, cwd=tmp_path, stdin=source)
     assert run.stdout == source.replace(b"x.cuda()", b'x.to("jax")')
-    assert b"CUD003" in run.stderr and b"<stdin>:4:" in run.stderr
+    assert b"CUD003" in run.stderr and b"<stdin>:7:" in run.stderr
     assert run.returncode == 0
     assert cli("-", *TO, "--check", cwd=tmp_path, stdin=source).returncode == 1
     assert cli("-", *TO, "--check", cwd=tmp_path, stdin=b"x = 1\n").stdout == b""
