@@ -8,13 +8,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from migrator.errors import UsageError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _INSTALLED = ("site-packages", "dist-packages")
 _OURS = b"tpu_migrate."  # what the names of our groups begin with
+Plugin = TypeVar("Plugin")
 
 
 def installed(group: str) -> Sequence[EntryPoint]:
@@ -31,6 +34,23 @@ def installed(group: str) -> Sequence[EntryPoint]:
         for point in _all(tuple(sys.path)).select(group=group)
         if point.dist is None or Path(str(point.dist.locate_file(""))).resolve() not in projects
     ]
+
+
+def load(point: EntryPoint, kind: type[Plugin]) -> Plugin:
+    """The `TARGET` of a module that a package names for a Target, and so for each kind.
+
+    Raises UsageError where the module fails, or has none of the name of the entry point.
+    """
+    word = kind.__name__
+    where = f"{word.lower()} {point.name} of {point.value}"
+    try:
+        module = point.load()
+    except Exception as error:
+        raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
+    found = getattr(module, word.upper(), None)
+    if not isinstance(found, kind) or getattr(found, "name", None) != point.name:
+        raise UsageError(f"{where}: there is no {word.upper()} of that name")
+    return found
 
 
 class _Nothing:

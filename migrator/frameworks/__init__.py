@@ -12,11 +12,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from migrator.errors import UsageError
-from migrator.plugins import installed
+from migrator.plugins import installed, load
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from migrator.frameworks.framework import Framework
 
 GROUP = "tpu_migrate.frameworks"  # of entry points: modules with a framework
@@ -25,11 +23,13 @@ GROUP = "tpu_migrate.frameworks"  # of entry points: modules with a framework
 @cache
 def frameworks() -> dict[str, Framework]:
     """Every framework by name. Raises UsageError for an installed package that has none."""
+    from migrator.frameworks.framework import Framework
+
     found = {name: find_framework(name) for name in _own()}
     for point in installed(GROUP):
         if point.name in found:
             raise UsageError(f"framework {point.name} of {point.value}: there is one of that name")
-        found[point.name] = _loaded(point)
+        found[point.name] = load(point, Framework)
     return found
 
 
@@ -47,17 +47,3 @@ def find_framework(name: str) -> Framework:
 
 def _own() -> list[str]:
     return [info.name for info in pkgutil.iter_modules(__path__) if info.ispkg]
-
-
-def _loaded(point: EntryPoint) -> Framework:
-    from migrator.frameworks.framework import Framework
-
-    where = f"framework {point.name} of {point.value}"
-    try:
-        module = point.load()
-    except Exception as error:
-        raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
-    framework = getattr(module, "FRAMEWORK", None)
-    if not isinstance(framework, Framework) or framework.name != point.name:
-        raise UsageError(f"{where}: there is no FRAMEWORK of that name")
-    return framework

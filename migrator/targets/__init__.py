@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from migrator.errors import UsageError
-from migrator.plugins import installed
+from migrator.plugins import installed, load
 
 from .environment import Damage, Environment
 from .host import Host, Slow
@@ -76,14 +76,8 @@ def _own() -> list[str]:
 
 
 def _loaded(point: EntryPoint) -> Target:
+    target = load(point, Target)
     where = f"target {point.name} of {point.value}"
-    try:
-        module = point.load()
-    except Exception as error:
-        raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
-    target = getattr(module, "TARGET", None)
-    if not isinstance(target, Target) or target.name != point.name:
-        raise UsageError(f"{where}: there is no TARGET of that name")
     if target.runtime is not None and not (target.runtime / RUNTIME / "__init__.py").is_file():
         raise UsageError(f"{where}: its runtime is missing: no {target.runtime / RUNTIME}")
     if not any(pin.startswith(f"{target.framework}==") for pin in target.environment.pins):

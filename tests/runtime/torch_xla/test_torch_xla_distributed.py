@@ -27,21 +27,11 @@ from tests.runtime.several_devices import (
     TWO_PARTS,
     accumulation_by_gloo,
     by_gloo,
-    difference,
+    compare,
+    compare_collectives,
     execute,
     two_parts_by_gloo,
 )
-
-# "adam" computes in float64: float32 rounding decides the sign of its first steps where a gradient
-# is about 0, and BatchNorm over four samples makes more of a rounding at each step.
-TOLERANCES = {
-    "sgd": 1e-6,
-    "clip": 1e-6,
-    "uneven": 1e-6,
-    "adam": 1e-6,
-    "adam_norm": 1e-9,
-    "adam_norm_sync": 1e-9,
-}
 
 
 def migrated(source: str | Path, folder: Path, **options: Any) -> Path:
@@ -80,15 +70,6 @@ def test_ddp_ends_with_the_parameters_of_the_ranks(
     assert f"a batch of 4 on each of {count} ranks is {4 * count}" in printed
 
 
-def compare(here: Path, there: Path, cases: list[str]) -> None:
-    """Parameters, losses and counts of two runs."""
-    expected, found = torch.load(there), torch.load(here)
-    for case in cases:
-        assert difference(found[case], expected[case]) <= TOLERANCES[case], case
-        for count in ("right", "seen"):
-            assert found[case][count] == expected[case][count]
-
-
 def test_one_rank_and_sync_batchnorm(tmp_path: Path) -> None:
     """Two ranks with SyncBatchNorm compute what one does that has the whole batch."""
     there, one, two = tmp_path / "gloo.pt", tmp_path / "one.pt", tmp_path / "two.pt"
@@ -109,12 +90,7 @@ def test_collectives_give_what_they_give_on_gloo(tmp_path: Path) -> None:
     original.write_text(by_gloo(COLLECTIVES))
     execute(original, there, MASTER_ADDR="localhost")
     on_replicas(2, migrated(COLLECTIVES, tmp_path), here)
-    for rank in range(2):
-        expected, found = torch.load(f"{there}.{rank}"), torch.load(f"{here}.{rank}")
-        assert found.pop("AVG") == [x / 2 for x in expected["SUM"]]
-        assert found.pop("mean of integers") == [1, 4]
-        assert expected.pop("mean of integers") == [3, 8]
-        assert found == expected
+    compare_collectives(here, there)
 
 
 def agree(program: str, on_gloo: str, tolerance: float, folder: Path) -> None:

@@ -20,17 +20,11 @@ from tests.runtime.several_devices import (
     TWO_PARTS,
     accumulation_by_gloo,
     by_gloo,
-    difference,
+    compare,
+    compare_collectives,
     execute,
     two_parts_by_gloo,
 )
-
-# "adam" computes in float64: float32 rounding decides the sign of its first steps where a gradient
-# is about 0, and BatchNorm over four samples makes more of a rounding at each step.
-TOLERANCES = {
-    "sgd": 1e-6, "clip": 1e-6, "uneven": 1e-6, "adam": 1e-6, "adam_norm": 1e-9,
-    "adam_norm_sync": 1e-9,
-}  # fmt: skip
 
 
 def migrated(source: str | Path, folder: Path) -> Path:
@@ -58,15 +52,6 @@ def torchrun(
         [*launcher, "--nproc-per-node=2", script, *map(str, arguments)],
         env={**os.environ, **variables}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-
-
-def compare(here: Path, there: Path, cases: list[str]) -> None:
-    """Parameters, losses and counts of two runs."""
-    expected, found = torch.load(there), torch.load(here)
-    for case in cases:
-        assert difference(found[case], expected[case]) <= TOLERANCES[case], case
-        for count in ("right", "seen"):
-            assert found[case][count] == expected[case][count]
 
 
 @pytest.mark.parametrize(
@@ -104,12 +89,7 @@ def test_collectives_give_what_they_give_on_gloo(tmp_path: Path) -> None:
     original.write_text(by_gloo(COLLECTIVES))
     execute(original, there, MASTER_ADDR="localhost")
     on_ranks(2, migrated(COLLECTIVES, tmp_path), here)
-    for rank in range(2):
-        expected, found = torch.load(f"{there}.{rank}"), torch.load(f"{here}.{rank}")
-        assert found.pop("AVG") == [x / 2 for x in expected["SUM"]]
-        assert found.pop("mean of integers") == [1, 4]
-        assert expected.pop("mean of integers") == [3, 8]
-        assert found == expected
+    compare_collectives(here, there)
 
 
 GROUPS = """
