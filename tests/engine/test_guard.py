@@ -10,6 +10,7 @@ from helpers import errors, outcomes, run
 
 import migrator.tree
 from migrator.engine import migrate
+from migrator.result import Result
 from migrator.targets import targets
 from migrator.tree import apply
 
@@ -54,16 +55,22 @@ FAULTS: dict[str, Callable[[str], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_the_editor_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_damaged(source: str, damage: Callable[[str], str], patch: pytest.MonkeyPatch) -> Result:
+    """What comes back where the editor does something else to the text than was asked for."""
+
     def damaged(*arguments: object) -> str:
         text = apply(*arguments)  # type: ignore[arg-type]
-        assert FAULTS[fault](text) != text
-        return FAULTS[fault](text)
+        assert damage(text) != text, text
+        return damage(text)
 
+    patch.setattr(migrator.tree, "apply", damaged)
+    return run(source)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_the_editor_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not errors(run(SOURCE))
-    monkeypatch.setattr(migrator.tree, "apply", damaged)
-    result = run(SOURCE)
+    result = run_damaged(SOURCE, FAULTS[fault], monkeypatch)
     assert result.source == SOURCE.encode()
     assert [d.code for d in errors(result)] == ["ERR003"]
     assert "internal error" in errors(result)[0].message
@@ -118,14 +125,8 @@ OF_A_STEP: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("fault", OF_A_STEP)
 def test_a_fault_in_a_step_that_moves_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def damaged(*arguments: object) -> str:
-        text = apply(*arguments)  # type: ignore[arg-type]
-        assert OF_A_STEP[fault](text) != text, text
-        return OF_A_STEP[fault](text)
-
     assert b"@tpu_runtime.train_step" in run(STEP).source and not errors(run(STEP))
-    monkeypatch.setattr(migrator.tree, "apply", damaged)
-    result = run(STEP)
+    result = run_damaged(STEP, OF_A_STEP[fault], monkeypatch)
     assert result.source == STEP.encode()
     assert [d.code for d in errors(result)] == ["ERR003"]
 
