@@ -6,7 +6,6 @@ With `DataParallel` one process drives all devices, by torch_xla's SPMD: `setup(
 
 import contextlib
 import functools
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from . import collectives, mesh
+from . import averaging, collectives, mesh
+from .averaging import Averaging
 from .device import DEVICE_TYPE, say
 
 NEEDED_BY = "DataParallel DistributedDataParallel"
@@ -46,22 +46,20 @@ class DistributedDataParallel(nn.Module):
             raise NotImplementedError("DistributedDataParallel with a process_group of its own")
         self.module, self.device_ids = module, None
         self.broadcast_buffers = broadcast_buffers
-        self.find_unused_parameters = find_unused_parameters or static_graph
         self.require_backward_grad_sync = True
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         kept = [p for name, p in module.named_parameters() if name not in ignored]
-        self._trained = [p for p in kept if p.requires_grad]
-        if not self._trained:
+        trained = [p for p in kept if p.requires_grad]
+        if not trained:
             raise RuntimeError("DistributedDataParallel has nothing to do: no parameter is trained")
-        self._ready: set[int] = set()  # which have had a gradient since the last exchange
-        self._averages = False  # whether the last forward pass announced an exchange
         self._sends_buffers = True  # before the next one: not within evaluation, as in torch
-        for i, parameter in enumerate(self._trained):
-            parameter.register_post_accumulate_grad_hook(lambda _, i=i: self._ready.add(i))
+        self.find_unused_parameters = find_unused_parameters or static_graph
+        self._exchange = _Averaging(module, trained, self.find_unused_parameters)
+        for i, parameter in enumerate(trained):
+            parameter.register_post_accumulate_grad_hook(functools.partial(self._exchange.note, i))
         self._ignored = ignored
         if init_sync:
             _from_rank_0([*kept, *self._sent_buffers()])
-        _models.append(weakref.ref(self))
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results for the rank's own batch."""
@@ -71,11 +69,7 @@ class DistributedDataParallel(nn.Module):
             _note_batch((*inputs, *kwargs.values()), lambda n: f"a batch of {n} on each of {ranks} "
                         f"ranks is {n * ranks}")  # fmt: skip
         if torch.is_grad_enabled():
-            if self._averages and self._ready:
-                raise RuntimeError(self._unfinished())
-            self._averages = self.require_backward_grad_sync
-            if self._averages and not self.find_unused_parameters:
-                self._ready.clear()  # of passes that announced nothing
+            self._exchange.begin(self.require_backward_grad_sync)
         if self._sends_buffers:
             _from_rank_0(self._sent_buffers())
         self._sends_buffers = torch.is_grad_enabled() and self.require_backward_grad_sync
@@ -102,37 +96,16 @@ class DistributedDataParallel(nn.Module):
         named = self.module.named_buffers() if self.broadcast_buffers else ()
         return [buffer for name, buffer in named if name not in self._ignored]
 
-    def _average(self) -> None:
-        """Gradients of this rank become the mean over all ranks, once all are there."""
-        if not self._ready or not self._averages:
-            return  # what was used within `no_sync()` counts in the next pass outside
-        trained = self._trained
-        if not self.find_unused_parameters:
-            if len(self._ready) < len(trained):
-                return  # another backward pass brings the rest, or the next forward pass raises
-            self._averages = False
-        ready, self._ready = self._ready, set()
-        if self.find_unused_parameters:
-            # A further backward pass averages once more, which leaves what is averaged as it is.
-            used = torch.tensor([i in ready for i in range(len(trained))]).int()
-            collectives.all_reduce([used])
-            trained = [p for p, n in zip(trained, used.tolist(), strict=True) if n]
-            for parameter in trained:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-        gradients = [p.grad for p in trained if p.grad is not None]
+
+class _Averaging(Averaging):
+    """By torch_xla's collectives."""
+
+    def sum(self, counts: Tensor) -> None:
+        collectives.all_reduce([counts])
+
+    def mean(self, parameters: list[nn.Parameter]) -> None:
+        gradients = [p.grad for p in parameters if p.grad is not None]
         collectives.all_reduce(gradients, scale=1 / torch.distributed.get_world_size())
-
-    def _unfinished(self) -> str:
-        names = {id(p): name for name, p in self.module.named_parameters()}
-        missing = [names[id(p)] for i, p in enumerate(self._trained) if i not in self._ready]
-        return (
-            f"{', '.join(missing[:5])}: no gradient since the last forward pass. Where a loss does "
-            "not need all parameters: DistributedDataParallel(…, find_unused_parameters=True)"
-        )
-
-
-_models: list[weakref.ref[DistributedDataParallel]] = []
 
 
 def _from_rank_0(values: Iterable[Any]) -> None:
@@ -190,13 +163,4 @@ def _note_batch(values: tuple[Any, ...], words: Callable[[int], str]) -> None:
 
 def install() -> None:
     """Gradients of ranks are averaged."""
-    backward = torch.autograd.backward
-
-    @functools.wraps(backward)
-    def backward_and_average(*args: Any, **kwargs: Any) -> None:
-        backward(*args, **kwargs)
-        if torch._C._current_graph_task_id() == -1:  # else a checkpoint's, within another one
-            for model in [model for ref in _models if (model := ref()) is not None]:
-                model._average()
-
-    torch.autograd.backward = backward_and_average
+    averaging.install()

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from torch.nn.parallel import DistributedDataParallel as Stock
 from torch.utils._pytree import tree_map_only
 from torchax.tensor import Environment
 
-from . import mesh
+from . import averaging, mesh
+from .averaging import Averaging
 from .calls import is_device_tensor
 from .device import DEVICE_TYPE
 from .inside import NotCompilable
@@ -60,12 +61,11 @@ class DistributedDataParallel(Stock):
                 "that require a gradient."
             )
         self.parameters_to_ignore = ignored
-        self._exchange = Averaging(module, trained, self._group)
-        self._exchange.finds_unused = find_unused_parameters or static_graph
+        finds_unused = find_unused_parameters or static_graph
+        self._exchange = _Averaging(module, trained, finds_unused, self._group)
         self._sends_buffers = True  # before the next pass: not within evaluation, as in torch
         if init_sync:
             self._from_rank_0([*kept, *self._sent_buffers()])
-        _averaging.append(weakref.ref(self._exchange))
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results for the rank's own batch."""
@@ -80,16 +80,6 @@ class DistributedDataParallel(Stock):
             self._from_rank_0(self._sent_buffers())
         self._sends_buffers = torch.is_grad_enabled() and self.require_backward_grad_sync
         return self.module(*inputs, **kwargs)
-
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Gradients of passes in here stay the rank's own, until the next one outside."""
-        before = self.require_backward_grad_sync
-        self.require_backward_grad_sync = False
-        try:
-            yield
-        finally:
-            self.require_backward_grad_sync = before
 
     @contextlib.contextmanager
     def join(self, *args: object, **options: object) -> Any:
@@ -136,15 +126,15 @@ class DistributedDataParallel(Stock):
             mesh.say(f"a batch of {n} on each of {ranks} ranks is {n * ranks}")
 
 
-class Averaging:
-    """The gradients of one model, which become the mean over the ranks."""
+class _Averaging(Averaging):
+    """By the process group; a module that is compiled may reach parameters without a gradient."""
 
-    finds_unused = False
-
-    def __init__(self, module: nn.Module, trained: list[nn.Parameter], group: ProcessGroup) -> None:
-        self._module, self._trained, self._group = module, trained, group
-        self._ready: set[int] = set()  # which have had a gradient since the last exchange
-        self._averages = False  # whether the last forward pass announced an exchange
+    def __init__(
+        self, module: nn.Module, trained: list[nn.Parameter], finds_unused: bool,
+        group: ProcessGroup,
+    ) -> None:  # fmt: skip
+        super().__init__(module, trained, finds_unused)
+        self._group, self.alone = group, group.size() == 1
         self._arrives: dict[int, bool] = {}  # of those on their way, which are gradients
         self._accumulators: dict[int, torch.autograd.graph.Node] = {}  # their hooks live with them
         for i, parameter in enumerate(trained):
@@ -159,48 +149,18 @@ class Averaging:
         self._accumulators[number] = node
 
     def note(self, number: int, parameter: Tensor) -> None:
-        """A backward pass has come to this parameter."""
+        """A backward pass has come to this parameter, with a gradient or without."""
         arrives = self._arrives.pop(number, None)
         if arrives is None:  # its contents were replaced, and what was watched with them
             self._watch(number, parameter)
             arrives = parameter.grad is not None
         if arrives:
-            self._ready.add(number)
+            super().note(number, parameter)
 
-    def begin(self, averages: bool) -> None:
-        """A forward pass, behind which gradients are averaged or not.
+    def sum(self, counts: Tensor) -> None:
+        self._group.allreduce([counts], dist.AllreduceOptions()).wait()
 
-        Raises RuntimeError where those of the last one are not all there.
-        """
-        if self._averages and self._ready:
-            raise RuntimeError(self._unfinished())
-        self._averages = averages
-        if averages and not self.finds_unused:
-            self._ready.clear()  # of passes that announced nothing
-
-    def average(self) -> None:
-        """Behind a backward pass: gradients become the mean, once all are there."""
-        if not self._ready or not self._averages:
-            return  # what was used within `no_sync()` counts in the next pass outside
-        trained = self._trained
-        if not self.finds_unused:
-            if len(self._ready) < len(trained):
-                return  # another backward pass brings the rest, or the next forward pass raises
-            self._averages = False
-        ready, self._ready = self._ready, set()
-        if self._group.size() == 1:
-            return
-        if self.finds_unused:
-            # A further backward pass averages once more, which leaves what is averaged as it is.
-            used = torch.tensor([i in ready for i in range(len(trained))], device="cpu").int()
-            self._group.allreduce([used], dist.AllreduceOptions()).wait()
-            trained = [p for p, n in zip(trained, used.tolist(), strict=True) if n]
-            for parameter in trained:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-        self._average([p for p in trained if p.grad is not None])
-
-    def _average(self, parameters: list[nn.Parameter]) -> None:
+    def mean(self, parameters: list[nn.Parameter]) -> None:
         env = torchax.default_env()
         self._group.meet("DistributedDataParallel's gradients of", parameters)
         with torch._C.DisableTorchFunction():
@@ -210,37 +170,17 @@ class Averaging:
             ):
                 set_gradient(env, parameter, array)
 
-    def _unfinished(self) -> str:
-        names = {id(p): name for name, p in self._module.named_parameters()}
-        missing = [names[id(p)] for i, p in enumerate(self._trained) if i not in self._ready]
-        return (
-            f"{', '.join(missing[:5])}: no gradient since the last forward pass. Where a loss does "
-            "not need all parameters: DistributedDataParallel(…, find_unused_parameters=True)"
-        )
-
 
 def _see(arrives: dict[int, bool], number: int, gradients: tuple[Tensor | None, ...]) -> None:
     arrives[number] = gradients[0] is not None
 
 
-def _note(averaging: "weakref.ref[Averaging]", number: int, parameter: Tensor) -> None:
+def _note(averaging: "weakref.ref[_Averaging]", number: int, parameter: Tensor) -> None:
     exchange = averaging()
     if exchange is not None:
         exchange.note(number, parameter)
 
 
-_averaging: list[weakref.ref[Averaging]] = []
-
-
 def install(env: Environment) -> None:
     """Gradients of ranks are averaged behind each backward pass."""
-    backward = torch.autograd.backward
-
-    @functools.wraps(backward)
-    def backward_and_average(*args: Any, **kwargs: Any) -> None:
-        backward(*args, **kwargs)
-        if torch._C._current_graph_task_id() == -1:  # else a checkpoint's, within another one
-            for exchange in [exchange for ref in _averaging if (exchange := ref()) is not None]:
-                exchange.average()
-
-    torch.autograd.backward = backward_and_average
+    averaging.install()

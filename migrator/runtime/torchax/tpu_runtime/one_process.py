@@ -18,8 +18,7 @@ import torch.distributed as dist
 from torchax.tensor import Environment
 
 from .device import DEVICE_TYPE, check_ranks
-
-Tensors = list[torch.Tensor]
+from .group import NamedGroup, Tensors, done
 
 # The program may set the variable itself later.
 _STARTED = int(os.environ.get("WORLD_SIZE") or 1)
@@ -27,36 +26,22 @@ _STARTED = int(os.environ.get("WORLD_SIZE") or 1)
 _is_used = False
 
 
-class WorldOfOne(dist.ProcessGroup):
+class WorldOfOne(NamedGroup):
     """The process group of torch's back end ``jax``."""
 
-    def __init__(self, rank: int, size: int) -> None:
-        super().__init__(rank, size)
-        self._name = ""
-
-    def getBackendName(self) -> str:
-        return DEVICE_TYPE
-
-    def _set_group_name(self, name: str) -> None:
-        self._name = name
-
-    @property
-    def group_name(self) -> str:
-        return self._name
-
     def allreduce(self, tensors: Tensors, opts: object = None) -> Any:
-        return _done(tensors)
+        return done(tensors)
 
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: Tensors, opts: Any = None) -> Any:
         _check_root(opts)
-        return _done(tensors)
+        return done(tensors)
 
     broadcast = reduce
 
     def barrier(self, opts: object = None) -> Any:
-        return _done([])
+        return done([])
 
     def allgather(self, results: list[Tensors], tensors: Tensors, opts: object = None) -> Any:
         for gathered, tensor in zip(results, tensors, strict=True):
@@ -66,7 +51,7 @@ class WorldOfOne(dist.ProcessGroup):
                     "so the list holds one tensor"
                 )
             gathered[0].copy_(tensor)
-        return _done(results)
+        return done(results)
 
     def gather(self, results: list[Tensors], tensors: Tensors, opts: Any = None) -> Any:
         _check_root(opts)
@@ -76,14 +61,14 @@ class WorldOfOne(dist.ProcessGroup):
         _check_root(opts)
         for result, (tensor,) in zip(results, tensors, strict=True):
             result.copy_(tensor)
-        return _done(results)
+        return done(results)
 
     def reduce_scatter(self, results: Tensors, tensors: Any, opts: object = None) -> Any:
         return self.scatter(results, tensors)
 
     def _allgather_base(self, result: torch.Tensor, tensor: torch.Tensor, _: object = None) -> Any:
         result.copy_(tensor.reshape(result.shape))
-        return _done([result])
+        return done([result])
 
     _reduce_scatter_base = _allgather_base
 
@@ -95,12 +80,6 @@ def _check_root(opts: Any) -> None:
     root = getattr(opts, "rootRank", 0)
     if root:
         raise ValueError(f"there is no rank {root}: one process has what all ranks have")
-
-
-def _done(result: Any) -> Any:
-    future: Any = torch.futures.Future()
-    future.set_result(result)
-    return torch._C._distributed_c10d._create_work_from_future(future)
 
 
 def is_used() -> bool:

@@ -23,11 +23,10 @@ from torchax.tensor import Environment, Tensor
 from . import collectives, mesh, one_process, ranks
 from .calls import is_device_tensor, patch
 from .device import DEVICE_TYPE
+from .group import NamedGroup, Tensors, done
 from .inside import NotCompilable
 
 NEEDED_BY = "distributed init_process_group"
-
-Tensors = list[torch.Tensor]
 
 _OPERATIONS = {
     dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "avg", dist.ReduceOp.PRODUCT: "product",
@@ -36,12 +35,11 @@ _OPERATIONS = {
 }  # fmt: skip
 
 
-class ProcessGroup(dist.ProcessGroup):
+class ProcessGroup(NamedGroup):
     """Some ranks, or all."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
-        self._name = ""
         self._cpu = dist.ProcessGroupGloo(dist.PrefixStore("cpu", store), rank, size, timeout)
         device = jax.local_devices()[0]
         store.set(f"device/{rank}", f"{device.id} {jax.process_index()}")
@@ -50,16 +48,6 @@ class ProcessGroup(dist.ProcessGroup):
         self._meeting: Meeting | None = None
         if size > 1 and _is_checked(device):
             self._meeting = Meeting(store, rank, [int(process) for _, process in told], timeout)
-
-    def getBackendName(self) -> str:
-        return DEVICE_TYPE
-
-    def _set_group_name(self, name: str) -> None:
-        self._name = name
-
-    @property
-    def group_name(self) -> str:
-        return self._name
 
     def meet(self, what: str, tensors: Sequence[torch.Tensor] = ()) -> None:
         """Where exchanges are checked: go on when all ranks have come to the same one.
@@ -80,7 +68,7 @@ class ProcessGroup(dist.ProcessGroup):
         if not _are_on_device(tensors):
             return self._reduced_on_cpu(tensors, opts, operation)
         _put(tensors, self.exchange.reduce(_arrays(tensors), operation))
-        return _done(tensors)
+        return done(tensors)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         return self.allreduce(tensors, opts)
@@ -92,7 +80,7 @@ class ProcessGroup(dist.ProcessGroup):
         for tensor in tensors:
             exact = not (tensor.is_floating_point() or tensor.is_complex())
             tensor.div_(self.size(), rounding_mode="trunc" if exact else None)
-        return _done(tensors)
+        return done(tensors)
 
     def reduce(self, tensors: Tensors, opts: Any) -> Any:
         operation = _operation(opts)
@@ -102,14 +90,14 @@ class ProcessGroup(dist.ProcessGroup):
         results = self.exchange.reduce(_arrays(tensors), operation)
         if self.rank() == opts.rootRank:
             _put(tensors, results)
-        return _done(tensors)
+        return done(tensors)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Any:
         self.meet(f"broadcast from rank {opts.rootRank}", tensors)
         if not _are_on_device(tensors):
             return self._cpu.broadcast(tensors, opts)
         _put(tensors, self.exchange.broadcast(_arrays(tensors), opts.rootRank))
-        return _done(tensors)
+        return done(tensors)
 
     # ---- each has a part -----------------------------------------------------------------------
 
@@ -119,14 +107,14 @@ class ProcessGroup(dist.ProcessGroup):
             return self._cpu.allgather(results, tensors, *_given(opts))
         for places, rows in zip(results, self.exchange.gather(_arrays(tensors)), strict=True):
             _put(places, list(rows))
-        return _done(results)
+        return done(results)
 
     def _allgather_base(self, result: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         self.meet("all_gather_into_tensor", [tensor])
         if not _are_on_device([tensor]):
             return self._cpu._allgather_base(result, tensor, *_given(opts))
         _put([result], self.exchange.gather(_arrays([tensor])))
-        return _done([result])
+        return done([result])
 
     def gather(self, results: list[Tensors], tensors: Tensors, opts: Any) -> Any:
         self.meet(f"gather to rank {opts.rootRank}", tensors)
@@ -136,7 +124,7 @@ class ProcessGroup(dist.ProcessGroup):
         if self.rank() == opts.rootRank:
             for places, row in zip(results, rows, strict=True):
                 _put(places, list(row))
-        return _done(results)
+        return done(results)
 
     def scatter(self, results: Tensors, tensors: list[Tensors], opts: Any) -> Any:
         self.meet(f"scatter from rank {opts.rootRank}", results)
@@ -146,7 +134,7 @@ class ProcessGroup(dist.ProcessGroup):
             parts = tensors[i] if self.rank() == opts.rootRank else [result] * self.size()
             rows = jax.numpy.stack(_arrays(parts))
             _put([result], self.exchange.scatter([rows], opts.rootRank))
-        return _done(results)
+        return done(results)
 
     def reduce_scatter(self, results: Tensors, tensors: list[Tensors], opts: Any) -> Any:
         operation = _operation(opts)
@@ -155,7 +143,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._cpu.reduce_scatter(results, tensors, opts)
         rows = [jax.numpy.stack(_arrays(parts)) for parts in tensors]
         _put(results, self.exchange.reduce_scatter(rows, operation))
-        return _done(results)
+        return done(results)
 
     def _reduce_scatter_base(self, result: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
         operation = _operation(opts)
@@ -164,7 +152,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._cpu._reduce_scatter_base(result, tensor, opts)
         rows = jax.numpy.reshape(_arrays([tensor])[0], (self.size(), *result.shape))
         _put([result], self.exchange.reduce_scatter([rows], operation))
-        return _done([result])
+        return done([result])
 
     def alltoall(self, results: Tensors, tensors: Tensors, opts: Any = None) -> Any:
         self.meet("all_to_all")
@@ -173,7 +161,7 @@ class ProcessGroup(dist.ProcessGroup):
         if len({tuple(tensor.shape) for tensor in (*results, *tensors)}) > 1:
             return self._of_different_sizes(results, tensors)
         _put(results, list(self.exchange.transpose([jax.numpy.stack(_arrays(tensors))])[0]))
-        return _done(results)
+        return done(results)
 
     def alltoall_base(
         self, result: torch.Tensor, tensor: torch.Tensor, to: Any, of: Any, opts: Any = None
@@ -189,7 +177,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._of_different_sizes(list(places), list(parts))
         rows = jax.numpy.reshape(_arrays([tensor])[0], (self.size(), -1))
         _put([result], self.exchange.transpose([rows]))
-        return _done([result])
+        return done([result])
 
     def _of_different_sizes(self, results: Tensors, tensors: Tensors) -> Any:
         """By gloo: a program has the same shapes on all ranks."""
@@ -202,7 +190,7 @@ class ProcessGroup(dist.ProcessGroup):
         ).wait()  # fmt: skip
         for result, part in zip(results, joined.split([p.numel() for p in places]), strict=True):
             _copy(result, part.reshape(result.shape))
-        return _done(results)
+        return done(results)
 
     # ---- two of them, and nothing --------------------------------------------------------------
 
@@ -337,12 +325,6 @@ def _put(tensors: Tensors, arrays: list[Any]) -> None:
 @torch.no_grad()
 def _copy(to: torch.Tensor, value: torch.Tensor) -> None:
     to.copy_(value)
-
-
-def _done(result: Any) -> Any:
-    future: Any = torch.futures.Future()
-    future.set_result(result)
-    return torch._C._distributed_c10d._create_work_from_future(future)
 
 
 def _create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
