@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from . import averaging, collectives, mesh
-from .averaging import Averaging
 from .device import DEVICE_TYPE, say
 
 NEEDED_BY = "DataParallel DistributedDataParallel"
@@ -54,7 +53,7 @@ class DistributedDataParallel(nn.Module):
             raise RuntimeError("DistributedDataParallel has nothing to do: no parameter is trained")
         self._sends_buffers = True  # before the next one: not within evaluation, as in torch
         self.find_unused_parameters = find_unused_parameters or static_graph
-        self._exchange = _Averaging(module, trained, self.find_unused_parameters)
+        self._exchange = Averaging(module, trained, self.find_unused_parameters)
         for i, parameter in enumerate(trained):
             parameter.register_post_accumulate_grad_hook(functools.partial(self._exchange.note, i))
         self._ignored = ignored
@@ -97,7 +96,7 @@ class DistributedDataParallel(nn.Module):
         return [buffer for name, buffer in named if name not in self._ignored]
 
 
-class _Averaging(Averaging):
+class Averaging(averaging.Averaging):
     """By torch_xla's collectives."""
 
     def sum(self, counts: Tensor) -> None:

@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_map_only
 from torchax.tensor import Environment
 
 from . import averaging, mesh
-from .averaging import Averaging
 from .calls import is_device_tensor
 from .device import DEVICE_TYPE
 from .inside import NotCompilable
@@ -62,7 +61,7 @@ class DistributedDataParallel(Stock):
             )
         self.parameters_to_ignore = ignored
         finds_unused = find_unused_parameters or static_graph
-        self._exchange = _Averaging(module, trained, finds_unused, self._group)
+        self._exchange = Averaging(module, trained, self._group, finds_unused)
         self._sends_buffers = True  # before the next pass: not within evaluation, as in torch
         if init_sync:
             self._from_rank_0([*kept, *self._sent_buffers()])
@@ -126,12 +125,12 @@ class DistributedDataParallel(Stock):
             mesh.say(f"a batch of {n} on each of {ranks} ranks is {n * ranks}")
 
 
-class _Averaging(Averaging):
+class Averaging(averaging.Averaging):
     """By the process group; a module that is compiled may reach parameters without a gradient."""
 
     def __init__(
-        self, module: nn.Module, trained: list[nn.Parameter], finds_unused: bool,
-        group: ProcessGroup,
+        self, module: nn.Module, trained: list[nn.Parameter], group: ProcessGroup,
+        finds_unused: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(module, trained, finds_unused)
         self._group, self.alone = group, group.size() == 1
@@ -175,8 +174,8 @@ def _see(arrives: dict[int, bool], number: int, gradients: tuple[Tensor | None, 
     arrives[number] = gradients[0] is not None
 
 
-def _note(averaging: "weakref.ref[_Averaging]", number: int, parameter: Tensor) -> None:
-    exchange = averaging()
+def _note(of: "weakref.ref[Averaging]", number: int, parameter: Tensor) -> None:
+    exchange = of()
     if exchange is not None:
         exchange.note(number, parameter)
 
