@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from migrator.complete import Additions
+from migrator.decision import Keep, Report, Rewrite
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity, SourceMap
 from migrator.edits import covered, places
 from migrator.plan import Plan
 from migrator.registry import registry
-from migrator.rule import Keep, Report, Rewrite
 
 
 def account(

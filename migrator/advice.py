@@ -12,12 +12,13 @@ import re
 from collections.abc import Iterator
 
 from migrator.construct import Construct
+from migrator.context import Context
 from migrator.decide import excerpt
+from migrator.decision import Keep, Rewrite
 from migrator.diagnostics import Diagnostic, Severity
 from migrator.edits import Hoist
 from migrator.plan import Plan
 from migrator.registry import Registry
-from migrator.rule import Context, Keep, Rewrite
 from migrator.suppress import Suppressions
 
 KIND = "advice"

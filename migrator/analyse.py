@@ -5,12 +5,12 @@ from __future__ import annotations
 from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.module_facts import module_facts
 from migrator.construct import Construct
+from migrator.context import Context
 from migrator.diagnostics import SourceMap
 from migrator.frameworks import find_framework
 from migrator.module import Module
 from migrator.options import Options
 from migrator.registry import vocabulary
-from migrator.rule import Context
 from migrator.targets import Target, with_ranks
 
 

@@ -10,12 +10,13 @@ from migrator import imports
 from migrator.analysis import traces
 from migrator.analysis.names import Names
 from migrator.construct import Construct
+from migrator.context import Context
+from migrator.decision import Rewrite
 from migrator.diagnostics import START, Diagnostic, Severity
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered, places
 from migrator.formats.embedded import spoken
 from migrator.plan import Plan
 from migrator.registry import Registry, registry, vocabulary
-from migrator.rule import Context, Rewrite
 from migrator.suppress import Suppressions
 
 

@@ -13,6 +13,8 @@ from migrator.analysis.flow import Kind
 from migrator.analysis.guards import Guards, place
 from migrator.codes import UNKNOWN
 from migrator.construct import Construct
+from migrator.context import Context
+from migrator.decision import Decision, Keep, Report, Rewrite
 from migrator.diagnostics import Effort, Range, Safety, shortened
 from migrator.edits import Delete, Edit, SetString, code, covered
 from migrator.formats import embedded
@@ -20,7 +22,7 @@ from migrator.frameworks.torch.embedded import beside
 from migrator.gates import gate_of
 from migrator.plan import Plan, Ruling, claim_earlier, undo
 from migrator.registry import Registry, registry
-from migrator.rule import Context, Decision, Keep, Report, Rewrite, Rule
+from migrator.rule import Rule
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME
 

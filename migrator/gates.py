@@ -5,11 +5,12 @@ from __future__ import annotations
 from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow
 from migrator.construct import Construct
+from migrator.context import Context
+from migrator.decision import Report
 from migrator.diagnostics import SourceMap
 from migrator.formats.python import decode
 from migrator.options import Options
 from migrator.registry import Registry, registry
-from migrator.rule import Context, Report
 from migrator.targets import Target
 
 

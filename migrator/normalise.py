@@ -20,6 +20,7 @@ from migrator.analysis.names import Names
 from migrator.analysis.origins import Origins, of_original
 from migrator.analysis.readers import Reader
 from migrator.codes import INTERNAL
+from migrator.context import Context
 from migrator.diagnostics import SourceMap
 from migrator.formats import python
 from migrator.frameworks import find_framework
@@ -29,7 +30,6 @@ from migrator.options import Options
 from migrator.registry import registry, vocabulary
 from migrator.result import Failure, Result
 from migrator.rewrite import rewrite
-from migrator.rule import Context
 from migrator.targets import Target, targets
 
 FOREIGN = "xla"  # the accelerator that is left in GPU code that was made of such code

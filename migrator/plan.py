@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from migrator.analysis.names import Names
 from migrator.construct import Construct
+from migrator.decision import Decision, Keep, Report, Rewrite
 from migrator.diagnostics import Range
 from migrator.edits import Edit, SetString, covered
-from migrator.rule import Decision, Keep, Report, Rewrite
 
 
 @dataclass

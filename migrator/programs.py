@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from migrator.analysis.facts import ProjectFacts
+from migrator.decision import Report
 from migrator.diagnostics import START
 from migrator.formats import notebook
 from migrator.gates import context_of, why_it_stays
 from migrator.options import Options
 from migrator.registry import registry
 from migrator.result import Result
-from migrator.rule import Report
 from migrator.suppress import Suppressions
 from migrator.targets import Target
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from migrator.decision import Report
 from migrator.diagnostics import START, Diagnostic, Range, Severity
-from migrator.rule import Report
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from migrator.analysis.accelerators import imported_heads
 from migrator.analysis.names import statements
 from migrator.complete import complete
 from migrator.construct import Construct
+from migrator.context import Context
 from migrator.decide import decide
 from migrator.module import Module
 from migrator.plan import restrict, withdraw
 from migrator.registry import Registry
 from migrator.result import Failure, Result
-from migrator.rule import Context
 from migrator.suppress import Suppressions
 from migrator.targets import RUNTIME
 from migrator.write import NotPlaced, write

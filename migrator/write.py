@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from migrator import guard
 from migrator.analysis.accelerators import parse_as
 from migrator.codes import INTERNAL
+from migrator.context import Context
 from migrator.diagnostics import SourceMap, lines_of
 from migrator.edits import Edit
 from migrator.module import Module
 from migrator.result import Failure
-from migrator.rule import Context
 
 if TYPE_CHECKING:
     from migrator.tree import Tree

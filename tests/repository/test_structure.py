@@ -24,7 +24,6 @@ LONG_FILES = {
     "migrator/cli.py": 550,
     "migrator/editor/server.py": 650,
     "migrator/imports.py": 500,
-    "migrator/rule.py": 500,
     "migrator/steps/builder.py": 450,
     "migrator/verify/recorder/cpu_stand_in.py": 450,
     "migrator/verify/recorder/watch.py": 450,

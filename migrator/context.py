@@ -1,0 +1,338 @@
+"""What a rule may ask about the file, the program and the target that it decides for."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from migrator.analysis.effects import Effects
+from migrator.analysis.evidence import Evidence
+from migrator.analysis.facts import ProjectFacts
+from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.hot import Hot
+from migrator.analysis.indices import compares_indices
+from migrator.analysis.names import Names
+from migrator.analysis.ranks import Ranks
+from migrator.analysis.scripts import is_script
+from migrator.analysis.sharding import Models, Table
+from migrator.analysis.training import speaks_of_training, stops_gradients
+from migrator.construct import Construct
+from migrator.decision import Decision, Report, Rewrite
+from migrator.diagnostics import SourceMap
+from migrator.edits import Edit, SetString, Spread
+from migrator.formats.embedded import is_embedded
+from migrator.frameworks import find_framework
+from migrator.frameworks.framework import Framework
+from migrator.frameworks.torch.setup_py import SETUP
+from migrator.options import Options
+from migrator.steps import Computation, Steps
+from migrator.targets import RUNTIME, Target, Word, Words, filled, in_one_process
+
+
+@dataclass
+class Context:
+    """All that a handler may look at. Nothing here does I/O."""
+
+    names: Names
+    flow: Flow
+    source: SourceMap
+    target: Target
+    options: Options
+    constructs: Sequence[Construct] = ()
+    project: ProjectFacts | None = None
+    for_others: bool = False  # only read, since another file imports this one
+    # Names of the tables in the source, and what writes them, by the class of the model.
+    sharding_tables: dict[ast.ClassDef, tuple[str, Edit]] = field(default_factory=dict)
+    framework: Framework = field(init=False)  # of the target
+    words: Words = field(init=False)  # of the target, as this file speaks of torch
+
+    def __post_init__(self) -> None:
+        alone = self.options.shard != "replicated"
+        self.use(in_one_process(self.target) if alone else self.target)
+
+    def use(self, target: Target) -> None:
+        """Write for `target` from now on."""
+        self.target = target
+        self.framework = find_framework(target.framework)
+        spelled, requires = self.module(self.framework.module)
+        self.words = filled(target.words, {self.framework.module: spelled}, requires)
+
+    def runtime(self, name: str) -> Word | None:
+        """What the target's runtime has under a name; None: nothing, so that it is reported."""
+        return Word(f"{RUNTIME}.{name}", (RUNTIME,)) if self.target.offers(name) else None
+
+    def lacks(self, what: str) -> Report:
+        """For what neither the target's words nor its runtime have anything."""
+        return Report(f"{self.target.name} has nothing in the place of {what}")
+
+    def quoted(self, value: str, near: ast.AST | None = None) -> str:
+        """`value` as a string literal in the quotes that the code nearby uses."""
+        quote = self._usual_quote
+        if near is not None:
+            for node in ast.walk(near):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    text = self.source.code(node).lstrip("rRbBuU")
+                    if text[:1] in ("'", '"'):
+                        quote = text[0]
+                        break
+            outer = next((a for a in self.names.ancestors(near) if isinstance(a, ast.JoinedStr)), 0)
+            if isinstance(outer, ast.JoinedStr):
+                opening = self.source.code(outer).lstrip("rRfF")[:1]
+                quote = "'" if opening == '"' else '"'
+        return f"{quote}{value}{quote}"
+
+    @cached_property
+    def _usual_quote(self) -> str:
+        """The quotes that most strings of the file have."""
+        single = 0
+        for node in self.names.order:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                single += 1 if self.source.code(node).lstrip("rRbBuU").startswith("'") else -1
+        return "'" if single > 0 else '"'
+
+    def device_string(self, near: ast.AST | None = None, *, compared: bool = False) -> str:
+        """Code for the type of the target's device: a string, or a call of a portable program.
+
+        There, what "cuda" is compared with is the accelerator, since the device may be the CPU.
+        """
+        if self.target.portable:
+            compared = compared or (
+                near is not None and isinstance(self.names.parents.get(near), ast.Compare)
+            )
+            return f"{RUNTIME}.{'accelerator' if compared else 'device'}_type()"
+        return self.quoted(self.words.device, near)
+
+    @cached_property
+    def compares_indices(self) -> bool:
+        """Whether "cuda:0" has to keep its index in this file, or in the program that it is of."""
+        return compares_indices(self.names, self.flow) or (
+            self.project is not None and self.project.compares_indices()
+        )
+
+    def device_name(self, indexed: bool) -> str:
+        """The name of the target's device in the place of one with an index, or of one without."""
+        return f"{self.words.device}{':0' if indexed and self.compares_indices else ''}"
+
+    def device(self, near: ast.AST | None = None) -> str:
+        """Code for the target's device where an object does as well as a string."""
+        return f"{RUNTIME}.device()" if self.target.portable else self.device_string(near)
+
+    def torch(self) -> tuple[str, tuple[str, ...]]:
+        """How this file spells torch (`th`), and what has to be imported for it."""
+        return self.module("torch")
+
+    def module(self, name: str) -> tuple[str, tuple[str, ...]]:
+        """How this file spells a module (`dist`), and what has to be imported for it."""
+        spelled = self.names.spelled(name)
+        return (spelled, ()) if spelled is not None else (name, (name,))
+
+    def text(self, found: Construct) -> str:
+        """What a construct that is a string says."""
+        if found.text is not None:
+            return found.text
+        assert isinstance(found.node, ast.Constant)
+        return str(found.node.value)
+
+    def with_text(self, found: Construct, text: str, note: str = "", advice: str = "") -> Decision:
+        """A construct that is a string says something else; what its quotes can not hold is told.
+
+        Lines in a list of the program's own are elements of it.
+        """
+        assert isinstance(found.node, ast.Constant)
+        literal = self.source.code(found.node)
+        if is_embedded(self.names.parents.get(found.node)):
+            return Rewrite(
+                [SetString(found.node, json.dumps(text)[1:-1])], note=note, advice=advice
+            )
+        if (
+            isinstance(self.parent(found.node), ast.List | ast.Tuple | ast.Set)
+            and literal[0] in "\"'"
+        ):
+            elements = [f"{literal[0]}{line}{literal[0]}" for line in text.split("\n")]
+            return Rewrite([Spread(found.node, elements)], note=note)
+        other = {'"': "'", "'": '"'}.get(literal[0], "")  # which these quotes can hold
+        if literal[-3:] in ('"""', "'''") or any(
+            mark in text for mark in "\"'\\\n{}" if mark != other
+        ):
+            return Report(f"becomes `{text}`")
+        return Rewrite([SetString(found.node, text)], note=note)
+
+    def is_statement(self, node: ast.expr) -> bool:
+        return isinstance(self.names.parents.get(node), ast.Expr)
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self.names.parents.get(node)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The steps of training that can be compiled."""
+        return Steps(Computation(self.names, self.flow, self.project))
+
+    @cached_property
+    def package(self) -> str:
+        """The package that this file is in; "" where none is known."""
+        return self.project.package() if self.project is not None else ""
+
+    def defines(self, attribute: str, kind: Kind = Kind.NOTHING) -> str:
+        """Which class of the project has an attribute that torch's have, too; "" for none.
+
+        Of what is known to be a model, a model.
+        """
+        names, flow = self.names, self.flow
+        own = [(names, flow, "")]
+        if self.project is not None:
+            found = self.project.defining(attribute)
+            own += [(facts.names, facts.flow, f"{path.name}: ") for path, facts in found]
+        for names, flow, where in own:
+            for owner in names.owners.get(attribute, ()):
+                if not kind & Kind.MODULE or flow.is_module_class(owner):
+                    return f"{where}{owner.name} (line {owner.lineno}) has {attribute}"
+        return ""
+
+    def is_own(self, qualname: str) -> bool:
+        """Whether a name that is imported comes from a file of the project."""
+        return self.project is not None and self.project.holds(qualname)
+
+    @cached_property
+    def uses_device(self) -> bool:
+        """True where this file, or a file that it imports, works on a device."""
+        if any(map(self.framework.uses_device, self.constructs)):
+            return True
+        return self.project is not None and self.project.imports_gpu_code()
+
+    @cached_property
+    def is_native(self) -> bool:
+        """True for code that was written for the target itself: only older spellings change."""
+        imports = [i for i in self.names.imports if i in self.names.tree.body]
+        libraries = {
+            (name or "").partition(".")[0]
+            for i in imports
+            for name in ([i.module] if isinstance(i, ast.ImportFrom) else [a.name for a in i.names])
+        }
+        own = self.target.traces.library
+        mine = own != "" and own in libraries
+        return (
+            mine
+            and RUNTIME not in libraries
+            and not any(map(self.framework.uses_device, self.constructs))
+        )
+
+    @cached_property
+    def is_build(self) -> bool:
+        """True for a setup.py, which runs where a project is built, and without the runtime."""
+        if not any(word in self.source.text for word in ("setuptools", "distutils")):
+            return False
+        calls = (node for node in self.names.order if isinstance(node, ast.Call))
+        return any(self.names.qualified(call.func) in SETUP for call in calls)
+
+    @cached_property
+    def effects(self) -> Effects:
+        """What expressions do, beside giving a value."""
+        known = {c.node for c in self.constructs if c.kind == "method" and c.key == "get_device"}
+        return Effects(self.names, self.flow, self.project, known)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What is shown of values, where a name alone would be a hint."""
+        return Evidence(self.names, self.flow, self.project)
+
+    @cached_property
+    def hot(self) -> Hot:
+        """Where this file works on the device in each round."""
+        return Hot(self.names, self.flow)
+
+    @cached_property
+    def shardings(self) -> dict[ast.expr, Table | None]:
+        """How the models are divided that move to the device; None where it is not known."""
+        inner = self.options.tensor_parallel
+        return Models(self.names, self.flow, self.project).tables(inner) if inner else {}
+
+    @cached_property
+    def divides_models(self) -> bool:
+        """Whether this file, or one that it imports, divides a model over the devices."""
+        if any(table is not None and table.rules for table in self.shardings.values()):
+            return True
+        inner = self.options.tensor_parallel
+        return bool(inner) and self.project is not None and self.project.divides_models()
+
+    @cached_property
+    def own_ranks(self) -> Ranks:
+        """What this file does with ranks."""
+        return Ranks(self.names, self.flow)
+
+    @cached_property
+    def ranks(self) -> dict[str, Ranks]:
+        """The files of the program for several devices that this file is a part of, if it is.
+
+        By name; this one's is "". No files where this target runs what the program does without a
+        launcher.
+        """
+        return {} if self.is_unlaunched else self._program
+
+    @cached_property
+    def is_unlaunched(self) -> bool:
+        """True for a program whose ranks only a launcher makes, where the target can not do what
+        these do: it does what nobody launched does."""
+        if self.words.devices is None:
+            return False
+        parts = [ranks for ranks in self._program.values() if ranks.take_part]
+        if not parts or not all(ranks.launched.holds_all for ranks in parts):
+            return False
+        if self.rank_obstacle is not None:
+            return True
+        if self.target.launches:
+            return False
+        joined = self.options.unsafe and any(ranks.samples for ranks in parts)
+        return not joined and not self.only_infers
+
+    @cached_property
+    def _program(self) -> dict[str, Ranks]:
+        if self.project is None:
+            return {"": self.own_ranks} if self.own_ranks.start is not None else {}
+        here = self.project.path
+        program = self.project.distributed_program()
+        others = {path.name: ranks for path, ranks in program.items() if path != here}
+        return {"": self.own_ranks, **others} if program else {}
+
+    @cached_property
+    def rank_obstacle(self) -> tuple[str, int, str] | None:
+        """File ("" for this one), line and reason why the target can not do what its ranks do."""
+        if self.project is None:
+            found = self._obstacle(self.own_ranks)
+            return ("", *found) if found is not None else None
+        for path, ranks in self.project.distributed_program().items():
+            found = self._obstacle(ranks, path)
+            if found is not None:
+                return (path.name if path != self.project.path else "", *found)
+        return None
+
+    def _obstacle(self, ranks: Ranks, path: Path | None = None) -> tuple[int, str] | None:
+        devices = self.words.devices
+        if devices is not None and devices.launch is not None:
+            return ranks.launch_obstacle(devices.exchanges, is_renamed=bool(devices.address))
+        if self.only_infers:
+            return ranks.lone_obstacle
+        if self.project is None or path is None:
+            return ranks.obstacle()
+        return self.project.obstacle(path, ranks)
+
+    @cached_property
+    def only_infers(self) -> bool:
+        """True for a program with ranks that does not train: one rank can do what all do."""
+        if self.project is None:
+            return stops_gradients(self.names) and not speaks_of_training(self.names.tree)
+        return self.project.only_infers()
+
+    @cached_property
+    def is_entry(self) -> bool:
+        """True for a program that is started, not imported."""
+        if self.options.entry is not None:
+            return self.options.entry
+        script = is_script(self.names)
+        if script is None:
+            return self.project is None or not self.project.is_imported()
+        return script or (self.project is not None and self.project.is_started())
