@@ -1,6 +1,6 @@
 """What runs leave that are killed at random points: nothing, once the next run has ended.
 
-    python benchmarks/crashes.py [--runs 200] [--seed 0]
+    python benchmarks/crashes.py [--runs 200] [--seed 0] [--way=-o]
 
 Runs in place and with `-o` are killed (SIGKILL) at a random moment of their time: half of them
 anywhere, half of them while they write; every tenth on a project that takes several processes.
@@ -27,6 +27,7 @@ from pathlib import Path
 
 SIZES = {"small": (12, 10), "large": (40, 400)}  # files, functions in each
 ROOT = Path(__file__).resolve().parents[1]
+WAYS = ("in place", "-o")
 KINDS = ("mixed", "lost", "stray", "refused", "orphans")
 SOURCE = "import torch\n\nmodel = torch.nn.Linear(2, 2).cuda()\ntorch.cuda.manual_seed(0)\n"
 FILLER = "def f{0}(x):\n    return x + {0}\n\n\n"
@@ -36,9 +37,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=200, help="of each way")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--way", choices=WAYS, help="one of them alone")
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
-    found = {way: Counter[str]() for way in ("in place", "-o")}
+    found = {way: Counter[str]() for way in WAYS if arguments.way in (None, way)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["TPU_MIGRATE_STATE"] = str(folder / "state")
