@@ -15,8 +15,8 @@ def lsp_command() -> None:
     """Serve an editor on standard input and output (docs/editors.md)."""
     if find_spec("pygls") is None:
         raise UsageError("the language server needs pygls: pip install 'tpu-migrate[editor]'")
-    from migrator.editor.server import Server
+    from migrator.editor.protocol import new_server
 
-    server = Server()
+    server = new_server()
     server.start_io()
     sys.exit(0 if server.was_shut_down else 1)

@@ -1,4 +1,4 @@
-"""Documents as an editor has them: their text, and places in it as the protocol counts them."""
+"""Documents as an editor has them. Their places are counted here as in findings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
 from pathlib import Path
-
-from lsprotocol import types
-from pygls.workspace import PositionCodec
 
 from migrator.diagnostics import Range, SourceMap
 from migrator.formats import notebook, python
@@ -41,31 +38,6 @@ class Text:
     @cached_property
     def lines(self) -> list[str]:
         return SourceMap(self.source).lines
-
-    def position(self, line: int, column: int, codec: PositionCodec) -> types.Position:
-        """A place as the protocol counts it, the line cut to those that there are."""
-        if line >= len(self.lines):
-            ends = self.lines[-1].endswith(("\n", "\r"))
-            if ends or line > len(self.lines):
-                return types.Position(len(self.lines), 0)
-        line = min(line, len(self.lines) - 1)
-        before = self.lines[line].rstrip("\r\n")[: max(column, 0)]
-        return types.Position(line, codec.client_num_units(before))
-
-    def range(self, where: Range, codec: PositionCodec) -> types.Range:
-        return types.Range(
-            self.position(where.line - 1, where.column - 1, codec),
-            self.position(where.end_line - 1, where.end_column - 1, codec),
-        )
-
-    def text_edit(self, edit: Edit, codec: PositionCodec) -> types.TextEdit:
-        return types.TextEdit(
-            types.Range(
-                self.position(edit.line, edit.column, codec),
-                self.position(edit.end_line, edit.end_column, codec),
-            ),
-            edit.text,
-        )
 
     def edits(self, after: str) -> Iterator[Edit]:
         """What makes another text of this one."""
@@ -132,16 +104,15 @@ class Document:
         except notebook.NotANotebook:
             return None
 
-    def place(self, where: Range, codec: PositionCodec) -> tuple[Text, types.Range]:
+    def place(self, where: Range) -> tuple[Text, Range]:
         """The text that holds a finding, and where."""
         if self.has_cells:
-            text = next((t for t in self.texts if t.cell == where.cell), self.texts[0])
-            return text, text.range(where, codec)
+            return next((t for t in self.texts if t.cell == where.cell), self.texts[0]), where
         text = self.texts[0]
         if where.cell and self._book is not None:  # it is open as the JSON that it is
             row = self._book.row(where.cell, where.line)
             where = Range(row, 1, row, len(text.lines[row - 1]) + 1)
-        return text, text.range(where, codec)
+        return text, where
 
     def edits(self, content: bytes) -> Iterator[tuple[Text, list[Edit]]]:
         """What makes another content of this one, text by text."""

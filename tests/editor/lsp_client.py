@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,10 @@ class Editor(LanguageClient):
         *,
         resolves: bool = True,
         versioned: bool = True,
+        python: Sequence[str] | None = None,
     ) -> types.InitializeResult:
-        await self.start_io(sys.executable, "-m", "migrator", "lsp", cwd=root)
+        command = [*(python or [sys.executable]), "-m", "migrator", "lsp"]
+        await self.start_io(*command, cwd=root)
         capabilities = types.ClientCapabilities(
             workspace=types.WorkspaceClientCapabilities(
                 configuration=True,
@@ -229,6 +232,20 @@ class Editor(LanguageClient):
         """Shut the server down; its exit code."""
         await asyncio.wait_for(self.shutdown_async(None), TIMEOUT)
         return await self.leave()
+
+    def analysts(self) -> list[int]:
+        """The processes that the server has analyse documents."""
+        assert self._server is not None
+        found = []
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                parent = file.read_text().rpartition(")")[2].split()[1]
+                found += [int(file.parent.name)] if int(parent) == self._server.pid else []
+        return found
+
+    def kill(self) -> None:
+        assert self._server is not None
+        self._server.kill()
 
     async def leave(self) -> int | None:
         self.exit(None)

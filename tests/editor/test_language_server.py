@@ -89,18 +89,6 @@ def test_an_address_that_no_file_can_have_is_passed_over(root: Path) -> None:
     session(run)
 
 
-def test_a_large_document_does_not_keep_a_small_one_waiting(root: Path) -> None:
-    async def run(editor: Editor) -> None:
-        await editor.start(root, TO)
-        write_tree(root, {"large.py": "import torch\n" + "x = x.cuda()\n" * 8000, "a.py": SCRIPT})
-        large = editor.open(root / "large.py")
-        small = editor.open(root / "a.py")
-        assert await editor.findings(small)
-        assert large not in editor.diagnostics
-
-    session(run)
-
-
 def test_severities_can_be_chosen(root: Path) -> None:
     async def run(editor: Editor) -> None:
         editor.settings = {

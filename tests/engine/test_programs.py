@@ -10,12 +10,12 @@ from helpers import TARGETS, cli, constructs, write_tree
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome
-from migrator.editor.analysis import analyse
+from migrator.editor.analysis import Moment
+from migrator.editor.analyst import Analyst
 from migrator.editor.documents import Document, Text
 from migrator.result import Result
 from migrator.run import migrate_content
 from migrator.run_report import Report
-from migrator.targets import find_target
 
 # What neither target follows (`split_group`).
 TRAIN = (
@@ -116,8 +116,8 @@ def test_single_files_pipes_and_editors_say_the_same(tmp_path: Path, name: str) 
     ):
         assert by_name(report)[name] == expected
     document = Document(path.as_uri(), path, (Text(path.as_uri(), 1, SHARED[name]),))
-    analysis = analyse(document, {}, find_target("torchax"), Config(), [tmp_path])
-    assert analysis.result == expected
+    moment = Moment(document, {}, Config(targets=("torchax",)), [tmp_path], 1)
+    assert Analyst().analysis(moment).result == expected
 
 
 def test_with_unsafe_edits_all_of_it_is_migrated(tmp_path: Path) -> None:

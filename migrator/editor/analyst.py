@@ -1,0 +1,150 @@
+"""Analyses documents, in a process of its own (`process`)."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any, BinaryIO
+
+from migrator import single
+from migrator.analysis.project_cache import ProjectCache
+from migrator.analysis.readers import Overlay
+from migrator.codes import INTERNAL
+from migrator.config import Config
+from migrator.depth import DEEP
+from migrator.diagnostics import START, Diagnostic, Outcome, Severity
+from migrator.editor.analysis import Analysis, Moment, Rewrite
+from migrator.editor.documents import Document, Edit, Text
+from migrator.engine import migrate_file
+from migrator.files.discover import Disk
+from migrator.registry import registry
+from migrator.result import Result
+from migrator.worker import MAX_BYTES, MAX_NOTEBOOK, Worker
+
+LENGTH = struct.Struct("<Q")  # in front of each message, which is a pickle
+_STACK = 64 * 2**20  # bytes; deep expressions need it, and a thread has as little as 512 KiB
+
+
+class Analyst:
+    """Analyses documents of an editor one after the other.
+
+    It keeps what it knows of their projects, and the last analysis: what is asked next is mostly
+    about it.
+    """
+
+    def __init__(self) -> None:
+        self._caches: dict[str, ProjectCache] = {}
+        self._last: tuple[Analysis, Worker] | None = None
+
+    def analysis(self, moment: Moment) -> Analysis:
+        return self._analysed(moment)[0]
+
+    def rewrite(self, moment: Moment, finding: Diagnostic | None) -> Rewrite:
+        """The rewrite of one finding, or of all."""
+        analysis, worker = self._analysed(moment)
+        document, config = moment.document, moment.config
+        result = analysis.result
+        if finding is not None:
+            project, options = worker.project(document.path), worker.config.options
+            target = worker.target
+            result = single.single(document.path, result, finding, target, options, project)
+        elif config.todo_comments:
+            result = _migrated(document, worker, config)
+        return Rewrite(list(document.edits(result.source)), result.companions)
+
+    def suppressions(
+        self, moment: Moment, findings: Sequence[Diagnostic]
+    ) -> list[tuple[Text, Edit] | None]:
+        """For each finding, the edit by which it is not made any more, if there is one."""
+        analysis, worker = self._analysed(moment)
+        return [_suppression(analysis, worker, finding) for finding in findings]
+
+    def _analysed(self, moment: Moment) -> tuple[Analysis, Worker]:
+        if self._last is None or self._last[0].moment != moment:
+            self._last = None  # it may be large
+            self._last = self._analyse(moment)
+        return self._last
+
+    def _analyse(self, moment: Moment) -> tuple[Analysis, Worker]:
+        document, target = moment.document, moment.target
+        bare = replace(moment.config, todo_comments=False)  # each rewrite by itself; see `single`
+        reader, earlier = Overlay(Disk(), moment.others), self._caches.get(target.name)
+        worker = Worker(moment.roots, [target], bare, reader=reader, earlier=earlier)
+        result = _migrated(document, worker, bare)
+        worker.hold({document.path: result})
+        if worker.held and result.migrated:
+            result = _migrated(document, worker, bare)
+        self._caches[target.name] = worker.cache
+        return Analysis(moment, result), worker
+
+
+def _suppression(
+    analysis: Analysis, worker: Worker, finding: Diagnostic
+) -> tuple[Text, Edit] | None:
+    document = analysis.document
+    found = document.comment(finding.range, finding.code)
+    if found is None:
+        return None
+    after = _migrated(document.with_edit(*found), worker, worker.config)
+    return found if _said(after, finding) < _said(analysis.result, finding) else None
+
+
+def _said(result: Result, finding: Diagnostic) -> int:
+    """How often a rule has something to say of the lines of a finding."""
+    where = finding.range
+    return sum(
+        d.code == finding.code
+        and d.outcome is not Outcome.KEPT
+        and (d.range.cell, d.range.line) == (where.cell, where.line)
+        for d in result.diagnostics
+    )
+
+
+def _migrated(document: Document, worker: Worker, config: Config) -> Result:
+    content = document.content
+    if len(content) > (MAX_BYTES if document.path.suffix == ".py" else MAX_NOTEBOOK):
+        return Result(content, content)
+    try:
+        project = worker.project(document.path)
+        return migrate_file(document.path, content, worker.target, config.options, project)
+    except Exception as error:  # a fault of ours must not end the editor's server
+        message = f"internal error: {type(error).__name__}: {error}"
+        return Result(content, content, (Diagnostic(START, INTERNAL, Severity.ERROR, message),))
+
+
+# ---- the process ---------------------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Answer on standard output what is asked on standard input, and end with it."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what anybody prints is no answer
+    questions: SimpleQueue[Any] = SimpleQueue()
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEP))
+    threading.stack_size(_STACK)
+    threading.Thread(target=_answer, args=(questions, answers), daemon=True).start()
+    while header := sys.stdin.buffer.read(LENGTH.size):
+        questions.put(pickle.loads(sys.stdin.buffer.read(*LENGTH.unpack(header))))
+    os._exit(0)  # nobody waits for an answer any more
+
+
+def _answer(questions: SimpleQueue[Any], answers: BinaryIO) -> None:
+    import migrator.tree  # noqa: F401  LibCST, before it is asked for
+
+    registry()
+    analyst = Analyst()
+    while True:
+        what, *arguments = questions.get()
+        try:
+            answer = True, getattr(analyst, what)(*arguments)
+        except Exception as error:
+            answer = False, f"internal error: {type(error).__name__}: {error}"
+        message = pickle.dumps(answer)
+        answers.write(LENGTH.pack(len(message)) + message)
+        answers.flush()
