@@ -2,9 +2,10 @@
 
 import ast
 
+from migrator.analysis.checkpoints import is_only_state
 from migrator.analysis.devices import table_of_location, table_of_places
 from migrator.analysis.flow import Kind
-from migrator.analysis.names import Names, argument
+from migrator.analysis.names import argument
 from migrator.analysis.scripts import is_script
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -19,9 +20,10 @@ LOAD = Rule(
     name="torch-load",
     summary="torch.load can not load straight to the target's device",
     why="""A checkpoint written on a GPU names CUDA, and a `map_location` of the target raises.
-State that only goes into `load_state_dict` is loaded to the CPU, from where it is copied into
-the parameters; anything else goes through the runtime's `load`, which moves it to the device
-afterwards.""",
+What a program only gives to `load_state_dict`, or reads numbers and texts from, is loaded to
+the CPU, from where it is copied into the parameters: every use is followed through names, entries,
+functions, methods and files. Anything else goes through the runtime's `load`, which moves it to the
+device afterwards, or is reported.""",
     examples=(
         Example(
             """
@@ -31,6 +33,26 @@ afterwards.""",
             after="""
             import torch
             model.load_state_dict(torch.load(path, map_location="cpu"))
+            """,
+        ),
+        Example(
+            """
+            import torch
+            def read(path):
+                return torch.load(path)
+            checkpoint = read(path)
+            model.load_state_dict(checkpoint["model"])
+            for epoch in range(checkpoint["next"], 10):
+                train(epoch)
+            """,
+            after="""
+            import torch
+            def read(path):
+                return torch.load(path, map_location="cpu")
+            checkpoint = read(path)
+            model.load_state_dict(checkpoint["model"])
+            for epoch in range(checkpoint["next"], 10):
+                train(epoch)
             """,
         ),
         Example(
@@ -183,7 +205,7 @@ def load(ctx: Context, found: Construct) -> Decision:
     location = argument(call, 1, "map_location")
     if location is not None and ctx.flow.kind(location) == Kind.CPU:
         return Keep("loads to the CPU")
-    if _only_state(ctx.names, call):
+    if _only_state(ctx, call):
         if isinstance(location, ast.Name) and table_of_location(ctx.names, location) is not None:
             return Keep("loads to the CPU, as the name says now")
         cpu = ctx.quoted("cpu", call)
@@ -220,7 +242,7 @@ def tensors(ctx: Context, found: Construct) -> Decision:
     place = argument(call, _PLACES[found.key], "device") if call is not None else None
     if call is None or place is None or ctx.flow.kind(place) == Kind.CPU:
         return Keep("reads on the CPU")
-    if found.key.endswith("load_model") or _only_state(ctx.names, call):
+    if found.key.endswith("load_model") or _only_state(ctx, call):
         named = [k for k in call.keywords if k.value is place]
         return Rewrite([EditCall(call, drop=named or [place])])
     if ctx.words.safetensors and not ctx.target.portable and isinstance(place, ast.Constant):
@@ -242,7 +264,7 @@ def place(ctx: Context, found: Construct) -> Decision | None:
         return None
     table, call = places
     to = [value for value in table.values if not (ctx.flow.kind(value) & Kind.CPU)]
-    if not to or _only_state(ctx.names, call):
+    if not to or _only_state(ctx, call):
         return Rewrite([Replace(table, ctx.quoted("cpu", table))])
     return Rewrite([Replace(table, ctx.device_string(table))])
 
@@ -258,47 +280,8 @@ def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Dec
     return Report('its map_location is a function; load to "cpu" and move afterwards', whole=call)
 
 
-def _only_state(names: Names, call: ast.Call) -> bool:
-    """True where what is loaded only ever goes into load_state_dict."""
-    value: ast.AST = call
-    parent = names.parents.get(value)
-    while isinstance(parent, ast.Subscript) and parent.value is value:
-        value, parent = parent, names.parents.get(parent)
-    if _into_state(parent, value):
-        return True
-    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
-        return False
-    target = parent.targets[0]
-    if not isinstance(target, ast.Name) or len(names.lookup(target)) != 1:
-        return False
-    uses = list(names.uses(target.id, names.scope_of(target)))
-    return bool(uses) and all(_state_use(names, use) for use in uses)
-
-
-def _into_state(parent: ast.AST | None, value: ast.AST) -> bool:
-    return (
-        isinstance(parent, ast.Call)
-        and isinstance(parent.func, ast.Attribute)
-        and parent.func.attr == "load_state_dict"
-        and value in parent.args
-    )
-
-
-def _state_use(names: Names, use: ast.Name) -> bool:
-    """`ckpt`, `ckpt["model"]` into load_state_dict, or a plain value such as `ckpt["epoch"]`."""
-    value: ast.AST = use
-    parent = names.parents.get(value)
-    if _into_state(parent, value):
-        return True
-    if isinstance(parent, ast.Subscript) and parent.value is use:
-        if _into_state(names.parents.get(parent), parent):
-            return True
-        key = parent.slice.value if isinstance(parent.slice, ast.Constant) else None
-        return isinstance(key, str) and key in _PLAIN_KEYS
-    return isinstance(parent, ast.Compare) and use in parent.comparators  # "model" in ckpt
-
-
-_PLAIN_KEYS = {"epoch", "step", "iter", "iteration", "arch", "args", "config", "lr", "global_step"}
+def _only_state(ctx: Context, call: ast.Call) -> bool:
+    return is_only_state(ctx.names, ctx.flow, ctx.project, call)
 
 
 @SAVE.on("name", "torch.save")
