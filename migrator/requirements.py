@@ -83,6 +83,23 @@ def tested(target: Target) -> dict[str, str]:
     return {**versions, "torchaudio": versions["torch"].replace("torch", "torchaudio", 1)}
 
 
+def ranges(target: Target) -> list[str]:
+    """What a library's extra asks for: torch and what goes with it, up to the next minor version.
+
+    Pins would shut out every other library that asks for torch.
+    """
+    versions = tested(target)
+    return [in_a_range(text) for text in (versions["torch"], *companions(target, ()))]
+
+
+def in_a_range(pinned: str) -> str:
+    """
+    >>> in_a_range("torch_xla[tpu]==2.9.0")
+    'torch_xla[tpu]~=2.9.0'
+    """
+    return pinned.replace("==", "~=")
+
+
 def companions(target: Target, named: Iterable[str | None]) -> list[str]:
     """What has to be installed beside torch, less what is ``named`` already."""
     left_out = {"torch", "torchvision", "torchaudio", *named}

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import ANY_DEVICE, Flow
 from migrator.analysis.names import Names, Scope, argument, parameters
+from migrator.analysis.program_files import (
+    ProgramFile,
+    attributes,
+    is_decorated,
+    is_overridden,
+    mentions,
+)
 
 _MOST = 400  # expressions that are followed before the answer is no
 
@@ -51,7 +57,7 @@ def is_only_state(names: Names, flow: Flow, project: ProjectFacts | None, value:
     makes the answer no.
     """
     evidence = _Evidence()
-    return _Uses(_File(names, flow, project)).harmless(value, evidence) and evidence.holds
+    return _Uses(ProgramFile(names, flow, project)).harmless(value, evidence) and evidence.holds
 
 
 @dataclass
@@ -69,45 +75,10 @@ class _Evidence:
         return self.given or not self.needed
 
 
-class _File:
-    def __init__(self, names: Names, flow: Flow, project: ProjectFacts | None) -> None:
-        self.names, self.flow, self.project = names, flow, project
-
-    def files(self) -> Iterator[_File]:
-        """This file, and those of the project that import it or that it imports."""
-        yield self
-        if self.project is None:
-            return
-        here = self.project
-        for path in dict.fromkeys([*here.importers(), *here.reached()]):
-            facts = here.cache.facts(path) if path != here.path else None
-            if facts is not None:
-                yield _File(facts.names, facts.flow, here.of(path))
-
-    def definition(self, node: ast.expr) -> tuple[_File, ast.AST] | None:
-        """The function or class of the program that an expression means."""
-        local = self.flow.definition(node)
-        if local is not None:
-            return self, local
-        meaning = self.names.qualified(node)
-        found = self.project.definition(meaning) if self.project and meaning else None
-        if found is None:
-            return None
-        facts, there, node_there = found
-        return _File(facts.names, facts.flow, there), node_there
-
-    def scope(self, name: ast.Name) -> Scope | None:
-        """The scope that binds a name."""
-        at: Scope | None = self.names.scope_of(name)
-        while at is not None and name.id not in at.bindings:
-            at = at.parent
-        return at
-
-
 class _Uses:
     """All uses of one value; `at` is the file that an expression is in."""
 
-    def __init__(self, start: _File) -> None:
+    def __init__(self, start: ProgramFile) -> None:
         self.start = start
         self._seen: set[object] = set()
         self._holders: set[tuple[Scope, str]] = set()
@@ -115,7 +86,7 @@ class _Uses:
     def harmless(self, value: ast.expr, evidence: _Evidence) -> bool:
         return self._use(self.start, value, evidence)
 
-    def _use(self, at: _File, value: ast.AST, evidence: _Evidence) -> bool:
+    def _use(self, at: ProgramFile, value: ast.AST, evidence: _Evidence) -> bool:
         """Whether an expression that stands for the value is used without harm."""
         if value in self._seen:
             return True
@@ -158,7 +129,7 @@ class _Uses:
 
     # ---- names, attributes, items ----------------------------------------------------------------
 
-    def _bound(self, at: _File, target: ast.expr, evidence: _Evidence) -> bool:
+    def _bound(self, at: ProgramFile, target: ast.expr, evidence: _Evidence) -> bool:
         match target:
             case ast.Name():
                 return self._name(at, target, evidence)
@@ -170,7 +141,7 @@ class _Uses:
                 return self._filled(at, target.value, evidence)
         return False
 
-    def _name(self, at: _File, name: ast.Name, evidence: _Evidence) -> bool:
+    def _name(self, at: ProgramFile, name: ast.Name, evidence: _Evidence) -> bool:
         scope = at.scope(name)
         if scope is None or scope.is_class:
             return False
@@ -180,20 +151,20 @@ class _Uses:
         if scope is at.names.top and at.project is not None and not at.project.has_main_guard():
             if name.id in at.project.taken_names():
                 return False
-        return all(self._use(at, use, evidence) for use in at.names.uses(name.id, scope))
+        uses = list(at.names.uses(name.id, scope))
+        if not uses and scope is at.names.top:
+            return False  # it is there for others
+        return all(self._use(at, use, evidence) for use in uses)
 
-    def _held(self, at: _File, attribute: str, evidence: _Evidence) -> bool:
+    def _held(self, at: ProgramFile, attribute: str, evidence: _Evidence) -> bool:
         """All attributes of that name, whatever they are attributes of."""
         if attribute in self._seen:
             return True
         self._seen.add(attribute)
-        return all(
-            self._use(file, node, evidence)
-            for file in at.files()
-            for node in _attributes(file.names, attribute)
-        )
+        reads = [(f, node) for f in at.files() for node in attributes(f.names, attribute)]
+        return bool(reads) and all(self._use(f, node, evidence) for f, node in reads)
 
-    def _filled(self, at: _File, holder: ast.expr, evidence: _Evidence) -> bool:
+    def _filled(self, at: ProgramFile, holder: ast.expr, evidence: _Evidence) -> bool:
         """A dict or a list that is given the value: one that the program has made."""
         while isinstance(holder, ast.Subscript):
             holder = holder.value
@@ -207,7 +178,9 @@ class _Uses:
             return False
         return self._name(at, holder, evidence)
 
-    def _looped(self, at: _File, target: ast.expr, value: ast.AST, evidence: _Evidence) -> bool:
+    def _looped(
+        self, at: ProgramFile, target: ast.expr, value: ast.AST, evidence: _Evidence
+    ) -> bool:
         """`for k, v in state.items()`: keys are texts."""
         while isinstance(value, ast.Call) and value.args and not _is_items(value):
             if isinstance(target, ast.Tuple) and at.names.qualified(value.func) == "enumerate":
@@ -219,7 +192,7 @@ class _Uses:
         return self._bound(at, target, evidence)
 
     def _subscript(
-        self, at: _File, node: ast.Subscript, value: ast.AST, evidence: _Evidence
+        self, at: ProgramFile, node: ast.Subscript, value: ast.AST, evidence: _Evidence
     ) -> bool:
         if node.value is not value:
             of_holder = isinstance(node.value, ast.Name) and (
@@ -230,14 +203,14 @@ class _Uses:
             return True
         return not isinstance(node.ctx, ast.Load) or self._entry(at, node, node.slice)
 
-    def _entry(self, at: _File, entry: ast.expr, key: ast.expr | None) -> bool:
+    def _entry(self, at: ProgramFile, entry: ast.expr, key: ast.expr | None) -> bool:
         """`state["epoch"]`, `state.get("epoch")`"""
         if isinstance(key, ast.Constant) and key.value in _PLAIN_KEYS:
             return True
         evidence = _Evidence()
         return self._use(at, entry, evidence) and evidence.holds
 
-    def _attribute_of(self, at: _File, node: ast.Attribute, evidence: _Evidence) -> bool:
+    def _attribute_of(self, at: ProgramFile, node: ast.Attribute, evidence: _Evidence) -> bool:
         call = at.names.call_of(node)
         if call is None:
             return node.attr in ("shape", "dtype", "ndim") or (
@@ -259,7 +232,7 @@ class _Uses:
     # ---- functions -------------------------------------------------------------------------------
 
     def _argument(
-        self, at: _File, parent: ast.Call | ast.keyword, value: ast.AST, evidence: _Evidence
+        self, at: ProgramFile, parent: ast.Call | ast.keyword, value: ast.AST, evidence: _Evidence
     ) -> bool:
         call = at.names.parents.get(parent) if isinstance(parent, ast.keyword) else parent
         if not isinstance(call, ast.Call) or call.func is value:
@@ -285,11 +258,11 @@ class _Uses:
 
     def _given(
         self,
-        at: _File,
+        at: ProgramFile,
         call: ast.Call,
         parent: ast.AST,
         value: ast.AST,
-        function: tuple[_File, ast.AST],
+        function: tuple[ProgramFile, ast.AST],
         evidence: _Evidence,
     ) -> bool:
         """The parameter of a function of the program that takes the value."""
@@ -300,7 +273,7 @@ class _Uses:
             return False
         accepted = [each.arg for each, _ in parameters(node.args)]
         if isinstance(there.names.parents.get(node), ast.ClassDef):
-            if _is_overridden(at, node.name) or _decorated(there.names, node):
+            if is_overridden(at, node.name) or is_decorated(there.names, node):
                 return False
             accepted = accepted[1:]
         variable = [each.arg for each in (node.args.vararg, node.args.kwarg) if each is not None]
@@ -317,10 +290,10 @@ class _Uses:
         self._holders.add((scope, name))
         return all(self._use(there, use, evidence) for use in there.names.uses(name, scope))
 
-    def _returned(self, at: _File, statement: ast.Return, evidence: _Evidence) -> bool:
+    def _returned(self, at: ProgramFile, statement: ast.Return, evidence: _Evidence) -> bool:
         """All calls of the function that returns the value; there has to be one."""
         function = at.names.function(statement)
-        if not isinstance(function, ast.FunctionDef) or _decorated(at.names, function):
+        if not isinstance(function, ast.FunctionDef) or is_decorated(at.names, function):
             return False
         if function in self._seen:
             return True
@@ -331,7 +304,7 @@ class _Uses:
         found = [
             (file, node)
             for file in at.files()
-            for node in _mentions(file, function, is_method)
+            for node in mentions(file, function, is_method)
         ]  # fmt: skip
         for file, node in found:
             call = file.names.call_of(node)
@@ -374,7 +347,7 @@ def _is_test(names: Names, node: ast.AST) -> bool:
     return isinstance(parent, ast.If | ast.While | ast.IfExp | ast.Assert) and parent.test is node
 
 
-def _unpacked(at: _File, node: ast.Tuple | ast.List, value: ast.AST) -> ast.expr | None:
+def _unpacked(at: ProgramFile, node: ast.Tuple | ast.List, value: ast.AST) -> ast.expr | None:
     """The `b` that gets a value in `a, b = …, value`."""
     match at.names.parents.get(node):
         case ast.Assign(targets=[ast.Tuple(elts=targets) | ast.List(elts=targets)]) if len(
@@ -401,47 +374,3 @@ def _is_new(names: Names, value: ast.expr | None) -> bool:
         case ast.Call(func=function):
             return names.qualified(function) in _NEW
     return False
-
-
-def _decorated(names: Names, function: ast.FunctionDef) -> bool:
-    """Whether a decorator may change what a function takes or returns."""
-    plain = {"torch.no_grad", "torch.inference_mode"}
-    return not all(
-        names.qualified(each.func if isinstance(each, ast.Call) else each) in plain
-        for each in function.decorator_list
-    )
-
-
-def _is_overridden(at: _File, method: str) -> bool:
-    if len(at.names.owners.get(method, ())) > 1:
-        return True
-    return at.project is not None and any(at.project.defining(method))
-
-
-def _attributes(names: Names, attribute: str) -> Iterator[ast.Attribute]:
-    for node in names.order:
-        if isinstance(node, ast.Attribute) and node.attr == attribute:
-            if isinstance(node.ctx, ast.Load):
-                yield node
-
-
-def _mentions(file: _File, function: ast.FunctionDef, is_method: bool) -> Iterator[ast.expr]:
-    """Where a file means a function, or may mean a method."""
-    names = file.names
-    for name in names.by_id.get(function.name, ()) if not is_method else ():
-        if isinstance(name.ctx, ast.Load):
-            brought = not names.lookup(name) and bool(names.star_imports)
-            if brought or _is(file, name, function):
-                yield name
-    for node in _attributes(names, function.name):
-        if _is(file, node, function) or (is_method and names.qualified(node) is None):
-            yield node
-
-
-def _is(file: _File, node: ast.expr, function: ast.FunctionDef) -> bool:
-    found = file.definition(node)
-    return found is not None and (
-        found[1] is function
-        or (isinstance(found[1], ast.FunctionDef) and found[1].lineno == function.lineno
-            and found[1].name == function.name)
-    )  # fmt: skip

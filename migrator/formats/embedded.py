@@ -22,6 +22,8 @@ COMMAND = "__command__"  # a line for a shell: `__command__("pip install torch")
 REQUIREMENT = "__requirement__"  # a line of requirements.txt
 SETTING = "__setting__"  # a line of a configuration in YAML or JSON
 TEXT = "__text__"  # a line of a text in YAML: it may be read as settings, or by a person
+DEPENDENCY = "__dependency__"  # the same of a project that others install
+EXTRA = "__extra__"  # where its extra for TPUs stands, or would
 CONSTRAINT = "__constraint__"  # the same of constraints, which install nothing
 CONDA = "__conda__"  # a package that conda installs
 BUILD = "__build__"  # a requirement of what builds the project
@@ -32,7 +34,7 @@ PIXI = "__pixi__"  # a package that pixi takes from conda
 TIMED = "__timed__"  # a magic in front of a statement: `__timed__("%time "); f()`
 FILE = "__file__"  # a cell that writes a file, which is migrated as one of its own
 OTHER = "__other__"  # what is looked into for the words of GPUs alone: a cell of `%%bash`
-REQUIRED = (REQUIREMENT, CONSTRAINT, CONDA, BUILD, PYTHON, TABLE, SOURCE, PIXI)
+REQUIRED = (REQUIREMENT, DEPENDENCY, EXTRA, CONSTRAINT, CONDA, BUILD, PYTHON, TABLE, SOURCE, PIXI)
 _FUNCTIONS = (COMMAND, *REQUIRED, SETTING, TEXT, OTHER)
 _CALL = re.compile(
     rf"(?P<function>{'|'.join((*_FUNCTIONS, TIMED, FILE))})"

@@ -19,11 +19,17 @@ class Entry:
     joint: str = "\n"  # what stands between two in its place
     line: tuple[int, int] | None = None  # of one of conda's: its whole line, which goes if it moves
     tail: str = ""  # what stands behind it there
+    frame: tuple[str, str] = ("", "")  # what is around the text, where nothing stands as yet
     inside: str = ""  # of which quotes, for a command that may have quotes, too
 
     def held(self, text: str) -> str:
         """Text in its place: quotes around it are not those in it."""
         return text.replace("'", '"') if self.inside == "'" else text
+
+    def lines(self, text: str) -> str:
+        """Requirements, one a line, as this file writes them in the place of this one."""
+        before, after = self.frame
+        return f"{before}{self.joint.join(text.split(chr(10)))}{after}"
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from migrator.diagnostics import lines_of
-from migrator.formats.embedded import BUILD, COMMAND, PYTHON, REQUIREMENT
+from migrator.formats.embedded import BUILD, COMMAND, DEPENDENCY, EXTRA, PYTHON, REQUIREMENT
 from migrator.formats.entries import Entry
 
 FILES = ("setup.cfg", "tox.ini")
 # `section.key`, and what stands there.
 _KEYS = [(re.compile(keys), function) for keys, function in (
-    (r"options\.(?:install_requires|tests_require)|options\.extras_require\..+", REQUIREMENT),
+    (r"options\.install_requires|options\.extras_require\..+", DEPENDENCY),
+    (r"options\.tests_require", REQUIREMENT),
     (r"options\.setup_requires", BUILD),
     (r"options\.python_requires|testenv(?::[^.]*)?\.base_?python", PYTHON),
     (r"testenv(?::[^.]*)?\.(?:deps|set_?env)", REQUIREMENT),
@@ -63,7 +65,26 @@ def lists(text: str) -> list[list[Entry]]:
             )
         found[-1].append(entry)
         goes_on = function == COMMAND and line.endswith("\\")
-    return [entries for entries in found if entries]
+    return [entries for entries in (*found, _extra(text, found, end)) if entries]
+
+
+_EXTRAS = re.compile(r"(?m)^\[options\.extras_require\][^\r\n]*(?:\r?\n(?!\[)[^\r\n]*)*")
+_TPU = re.compile(r"(?m)^tpu\s*[=:]")
+
+
+def _extra(text: str, found: Iterable[Sequence[Entry]], end: str) -> list[Entry]:
+    """Where a project that names torch has its extra for TPUs, or where it would stand."""
+    listed = (entry for entries in found for entry in entries)
+    if not any(e.function == DEPENDENCY and re.match(r"torch\b(?!-)", e.text) for e in listed):
+        return []
+    extras = _EXTRAS.search(text)
+    if extras is not None and (own := _TPU.search(text, extras.start(), extras.end())):
+        return [Entry(own.start(), own.end(), own[0], EXTRA)]
+    whole = extras[0] if extras is not None else text
+    at = (extras.start() if extras is not None else 0) + len(whole.rstrip())
+    head = f"{end}tpu" if extras is not None else f"{end}{end}[options.extras_require]{end}tpu"
+    joint = f"{end}    "
+    return [Entry(at, at, "", EXTRA, joint, frame=(f"{head} ={joint}", ""))]
 
 
 def _entry(text: str, start: int, end: int, function: str, between: str) -> Entry:

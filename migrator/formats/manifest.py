@@ -60,7 +60,7 @@ class Manifest:
             if text == entry.text:
                 continue
             if entry.line is None:
-                changes.append((entry.start, entry.end, entry.joint.join(text.split("\n"))))
+                changes.append((entry.start, entry.end, entry.lines(text)))
                 continue
             changes.append((*entry.line, ""))
             if text:

@@ -16,6 +16,8 @@ from migrator.formats.embedded import (
     BUILD,
     COMMAND,
     CONSTRAINT,
+    DEPENDENCY,
+    EXTRA,
     PIXI,
     PYTHON,
     REQUIREMENT,
@@ -129,6 +131,7 @@ def lists(text: str, file: str = "pyproject.toml") -> list[list[Entry]]:
                 continue
             if how == "list":
                 listed = _at(data, value.path)
+                function = _function(data, value.path, function)
                 found[value.path, value.start] = _listed(text, value, listed, function)
             elif how == "texts" and value.is_plain:
                 found[value.path, value.start] = [
@@ -142,7 +145,56 @@ def lists(text: str, file: str = "pyproject.toml") -> list[list[Entry]]:
                     whole = _whole(text, value, function, below)
                     found.setdefault(package[:-1], []).append(whole)
             break
-    return [entries for entries in found.values() if entries]
+    extra = _extra(text, data, values, found) if "build-system" in data else []
+    return [entries for entries in (*found.values(), extra) if entries]
+
+
+_TORCH = re.compile(r"torch\b(?!-)")
+
+
+def _function(data: Mapping[str, Any], path: tuple[str, ...], function: str) -> str:
+    """A project that is built is installed by others; else its extras stand beside its own list."""
+    if path[0] != "project":
+        return function
+    own = _at(data, ("project", "dependencies"))
+    named = isinstance(own, list) and any(_TORCH.match(str(each)) for each in own)
+    shared = "build-system" in data or (named and path[1] == "optional-dependencies")
+    return DEPENDENCY if shared else function
+
+
+def _extra(
+    text: str,
+    data: Mapping[str, Any],
+    values: Iterable[_Value],
+    found: Mapping[tuple[object, ...], list[Entry]],
+) -> list[Entry]:
+    """Where a project that names torch has its extra for TPUs, or where it would stand."""
+    listed = (entry for entries in found.values() for entry in entries)
+    if not any(e.function == DEPENDENCY and _TORCH.match(e.text) for e in listed):
+        return []
+    table = ("project", "optional-dependencies")
+    extras = [value for value in values if value.path[:2] == table]
+    for value in extras:
+        if value.path == (*table, "tpu"):
+            return [Entry(value.start, value.end, text[value.start : value.end], EXTRA)]
+    if extras:
+        last = extras[-1]
+        dotted = last.table == ("project",) and not last.inline
+        head = "optional-dependencies.tpu" if dotted and len(last.path) == 3 else "tpu"
+        if last.table not in (("project",), table) or last.inline or len(last.path) != 3:
+            return []  # written in one line, say
+    elif _at(data, table) is not None:
+        return []
+    else:
+        last = [value for value in values if value.table == ("project",)][-1]
+        head = f"\n[{'.'.join(table)}]\ntpu"
+    end = text.find("\n", last.end) + 1
+    frame = f'{head if end else chr(10) + head} = [\n    "', '",\n]\n'
+    joint = '",\n    "'
+    if "\r\n" in text:
+        frame = frame[0].replace("\n", "\r\n"), frame[1].replace("\n", "\r\n")
+        joint = joint.replace("\n", "\r\n")
+    return [Entry(end or len(text), end or len(text), "", EXTRA, joint, frame=frame)]
 
 
 def _listed(text: str, value: _Value, known: object, function: str) -> list[Entry]:

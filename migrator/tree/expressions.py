@@ -111,19 +111,24 @@ def _separator(call: cst.Call) -> cst.Comma:
     for arg in call.args[:-1]:
         if isinstance(arg.comma, cst.Comma) and not list(comments(arg.comma)):
             return arg.comma.deep_clone()
+    ends_in_comma = bool(call.args) and isinstance(call.args[-1].comma, cst.Comma)
+    return _comma_behind(call.whitespace_before_args if ends_in_comma else None)
+
+
+def _comma_behind(space: object) -> cst.Comma:
+    """A comma with the line end that stands behind an opening bracket."""
+    if isinstance(space, cst.ParenthesizedWhitespace):
+        line = cst.ParenthesizedWhitespace(indent=space.indent, last_line=space.last_line)
+        return cst.Comma(whitespace_after=line)
     return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
 
 
 def comma_in(node: cst.List | cst.Tuple | cst.Set) -> cst.Comma:
     """The comma between elements of a list, with a line end where each has a line of its own."""
     if isinstance(node, cst.Tuple):
-        space = node.lpar[0].whitespace_after if node.lpar else None
-    else:
-        space = (node.lbracket if isinstance(node, cst.List) else node.lbrace).whitespace_after
-    if isinstance(space, cst.ParenthesizedWhitespace):
-        line = cst.ParenthesizedWhitespace(indent=space.indent, last_line=space.last_line)
-        return cst.Comma(whitespace_after=line)
-    return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        return _comma_behind(node.lpar[0].whitespace_after if node.lpar else None)
+    opening = node.lbracket if isinstance(node, cst.List) else node.lbrace
+    return _comma_behind(opening.whitespace_after)
 
 
 def edit_import(edit: EditImport, node: Any) -> Any:

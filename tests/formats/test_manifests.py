@@ -180,18 +180,19 @@ url = 'https://download.pytorch.org/whl/cu121'
 """
 
 
+TPU = ["torch~=2.9.0", "torch_xla[tpu]~=2.9.0"]
+TPU_EXTRA = 'tpu = [\n    "torch~=2.9.0",\n    "torch_xla[tpu]~=2.9.0",\n]\n'
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_project_keeps_its_layout(end: str) -> None:
     after = migrated(PROJECT.replace("\n", end), "pyproject.toml").replace(end, "\n")
     assert after == (
-        PROJECT.replace("'torch>=2.0'", "'torch==2.9.0',\n    'torch_xla[tpu]==2.9.0'")
-        .replace('"torchvision[extra]>=0.1"', '"torchvision[extra]==0.24.0"')
-        .replace('["tqdm", "torch"]', '["tqdm", "torch==2.9.0", "torch_xla[tpu]==2.9.0"]')
-        .replace('"torchaudio"', '"torchaudio==2.9.0"')
+        PROJECT.replace('"x.y" = ["torchaudio"]\n', f'"x.y" = ["torchaudio"]\n{TPU_EXTRA}')
         .replace("whl/cu121", "whl/cpu")
         .replace('["setuptools", "torch"]', '["setuptools", "torch==2.9.0"]')
     )
-    assert tomllib.loads(after)["project"]["dependencies"][1:3] == [*TORCH]
+    assert tomllib.loads(after)["project"]["optional-dependencies"]["tpu"] == TPU
     assert list(reported(PROJECT, "pyproject.toml")) == ["flash-attn; sys_platform == 'linux'"]
 
 
@@ -426,9 +427,10 @@ all =
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_setup_cfg(end: str) -> None:
     assert migrated(SETUP_CFG.replace("\n", end), "setup.cfg").replace(end, "\n") == (
-        SETUP_CFG.replace("torch>=1.7", "torch==2.9.0\n    torch_xla[tpu]==2.9.0")
-        .replace("\ttorchvision", "\ttorchvision==0.24.0")
-        .replace("one = torchaudio", "one = torchaudio==2.9.0")
+        SETUP_CFG.replace(
+            "one = torchaudio",
+            "one = torchaudio\ntpu =\n    torch~=2.9.0\n    torch_xla[tpu]~=2.9.0",
+        )
     )
     assert reported(SETUP_CFG, "setup.cfg") == {}
 
@@ -468,30 +470,24 @@ def test_tox() -> None:
     assert len(reported(TOX, "tox.ini")) == 2  # the index in the environment, and the Python
 
 
+SETUP_EXTRA = "extras_require={'tpu': ['torch~=2.9.0', 'torch_xla[tpu]~=2.9.0']}"
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("install_requires=['torch']",
-         "install_requires=['torch==2.9.0', 'torch_xla[tpu]==2.9.0']"),
-        ('install_requires=["a", "torch>1",]',
-         'install_requires=["a", "torch==2.9.0", "torch_xla[tpu]==2.9.0",]'),
-        ("install_requires=[\n    'torch',  # t\n    # n\n    'numpy'\n]",
-         "install_requires=[\n    'torch==2.9.0',\n    'torch_xla[tpu]==2.9.0',  # t\n    # n\n"
-         "    'numpy'\n]"),
-        ("install_requires=[\n    'numpy',\n    'torch']",
-         "install_requires=[\n    'numpy',\n    'torch==2.9.0',\n    'torch_xla[tpu]==2.9.0']"),
-        ("extras_require={'a': ['torchvision']}", "extras_require={'a': ['torchvision==0.24.0']}"),
-        ("install_requires=A + ['torchvision']", "install_requires=A + ['torchvision==0.24.0']"),
-        ("install_requires=('torch',)",
-         "install_requires=('torch==2.9.0', 'torch_xla[tpu]==2.9.0',)"),
-        ("install_requires=(\n  'torch',  # t\n)",
-         "install_requires=(\n  'torch==2.9.0',\n  'torch_xla[tpu]==2.9.0',  # t\n)"),
-        ("extras_require={'a': {'torch'}}",
-         "extras_require={'a': {'torch==2.9.0', 'torch_xla[tpu]==2.9.0'}}"),
-        ("install_requires=['torch'] if old else list(['torchvision'])",
-         "install_requires=['torch==2.9.0', 'torch_xla[tpu]==2.9.0'] if old "
-         "else list(['torchvision==0.24.0'])"),
-        ("extras_require=dict(a=['torchaudio'])", "extras_require=dict(a=['torchaudio==2.9.0'])"),
+        ("install_requires=['torch']", f"install_requires=['torch'], {SETUP_EXTRA}"),
+        ("install_requires=['torch<2']", f"install_requires=['torch~=2.9.0'], {SETUP_EXTRA}"),
+        ("install_requires=[\n    'torch<2',  # t\n    # n\n    'numpy'\n], "
+         "extras_require={'tpu': []}",
+         "install_requires=[\n    'torch~=2.9.0',  # t\n    # n\n    'numpy'\n], "
+         "extras_require={'tpu': []}"),
+        ("extras_require={'a': ['torchvision<0.20']}",
+         "extras_require={'a': ['torchvision~=0.24.0']}"),
+        ("install_requires=A + ['torchvision==0.9']",
+         "install_requires=A + ['torchvision~=0.24.0']"),
+        ("extras_require=dict(a=['torchaudio'])", None),
+        ("extras_require={'a': ['torch']}", None),
         ("setup_requires=['torch']", "setup_requires=['torch==2.9.0']"),
         ("tests_require=['torchvision']", "tests_require=['torchvision==0.24.0']"),
         ("install_requires=read('requirements.txt')", None),
@@ -517,9 +513,10 @@ def found():
     return needed
 setup(install_requires=BASE + found(), extras_require=EXTRAS)
 """
-    assert migrated(text, "setup.py") == text.replace(
-        "['torch']", "['torch==2.9.0', 'torch_xla[tpu]==2.9.0']"
-    ).replace("['torchvision']", "['torchvision==0.24.0']")
+    before = text.replace("['torch']", "['torch<2']").replace("torchvision", "torchvision<0.1")
+    assert migrated(before, "setup.py") == text.replace("['torch']", "['torch~=2.9.0']").replace(
+        "'torchvision'", "'torchvision~=0.24.0'"
+    )
     assert "torchaudio==2.9.0" in reported(text, "setup.py")["'torchaudio'"]
 
 
@@ -550,7 +547,9 @@ def test_a_build_does_not_ask_for_the_tpu() -> None:
 
 def test_setup_py_with_a_list_of_its_own() -> None:
     text = "import setuptools\nneeds = ['torch']\nsetuptools.setup(install_requires=needs)\n"
-    assert "needs = ['torch==2.9.0', 'torch_xla[tpu]==2.9.0']\n" in migrated(text, "setup.py")
+    assert f"needs = ['torch']\nsetuptools.setup(install_requires=needs, {SETUP_EXTRA})\n" in (
+        migrated(text, "setup.py")
+    )
     other = "def setup(**k):\n    pass\nsetup(install_requires=['torch'])\n"
     assert migrated(other, "setup.py") == other
 

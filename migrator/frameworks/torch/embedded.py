@@ -13,6 +13,7 @@ from migrator.construct import Construct
 from migrator.formats.embedded import (
     COMMAND,
     CONDA,
+    EXTRA,
     OTHER,
     PYTHON,
     REQUIRED,
@@ -34,8 +35,8 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
                 if has_tokens(code) or vocabulary.may_be_in(code):
                     yield Construct("command", "other", node)
             elif function in REQUIRED:
-                for_python = function == PYTHON or (function == CONDA and _PYTHON.match(text))
-                if for_python or matters(mentions.without_comment(text)):
+                always = function in (PYTHON, EXTRA) or (function == CONDA and _PYTHON.match(text))
+                if always or matters(mentions.without_comment(text)):
                     yield Construct("requirement", _REQUIRED[function], node)
             elif function == SETTING:
                 if (key := mentions.setting(text)) is not None:

@@ -12,7 +12,7 @@ from migrator.construct import Construct
 SETUP = ("setuptools.setup", "distutils.core.setup")
 
 _ARGUMENTS = {
-    "install_requires": "package", "extras_require": "package", "tests_require": "package",
+    "install_requires": "dependency", "extras_require": "dependency", "tests_require": "package",
     "setup_requires": "build", "python_requires": "python",
 }  # fmt: skip
 

@@ -1,0 +1,193 @@
+"""Requirements in tables (Poetry, pipenv, pixi, uv), and those that conda installs."""
+
+import re
+
+from migrator.analysis.libraries import of_package
+from migrator.construct import Construct
+from migrator.requirements import (
+    CPU_WHEELS,
+    CUDA_WHEELS,
+    asked_of,
+    clash,
+    companions,
+    entry,
+    extras_of,
+    normal,
+    shut_out,
+    tested,
+)
+from migrator.rule import Context, Decision, Keep, Report
+
+from .requirements import REQUIREMENT, SHUT_OUT, all_needed, beside, pair
+
+# ---- tables of Poetry, pipenv, pixi and uv -------------------------------------------------------
+
+
+@REQUIREMENT.on("requirement", "table")
+def in_table(ctx: Context, found: Construct) -> Decision:
+    """`torch = "^2.0"`, also with an index, gets the version, and what goes with it below it."""
+    text = ctx.text(found)
+    name, value = pair(text)
+    if ctx.target.portable:
+        return Keep("a portable program takes what its machine has")
+    if library := of_package(name):
+        return Report(library.reason(name))
+    asked = value.get("version", "") if isinstance(value, dict) else value
+    if missing := shut_out(ctx.target, name, str(asked)):
+        return Report(SHUT_OUT.format(missing))
+    version = tested(ctx.target).get(name)
+    others = beside(ctx, found)
+    if version is None:
+        if re.search(r"cu\d{2,3}\b", text):
+            return Report(f"was built for CUDA, it seems; the target takes {all_needed(ctx)}")
+        if why := clash(ctx.target, name, others):
+            return Report(why)
+        return Keep("does not depend on the device")
+    lines = [version]
+    if name == "torch":
+        lines += companions(ctx.target, others)
+    first, *more = map(entry, lines)
+    new = first if isinstance(value, str) else _with_version(text, value, version)
+    if not more and (new == text or (asked == first.split('"')[1] and not extras_of(version))):
+        return Keep("the version that was tested")
+    if new is None or not text.startswith(name.split("-")[0]):
+        listed = ", ".join(f"`{line}`" for line in (first, *more))
+        return Report(f"not changed by itself; the target takes {listed}")
+    note = "versions that were tested together; the lock file has to be made again"
+    return ctx.with_text(found, "\n".join([new, *more]), note)
+
+
+def _with_version(text: str, value: object, version: str) -> str | None:
+    """An inline table with another version, from PyTorch's index for the CPU if it named CUDA's.
+
+    Extras stay, and the wanted ones are with them.
+    """
+    if not isinstance(value, dict) or not value.keys() <= {"version", "source", "index", "extras"}:
+        return None
+    if not re.match(r"[\w-]+\s*=\s*\{", text) or "version" not in value:
+        return None
+    said = r"""(version\s*=\s*)(["'])[^"']*\2"""
+    missing = [f'"{each}"' for each in extras_of(version) if each not in value.get("extras", ())]
+    extras = f", extras = [{', '.join(missing)}]" if missing and "extras" not in value else ""
+    asked = asked_of(version)
+    text = re.sub(said, rf"\g<1>\g<2>{asked}\g<2>{extras}", text, count=1)
+    if missing and not extras:
+        more = ", ".join(missing) + ", " * bool(value["extras"])
+        text = re.sub(r"(extras\s*=\s*\[\s*)", rf"\g<1>{more}", text, count=1)
+    index = value.get("index", "")
+    return text.replace(index, CPU_WHEELS) if index and CUDA_WHEELS.search(index) else text
+
+
+@REQUIREMENT.on("requirement", "source")
+def source(ctx: Context, found: Construct) -> Decision:
+    """Where uv takes a package from: an index by its name, or a place of its own."""
+    name, value = pair(ctx.text(found))
+    if ctx.target.portable:
+        return Keep("a portable program takes what its machine has")
+    if library := of_package(name):
+        return Report(library.reason(name))
+    places = [
+        str(place)
+        for each in (value if isinstance(value, list) else [value])
+        for key, place in (each.items() if isinstance(each, dict) else [("", each)])
+        if key not in ("index", "extra", "group", "marker")
+    ]
+    if name in tested(ctx.target) and places:
+        return Report(f"comes from elsewhere; the target takes {tested(ctx.target)[name]}: "
+                      "leave the source out")  # fmt: skip
+    if any(re.search(r"cu\d{2,3}\b", place) for place in places):
+        return Report("was built for CUDA, it seems")
+    return Keep("comes from the index of that name")
+
+
+@REQUIREMENT.on("requirement", "pixi")
+def pixi(ctx: Context, found: Construct) -> Decision:
+    name, _ = pair(ctx.text(found))
+    if ctx.target.portable:
+        return Keep("a portable program takes what its machine has")
+    if package := _OF_PIP.get(name):
+        lines = [tested(ctx.target)[package]]
+        if package == "torch":
+            lines += companions(ctx.target, beside(ctx, found))
+        listed = ", ".join(f"`{entry(line)}`" for line in lines)
+        return Report(f"conda has no build for TPUs: in `pypi-dependencies`, write {listed}")
+    if name in (*_CHOOSES_BUILD, "cuda"):
+        return Report("chooses a build for CUDA, and there is none for TPUs: leave it out")
+    if library := of_package(name):
+        return Report(library.reason(name))
+    if missing := shut_out(ctx.target, name, str(pair(ctx.text(found))[1])):
+        return Report(SHUT_OUT.format(missing))
+    return Keep("does not depend on the device")
+
+
+# ---- conda ---------------------------------------------------------------------------------------
+
+_OF_PIP = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch",
+           "torchvision": "torchvision", "torchaudio": "torchaudio"}  # fmt: skip
+_CHOOSES_BUILD = ("pytorch-cuda", "pytorch-mutex", "cpuonly")  # of conda's pytorch, nothing else
+# Packages of conda that would bring conda's pytorch back.
+_NEEDS_TORCH = re.compile(
+    r"pytorch-.*|.*torch|torch.*|torchtext|pyg|dgl.*|fastai|timm|accelerate|diffusers|kornia|monai"
+    r"|sentence-transformers|pyro-ppl|fvcore|iopath|lpips|detectron2|faiss-gpu"
+)
+
+
+@REQUIREMENT.on("requirement", "conda")
+def conda(ctx: Context, found: Construct) -> Decision:
+    text = ctx.text(found)
+    name, version = _of_conda(text)
+    if ctx.target.portable:
+        return Keep("a portable program takes what its machine has")
+    others = [_of_conda(ctx.text(each))[0] for each in ctx.constructs if each.key == "conda"]
+    of_pip = beside(ctx, found)
+    brings_torch = [each for each in others if each in _OF_PIP]
+    if name == "python":
+        return _python(ctx, version, bool(brings_torch) or "torch" in of_pip)
+    back = [each for each in others if each not in (*_OF_PIP, *_CHOOSES_BUILD)
+            and _NEEDS_TORCH.fullmatch(each)]  # fmt: skip
+    if name in _OF_PIP:
+        package = _OF_PIP[name]
+        lines = [tested(ctx.target)[package]]
+        if package == "torch":
+            lines += companions(ctx.target, of_pip)
+        listed = ", ".join(f"`- {line}`" for line in lines)
+        if back:
+            return Report(
+                f"conda has no build for TPUs, and {', '.join(back)} of conda's needs conda's "
+                f"pytorch: move all of these to the list of pip, with {listed} there"
+            )
+        if package in of_pip:
+            return Report("pip installs it, too, and conda has no build for TPUs: leave it out")
+        return ctx.with_text(found, "\n".join(lines), "pip has it for the target, conda has not")
+    if name in _CHOOSES_BUILD:
+        if brings_torch and not back:
+            return ctx.with_text(found, "", "chooses a build of conda's pytorch, which is gone")
+        return Report("chooses a build of conda's pytorch, and there is none for TPUs")
+    if library := of_package(name):
+        return Report(library.reason(name))
+    exact = re.match(r"\s*=+([^=]+)", version)
+    if missing := shut_out(ctx.target, name, exact[1] if exact else version):
+        return Report(SHUT_OUT.format(missing))
+    wanted = tested(ctx.target).get(name)
+    if wanted is not None:
+        return Report(f"the target takes {wanted}, by pip: leave it out here")
+    return Keep("does not depend on the device")
+
+
+def _python(ctx: Context, version: str, needs_torch: bool) -> Decision:
+    first, last = ctx.target.environment.pythons[0], ctx.target.environment.newest
+    low, high = (".".join(map(str, each)) for each in (first, last))
+    match = re.match(r"\s*=*\s*3(?:\.(\d+))?", version) or re.search(r"<\s*3\.(\d+)", version)
+    if not needs_torch or match is None or match[1] is None:
+        return Keep("does not depend on the device")
+    if "<" not in version and first[1] <= int(match[1]) <= last[1]:
+        return Keep("a version that the target has wheels for")
+    if "<" in version and int(match[1]) > first[1]:
+        return Keep("allows a version that the target has wheels for")
+    return Report(f"the target's packages need Python {low} to {high}: `- python={low}`")
+
+
+def _of_conda(text: str) -> tuple[str, str]:
+    """Name and version: `pytorch::torchvision=0.8=py38` says both, and more."""
+    match = re.match(r"(?:[\w./-]+::)?([\w.-]+)(.*)", text)
+    return (normal(match[1]), match[2]) if match else ("", "")
