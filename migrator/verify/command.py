@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from migrator.completion import apps, paths
+from migrator.cli.values import apps, paths
 from migrator.report.terminal import color_option, console
 from migrator.targets import DEFAULT, find_target, targets
 from migrator.targets import names as target_names

@@ -12,26 +12,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import pytest
 from helpers import REPOSITORY
 
-from migrator import completion
-from migrator.cli import cli
-from migrator.doctor.command import doctor_command
-from migrator.verify.command import verify_command
+from migrator.cli import cli, completion
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such shells there")
 PROGRAM = "tpu-migrate"
 
 Ask = Callable[[str], list[str]]
-
-
-def commands() -> click.Group:
-    """All commands, as the entry point has them."""
-    for command in (verify_command, doctor_command, completion.completion_command):
-        cli.add_command(command)
-    return cli
 
 
 def shell_of(name: str) -> str:
@@ -112,7 +101,7 @@ def ask(request: pytest.FixtureRequest, environment: dict[str, str], tmp_path: P
 def test_offers(line: str, expected: set[object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     *before, incomplete = line.split(" ")
-    offers = completion._Zsh(commands(), {}, PROGRAM, "X").get_completions(before, incomplete)
+    offers = completion._Zsh(cli, {}, PROGRAM, "X").get_completions(before, incomplete)
     plain = {
         offer.value if offer.type == "plain" else (offer.type, offer.value) for offer in offers
     }

@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish: what the command line offers, and where it is asked."""
+"""Completion in bash, zsh and fish: the shells, and the command that sets it up."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from click.shell_completion import (
     get_completion_class,
 )
 
-from migrator.report import FORMATS
+from migrator.cli import COMPLETING
 
 _PROGRAM = "tpu-migrate"
-_VARIABLE = "_TPU_MIGRATE_COMPLETE"
 _SHELLS = {
     "bash": f'eval "$({_PROGRAM} completion bash)"      in ~/.bashrc',
     "zsh": f'eval "$({_PROGRAM} completion zsh)"       in ~/.zshrc, behind compinit',
@@ -31,7 +30,7 @@ def completion_command(shell: str) -> None:
     complete = get_completion_class(shell)
     assert complete is not None
     cli = click.get_current_context().find_root().command
-    click.echo(complete(cli, {}, _PROGRAM, _VARIABLE).source())
+    click.echo(complete(cli, {}, _PROGRAM, COMPLETING).source())
 
 
 class _Joined(ShellComplete):
@@ -107,53 +106,3 @@ complete -F %(complete_func)s %(prog_name)s
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
         return [arg for arg in args if arg != "="], "" if incomplete == "=" else incomplete
-
-
-def codes(
-    _context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    """Codes of rules; behind a comma, too, where several are taken."""
-    from migrator.registry import registry
-
-    before, comma, last = incomplete.rpartition(",") if parameter.multiple else ("", "", incomplete)
-    return [
-        CompletionItem(f"{before}{comma}{code}", help=rule.summary)
-        for code, rule in registry().rules.items()
-        if code.startswith(last.upper()) and code not in before.split(",")
-    ]
-
-
-def apps(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    """Apps of the checkout, and scripts."""
-    from migrator.verify.apps import app_names
-    from migrator.verify.errors import VerifyError
-
-    try:
-        names = app_names()
-    except VerifyError:
-        names = []
-    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-    return [*found, *paths(_context, _parameter, incomplete)]
-
-
-def formats(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    """Names of reports."""
-    return [CompletionItem(n) for n in ("console", *FORMATS) if n.startswith(incomplete)]
-
-
-def paths(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    """Files and folders."""
-    return [CompletionItem(incomplete, type="file")]
-
-
-def folders(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    """Folders."""
-    return [CompletionItem(incomplete, type="dir")]

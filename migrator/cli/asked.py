@@ -1,0 +1,86 @@
+"""What the command line asks of a migration, beside what can be configured."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from migrator.config import common
+from migrator.errors import UsageError
+from migrator.report import check as check_formats
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of `tpu-migrate migrate` that `Config` does not have."""
+
+    paths: tuple[str, ...]
+    output: str | None
+    diff: bool
+    with_runtime: bool
+    check_only: bool
+    forms: tuple[str, dict[Path, str]]  # the format that is printed, those of files
+    page: str | None  # the HTML report
+    statistics: bool
+    strict: bool
+    allow_dirty: bool
+    quiet: bool
+    verbose: bool
+    strip_todo: bool
+    diff_base: str | None
+    stdin_filename: str | None
+    hook: bool
+    configuration: str | None
+    isolated: bool
+    undo: bool
+
+    @property
+    def is_standard_input(self) -> bool:
+        return self.paths in (("-",), ())
+
+    @property
+    def start(self) -> Path:
+        """Where configuration is looked for."""
+        return Path(self.stdin_filename or "") if self.is_standard_input else common(self.paths)
+
+    @property
+    def looks(self) -> bool:
+        """Whether it is only asked what would be done."""
+        return self.diff or self.check_only
+
+    @property
+    def writes(self) -> bool:
+        """Whether files are rewritten in place."""
+        return not self.looks and not self.output
+
+    @property
+    def names_no_path(self) -> bool:
+        """Whether a hook has nothing to do: no path is meant, not even by mistake."""
+        return not self.paths and not (self.diff_base and os.path.lexists(self.diff_base))
+
+    def check_paths(self) -> None:
+        """Raise UsageError where it is not clear what is meant."""
+        if not self.paths and self.stdin_filename is None:
+            took = ""
+            if self.diff_base:
+                took = (
+                    f"; {self.diff_base} is --diff-base's revision "
+                    "(--diff-base=auto: the default branch)"
+                )
+            raise UsageError(f"no PATH given (a file, a folder, or - for standard input){took}")
+        if self.stdin_filename is not None and not self.is_standard_input:
+            raise UsageError("--stdin-filename goes with - (standard input), not with a PATH")
+
+    def check(self) -> None:
+        """Raise UsageError for options that do not go with each other."""
+        if sum((bool(self.output), self.diff, self.check_only)) > 1:
+            raise UsageError("choose one of -o, --diff and --check")
+        if self.with_runtime and not self.diff:
+            raise UsageError("--with-runtime goes with --diff")
+        unnamed = self.is_standard_input and self.stdin_filename is None
+        reports = (self.forms[0], *self.forms[1].values())
+        check_formats(reports, stdin=unnamed, diff_base=self.diff_base is not None)
+        if self.is_standard_input and (self.output or self.page or self.diff_base is not None):
+            given = "-o" if self.output else "--report" if self.page else "--diff-base"
+            raise UsageError(f"{given} needs a PATH, not standard input")

@@ -1,0 +1,251 @@
+"""``tpu-migrate migrate``, the default command. What is heavy is imported when it runs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from migrator.cli.asked import Asked
+from migrator.cli.output import Progress, show, write_reports
+from migrator.cli.values import codes, folders, formats, paths
+from migrator.config import Config, check_codes, load, load_file
+from migrator.errors import UsageError
+from migrator.report import FORMATS, View, check_file
+from migrator.report.terminal import color_option, console, shown
+from migrator.targets import names as target_names
+from migrator.targets.choice import TargetName
+
+if TYPE_CHECKING:
+    from migrator.run_report import Report
+
+
+def _codes(
+    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    codes = tuple(c.strip() for part in value for c in part.split(",") if c.strip())
+    check_codes(codes, f"--{parameter.name}")
+    return codes
+
+
+def _forms(
+    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, dict[Path, str]]:
+    """The format that is printed, and those that are written to files (`NAME=FILE`)."""
+    printed: list[str] = []
+    files: dict[Path, str] = {}
+    written: set[Path] = set()
+    for form in value:
+        name, equals, file = form.partition("=")
+        if name not in (FORMATS if equals else ("console", *FORMATS)) or (equals and not file):
+            known = ", ".join(FORMATS)
+            raise UsageError(f"--format {form}: it takes console, or NAME or NAME=FILE of {known}")
+        if not file:
+            printed.append(name)
+            continue
+        try:
+            check_file(path := Path(file))
+        except UsageError as error:
+            raise UsageError(f"--format {form}: {error}") from None
+        if path.resolve() in written:
+            raise UsageError(f"--format {form}: another report goes there; name another file")
+        written.add(path.resolve())
+        files[path] = name
+    if len(printed) > 1:
+        raise UsageError(f"choose one --format to print; write others to files: {printed[1]}=FILE")
+    return printed[0] if printed else "console", files
+
+
+@click.command("migrate")
+@click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=paths)
+@click.option(
+    "--target",
+    multiple=True,
+    type=TargetName(),
+    help="What the code shall run on; once for each framework.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    shell_complete=folders,
+    help="Write a migrated copy there; PATH stays.",
+)
+@click.option("--diff", is_flag=True, help="Show a unified diff; write nothing.")
+@click.option("--with-runtime", is_flag=True, help="With --diff: the runtime's files, too.")
+@click.option(
+    "--check", "check_only", is_flag=True, help="Write nothing; exit 1 if anything is to do."
+)
+@click.option(
+    "--select",
+    multiple=True,
+    callback=_codes,
+    metavar="CODE,…",
+    shell_complete=codes,
+    help="Only these rules.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    callback=_codes,
+    metavar="CODE,…",
+    shell_complete=codes,
+    help="Not these rules.",
+)
+@click.option("--unsafe", is_flag=True, help="Make edits that may change results, too.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to pass over.")
+@click.option(
+    "--precision",
+    type=click.Choice(["high", "default"]),
+    help="Float32 products: high (bf16×3, about TF32) or default (bf16), faster than float32.",
+)
+@click.option(
+    "--runtime",
+    type=click.Choice(["bundled", "whole", "installed"]),
+    help="Write what the program needs of the runtime beside it (default), write all of it, or "
+    "import an installed one.",
+)
+@click.option(
+    "--portable", is_flag=True, help="The program still runs on a GPU or a CPU, too; it chooses."
+)
+@click.option(
+    "--shard",
+    type=click.Choice(["replicated", "fsdp", "tp", "tp-row"]),
+    help="Models on several devices: all of a model on each (default); fsdp: a part of each "
+    "parameter (data-parallel programs, not on every target); tp, tp-row: divided layers, by a "
+    "table.",
+)
+@click.option(
+    "--num-cores",
+    type=click.Choice(["1", "all"]),
+    help="Devices of a program for several: all (default), or 1.",
+)
+@click.option(
+    "--todo-comments", is_flag=True, help="Write `# TPU-TODO[CODE]: reason` above what is left."
+)
+@click.option("--strip-todo", is_flag=True, help="Only take these comments out again.")
+@click.option(
+    "--diff-base",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[REV]",
+    help="With --check or --diff: only what concerns lines that differ from this revision of "
+    "git's; without REV, from the default branch.",
+)
+@click.option(
+    "--stdin-filename", metavar="PATH", help="With -: the file that standard input stands for."
+)
+@click.option(
+    "--hook",
+    is_flag=True,
+    help="PATH... come from a hook: none is fine, excluded ones are passed over; exit 1 if "
+    "anything was written, or git does not have the runtime.",
+)
+@click.option(
+    "--config",
+    "configuration",
+    metavar="FILE",
+    shell_complete=paths,
+    help="Take [tool.tpu-migrate] from this TOML file, not from what is around PATH.",
+)
+@click.option("--isolated", is_flag=True, help="Take no configuration from files.")
+@click.option(
+    "--undo", is_flag=True, help="Only take back the last run in place of PATH's project."
+)
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
+@click.option(
+    "--format", "forms", multiple=True, callback=_forms, metavar="NAME[=FILE]",
+    shell_complete=formats,
+    help=f"What to print: console (default), {', '.join(FORMATS)}. With =FILE: written there, too.",
+)  # fmt: skip
+@click.option("--report", "page", metavar="FILE.html", help="Write the run to one HTML file, too.")
+@click.option("--statistics", is_flag=True, help="Count constructs by rule.")
+@click.option("--strict", is_flag=True, help="With --check or --diff: advice counts, too.")
+@click.option("--allow-dirty", is_flag=True, help="Overwrite files that git does not hold.")
+@click.option("-q", "--quiet", is_flag=True, help="Errors only.")
+@click.option("-v", "--verbose", is_flag=True, help="Every edit, and what is right as it stands.")
+@color_option
+def migrate_command(**values: Any) -> None:
+    """Rewrite PATH... for the target (the default command)."""
+    asked = Asked(**{field.name: values.pop(field.name) for field in fields(Asked)})
+    if asked.hook and asked.names_no_path:
+        sys.exit(0)
+    asked.check_paths()
+    if asked.undo:
+        sys.exit(_undo(asked))
+    config = _config(asked).with_overrides(**values)
+    if asked.strip_todo and values["todo_comments"]:
+        raise UsageError("choose one of --todo-comments and --strip-todo")
+    if config.target is None and not asked.strip_todo:
+        names = " or ".join(target_names())
+        raise UsageError(f"no target given: --target {names}, or target in [tool.tpu-migrate]")
+    asked.check()
+    if asked.is_standard_input:
+        from migrator.cli.stdin import filter_input
+
+        sys.exit(filter_input(asked, config))
+    sys.exit(_migrate(asked, config))
+
+
+def _config(asked: Asked) -> Config:
+    if asked.configuration is not None and asked.isolated:
+        raise UsageError("choose one of --config and --isolated")
+    if asked.configuration:
+        return load_file(Path(asked.configuration))
+    return Config() if asked.isolated else load(asked.start)
+
+
+def _migrate(asked: Asked, config: Config) -> int:
+    """Migrate the files at the paths, and say what became of them; the exit code."""
+    from migrator.report import html
+
+    page = Path(asked.page) if asked.page else None
+    if page is not None:
+        html.check(page)
+        if page.resolve() in map(Path.resolve, asked.forms[1]):
+            raise UsageError(f"--report {page}: another report goes there; name another file")
+    report = _report(asked, config)
+    code = report.check_code(asked.strict) if asked.looks else report.exit_code
+    if asked.hook and (report.changed or report.companions or report.untracked):
+        code = code or 1
+    if not write_reports(report, asked, View(code, asked.writes, asked.statistics)):
+        show(report, asked)
+    if page is not None:
+        html.write(report, page, written=not asked.looks)
+        if asked.forms[0] == "console" and not asked.quiet:
+            said = f"report: {shown(page)}"
+            console(stderr=asked.diff).print(said, soft_wrap=True, markup=False)
+    return code
+
+
+def _report(asked: Asked, config: Config) -> Report:
+    from migrator.run import migrate_paths, strip_todos
+
+    options: dict[str, Any] = {
+        "config": config, "write": asked.writes, "output": asked.output,
+        "allow_dirty": asked.allow_dirty,
+    }  # fmt: skip
+    if asked.strip_todo:
+        if asked.diff_base is not None:
+            raise UsageError("--diff-base does not go with --strip-todo")
+        return strip_todos(asked.paths, **options)
+    options |= {"diff_base": asked.diff_base, "from_hook": asked.hook}
+    with Progress(asked.quiet or asked.forms[0] != "console") as progress:
+        return migrate_paths(asked.paths, config.targets, progress=progress, **options)
+
+
+def _undo(asked: Asked) -> int:
+    """Take back the last run, and say what became of its files."""
+    from migrator.report.statistics import counted
+    from migrator.run import undo
+
+    done = undo(asked.paths)
+    for said, files in (("restored", done.restored), ("removed", done.removed)):
+        if files and not asked.quiet:
+            click.echo(f"{said} {counted(len(files), 'file')}")
+    for file in done.changed:
+        click.echo(f"{shown(file)}: has changed since; left as it is", err=True)
+    return 1 if done.changed else 0

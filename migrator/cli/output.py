@@ -1,0 +1,98 @@
+"""What the default command prints, and writes as reports."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from migrator.cli.asked import Asked
+from migrator.report import View, render, write
+from migrator.report.terminal import console
+
+if TYPE_CHECKING:
+    from migrator.run_report import Report
+
+
+def write_reports(report: Report, asked: Asked, view: View, *, err: bool = False) -> bool:
+    """Write what is asked for to files, and print it; False where the console is meant."""
+    printed, files = asked.forms
+    for file, name in files.items():
+        write(file, render(name, report, view))
+    if printed == "console":
+        return False
+    click.echo(render(printed, report, view).encode("utf-8", "replace"), err=err)
+    return True
+
+
+def says_nothing(report: Report, asked: Asked) -> bool:
+    """Whether the console has nothing to tell: a hook should not wait for the import of rich."""
+    return asked.quiet and not asked.statistics and not report.errors and not report.failures
+
+
+def show(report: Report, asked: Asked) -> None:
+    """The console output; with --diff, the diff alone goes to standard output.
+
+    It has the files of the runtime only if they are asked for.
+    """
+    if says_nothing(report, asked) and not asked.diff:
+        return
+    from migrator.report.console import show_diff
+
+    if asked.diff:
+        if (out := console()).is_terminal:
+            show_diff(report, out, companions=asked.with_runtime)
+        else:
+            print_diff(report if asked.with_runtime else replace(report, companions={}))
+    # of a few lines, each edit is told
+    verbose = asked.verbose or (asked.check_only and asked.diff_base is not None)
+    render_console(
+        report, replace(asked, verbose=verbose), stderr=asked.diff,
+        hidden=asked.diff and not asked.with_runtime,
+    )  # fmt: skip
+
+
+def print_diff(report: Report) -> None:
+    from migrator.report.diff import unified
+
+    sys.stdout.buffer.write(b"".join(unified(report)))
+    sys.stdout.flush()
+
+
+def render_console(report: Report, asked: Asked, *, stderr: bool, hidden: bool = False) -> None:
+    """Say what became of the files; `hidden`: a runtime that the diff leaves out."""
+    from migrator.report.console import render as render_report
+
+    render_report(
+        report, console(stderr=stderr), quiet=asked.quiet, verbose=asked.verbose,
+        statistics=asked.statistics, written=not asked.looks, hidden=hidden,
+    )  # fmt: skip
+
+
+class Progress:
+    """A bar on standard error while a long run goes on; nothing on short ones and in pipes."""
+
+    def __init__(self, silent: bool) -> None:
+        self.silent = silent or not sys.stderr.isatty()
+        self.bar: Any = None
+        self.task: Any = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __call__(self, done: int, total: int) -> None:
+        if self.silent or total < 200:
+            return
+        if self.bar is None:
+            from rich.progress import Progress
+
+            self.bar = Progress(console=console(stderr=True), transient=True)
+            self.bar.start()
+            self.task = self.bar.add_task("migrating", total=total)
+        self.bar.update(self.task, completed=done)
+
+    def __exit__(self, *exc: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()

@@ -1,0 +1,53 @@
+"""``tpu-migrate rules`` and ``tpu-migrate explain``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from migrator.cli.values import codes
+from migrator.errors import UsageError
+from migrator.report.terminal import color_option, console
+
+
+@click.command("rules")
+@click.option(
+    "--test",
+    "tested",
+    metavar="PACKAGE",
+    help="Only run the examples of an installed package's rules, or of a code, on every target.",
+)
+@color_option
+def rules_command(tested: str | None) -> None:
+    """List all rules, or test the examples of those that a package brings."""
+    if tested is not None:
+        from migrator.report.examples import show_examples
+
+        sys.exit(0 if show_examples(tested, console()) else 1)
+    from rich.table import Table
+
+    from migrator.registry import registry
+
+    out, table = console(), Table(box=None, pad_edge=False)
+    wide = out.width >= 100
+    columns = (("code", "cyan"), ("name", "bold"), ("safety", ""), ("what it does", ""))
+    for column, style in columns if wide else (columns[0], columns[3]):
+        table.add_column(column, style=style, no_wrap=column != "what it does")
+    for rule in registry().rules.values():
+        row = (rule.name, str(rule.safety), rule.summary)
+        table.add_row(rule.code, *(row if wide else [f"[bold]{row[0]}[/] ({row[1]})\n{row[2]}"]))
+    out.print(table)
+
+
+@click.command("explain")
+@click.argument("code", shell_complete=codes)
+@color_option
+def explain_command(code: str) -> None:
+    """Explain a code: what it means, why, and before and after for each target."""
+    from migrator.report.explain import every_code, explain
+
+    found = every_code().get(code.upper())
+    if found is None:
+        raise UsageError(f"nothing has the code {code!r} (see: tpu-migrate rules)")
+    explain(found, console())
