@@ -7,7 +7,7 @@ from pathlib import Path
 
 from migrator.config import Config
 from migrator.files.discover import discover, project_root
-from migrator.formats import lines
+from migrator.formats import kinds
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
 from migrator.registry import registry
 from migrator.result import Result
@@ -51,7 +51,7 @@ def keep_requirements_of_other_code(
 
 def lacks_program(files: Iterable[FileReport]) -> bool:
     """Whether code was rewritten, but no program that starts it: a library."""
-    code = [file.result for file in files if lines.kind(file.path) is None]
+    code = [file.result for file in files if kinds.kind(file.path) is None]
     if any(SET_UP in result.source for result in code):
         return False
     edits = {d.code for result in code for d in result.diagnostics if d.is_edit}
@@ -71,7 +71,7 @@ def files_of_projects(roots: Sequence[Path], config: Config) -> Iterator[Path]:
 
 def _is_around(file: FileReport) -> bool:
     """Whether it is no code, or only speaks of requirements (setup.py)."""
-    if lines.kind(file.path) in (REQUIREMENT, CONSTRAINT, SETTING):
+    if kinds.kind(file.path) in (REQUIREMENT, CONSTRAINT, SETTING):
         return True
     codes = {d.code for d in file.result.diagnostics if d.outcome}
     return bool(codes) and codes <= {r.code for r in registry().rules.values() if r.is_requirement}

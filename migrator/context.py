@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from migrator.analysis.effects import Effects
 from migrator.analysis.evidence import Evidence
@@ -18,7 +19,6 @@ from migrator.analysis.indices import compares_indices
 from migrator.analysis.names import Names
 from migrator.analysis.ranks import Ranks
 from migrator.analysis.scripts import is_script
-from migrator.analysis.sharding import Models, Table
 from migrator.analysis.training import speaks_of_training, stops_gradients
 from migrator.construct import Construct
 from migrator.decision import Decision, Report, Rewrite
@@ -29,8 +29,11 @@ from migrator.frameworks import find_framework
 from migrator.frameworks.framework import Framework
 from migrator.frameworks.torch.setup_py import SETUP
 from migrator.options import Options
-from migrator.steps import Computation, Steps
 from migrator.targets import RUNTIME, Target, Word, Words, filled, in_one_process
+
+if TYPE_CHECKING:
+    from migrator.analysis.sharding import Table
+    from migrator.steps import Steps
 
 
 @dataclass
@@ -170,6 +173,8 @@ class Context:
     @cached_property
     def steps(self) -> Steps:
         """The steps of training that can be compiled."""
+        from migrator.steps import Computation, Steps  # most files have none
+
         return Steps(Computation(self.names, self.flow, self.project))
 
     @cached_property
@@ -249,7 +254,11 @@ class Context:
     def shardings(self) -> dict[ast.expr, Table | None]:
         """How the models are divided that move to the device; None where it is not known."""
         inner = self.options.tensor_parallel
-        return Models(self.names, self.flow, self.project).tables(inner) if inner else {}
+        if not inner:
+            return {}
+        from migrator.analysis.sharding import Models
+
+        return Models(self.names, self.flow, self.project).tables(inner)
 
     @cached_property
     def divides_models(self) -> bool:

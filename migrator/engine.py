@@ -11,23 +11,24 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from migrator import normalise, todo
+from migrator import normalise
 from migrator.analyse import analyse, may_hold_constructs
 from migrator.analysis.facts import ProjectFacts
 from migrator.codes import ENCODING, INTERNAL, SYNTAX
 from migrator.depth import room_for_depth
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
-from migrator.formats import documents, python
-from migrator.formats.documents import Part
-from migrator.formats.notebook import NotANotebook
+from migrator.formats import kinds, python
 from migrator.frameworks import find_framework
 from migrator.module import not_python, read
 from migrator.options import Options
 from migrator.registry import registry
 from migrator.result import Failure, Result
-from migrator.rewrite import companions, rewrite
 from migrator.targets import RUNTIME, Target, in_one_process, portable
+
+if TYPE_CHECKING:
+    from migrator.formats.documents import Part
 
 
 def migrate(
@@ -74,6 +75,8 @@ def _migrate(
     """Migrate GPU code, or code for an accelerator that is read as such."""
     if accelerator is None and not find_framework(target.framework).normalised:
         accelerator = ""
+    from migrator.rewrite import rewrite  # most files need none
+
     try:
         module = read(source, project if accelerator is None else None, accelerator)
         context, constructs = analyse(module, target, options, project)
@@ -99,6 +102,8 @@ def migrate_file(
     result = _migrate_file(path, content, target, options, project)
     if not options.todo_comments or result.failed:
         return result
+    from migrator import todo
+
     # Asked of the result: so a second run says the same in the same places.
     bare = todo.strip(path, result.source)
     left: tuple[Diagnostic, ...] = ()
@@ -110,14 +115,16 @@ def migrate_file(
 def _migrate_file(
     path: Path, content: bytes, target: Target, options: Options, project: ProjectFacts | None
 ) -> Result:
-    if documents.is_module(path):
+    if kinds.is_module(path):
         return migrate(content, target, options, project)
-    if documents.is_notebook(path) and not may_hold_constructs(content, target, options):
+    if kinds.is_notebook(path) and not may_hold_constructs(content, target, options):
         if project is None or not project.imports_gpu_code():
             return Result(content, content)
+    from migrator.formats import documents, notebook  # most files are modules
+
     try:
         holder = documents.read(path, content, for_tpu=not options.portable)
-    except NotANotebook as error:
+    except notebook.NotANotebook as error:
         return Failure(SYNTAX, str(error)).result(content)
     except UnicodeDecodeError as error:
         return Failure(ENCODING, f"can not be decoded: {error}").result(content)
@@ -193,6 +200,8 @@ def _of_no_concern(source: bytes) -> Result:
             return not_python(error).result(source)
     imported = frozenset[str]()
     if RUNTIME.encode() in source:  # migrated before
+        from migrator.rewrite import companions
+
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             imported = companions(ast.parse(python.decode(source).text))
     return Result(source, source, companions=imported)

@@ -29,7 +29,6 @@ from migrator.module import read
 from migrator.options import Options
 from migrator.registry import registry, vocabulary
 from migrator.result import Failure, Result
-from migrator.rewrite import rewrite
 from migrator.targets import Target, targets
 
 FOREIGN = "xla"  # the accelerator that is left in GPU code that was made of such code
@@ -71,6 +70,8 @@ def as_gpu_code(
 
     `for_others`: it is only read, since another file imports it.
     """
+    from migrator.rewrite import rewrite  # most files need none
+
     try:
         module = read(source)
         rules = registry().foreign

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from migrator.files.reading import read
-from migrator.formats import lines
+from migrator.formats import kinds
 from migrator.registry import registry
 from migrator.run_report import FileReport
 from migrator.worker import MAX_BYTES, Worker
@@ -78,7 +78,7 @@ def _work(files: Iterable[Path], worker: Worker) -> int:
     """Bytes of the files that will have to be parsed, roughly; counting stops when it is enough."""
     total = 0
     for path in files:
-        if lines.kind(path) is not None:
+        if kinds.kind(path) is not None:
             continue
         try:
             source = read(path, MAX_BYTES) if path.stat().st_size < MAX_BYTES else b""

@@ -14,7 +14,7 @@ from pathlib import Path
 from migrator.analysis.facts import ProjectFacts
 from migrator.decision import Report
 from migrator.diagnostics import START
-from migrator.formats import notebook
+from migrator.formats import kinds
 from migrator.gates import context_of, why_it_stays
 from migrator.options import Options
 from migrator.registry import registry
@@ -86,7 +86,7 @@ class _Around:
     def _find(self, project: Callable[[Path], ProjectFacts]) -> None:
         """The files of the run, and others around them."""
         for path in self.known:
-            if path.suffix in (".py", notebook.SUFFIX):
+            if path.suffix in (".py", kinds.NOTEBOOK):
                 self.facts[path] = project(path)
         for there in {path.parent: there for path, there in self.facts.items()}.values():
             for path in there.modules_above():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from migrator import todo
 from migrator.all_files import (
     files_of_projects,
     keep_programs_whole,
@@ -28,7 +28,6 @@ from migrator.files.journal import TakenBack
 from migrator.files.lock import only_writer
 from migrator.files.overwriting import untracked
 from migrator.files.reading import read
-from migrator.files.revisions import Changes, brought
 from migrator.pool import migrate_all
 from migrator.registry import check_packages
 from migrator.result import Result
@@ -38,6 +37,9 @@ from migrator.runtime_copies import runtime_files, runtime_folders
 from migrator.saving import projects_of, save, writing
 from migrator.targets import DEFAULT, Target, find_target, in_one_process
 from migrator.worker import Worker, failed
+
+if TYPE_CHECKING:
+    from migrator.files.revisions import Changes
 
 
 def migrate_source(source: str, target: str = DEFAULT, config: Config | None = None) -> Result:
@@ -62,9 +64,8 @@ def migrate_paths(
 
     Args:
         paths: files, or folders whose `.py` files are meant.
-        target: the name of one, or of one for each framework; a portable program if `config` says
-            so.
-        write: rewrite in place; else nothing is written unless `output` is given.
+        target: the name of one, or of one for each framework.
+        write: rewrite in place; else nothing is written but to `output`.
         output: write a migrated copy of the one path there instead.
         allow_dirty: write over files that version control does not hold.
         diff_base: report what concerns lines that differ from this revision of git's, or from the
@@ -81,41 +82,29 @@ def migrate_paths(
     started = time.perf_counter()
     config = config or Config()
     if diff_base is not None and (write or output is not None):
-        raise UsageError(
-            "--diff-base only looks, since a file is written whole: add --check or --diff"
-        )
+        raise UsageError("--diff-base only looks, since files are written whole: add --check")
     roots = _roots(paths, output)
     wanted = chosen(target)
     check(config, wanted[0])
     report = Report(target=label(wanted))
     with writing(report, roots) if write else nullcontext():
-        files = every = _discovered(report, roots, config, from_hook)
-        changes = Changes(diff_base) if diff_base is not None else None
-        if changes is not None:
-            files = [path for path in every if changes.touched(path)]
+        every = _discovered(report, roots, config, from_hook)
         worker = Worker(roots, wanted, config)
-        report.files = migrate_all(files, worker, progress)
-        keep_programs_whole(report, worker)
-        others: Iterable[Path] = files_of_projects(roots, config) if from_hook else ()
-        if changes is not None:
-            others = every
-        keep_requirements_of_other_code(report, () if from_hook else roots, others, worker)
-        if changes is not None:
-            report.files = [_brought(file, changes) for file in report.files]
-            report.changes = changes
-            report.since = ", ".join(changes.bases)
+        if diff_base is not None:
+            _migrate_changed(report, every, worker, diff_base, progress)
+            others: Iterable[Path] = every
+        else:
+            report.files = migrate_all(every, worker, progress)
+            others = files_of_projects(roots, config) if from_hook else ()
+        _judge_together(report, () if from_hook else roots, others, worker)
         folders = runtime_folders(report, roots, worker, output is not None)
         report.companions = runtime_files(report, folders, worker)
-        if changes is not None:  # a runtime that is there, of another version, is no one's change
-            report.companions = {
-                path: content
-                for path, content in report.companions.items()
-                if not any(bundled_target(folder) for folder in path.parents)
-            }
+        if report.changes is not None:
+            report.companions = _without_updates(report.companions)
         save(report, roots, write, output, allow_dirty)
     report.notes += without_target(report.files, wanted)
     report.untracked = untracked(folders)
-    if changes is None and not from_hook and any(path.is_dir() for path in roots):
+    if diff_base is None and not from_hook and any(path.is_dir() for path in roots):
         report.lacks_program = lacks_program(report.files)
     report.seconds = time.perf_counter() - started
     return report
@@ -199,6 +188,8 @@ def _stripped(path: Path) -> FileReport:
         content = read(path)
     except OSError as error:
         return failed(path, UNREADABLE, f"can not be read: {error.strerror or error}")
+    from migrator import todo
+
     return FileReport(path, Result(content, todo.strip(path, content)))
 
 
@@ -231,8 +222,44 @@ def _discovered(
     return found.files
 
 
+def _migrate_changed(
+    report: Report,
+    files: Sequence[Path],
+    worker: Worker,
+    diff_base: str,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Migrate those of the files that differ from a revision."""
+    from migrator.files.revisions import Changes
+
+    report.changes = changes = Changes(diff_base)
+    report.files = migrate_all([p for p in files if changes.touched(p)], worker, progress)
+    report.since = ", ".join(changes.bases)
+
+
+def _judge_together(
+    report: Report, named: Sequence[Path], others: Iterable[Path], worker: Worker
+) -> None:
+    """What of each file's result depends on the others, and on what the run is asked to tell."""
+    keep_programs_whole(report, worker)
+    keep_requirements_of_other_code(report, named, others, worker)
+    if report.changes is not None:
+        report.files = [_brought(file, report.changes) for file in report.files]
+
+
+def _without_updates(companions: Mapping[Path, bytes]) -> dict[Path, bytes]:
+    """A runtime that is there already, of another version, is no one's change."""
+    return {
+        path: content
+        for path, content in companions.items()
+        if not any(bundled_target(folder) for folder in path.parents)
+    }
+
+
 def _brought(file: FileReport, changes: Changes) -> FileReport:
     """What of a file is about lines that a change has brought."""
+    from migrator.files.revisions import brought
+
     if not file.result.diagnostics and not file.result.changed:
         return file
     result = brought(file.result, changes.lines(file.path, file.result.original))

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from migrator.diagnostics import Diagnostic, Outcome, Severity
-from migrator.files.revisions import Changes
 from migrator.result import Result
+
+if TYPE_CHECKING:
+    from migrator.files.revisions import Changes
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,15 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from migrator.analysis.mentions import without_comment
 from migrator.diagnostics import Diagnostic, Outcome, SourceMap
-from migrator.formats import lines, notebook, python
+from migrator.formats import kinds, python
 from migrator.formats.embedded import COMMAND, FILE, OTHER, SETTING
+
+if TYPE_CHECKING:
+    from migrator.formats import notebook
 
 _OURS = re.compile(r"[ \t]*# TPU-TODO\[[^\]\s]+\]: \S")
 _TEXT = re.compile(rb"# TPU-TODO\[[^\]\s]+\]: [^\r\n]*")
@@ -115,8 +119,10 @@ class _File:
 
 def _read(path: Path, content: bytes) -> _File | None:
     """None for what can not be read, and has no such comments therefore."""
-    function = lines.kind(path)
-    if path.suffix == notebook.SUFFIX:
+    from migrator.formats import lines, notebook  # most files are neither
+
+    function = kinds.kind(path)
+    if kinds.is_notebook(path):
         try:
             book = notebook.read(content)
         except notebook.NotANotebook:

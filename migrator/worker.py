@@ -20,7 +20,7 @@ from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.engine import migrate_file
 from migrator.files.discover import Disk, project_root
 from migrator.files.reading import read
-from migrator.formats import lines, notebook
+from migrator.formats import kinds
 from migrator.formats.embedded import SETTING
 from migrator.normalise import AsGpuCode, both
 from migrator.options import Options
@@ -88,9 +88,9 @@ class Worker:
         try:
             source = self.given.get(path.resolve()) if self.given else None
             size = path.stat().st_size if source is None else len(source)
-            if lines.kind(path) == SETTING and size > MAX_BYTES:
+            if kinds.kind(path) == SETTING and size > MAX_BYTES:
                 return FileReport(path, Result(b"", b""))  # data
-            if size > (MAX_NOTEBOOK if path.suffix == notebook.SUFFIX else MAX_BYTES):
+            if size > (MAX_NOTEBOOK if kinds.is_notebook(path) else MAX_BYTES):
                 message = f"{size / 2**20:.0f} MiB is too large for source; not processed"
                 return failed(path, TOO_LARGE, message)
             if source is None:

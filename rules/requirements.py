@@ -13,7 +13,7 @@ from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import lines_of
 from migrator.edits import EditCall
-from migrator.formats.lines import lists_packages
+from migrator.formats.kinds import lists_packages
 from migrator.frameworks.torch.setup_py import SETUP
 from migrator.requirements import (
     CPU_WHEELS,

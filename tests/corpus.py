@@ -29,7 +29,7 @@ from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.engine import migrate, migrate_file
 from migrator.files.discover import Disk, discover, project_root
-from migrator.formats import lines, notebook, python
+from migrator.formats import kinds, notebook, python
 from migrator.normalise import AsGpuCode
 from migrator.registry import registry
 from migrator.result import Result
@@ -69,13 +69,13 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
         source = path.read_bytes()
         facts = ProjectFacts(path.resolve(), project_root(path.resolve()), disk, cache)
         other = 0
-        if lines.kind(path) is not None:
+        if kinds.kind(path) is not None:
             faults = count_lines(counts, path, source, facts, words)
             if verbose and faults.total():
                 print(f"    {path}: {dict(faults)}", file=sys.stderr)
             counts += faults
             continue
-        if path.suffix == notebook.SUFFIX:
+        if kinds.is_notebook(path):
             whole = migrate_file(path, source, words, options, facts)
             if whole.failed:
                 counts["unread"] += 1

@@ -15,7 +15,6 @@ from migrator.analysis.flow import Flow
 from migrator.analysis.program_facts import ProgramFacts
 from migrator.analysis.project_cache import ProjectCache
 from migrator.analysis.readers import Overlay, Reader
-from migrator.analysis.sharding import Models
 from migrator.analysis.starting_points import StartingPoints
 from migrator.frameworks.torch.inventory import find
 from migrator.frameworks.torch.prefilter import DEVICES
@@ -98,6 +97,8 @@ class ProjectFacts(ProgramFacts, StartingPoints):
         facts = self.cache.facts(path) if self.cache.uses_device(path) else None
         if facts is None:
             return False
+        from migrator.analysis.sharding import Models  # for --shard alone
+
         there = self.of(path)
         tables = Models(facts.names, Flow(facts.names, there.kind), there).tables("replicated")
         return any(table is not None and table.rules for table in tables.values())

@@ -200,10 +200,10 @@ def _config(asked: Asked) -> Config:
 
 def _migrate(asked: Asked, config: Config) -> int:
     """Migrate the files at the paths, and say what became of them; the exit code."""
-    from migrator.report import html
-
     page = Path(asked.page) if asked.page else None
     if page is not None:
+        from migrator.report import html
+
         html.check(page)
         if page.resolve() in map(Path.resolve, asked.forms[1]):
             raise UsageError(f"--report {page}: another report goes there; name another file")

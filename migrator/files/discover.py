@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from migrator import todo
 from migrator.files import git
 from migrator.files.reading import read
 from migrator.files.staging import is_temporary
-from migrator.formats import lines, notebook
+from migrator.formats import kinds
 from migrator.targets import RUNTIME
 
 # How the docstring of each runtime begins.
@@ -143,9 +142,9 @@ def is_source(path: Path, top: Path, exclude: Sequence[str] = ()) -> bool:
 
 
 def _has_code(path: Path) -> bool:
-    if path.suffix in (".py", notebook.SUFFIX):
+    if path.suffix in (".py", kinds.NOTEBOOK):
         return True
-    return lines.kind(path) is not None and not lines.is_data(path)
+    return kinds.kind(path) is not None and not kinds.is_data(path)
 
 
 def _is_script(path: Path) -> bool:
@@ -214,11 +213,17 @@ def project_root(path: Path, given: Sequence[Path] = ()) -> Path:
 
 def as_module(path: Path, content: bytes) -> bytes | None:
     """A file's content as other files know it; None for a notebook that can not be read."""
-    try:
-        if path.suffix == notebook.SUFFIX:
+    if kinds.is_notebook(path):
+        from migrator.formats import notebook
+
+        try:
             content = notebook.read(content).module.encode()
-    except notebook.NotANotebook:
-        return None
+        except notebook.NotANotebook:
+            return None
+    if b"TPU-TODO[" not in content:
+        return content
+    from migrator import todo
+
     return todo.silenced(content)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from migrator.diagnostics import Diagnostic, Range, Severity
 from migrator.errors import UsageError
 from migrator.files import git
-from migrator.formats import notebook
+from migrator.formats import kinds, notebook
 from migrator.result import Result
 
 AUTO = "auto"  # as a revision: the default branch
@@ -73,7 +73,7 @@ class Changes:
         if before is None:
             return Lines(all=True)
         try:
-            if path.suffix == notebook.SUFFIX:
+            if kinds.is_notebook(path):
                 return _new_in_cells(git.run(repository.root, "cat-file", "blob", before.blob),
                                      content)  # fmt: skip
             if b"\r" in content.replace(b"\r\n", b""):  # git counts other lines than Python

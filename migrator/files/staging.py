@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 
 def temporary_in(folder: Path) -> Path:
     """A name for a file or folder that is not complete yet."""
-    return folder / f".tpu-migrate-{secrets.token_hex(8)}.tmp"
+    return folder / f".tpu-migrate-{os.urandom(8).hex()}.tmp"
 
 
 def is_temporary(name: str) -> bool:

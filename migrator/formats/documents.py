@@ -13,7 +13,7 @@ from pathlib import Path
 
 from migrator.analysis import mentions
 from migrator.diagnostics import START, Diagnostic, Range
-from migrator.formats import lines, manifest, notebook
+from migrator.formats import kinds, lines, manifest, notebook
 from migrator.formats.embedded import COMMAND, SETTING, Document
 
 _LINE = re.compile(r"\bline (\d+)\b")
@@ -66,15 +66,6 @@ class Holder:
         return self.document.with_module(module).encode()
 
 
-def is_module(path: Path) -> bool:
-    """Whether a file is Python as it stands."""
-    return not is_notebook(path) and lines.kind(path) is None
-
-
-def is_notebook(path: Path) -> bool:
-    return path.suffix == notebook.SUFFIX
-
-
 def read(path: Path, content: bytes, *, for_tpu: bool = True) -> Holder | None:
     """What a file that is no module holds; None where it says nothing of GPUs.
 
@@ -88,7 +79,7 @@ def read(path: Path, content: bytes, *, for_tpu: bool = True) -> Holder | None:
     parts = [Part(document.module.encode(), document.located)]
     for file in document.files if isinstance(document, notebook.Notebook) else ():
         text = file.text.encode()
-        if is_module(Path(file.name)):
+        if kinds.is_module(Path(file.name)):
             parts.append(Part(text, file.located, file))
         elif (inner := _document(path.parent / file.name, text)) is not None:
             parts.append(Part(inner.module.encode(), _within(file, inner), file, inner))
@@ -100,9 +91,9 @@ def _within(file: notebook.Written, inner: Document) -> Callable[[Range], Range]
 
 
 def _document(path: Path, content: bytes, *, for_tpu: bool = True) -> Document | None:
-    function = lines.kind(path)
+    function = kinds.kind(path)
     if function is None:
-        return notebook.read(content, for_tpu=for_tpu) if path.suffix == notebook.SUFFIX else None
+        return notebook.read(content, for_tpu=for_tpu) if kinds.is_notebook(path) else None
     listing = manifest.read(path, content)
     if listing is not None:
         return listing

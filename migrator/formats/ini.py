@@ -10,7 +10,6 @@ from migrator.diagnostics import lines_of
 from migrator.formats.embedded import BUILD, COMMAND, DEPENDENCY, EXTRA, PYTHON, REQUIREMENT
 from migrator.formats.entries import Entry
 
-FILES = ("setup.cfg", "tox.ini")
 # `section.key`, and what stands there.
 _KEYS = [(re.compile(keys), function) for keys, function in (
     (r"options\.install_requires|options\.extras_require\..+", DEPENDENCY),

@@ -5,58 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from migrator.diagnostics import Range
-from migrator.formats import ini, toml
 from migrator.formats.embedded import (
     COMMAND,
-    CONSTRAINT,
-    REQUIREMENT,
     SETTING,
     TEXT,
     call,
     restored,
 )
-
-_SHELL = re.compile(
-    r".*\.(?:sh|bash|slurm|sbatch|mk)|Dockerfile.*|.*\.[Dd]ockerfile|(?:GNUm|[Mm])akefile"
-)
-_CONFIGURATION = re.compile(
-    r"(?:^|[_.-])(?:conf\w*|settings?|options?|params?|args|hparams?|experiments?)(?:$|[_.-])", re.I
-)
-_REQUIREMENTS = re.compile(
-    r"(?:[\w.-]*[-_.])?(?:requirements|constraints|reqs?)(?:[-_.\d][\w.-]*)?\.(?:txt|in)"
-    r"|requirements[\w.-]*\.(?:txt|in)",
-    re.IGNORECASE,
-)
-
-
-def kind(path: Path) -> str | None:
-    """What a line of such a file is; None for other files."""
-    if _SHELL.fullmatch(path.name):
-        return COMMAND
-    if path.name in (*toml.FILES, *ini.FILES):
-        return REQUIREMENT
-    if path.suffix in (".yaml", ".yml", ".json"):
-        return SETTING
-    beside = path.parent.name == "requirements" and path.suffix in (".txt", ".in")
-    if beside or _REQUIREMENTS.fullmatch(path.name):
-        return CONSTRAINT if "constraints" in path.name.lower() else REQUIREMENT
-    return None
-
-
-def lists_packages(path: Path) -> bool:
-    """Whether packages are installed from such a file."""
-    environment = path.suffix in (".yml", ".yaml") and path.stem.startswith("env")
-    return path.name == "setup.py" or environment or kind(path) == REQUIREMENT
-
-
-def is_data(path: Path) -> bool:
-    """JSON mostly is, which may be many files: only a name tells that it is a configuration."""
-    return path.suffix == ".json" and not any(
-        map(_CONFIGURATION.search, (path.stem, path.parent.name))
-    )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from migrator.diagnostics import Range
-from migrator.formats import conda, ini, toml
+from migrator.formats import conda, ini, kinds, toml
 from migrator.formats.embedded import call, restored
 from migrator.formats.entries import Entry, PipList, valid
 
@@ -86,10 +86,10 @@ def read(path: Path, content: bytes) -> Manifest | None:
 
     Raises UnicodeDecodeError.
     """
-    if path.name in toml.FILES:
+    if path.name in kinds.TOML:
         text = content.decode("utf-8")
         return Manifest(text, toml.lists(text, path.name), check=toml.check)
-    if path.name in ini.FILES:
+    if path.name in kinds.INI:
         text = content.decode("utf-8")
         return Manifest(text, ini.lists(text))
     if path.suffix in (".yml", ".yaml") and conda.may_be_one(content):

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from migrator.diagnostics import Range
+from migrator.formats import kinds
 from migrator.formats import lines as lines_of
 from migrator.formats.embedded import CELL, COMMAND, FILE, OTHER, TIMED, call, restored
 
-SUFFIX = ".ipynb"
+SUFFIX = kinds.NOTEBOOK
 _BETWEEN = re.compile(rf"^{CELL}\((\d+)\)\n", re.MULTILINE)
 # Magics of cells whose text is Python, and of lines that run the rest of their line as Python.
 _PYTHON_CELL = re.compile(r"%%(?:time|timeit|capture|prun|notify|debug)\b")
@@ -282,7 +283,7 @@ def _is_known(name: str, text: str) -> bool:
     """Whether a file of this name is one that is migrated; Python has to be valid."""
     path = Path(name)
     if path.suffix != ".py":
-        return lines_of.kind(path) is not None
+        return kinds.kind(path) is not None
     try:
         ast.parse(text.encode().decode())
     except (SyntaxError, ValueError):

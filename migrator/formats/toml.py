@@ -82,7 +82,7 @@ def _compiled(keys: Mapping[str, Iterable[tuple[str, str]]], without: str = "") 
     ]
 
 
-FILES = {
+_KEYS = {
     "pyproject.toml": _compiled(_OF_PROJECT),
     "Pipfile": _compiled(_OF_PIPENV),
     "pixi.toml": _compiled(_OF_PROJECT, without=r"tool\.pixi\."),
@@ -125,7 +125,7 @@ def lists(text: str, file: str = "pyproject.toml") -> list[list[Entry]]:
     found: dict[tuple[object, ...], list[Entry]] = {}
     known: set[tuple[str, ...]] = set()  # packages that are named as a whole
     for value in values:
-        for how, keys, function in FILES[file]:
+        for how, keys, function in _KEYS[file]:
             match = keys.fullmatch(".".join(value.path))
             if match is None:
                 continue

@@ -17,7 +17,7 @@ from migrator.engine import migrate_file
 from migrator.errors import UsageError
 from migrator.files import git
 from migrator.files.discover import Disk, bundled_target, is_source
-from migrator.formats import lines
+from migrator.formats import kinds
 from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.normalise import AsGpuCode
 from migrator.result import Result
@@ -356,7 +356,7 @@ class _Failed(Exception):
 
 
 def _is_around(path: Path) -> bool:
-    return lines.kind(path) in (REQUIREMENT, SETTING)
+    return kinds.kind(path) in (REQUIREMENT, SETTING)
 
 
 def _open(changes: Sequence[Change]) -> int:

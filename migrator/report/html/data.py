@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from migrator.diagnostics import Diagnostic, Outcome, Safety, Severity
-from migrator.formats import lines
+from migrator.formats import kinds
 from migrator.registry import registry
 from migrator.report.hunks import Hunk, Part, hunks, parts
 from migrator.report.statistics import of_file
@@ -104,7 +104,7 @@ def _file(file: FileReport, messages: _Table) -> tuple[Json, Json]:
     ]
     work = of_file(file)
     entry |= _said(
-        python=lines.kind(path) is None,
+        python=kinds.kind(path) is None,
         changed=result.changed,
         notebook=any(part.of_notebook for part in shown),
         effort=work.effort and str(work.effort),
