@@ -29,6 +29,13 @@ def chosen(names: str | Sequence[str]) -> list[Target]:
     return sorted(found, key=lambda target: not find_framework(target.framework).normalised)
 
 
+def of_source(source: bytes, names: Sequence[str]) -> Target:
+    """The one of several targets whose framework a program imports; else the first."""
+    found = chosen(names)
+    of_framework = (t for t in found if find_framework(t.framework).is_imported_in(source))
+    return next(of_framework, found[0])
+
+
 def label(wanted: Sequence[Target]) -> str:
     return ", ".join(target.name for target in wanted)
 

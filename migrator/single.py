@@ -7,7 +7,7 @@ whole file ends, what differs in the end has to be made at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +16,11 @@ from migrator.diagnostics import Diagnostic, Range
 from migrator.engine import migrate_file
 from migrator.files.discover import as_module
 from migrator.options import Options
+from migrator.registry import registry
 from migrator.report.hunks import Hunk, hunks
 from migrator.result import Result
 from migrator.targets import Target
+from migrator.worker import migrate_for_all
 
 _ATTEMPTS = 6
 
@@ -27,18 +29,21 @@ def single(
     path: Path,
     whole: Result,
     wanted: Diagnostic,
-    target: Target,
+    targets: Sequence[Target],
     options: Options,
     project: ProjectFacts | None = None,
 ) -> Result:
     """What becomes of a file if only `wanted` of its diagnostics is rewritten.
 
     Args:
-        whole: the file's migration with the same target, options and project. Comments for what is
+        whole: the file's migration with the same targets, options and project. Comments for what is
             left (`todo_comments`) are no part of it.
 
     Migrating the result gives what `whole` is; so do all rewrites, each made by itself.
     """
+    rule = registry().rules.get(wanted.code)
+    framework = rule.framework if rule is not None else ""
+    target = next((t for t in targets if t.framework == framework), targets[0])
     chosen = {_key(wanted)}
     for _ in range(_ATTEMPTS):
         only = _only(frozenset(chosen))
@@ -48,7 +53,7 @@ def single(
         there = project
         if project is not None:
             there = project.with_files({project.path: as_module(path, part.source)})
-        rest = migrate_file(path, part.source, target, options, there)
+        rest = migrate_for_all(path, part.source, targets, options, there)
         if rest.source == whole.source:
             return part
         behind = hunks(path.suffix, Result(rest.source, whole.source))

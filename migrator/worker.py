@@ -110,22 +110,27 @@ def migrated(
     project: ProjectFacts | None = None,
 ) -> FileReport:
     """One file, migrated for each framework's target, and what --unsafe would add."""
-    file = _migrated(path, content, targets[0], options, project)
-    for target in targets[1:]:
-        more = _migrated(path, file.result.source, target, options, project)
-        if more.result.diagnostics and not file.result.failed:
-            file = FileReport(path, both(file.result, more.result), file.unsafe + more.unsafe)
-    return file
-
-
-def _migrated(
-    path: Path, content: bytes, target: Target, options: Options, project: ProjectFacts | None
-) -> FileReport:
-    result = migrate_file(path, content, target, options, project)
+    result = migrate_for_all(path, content, targets, options, project)
     if not any(d.outcome is Outcome.REPORTED and d.safety for d in result.diagnostics):
         return FileReport(path, result)
-    more = migrate_file(path, content, target, replace(options, unsafe=True), project)
+    more = migrate_for_all(path, content, targets, replace(options, unsafe=True), project)
     return FileReport(path, result, _rewritten(more) - _rewritten(result))
+
+
+def migrate_for_all(
+    path: Path,
+    content: bytes,
+    targets: Sequence[Target],
+    options: Options,
+    project: ProjectFacts | None = None,
+) -> Result:
+    """Migrate one file for each framework's target, one after the other."""
+    result = migrate_file(path, content, targets[0], options, project)
+    for target in targets[1:]:
+        more = migrate_file(path, result.source, target, options, project)
+        if more.diagnostics and not result.failed:
+            result = both(result, more)
+    return result
 
 
 def _rewritten(result: Result) -> Counter[str]:

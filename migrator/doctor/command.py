@@ -13,8 +13,10 @@ from migrator.targets.choice import TargetName
 @click.command("doctor")
 @click.option(
     "--target",
+    "wanted",
+    multiple=True,
     type=TargetName(),
-    help="Exit 1 unless this one can run; without, unless one can.",
+    help="Exit 1 unless each of these can run; without, unless one can.",
 )
 @click.option(
     "--python",
@@ -26,7 +28,7 @@ from migrator.targets.choice import TargetName
     "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True
 )
 @color_option
-def doctor_command(target: str | None, python: Path | None, install: bool, form: str) -> None:
+def doctor_command(wanted: tuple[str, ...], python: Path | None, install: bool, form: str) -> None:
     """Say what this machine has, whether migrated programs can run here, and what is in the way.
 
     Each problem comes with the command that mends it. torch and jax are not imported, only looked
@@ -38,18 +40,20 @@ def doctor_command(target: str | None, python: Path | None, install: bool, form:
     from .diagnosis import diagnose
     from .show import show
 
-    if install and (target is None or python is not None):
+    if install and (not wanted or python is not None):
         raise UsageError("--install needs a --target, and no --python")
-    chosen = [find_target(name) for name in ([target] if target else names())]
-    found = diagnose(chosen, python)
-    if install and target and not found.states[0].ready:
-        click.echo(f"Installing {environments.announcement(chosen[0])}", err=True)
+    chosen = [find_target(name) for name in (wanted or names())]
+    found = diagnose(chosen, python, every=bool(wanted))
+    missing = [state.target for state in found.states if install and not state.ready]
+    for target in missing:
+        click.echo(f"Installing {environments.announcement(target)}", err=True)
         try:
-            environments.install(chosen[0])
+            environments.install(target)
         except VerifyError as error:
             raise UsageError(str(error)) from error
+    if missing:
         interpreters.forget()
-        found = diagnose(chosen, python)
+        found = diagnose(chosen, python, every=bool(wanted))
     if form == "json":
         import json
 

@@ -51,11 +51,13 @@ class Diagnosis:
     states: Sequence[State]
     looked_at: Sequence[Interpreter]  # each interpreter once
     variables: Sequence[variables.Variable] = field(default_factory=list)
+    every: bool = False  # whether each target is needed, or one of them
 
     @property
     def exit_code(self) -> int:
-        """0 where a target that was asked for can run, else 1."""
-        return 0 if any(state.ready for state in self.states) else 1
+        """0 where what is needed can run, else 1."""
+        ready = [state.ready for state in self.states]
+        return 0 if (all(ready) if self.every else any(ready)) else 1
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; sizes are in bytes."""
@@ -117,10 +119,14 @@ def diagnose(
     targets: Sequence[Target],
     python: Path | None = None,
     *,
+    every: bool = False,
     root: Path = Path("/"),
     environment: Mapping[str, str] = os.environ,
 ) -> Diagnosis:
-    """Look at this machine for ``targets``, and at ``python`` or what `verify` would use."""
+    """Look at this machine for ``targets``, and at ``python`` or what `verify` would use.
+
+    ``every``: each of the targets is needed, not only one of them.
+    """
     machine = look(root, environment)
     looked_at: dict[Path, Interpreter] = {}
     states = []
@@ -133,7 +139,7 @@ def diagnose(
             looked_at.setdefault(each.python, each)
         states.append(_state(target, found, python is not None, machine, environment))
     seen = variables.present(environment)
-    return Diagnosis(machine, states, list(looked_at.values()), seen)
+    return Diagnosis(machine, states, list(looked_at.values()), seen, every)
 
 
 def _state(

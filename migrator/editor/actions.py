@@ -20,8 +20,9 @@ from migrator.errors import UsageError
 from migrator.files.discover import project_root
 from migrator.registry import registry
 from migrator.report.explain import markdown
+from migrator.run_targets import chosen, label
 from migrator.runtime_copies import runtime_beside, write_beside
-from migrator.targets import RUNTIME, find_target
+from migrator.targets import RUNTIME
 from migrator.worker import Worker
 
 FIX_ALL = f"source.fixAll.{NAME}"
@@ -84,11 +85,11 @@ class Actions:
         """The rewrite of one finding, or of all, without its edit."""
         data = {"uri": analysis.document.uri}
         if finding is None:
-            title = f"Rewrite all in this file for {analysis.moment.target.name}"
+            title = f"Rewrite all in this file for {label(analysis.moment.targets)}"
             return types.CodeAction(title, FIX_ALL, data=data)
         what = finding.construct or finding.message
         return types.CodeAction(
-            f"Rewrite for {analysis.moment.target.name}: {what}",
+            f"Rewrite for {label(analysis.moment.targets)}: {what}",
             types.CodeActionKind.QuickFix,
             [self._server.diagnostic(analysis, finding)],
             is_preferred=True,
@@ -159,11 +160,10 @@ class Actions:
 
     def _missing(self, path: Path, config: Config) -> dict[Path, bytes]:
         """Files of the runtime that have to be written beside a file."""
-        target = find_target(str(config.target))
         try:
             # A program that is being edited may need any of it next.
             whole = replace(config, runtime="whole")
-            return runtime_beside(path, Worker(self._server.roots, [target], whole))
+            return runtime_beside(path, Worker(self._server.roots, chosen(config.targets), whole))
         except UsageError as error:
             self._server.say(str(error), types.MessageType.Error)
             return {}

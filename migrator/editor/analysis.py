@@ -10,7 +10,8 @@ from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.editor.documents import Document, Edit, Text
 from migrator.result import Result
-from migrator.targets import Target, find_target
+from migrator.run_targets import chosen
+from migrator.targets import Target
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,9 @@ class Moment:
     number: int
 
     @property
-    def target(self) -> Target:
-        return find_target(str(self.config.target))
+    def targets(self) -> Sequence[Target]:
+        """One for each framework that is to be migrated."""
+        return chosen(self.config.targets)
 
 
 @dataclass(frozen=True)

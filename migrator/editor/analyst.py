@@ -21,11 +21,10 @@ from migrator.depth import DEEP
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.editor.analysis import Analysis, Moment, Rewrite
 from migrator.editor.documents import Document, Edit, Text
-from migrator.engine import migrate_file
 from migrator.files.discover import Disk
 from migrator.registry import registry
 from migrator.result import Result
-from migrator.worker import MAX_BYTES, MAX_NOTEBOOK, Worker
+from migrator.worker import MAX_BYTES, MAX_NOTEBOOK, Worker, migrate_for_all
 
 LENGTH = struct.Struct("<Q")  # in front of each message, which is a pickle
 _STACK = 64 * 2**20  # bytes; deep expressions need it, and a thread has as little as 512 KiB
@@ -52,8 +51,7 @@ class Analyst:
         result = analysis.result
         if finding is not None:
             project, options = worker.project(document.path), worker.config.options
-            target = worker.target
-            result = single.single(document.path, result, finding, target, options, project)
+            result = single.single(document.path, result, finding, worker.targets, options, project)
         elif config.todo_comments:
             result = _migrated(document, worker, config)
         return Rewrite(list(document.edits(result.source)), result.companions)
@@ -72,15 +70,15 @@ class Analyst:
         return self._last
 
     def _analyse(self, moment: Moment) -> tuple[Analysis, Worker]:
-        document, target = moment.document, moment.target
+        document, targets = moment.document, moment.targets
         bare = replace(moment.config, todo_comments=False)  # each rewrite by itself; see `single`
-        reader, earlier = Overlay(Disk(), moment.others), self._caches.get(target.name)
-        worker = Worker(moment.roots, [target], bare, reader=reader, earlier=earlier)
+        reader, earlier = Overlay(Disk(), moment.others), self._caches.get(targets[0].name)
+        worker = Worker(moment.roots, targets, bare, reader=reader, earlier=earlier)
         result = _migrated(document, worker, bare)
         worker.hold({document.path: result})
         if worker.held and result.migrated:
             result = _migrated(document, worker, bare)
-        self._caches[target.name] = worker.cache
+        self._caches[targets[0].name] = worker.cache
         return Analysis(moment, result), worker
 
 
@@ -112,7 +110,7 @@ def _migrated(document: Document, worker: Worker, config: Config) -> Result:
         return Result(content, content)
     try:
         project = worker.project(document.path)
-        return migrate_file(document.path, content, worker.target, config.options, project)
+        return migrate_for_all(document.path, content, worker.targets, config.options, project)
     except Exception as error:  # a fault of ours must not end the editor's server
         message = f"internal error: {type(error).__name__}: {error}"
         return Result(content, content, (Diagnostic(START, INTERNAL, Severity.ERROR, message),))

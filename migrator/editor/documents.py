@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from migrator.diagnostics import Range, SourceMap
-from migrator.formats import notebook, python
+from migrator.formats import kinds, notebook, python
 from migrator.suppress import comment_for
 
 
@@ -97,7 +97,7 @@ class Document:
 
     @cached_property
     def _book(self) -> notebook.Notebook | None:
-        if self.path.suffix != notebook.SUFFIX:
+        if not kinds.is_notebook(self.path):
             return None
         try:
             return notebook.read(self.content)

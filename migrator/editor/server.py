@@ -25,10 +25,10 @@ from migrator.editor.positions import LineWorkspace, place
 from migrator.editor.process import AnalystProcess
 from migrator.errors import UsageError
 from migrator.files.discover import as_module, is_passed_over, project_root
-from migrator.formats import notebook
+from migrator.formats import kinds
 from migrator.registry import registry
 from migrator.run import check
-from migrator.targets import find_target
+from migrator.run_targets import chosen
 from migrator.targets import names as target_names
 
 NAME = "tpu-migrate"
@@ -110,7 +110,7 @@ class Server(LanguageServer):
         self.look_at_all()
 
     def _watch(self) -> None:
-        patterns = ("**/*.py", f"**/*{notebook.SUFFIX}", "**/pyproject.toml")
+        patterns = ("**/*.py", f"**/*{kinds.NOTEBOOK}", "**/pyproject.toml")
         watchers = [types.FileSystemWatcher(pattern) for pattern in patterns]
         what = types.DidChangeWatchedFilesRegistrationOptions(watchers)
         method = types.WORKSPACE_DID_CHANGE_WATCHED_FILES
@@ -132,7 +132,7 @@ class Server(LanguageServer):
     def document(self, uri: str) -> Document | None:
         """A document that is open and may be looked at."""
         path = path_of(uri)
-        if path is None or path.suffix not in (".py", notebook.SUFFIX):
+        if path is None or path.suffix not in (".py", kinds.NOTEBOOK):
             return None
         book = self.workspace.get_notebook_document(notebook_uri=uri)
         if book is not None:
@@ -181,7 +181,7 @@ class Server(LanguageServer):
                     types.MessageType.Warning,
                 )
                 return None
-            check(config, find_target(config.target))
+            check(config, chosen(config.targets)[0])
         except UsageError as error:
             self.say(str(error), types.MessageType.Error)
             return None

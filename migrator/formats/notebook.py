@@ -24,7 +24,6 @@ from migrator.formats import kinds
 from migrator.formats import lines as lines_of
 from migrator.formats.embedded import CELL, COMMAND, FILE, OTHER, TIMED, call, restored
 
-SUFFIX = kinds.NOTEBOOK
 _BETWEEN = re.compile(rf"^{CELL}\((\d+)\)\n", re.MULTILINE)
 # Magics of cells whose text is Python, and of lines that run the rest of their line as Python.
 _PYTHON_CELL = re.compile(r"%%(?:time|timeit|capture|prun|notify|debug)\b")

@@ -15,7 +15,7 @@ from pathlib import Path
 from migrator.decide import SUPPRESSED
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
 from migrator.files.discover import project_root
-from migrator.formats import notebook
+from migrator.formats import kinds, notebook
 from migrator.registry import registry
 from migrator.report.hunks import Hunk, hunks, parts, together
 from migrator.run_report import FileReport, Report
@@ -124,7 +124,7 @@ class Text:
 
     @property
     def _is_notebook(self) -> bool:
-        return self.file.path.suffix == notebook.SUFFIX
+        return kinds.is_notebook(self.file.path)
 
     @cached_property
     def _notebook(self) -> notebook.Notebook | None:

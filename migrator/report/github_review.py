@@ -14,7 +14,7 @@ from typing import Any
 
 from migrator.diagnostics import Diagnostic, Range, Safety
 from migrator.files.revisions import Lines
-from migrator.formats import notebook, python
+from migrator.formats import kinds, python
 from migrator.registry import registry
 from migrator.report import View, as_json
 from migrator.report.findings import Text, relative, top
@@ -53,7 +53,7 @@ def render(report: Report, view: View) -> str:
 
 
 def _of_file(file: FileReport, folder: Path, report: Report) -> Iterator[dict[str, Any]]:
-    if file.path.suffix == notebook.SUFFIX or not _can_be_said(file):
+    if kinds.is_notebook(file.path) or not _can_be_said(file):
         return  # lines of JSON; a text that a suggestion would change
     assert report.changes is not None
     new = report.changes.lines(file.path, file.result.original)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from migrator.diagnostics import Diagnostic, Range, Safety, SourceMap
-from migrator.formats import notebook, python
+from migrator.formats import kinds, notebook, python
 from migrator.result import Result
 
 _IMPORT = re.compile(r"\s*(?:import|from)\s|\s*[\w., ]*\)?\s*(?:#.*)?$")
@@ -71,7 +71,7 @@ class Hunk(Explained):
 
 def parts(path_suffix: str, result: Result) -> list[Part]:
     """The texts of a file that a migration may change, in the file's order."""
-    if path_suffix != notebook.SUFFIX:
+    if path_suffix != kinds.NOTEBOOK:
         return [Part(0, _lines(result.original), _lines(result.source))]
     try:
         before, after = notebook.read(result.original), notebook.read(result.source)

@@ -13,7 +13,6 @@ from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.project_cache import ProjectCache
 from migrator.bundle import NOTHING, bundle
 from migrator.config import Config
-from migrator.engine import migrate_file
 from migrator.errors import UsageError
 from migrator.files import git
 from migrator.files.discover import Disk, bundled_target, is_source
@@ -22,8 +21,9 @@ from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.normalise import AsGpuCode
 from migrator.result import Result
 from migrator.review.compare import Change, Kind, compare
-from migrator.targets import RUNTIME, Target, find_target, portable, targets
-from migrator.worker import MAX_BYTES
+from migrator.run_targets import chosen
+from migrator.targets import RUNTIME, Target, portable, targets
+from migrator.worker import MAX_BYTES, migrate_for_all
 
 _REGULAR = ("100644", "100755")
 _NONE = "000000"
@@ -190,24 +190,26 @@ class _Reviewer:
             for folder in self._runtime_folders()
             if (label := bundled_target(folder, after.content)) is not None
         }
-        target = config.target or self._spoken()
-        if target.endswith(" --portable"):
-            target, config = target.removesuffix(" --portable"), replace(config, portable=True)
-        elif f"{target} --portable" in self.runtimes.values():
+        names = config.targets or (self._spoken(),)
+        plain = tuple(name.removesuffix(" --portable") for name in names)
+        if names != plain or {f"{n} --portable" for n in plain} & {*self.runtimes.values()}:
             config = replace(config, portable=True)
-        self.config = config.with_overrides(target=target)
-        self.target = find_target(target)
-        self.facts = AsGpuCode(before, self.target)
+        self.config = replace(config, targets=plain)
+        self.targets = chosen(plain)
+        self.facts = AsGpuCode(before, self.targets[0])
         self.cache = ProjectCache(self.facts)
         self.missing: dict[Path, None] = {}  # runtimes that the new text needs
         self.migrated = bool(self.runtimes)  # whether the change migrates something
 
     @property
-    def words(self) -> Target:
-        return portable(self.target) if self.config.portable else self.target
+    def with_runtime(self) -> Target:
+        """The target whose runtime the migrated code may import."""
+        found = next((t for t in self.targets if t.runtime is not None), self.targets[0])
+        return portable(found) if self.config.portable else found
 
     def review(self, old: str, new: str) -> Review:
-        result = Review(old, new, self.words.label)
+        others = [target.label for target in self.targets[1:]]
+        result = Review(old, new, ", ".join([self.with_runtime.label, *others]))
         for entry in sorted(self.entries, key=lambda e: _is_around(Path(e.old))):
             path = self.root / (entry.new or entry.old)
             if any(folder in self.runtimes for folder in path.parents):
@@ -291,7 +293,7 @@ class _Reviewer:
             project = ProjectFacts(path, self.root, self.facts, self.cache)
             if len(before) > MAX_BYTES and path.suffix == ".py":
                 raise _Failed("too large for source")
-            result = migrate_file(path, before, self.target, options, project)
+            result = migrate_for_all(path, before, self.targets, options, project)
             if result.failed:
                 raise _Failed(result.diagnostics[0].message)
             changes = compare(path.suffix, result, after)
@@ -313,7 +315,7 @@ class _Reviewer:
 
     def _of_runtimes(self) -> Iterator[FileReview]:
         """Each runtime that is part of the change, and each that should be."""
-        whole = bundle(self.words)
+        whole = bundle(self.with_runtime)
         named = {n for e in self.entries for n in (e.old, e.new) if n}
         for folder in self.runtimes:
             below = [n for n in named if folder in (self.root / n).parents]

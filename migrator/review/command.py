@@ -14,7 +14,12 @@ from migrator.targets.choice import TargetName
 @click.command("review")
 @click.argument("revisions", metavar="REV|REV1..REV2")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH...]")
-@click.option("--target", type=TargetName(), help="Else that which the new text speaks of.")
+@click.option(
+    "--target",
+    multiple=True,
+    type=TargetName(),
+    help="Once for each framework; else that which the new text speaks of.",
+)
 @click.option("--unsafe", is_flag=True, help="The tool was to make unsafe edits, too.")
 @click.option("--portable", is_flag=True, help="The migration was made with --portable.")
 @click.option(
@@ -26,7 +31,7 @@ from migrator.targets.choice import TargetName
 def review_command(
     revisions: str,
     paths: tuple[Path, ...],
-    target: str | None,
+    target: tuple[str, ...],
     unsafe: bool,
     portable: bool,
     form: str,

@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 
 from migrator.diagnostics import Diagnostic, Safety
-from migrator.formats import notebook
+from migrator.formats import kinds, notebook
 from migrator.registry import registry
 from migrator.report.hunks import Explained, Hunk, hunks, parts
 from migrator.result import Result
@@ -63,7 +63,7 @@ def compare(suffix: str, result: Result, now: bytes) -> list[Change]:
 
     `result` is what the tool makes of the old text.
     """
-    if suffix == notebook.SUFFIX and not _same_cells(result.source, now):
+    if suffix == kinds.NOTEBOOK and not _same_cells(result.source, now):
         suffix = ""  # line by line of the file
     made = hunks(suffix, result)
     rest = Result(result.source, now)

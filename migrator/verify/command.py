@@ -3,20 +3,19 @@
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from migrator.cli.values import apps, paths
 from migrator.report.terminal import color_option, console
-from migrator.targets import DEFAULT, find_target, targets
-from migrator.targets import names as target_names
+from migrator.targets import DEFAULT, find_target
 from migrator.targets.choice import TargetName
 
 from . import options
+from .asked import Asked
 
 if TYPE_CHECKING:
-    from .recordings import Settings
     from .result import VerifyResult
     from .script_result import ScriptResult
     from .tolerances import Tolerances
@@ -31,9 +30,8 @@ if TYPE_CHECKING:
     "--target",
     "chosen",
     type=TargetName("all"),
-    default=DEFAULT,
-    show_default=True,
-    help="What to run on; all: one after the other.",
+    help=f"What to run on; all: one after the other. Without: what [tool.tpu-migrate] has for a "
+    f"script's framework, else {DEFAULT}.",
 )
 @click.option(
     "--compile-for",
@@ -112,32 +110,7 @@ if TYPE_CHECKING:
     help="Keep the migrated copy, outputs, log and dumped programs in a new folder under DIR.",
 )
 @color_option
-def verify_command(
-    app: str | None,
-    arguments: tuple[str, ...],
-    all_apps: bool,
-    chosen: str,
-    compile_for: str | None,
-    golden: Path | None,
-    bisect: bool,
-    dropout: bool,
-    steps: int,
-    roundings: int,
-    quick: bool,
-    module: bool,
-    tolerances: tuple[str, ...],
-    memory: float | None,
-    devices: int | None,
-    measure: bool,
-    diff: bool,
-    portable: bool,
-    python: Path | None,
-    install: bool,
-    timeout: float | None,
-    report: Path | None,
-    as_json: bool,
-    keep: Path | None,
-) -> None:
+def verify_command(**values: Any) -> None:
     """Migrate APP, run it on its target and compare its numbers with its golden.
 
     APP is the name of a folder of reference_apps. A script of yours will do, too: it runs as it is
@@ -148,126 +121,33 @@ def verify_command(
     not compile for the TPU; 2: wrong usage or no environment.
     """
     from .app_table import summary
-    from .apps import app_names
-    from .errors import VerifyError
-    from .recordings import Settings
     from .result import VerifyResult
     from .table import show
-    from .tolerances import Tolerances
-    from .verification import Options
 
-    if bool(app) == all_apps:
-        raise click.UsageError("name one APP, or give --all")
-    is_script = app is not None and (app.endswith(".py") or module or Path(app).is_file())
-    if bisect and compile_for:
-        raise click.UsageError("--bisect compares numbers, --compile-for does not")
-    if compile_for:
-        _refuse_of_compiling(chosen)
-    if quick:
-        _refuse_of_quick(is_script, compile_for)
-    if is_script:
-        _refuse_of_script(measure, module, compile_for, report, chosen)
-    else:
-        _refuse_of_app(golden, arguments, tolerances, memory, module, report)
-    out = console(stderr=as_json)
-    try:
-        names = app_names() if all_apps else [str(app)]  # or one script
-        factors = Tolerances.parse(tolerances)
-    except VerifyError as error:
-        raise click.UsageError(str(error)) from error
-    settings = Settings(
-        steps=steps, roundings=min(roundings, 1) if quick else roundings, dropout=dropout,
-        timeout=timeout or 600.0, memory=options.in_bytes(memory), quick=quick,
-    )  # fmt: skip
-    how = Options(
-        diff=diff, portable=portable, python=python, install=install, timeout=timeout, keep=keep,
-        console=out, compile_for=compile_for, devices=devices, measure=measure, bisect=bisect,
-    )  # fmt: skip
+    asked = Asked(**values)
+    asked.check()
+    out = console(stderr=asked.as_json)
+    names, factors, how = asked.apps(), asked.factors(), asked.how(out)
     results: list[VerifyResult | ScriptResult] = []
-    for name, target in product(names, target_names() if chosen == "all" else [chosen]):
-        if is_script:
-            found = _of_script(
-                Path(name), arguments, module, target, golden, settings, how, factors, report
-            )
+    for name, target in product(names, asked.targets()):
+        if asked.is_script:
+            found = _of_script(asked, target, how, factors)
         else:
-            found = _of_app(name, target, settings, how)
+            found = _of_app(name, target, asked, how)
         for result in found:
             results.append(result)
-            if not as_json:
+            if not asked.as_json:
                 show(result, out if result.error is None else console(stderr=True))
-    if all_apps and not as_json:
+    if asked.as_json:
+        _print_json(results, single=len(results) == 1 and not asked.all_apps)
+    elif asked.all_apps:
         out.print(summary([result for result in results if isinstance(result, VerifyResult)]))
-    if as_json:
-        _print_json(results, single=len(results) == 1 and not all_apps)
     # Not context.exit(): it is lost where a caller does without click's standalone mode.
     raise SystemExit(max(result.exit_code for result in results))
 
 
-def _refuse_of_compiling(chosen: str) -> None:
-    """Raises UsageError for a target whose programs can not be compiled for a TPU elsewhere."""
-    able = [target.name for target in targets().values() if target.host.compiles_for_tpu]
-    if chosen not in able:
-        raise click.UsageError(f"--compile-for needs --target {' or '.join(able)}")
-
-
-def _refuse_of_quick(is_script: bool, compile_for: str | None) -> None:
-    """Raises UsageError for what --quick does not go with."""
-    if not is_script or compile_for:
-        raise click.UsageError("--quick compares the first steps of a SCRIPT.py")
-    source = click.get_current_context().get_parameter_source("roundings")
-    if source is not click.core.ParameterSource.DEFAULT:
-        raise click.UsageError("--quick makes one rounding: leave --roundings out")
-
-
-def _refuse_of_script(
-    measure: bool, module: bool, compile_for: str | None, report: Path | None, chosen: str
-) -> None:
-    """Raises UsageError for options that do not go with a script, or with each other."""
-    from migrator.errors import UsageError
-    from migrator.report import html
-
-    if measure:
-        raise click.UsageError("--measure runs what an app's app.toml names: name an app")
-    if module and compile_for:
-        raise click.UsageError("--compile-for runs a SCRIPT.py, not a module")
-    if report is not None:
-        if chosen == "all" or compile_for:
-            raise click.UsageError("--report goes with a SCRIPT.py, on one target")
-        try:
-            html.check(report)
-        except UsageError as error:
-            raise click.UsageError(str(error)) from error
-
-
-def _refuse_of_app(
-    golden: Path | None,
-    arguments: tuple[str, ...],
-    tolerances: tuple[str, ...],
-    memory: float | None,
-    module: bool,
-    report: Path | None,
-) -> None:
-    """Raises UsageError for options that do not go with an app."""
-    if golden is not None:
-        raise click.UsageError("--golden goes with a SCRIPT.py: an app has its own")
-    if arguments:
-        raise click.UsageError(f"arguments ({arguments[0]} …) go with a SCRIPT.py, not with an app")
-    if tolerances or memory or module:
-        raise click.UsageError("--tolerance, --memory and -m go with a script, not with an app")
-    if report is not None:
-        raise click.UsageError("--report goes with a SCRIPT.py, on one target")
-
-
 def _of_script(
-    script: Path,
-    arguments: tuple[str, ...],
-    module: bool,
-    target: str,
-    golden: Path | None,
-    settings: "Settings",
-    how: "Options",
-    factors: "Tolerances",
-    report: Path | None,
+    asked: Asked, target: str, how: "Options", factors: "Tolerances"
 ) -> "Iterator[VerifyResult | ScriptResult]":
     from migrator.report import html
 
@@ -275,18 +155,21 @@ def _of_script(
     from .script_table import numbers
     from .script_verification import verify_against
 
+    script = Path(str(asked.app))
     if how.compile_for:
-        yield verify_script(script, arguments, target, **vars(how))
+        yield verify_script(script, asked.arguments, target, **vars(how))
         return
-    words = find_target(target)
-    result = verify_against(script, arguments, words, golden, settings, how, factors, module)
-    if report is not None and result.migration is not None:
-        html.write(result.migration, report, written=False, numbers=numbers(result))
+    result = verify_against(
+        script, asked.arguments, find_target(target), asked.golden, asked.settings(), how, factors,
+        asked.module,
+    )  # fmt: skip
+    if asked.report is not None and result.migration is not None:
+        html.write(result.migration, asked.report, written=False, numbers=numbers(result))
     yield result
 
 
 def _of_app(
-    name: str, target: str, settings: "Settings", how: "Options"
+    name: str, target: str, asked: Asked, how: "Options"
 ) -> "Iterator[VerifyResult | ScriptResult]":
     """And where it disagrees, with --bisect, of the same app as a script."""
     from . import verify_app
@@ -299,7 +182,7 @@ def _of_app(
     if how.bisect and result.error is None and not result.passed:
         app = find_app(name, target)
         found = Script(app.folder, app.entry, app.args)
-        yield verify_against(found, [], find_target(target), None, settings, how)
+        yield verify_against(found, [], find_target(target), None, asked.settings(), how)
 
 
 def _print_json(results: "list[VerifyResult | ScriptResult]", single: bool) -> None:

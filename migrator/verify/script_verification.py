@@ -70,7 +70,7 @@ def verify_against(
     tolerances: Tolerances | None = None,
     module: bool = False,
 ) -> ScriptResult:
-    """Migrate a script and verify_against what it computes on ``target`` against its golden.
+    """Migrate a script, and verify what it computes on ``target`` against its golden.
 
     Without ``golden`` the original runs here first, on the CPU in the place of a GPU. ``args`` and
     ``module`` are of a script that is a path. Never raises VerifyError.

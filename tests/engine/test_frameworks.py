@@ -7,17 +7,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers import cli, one_line, outcomes, write_tree
+from helpers import cli, committed, one_line, outcomes, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config, load
+from migrator.editor.analysis import Moment
+from migrator.editor.analyst import Analyst
+from migrator.editor.documents import Document, Text
 from migrator.engine import migrate
 from migrator.errors import UsageError
 from migrator.examples import failures, rules_of
 from migrator.frameworks import find_framework, frameworks
 from migrator.options import Options
 from migrator.registry import registry, vocabulary
+from migrator.review.changes import review
+from migrator.single import single
 from migrator.targets import find_target, names, targets
+from migrator.verify.asked import Asked
+from migrator.verify.command import verify_command
+from migrator.worker import migrate_for_all
 
 FRAMEWORK = '''
 """Loom, which does not exist: what of it counts as GPU code."""
@@ -209,6 +217,53 @@ def test_a_target_for_each_framework_in_the_configuration(loom: None, tmp_path: 
     assert load(tmp_path / "p").targets == ("torchax", "loom_tpu")
     shown = cli("c.py", "--diff", cwd=tmp_path / "p").stdout
     assert b'+x = y.to("jax")' in shown and b"+loom.tpu.wait()" in shown
+
+
+def test_a_review_of_both(loom: None, tmp_path: Path) -> None:
+    table = '[tool.tpu-migrate]\ntarget = ["torchax", "loom_tpu"]\n'
+    root = committed(tmp_path / "p", {"pyproject.toml": table, "a.py": LOOM, "c.py": BOTH})
+    assert cli(".", "--allow-dirty", cwd=root).returncode == 0
+    found = review(root, "HEAD", config=load(root))
+    assert found.target == "torchax, loom_tpu" and found.exit_code == 0
+    assert {file.path for file in found.files if file.explained} >= {"a.py", "c.py"}
+    assert review(root, "HEAD", config=Config(targets=("torchax",))).exit_code == 1
+
+
+def test_one_rewrite_of_a_file_with_both(loom: None) -> None:
+    both = [find_target("torchax"), find_target("loom_tpu")]
+    whole = migrate_for_all(Path("c.py"), BOTH.encode(), both, Options(entry=False))
+    for code, made in (("MOV001", 'y.to("jax")'), ("LOM002", "loom.tpu.wait()")):
+        wanted = next(d for d in whole.diagnostics if d.code == code and d.is_edit)
+        part = single(Path("c.py"), whole, wanted, both, Options(entry=False))
+        assert made in part.source.decode() and part.source != whole.source
+        rest = migrate_for_all(Path("c.py"), part.source, both, Options(entry=False))
+        assert rest.source == whole.source
+
+
+def test_an_editor_serves_both(loom: None, tmp_path: Path) -> None:
+    uri = (tmp_path / "c.py").as_uri()
+    document = Document(uri, tmp_path / "c.py", (Text(uri, 1, BOTH),))
+    moment = Moment(document, {}, Config(targets=("torchax", "loom_tpu")), [tmp_path], 0)
+    analyst = Analyst()
+    assert {d.code for d in analyst.analysis(moment).findings} >= {"MOV001", "LOM002"}
+    ((_, edits),) = analyst.rewrite(moment, None).edits
+    made = " ".join(edit.text for edit in edits)
+    assert 'to("jax")' in made and "tpu.wait" in made
+
+
+def test_verify_runs_on_the_target_of_the_script(loom: None, tmp_path: Path) -> None:
+    table = '[tool.tpu-migrate]\ntarget = ["loom_tpu", "torch_xla"]\n'
+    root = write_tree(tmp_path, {"pyproject.toml": table, "a.py": LOOM, "b.py": TORCH})
+    assert _verified_on(root / "b.py") == ("torch_xla",)
+    assert _verified_on(root / "a.py") == ("loom_tpu",)
+    assert _verified_on(root / "b.py", "--target", "torchax") == ("torchax",)
+    (root / "pyproject.toml").unlink()
+    assert _verified_on(root / "b.py") == ("torchax",)
+
+
+def _verified_on(script: Path, *options: str) -> tuple[str, ...]:
+    context = verify_command.make_context("verify", [str(script), *options])
+    return Asked(**context.params).targets()
 
 
 def test_two_targets_for_one_framework_are_an_error(tmp_path: Path) -> None:

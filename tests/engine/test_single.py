@@ -40,7 +40,7 @@ def only(source: str, at: str, target: str = "torchax", code: str = "", **option
     whole = migrated(source.encode(), target, made)
     found = [d for d in whole.diagnostics if at in d.construct and d.is_edit]
     wanted = next(d for d in found if d.code.startswith(code))
-    return single(Path("a.py"), whole, wanted, targets()[target], made).source.decode()
+    return single(Path("a.py"), whole, wanted, [targets()[target]], made).source.decode()
 
 
 def assert_consistent(whole: Result, after: bytes) -> None:
@@ -87,7 +87,7 @@ synchronize(0)
     places = [d for d in first.diagnostics if d.construct.startswith("synchronize")]
     assert len(places) == 2
     for wanted in places:
-        part = single(Path("a.py"), first, wanted, targets()["torchax"], Options(entry=False))
+        part = single(Path("a.py"), first, wanted, [targets()["torchax"]], Options(entry=False))
         assert "from torch.cuda import synchronize\n" in part.source.decode()
         rest = migrated(part.source, "torchax", Options(entry=False))
         assert rest.source == first.source
@@ -139,7 +139,7 @@ def test_a_cell_of_a_notebook_by_itself() -> None:
     options, path = Options(), Path("a.ipynb")
     whole = migrate_file(path, book, targets()["torchax"], options)
     wanted = next(d for d in whole.diagnostics if d.range.cell == 2 and d.is_edit)
-    part = single(path, whole, wanted, targets()["torchax"], options)
+    part = single(path, whole, wanted, [targets()["torchax"]], options)
     assert b"y = x.to('jax')" in part.source and b"ones(2).cuda()" in part.source
 
 
@@ -157,7 +157,7 @@ def test_every_rewrite_of_the_examples(example: Example, target: str) -> None:
     now = migrate_file(path, example.before.encode(), words, options)
     end, steps = now.source, 0
     while now.changed:
-        parts = [single(path, now, d, words, options) for d in now.diagnostics if d.is_edit]
+        parts = [single(path, now, d, [words], options) for d in now.diagnostics if d.is_edit]
         changing = [part for part in parts if part.changed]
         for part in changing:
             if path.suffix == ".py":
@@ -181,7 +181,7 @@ def test_every_rewrite_of_the_apps(target: str) -> None:
         end = now.source
         while now.changed:
             wanted = next(d for d in now.diagnostics if d.is_edit)
-            part = single(path, now, wanted, words, options, project)
+            part = single(path, now, wanted, [words], options, project)
             assert part.changed
             assert_consistent(now, part.source)
             made += part.source != end

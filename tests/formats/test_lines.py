@@ -12,7 +12,7 @@ from migrator import migrate_paths
 from migrator.diagnostics import Outcome, Severity
 from migrator.files.discover import discover
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT
-from migrator.formats.lines import kind
+from migrator.formats.kinds import kind
 
 LAUNCH = """#!/bin/bash
 # trains on cuda

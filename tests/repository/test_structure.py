@@ -34,7 +34,6 @@ LONG_FILES = {
 }
 LONG_FUNCTIONS = {
     "migrator/frameworks/torch/inventory.py:find": 80,
-    "migrator/verify/command.py:verify_command": 90,
     "migrator/verify/divergence.py:compare": 80,
     "migrator/verify/recorder/__main__.py:main": 80,
     "migrator/verify/recordings.py:record_run": 70,

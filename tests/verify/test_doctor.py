@@ -69,6 +69,8 @@ def test_a_damaged_one_is_not_and_the_other_target_is(tmp_path: Path) -> None:
     assert "installed as 0.0.13, but its files are 0.0.6" in text
     assert "uninstall" in fix and "torchax==0.0.13" in fix
     assert found.exit_code == 0
+    needed = diagnose([*targets().values()], python, every=True, root=tmp_path, environment={})
+    assert needed.exit_code == 1
     assert at(tmp_path, "torchax", python)[0].exit_code == 1
     packages = found.to_dict()["interpreters"][0]["packages"]
     assert packages["torchax"] == "0.0.13, files 0.0.6"

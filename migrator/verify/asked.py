@@ -1,0 +1,160 @@
+"""What `tpu-migrate verify` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from migrator.config import load
+from migrator.errors import UsageError
+from migrator.run_targets import of_source
+from migrator.targets import DEFAULT, names, targets
+
+from . import options
+from .errors import VerifyError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .recordings import Settings
+    from .tolerances import Tolerances
+    from .verification import Options
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options and arguments of the command line."""
+
+    app: str | None  # or a script
+    arguments: tuple[str, ...]
+    all_apps: bool
+    chosen: str | None  # a target, or "all"
+    compile_for: str | None
+    golden: Path | None
+    bisect: bool
+    dropout: bool
+    steps: int
+    roundings: int
+    quick: bool
+    module: bool
+    tolerances: tuple[str, ...]
+    memory: float | None
+    devices: int | None
+    measure: bool
+    diff: bool
+    portable: bool
+    python: Path | None
+    install: bool
+    timeout: float | None
+    report: Path | None
+    as_json: bool
+    keep: Path | None
+
+    @property
+    def is_script(self) -> bool:
+        name = self.app
+        return name is not None and (name.endswith(".py") or self.module or Path(name).is_file())
+
+    def check(self) -> None:
+        """Raise UsageError for options that do not go with each other, or with what is named."""
+        if bool(self.app) == self.all_apps:
+            raise click.UsageError("name one APP, or give --all")
+        if self.bisect and self.compile_for:
+            raise click.UsageError("--bisect compares numbers, --compile-for does not")
+        if self.compile_for:
+            able = [name for name, each in targets().items() if each.host.compiles_for_tpu]
+            if not {*self.targets()} <= {*able}:
+                raise click.UsageError(f"--compile-for needs --target {' or '.join(able)}")
+        if self.quick:
+            self._check_quick()
+        if self.is_script:
+            self._check_script()
+        else:
+            self._check_app()
+
+    def _check_quick(self) -> None:
+        if not self.is_script or self.compile_for:
+            raise click.UsageError("--quick compares the first steps of a SCRIPT.py")
+        source = click.get_current_context().get_parameter_source("roundings")
+        if source is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError("--quick makes one rounding: leave --roundings out")
+
+    def _check_script(self) -> None:
+        if self.measure:
+            raise click.UsageError("--measure runs what an app's app.toml names: name an app")
+        if self.module and self.compile_for:
+            raise click.UsageError("--compile-for runs a SCRIPT.py, not a module")
+        if self.report is None:
+            return
+        from migrator.report import html
+
+        if self.chosen == "all" or self.compile_for:
+            raise click.UsageError("--report goes with a SCRIPT.py, on one target")
+        try:
+            html.check(self.report)
+        except UsageError as error:
+            raise click.UsageError(str(error)) from error
+
+    def _check_app(self) -> None:
+        if self.golden is not None:
+            raise click.UsageError("--golden goes with a SCRIPT.py: an app has its own")
+        if self.arguments:
+            first = self.arguments[0]
+            raise click.UsageError(f"arguments ({first} …) go with a SCRIPT.py, not with an app")
+        if self.tolerances or self.memory or self.module:
+            raise click.UsageError("--tolerance, --memory and -m go with a script, not with an app")
+        if self.report is not None:
+            raise click.UsageError("--report goes with a SCRIPT.py, on one target")
+
+    def targets(self) -> tuple[str, ...]:
+        """The names of what to run on: without --target, as the script's project is configured."""
+        if self.chosen == "all":
+            return names()
+        if self.chosen is not None:
+            return (self.chosen,)
+        script = Path(str(self.app))
+        if not self.is_script or not script.is_file():
+            return (DEFAULT,)
+        configured = load(script).targets
+        return (of_source(script.read_bytes(), configured).name if configured else DEFAULT,)
+
+    def apps(self) -> list[str]:
+        """The apps, or the one script. Raises UsageError."""
+        from .apps import app_names
+
+        try:
+            return app_names() if self.all_apps else [str(self.app)]
+        except VerifyError as error:
+            raise click.UsageError(str(error)) from error
+
+    def factors(self) -> Tolerances:
+        """Raises UsageError."""
+        from .tolerances import Tolerances
+
+        try:
+            return Tolerances.parse(self.tolerances)
+        except VerifyError as error:
+            raise click.UsageError(str(error)) from error
+
+    def settings(self) -> Settings:
+        """How to record."""
+        from .recordings import Settings
+
+        return Settings(
+            steps=self.steps, roundings=min(self.roundings, 1) if self.quick else self.roundings,
+            dropout=self.dropout, timeout=self.timeout or 600.0,
+            memory=options.in_bytes(self.memory), quick=self.quick,
+        )  # fmt: skip
+
+    def how(self, out: Console) -> Options:
+        """How to verify."""
+        from .verification import Options
+
+        return Options(
+            diff=self.diff, portable=self.portable, python=self.python, install=self.install,
+            timeout=self.timeout, keep=self.keep, console=out, compile_for=self.compile_for,
+            devices=self.devices, measure=self.measure, bisect=self.bisect,
+        )  # fmt: skip
