@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Host:
     cpu: Mapping[str, str] = field(default_factory=dict)  # settings for the CPU
     virtual: Mapping[str, str] = field(default_factory=dict)  # … that shows `{count}` devices
     dump: Mapping[str, str] = field(default_factory=dict)  # programs are written to `{folder}`
+    replicas: Path | None = None  # runs ranks as threads on the CPU, where one process has all
+    # devices; else each rank is a process
     compiles_for_tpu: bool = False  # what is dumped can be compiled for a TPU that is not there
     variables: Mapping[str, str] = field(default_factory=dict)  # what each of its own does
     families: tuple[str, ...] = ()  # beginnings of names that only its programs read

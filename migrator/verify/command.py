@@ -71,12 +71,7 @@ if TYPE_CHECKING:
     help="Of a script: allow so many times as much, of all or of one kind, e.g. output=4.",
 )
 @options.memory("Of a script: what each run may allocate.")
-@click.option(
-    "--devices",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Run on N devices: virtual ones where there is no TPU.",
-)
+@options.devices("Run on N devices: virtual ones where there is no TPU.")
 @click.option(
     "--measure",
     is_flag=True,

@@ -17,6 +17,11 @@ def count(name: str, default: int, least: int, help: str) -> Option:
     return click.option(name, type=kind, default=default, show_default=True, help=help)
 
 
+def devices(help: str) -> Option:
+    """`--devices N`"""
+    return click.option("--devices", type=click.IntRange(min=1), metavar="N", help=help)
+
+
 def memory(help: str) -> Option:
     """`--memory GB`; `in_bytes` of it is for the recorder."""
     kind = click.FloatRange(min=0, min_open=True)

@@ -37,15 +37,18 @@ def record_script(
     settings: Settings,
     *,
     module: bool = False,
+    devices: int | None = None,
     console: Console | None = None,
 ) -> tuple[Recording, list[str]]:
     """Record a GPU script into the golden ``output``; the CPU takes the place of a missing GPU.
+
+    ``devices``: how many ranks it has, if it has any.
 
     Returns the recording, and what is to be said of it. Raises VerifyError where it fails.
     """
     if output.exists() and any(output.iterdir()) and not (output / "golden.json").is_file():
         raise VerifyError(f"{output} holds other things: choose a new folder")
-    found = Script.find(script, args, module)
+    found = Script.find(script, args, module, devices)
     with (
         tempfile.TemporaryDirectory(prefix="tpu-migrate-record-") as name,
         importing_once(python) as running,
@@ -92,6 +95,7 @@ def record_original(
         done, recording = record_run(
             python, script.entry, script.args, copy, work / f"{name}-recording", settings,
             stand_in=True, original=script.folder, module=script.module, rounding=rounding,
+            ranks=script.ranks,
             stop=settings.steps if settings.quick else None, on_progress=update,
         )  # fmt: skip
     if rounding:
@@ -159,6 +163,8 @@ def notes_on(recording: Recording, settings: Settings) -> list[str]:
             f"the original was stopped by --timeout, after {recording.steps} steps: "
             "what was until then is compared"
         )
+    if recording.ranks:
+        found.append(f"{recording.ranks} ranks are compared, each with its own")
     if recording.processes:
         found.append(
             f"it starts processes of its own ({recording.processes}): what they compute is not seen"

@@ -43,6 +43,7 @@ from . import options
     metavar="SECONDS",
     help="What was recorded until then is kept.",
 )
+@options.devices("Of a script with ranks: on N GPUs.")
 @options.memory("What each run may allocate.")
 @color_option
 def record_command(
@@ -56,6 +57,7 @@ def record_command(
     dropout: bool,
     roundings: int,
     timeout: float,
+    devices: int | None,
     memory: float | None,
 ) -> None:
     """Run a GPU script as it is and keep what it computes: for `verify SCRIPT --golden DIR`.
@@ -77,7 +79,7 @@ def record_command(
     try:
         recording, notes = record_script(
             Path(script), arguments, output, python or Path(sys.executable), settings,
-            module=module, console=out,
+            module=module, devices=devices, console=out,
         )  # fmt: skip
     except VerifyError as error:
         raise click.UsageError(f"{script}: {error}") from error

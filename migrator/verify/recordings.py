@@ -22,6 +22,7 @@ from migrator import __version__
 
 from .errors import NothingRecorded, VerifyError
 from .inside import child_environment
+from .ranks import Part, Ranks, merged
 from .run import Run, run
 from .tensors import Damaged, read_header
 from .warm import warm
@@ -29,8 +30,10 @@ from .warm import warm
 SCHEMA = 3  # of golden.json; 1 is that of the apps' provenance.json
 TENSORS, TABLE, OUTPUT = "tensors.safetensors", "golden.json", "output.txt"
 EVENTS = "events.json"  # of one run
+RANKS = "ranks"  # … of each rank, in a folder of its number
 STOPPED = "stopped"  # what a run says that the time limit ended
 _IMPORTED = ("torch", "torch._dynamo")  # by the recorder, before the program begins
+_RECORDED = ("seed", "steps", "dropout", "limit", "memory")  # settings that the recorder reads
 _GRACE = 30.0  # seconds to write down what was seen
 
 
@@ -70,6 +73,7 @@ class Recording:
     machine: dict[str, Any]
     left_out: list[str] = field(default_factory=list)
     processes: int = 0  # that it started, and that were not recorded
+    ranks: int = 0  # that were
     outside: list[str] = field(default_factory=list)  # files that it wrote there
     not_copied: list[str] = field(default_factory=list)  # modules of the folder that is copied
     devices: list[str] = field(default_factory=list)  # types of those where tensors were
@@ -125,6 +129,8 @@ def record_run(
     rounding: int = 0,
     focus: int | None = None,
     stop: int | None = None,
+    ranks: Ranks | None = None,
+    replicas: Path | None = None,
     env: dict[str, str] | None = None,
     on_progress: Callable[[float, str], None] | None = None,
 ) -> tuple[Run, Recording]:
@@ -133,30 +139,33 @@ def record_run(
     ``stand_in``: where there is no GPU, the CPU takes its place. ``module``: its name, to run it as
     ``python -m`` does. ``rounding``: the number of a run that rounds otherwise, 0 for the program
     as it is. ``focus``: a step of which every operation is kept, and nothing else. ``stop``: after
-    how many steps of an optimizer it ends. Raises VerifyError where nothing could be recorded.
+    how many steps of an optimizer it ends. ``ranks``: how they are started; ``replicas``: the
+    program that has them as threads. Raises VerifyError where nothing could be recorded.
     """
     output.mkdir(parents=True, exist_ok=True)
-    spec: dict[str, Any] = {
+    spec = {
+        **{name: getattr(settings, name) for name in _RECORDED},
         "output": str(output),
         "root": str(folder),
         "stand_in": [] if stand_in else None,
-        "seed": settings.seed,
-        "steps": settings.steps,
-        "dropout": settings.dropout,
         "closely": closely,
         "rounding": rounding,
         "focus": focus,
         "stop": stop,
         "stop_calls": settings.steps if settings.quick else None,
-        "limit": settings.limit,
-        "memory": settings.memory,
         "module": module,
         "original": str(original),
+        "devices": ranks.count if ranks is not None else None,
+        "launched": ranks is not None and ranks.launched,
+        "replicas": str(replicas) if replicas is not None else None,
     }
     (output / "spec.json").write_text(json.dumps(spec), "utf-8")
     with recorder() as program:
+        command = [str(program), str(output / "spec.json"), entry, *args]
+        if ranks is not None and replicas is None:
+            command = ranks.command(command)
         done = run(
-            [str(python), str(program), str(output / "spec.json"), entry, *args],
+            [str(python), *command],
             cwd=folder,
             log=output / OUTPUT,
             timeout=settings.timeout,
@@ -164,19 +173,45 @@ def record_run(
             on_progress=on_progress,
             grace=_GRACE,
         )
-    printed = (output / OUTPUT).read_text("utf-8", "replace")
-    try:
-        table = json.loads((output / EVENTS).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        table = _salvaged(output, _why_killed(done, settings), done.seconds)
-        if table is None:
-            last = (done.tail(1) or "no output").strip()
-            why = f"{done.failure() or 'ended'} before anything was recorded: {last}"
-            raise NothingRecorded(f"{entry} {why}") from error
-        (output / EVENTS).write_text(json.dumps(table), "utf-8")
+    table, printed = _seen(output, done, settings, several=ranks is not None)
+    if table is None:
+        last = (done.tail(1) or "no output").strip()
+        why = f"{done.failure() or 'ended'} before anything was recorded: {last}"
+        raise NothingRecorded(f"{entry} {why}")
+    (output / EVENTS).write_text(json.dumps(table), "utf-8")
     if settings.memory and "out of memory" in table["ended"]:
         table["ended"] += f" (--memory {settings.memory / 2**30:g})"
     return done, _recording(output, table, printed)
+
+
+def _seen(
+    output: Path, done: Run, settings: Settings, several: bool
+) -> tuple[dict[str, Any] | None, str]:
+    """What was recorded in a folder, of ``several`` ranks together, and what was printed."""
+    table, printed = _table(output, done, settings), _printed(output)
+    if not several:
+        return table, printed
+    folders = sorted((output / RANKS).glob("*"), key=lambda path: int(path.name))
+    parts = [Part(path, found) for path in folders if (found := _table(path, done, settings))]
+    whole = Part(output, table) if table is not None else None
+    found = merged(whole, parts, output, TENSORS) if whole or parts else None
+    return found, printed + "".join(map(_printed, folders))
+
+
+def _table(folder: Path, done: Run, settings: Settings) -> dict[str, Any] | None:
+    """What one process recorded, also where it was killed; None for nothing."""
+    try:
+        table: dict[str, Any] = json.loads((folder / EVENTS).read_text("utf-8"))
+    except (OSError, ValueError):
+        return _salvaged(folder, _why_killed(done, settings), done.seconds)
+    return table
+
+
+def _printed(folder: Path) -> str:
+    try:
+        return (folder / OUTPUT).read_text("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _search_path(original: Path, folder: Path) -> dict[str, str]:

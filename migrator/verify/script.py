@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from migrator.targets import Target
+
 from .errors import VerifyError
 from .folders import check_size, copy_folder
+from .ranks import Ranks, find_ranks
+
+_GPU = re.compile(r"(--?[\w-]+=)?cuda(:\d+)?")  # as an argument of a program
 
 
 @dataclass(frozen=True)
@@ -18,6 +24,7 @@ class Script:
     entry: str
     args: Sequence[str]
     module: str | None = None  # run as `python -m` does
+    ranks: Ranks | None = None  # where it has several
 
     @property
     def name(self) -> str:
@@ -25,11 +32,13 @@ class Script:
         return f"-m {self.module}" if self.module else self.entry
 
     @classmethod
-    def find(cls, script: Path, args: Sequence[str], module: bool = False) -> Script:
+    def find(
+        cls, script: Path, args: Sequence[str], module: bool = False, devices: int | None = None
+    ) -> Script:
         """In the current folder, or in its own where it lies elsewhere.
 
-        ``module``: ``script`` is the name of a module there. Raises VerifyError where it is not
-        there, or where the folder is too much to copy.
+        ``module``: ``script`` is the name of a module there. ``devices``: how many it has. Raises
+        VerifyError where it is not there, or where the folder is too much to copy.
         """
         file, name = script.absolute(), str(script) if module else None
         if name is not None:
@@ -41,8 +50,15 @@ class Script:
             raise VerifyError("no such file")
         folder = Path.cwd() if Path.cwd() in file.parents else file.parent
         check_size(folder)
-        return cls(folder, file.relative_to(folder).as_posix(), list(args), name)
+        entry = file.relative_to(folder).as_posix()
+        return cls(folder, entry, list(args), name, find_ranks(file, devices))
 
     def copy(self, to: Path, *without: Path | None) -> Path:
         """A copy to run in, so that nothing of the user's is written over."""
         return copy_folder(self.folder, to, [path for path in without if path is not None])
+
+
+def translated(argument: str, target: Target) -> str:
+    """An argument that names a device, as in `--device cuda`, for the migrated program."""
+    found = _GPU.fullmatch(argument)
+    return f"{found[1] or ''}{target.words.device}" if found else argument

@@ -38,6 +38,10 @@ def notes_on_golden(golden: ScriptGolden, script: Script) -> list[str]:
     if golden.args != list(script.args):
         given = " ".join(golden.args) or "none"
         raise VerifyError(f"golden refused: it was recorded with other arguments ({given})")
+    ranks = script.ranks.count if script.ranks is not None else 0
+    if golden.first.ranks != ranks:
+        wanted = f"--devices {golden.first.ranks}" if golden.first.ranks else "no --devices"
+        raise VerifyError(f"golden refused: it was recorded with {wanted}")
     if golden.source != digest(script.folder):
         notes.append("the code has changed since the golden was recorded")
     return notes

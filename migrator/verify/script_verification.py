@@ -8,7 +8,6 @@ operator, where everything can be seen, and tells where the two part.
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +47,7 @@ from .verification import Options
 if TYPE_CHECKING:
     from rich.console import Console
 from .originals import NO_COMPILER, ROUNDING, notes_on, record_original, run_name, trace_original
-from .script import Script
+from .script import Script, translated
 from .script_notes import note_on_growth, note_on_quick, notes_on_golden
 from .script_result import ScriptResult
 
@@ -57,7 +56,6 @@ _STEPWISE = ("start", "buffers", *_COMPILED)
 # Times what the original takes: until the other runs begin, and of what the script itself takes.
 _STARTING, _STEPPING, _COMPILING = 2.0, 4.0, 2.0
 _BEGINNING = 4.0  # seconds until a script begins, of which there is only a golden
-_GPU = re.compile(r"(--?[\w-]+=)?cuda(:\d+)?")  # as an argument of a program
 
 
 def verify_against(
@@ -80,7 +78,13 @@ def verify_against(
         name, target.name, tolerances=tolerances or Tolerances(), quick=settings.quick
     )
     try:
-        found = Script.find(script, args, module) if isinstance(script, Path) else script
+        found = (
+            Script.find(script, args, module, options.devices)
+            if isinstance(script, Path)
+            else script
+        )
+        if found.ranks is not None and options.bisect:
+            raise VerifyError("--bisect follows one process: leave out --devices")
         # The first runs import everything anyway.
         interpreter = choose_interpreter(
             target, options.python, options.install, options.console, Path(found.entry).stem,
@@ -147,12 +151,6 @@ def _begun(
     return replace(result, golden_device=device, notes=notes, tolerances=tolerances), verification
 
 
-def translated(argument: str, target: Target) -> str:
-    """An argument that names a device, as in `--device cuda`, for the migrated program."""
-    found = _GPU.fullmatch(argument)
-    return f"{found[1] or ''}{target.words.device}" if found else argument
-
-
 @dataclass
 class _Verification:
     script: Script
@@ -212,6 +210,12 @@ class _Verification:
     def compiles(self) -> bool:
         """Whether steps are compiled as a whole."""
         return self.target.words.train_step is not None
+
+    @property
+    def replicas(self) -> Path | None:
+        """What runs ranks as threads, where a back end has all devices in one process."""
+        several = self.script.ranks is not None and not self.device.is_tpu
+        return self.target.host.replicas if several else None
 
     @property
     def stop(self) -> int | None:
@@ -302,7 +306,7 @@ class _Verification:
                 self.python, self.script.entry, self.args, copy,
                 self.work / f"{name}-recording", self.settings, original=self.script.folder,
                 module=self.script.module, stand_in=False, closely=closely, focus=focus, stop=stop,
-                env=env, on_progress=update,
+                ranks=self.script.ranks, replicas=self.replicas, env=env, on_progress=update,
             )  # fmt: skip
 
     def bisect(self, comparison: Comparison) -> Bisection:

@@ -1,5 +1,7 @@
 """Variables that PJRT and torch_xla read."""
 
+from pathlib import Path
+
 from migrator.targets.host import Host
 
 HOST = Host(
@@ -8,6 +10,7 @@ HOST = Host(
     tpu={"PJRT_DEVICE": "TPU"},
     cpu={"PJRT_DEVICE": "CPU"},
     virtual={"CPU_NUM_DEVICES": "{count}"},
+    replicas=Path(__file__).with_name("replicas.py"),
     dump={"XLA_FLAGS": "{own} --xla_dump_to='{folder}' --xla_dump_hlo_as_text"},
     variables={
         "PJRT_DEVICE": "what torch_xla runs on",

@@ -174,7 +174,7 @@ def _prepare() -> None:
 
     def run(rank: int, count: int, function: Any, initialize: Any) -> Any:
         return threads(
-            rank, count, functools.partial(_run_rank, pickle.dumps(function)), initialize
+            rank, count, functools.partial(_run_task, pickle.dumps(function)), initialize
         )
 
     pjrt._run_thread_per_device = run
@@ -193,11 +193,27 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _run_rank(task: bytes) -> None:
-    with _turns.take(xr.global_ordinal()), torch.autograd.set_multithreading_enabled(False):
+def run_rank(_rank: int, program: Callable[[], object]) -> object:
+    """Run what a rank does; who records it puts something else here."""
+    return program()
+
+
+def _take_part(program: Callable[[], object]) -> None:
+    """Be a rank in this thread."""
+    rank = xr.global_ordinal()
+    with _turns.take(rank), torch.autograd.set_multithreading_enabled(False):
+        run_rank(rank, program)
+
+
+def _run_task(task: bytes) -> None:
+    """A rank as a launch starts it."""
+
+    def program() -> None:
         script = getattr(sys.modules["__main__"], "__file__", None)
         main = _execute(Path(script), "__mp_main__") if script else sys.modules["__main__"]
         _Unpickler(task, main).load()()
+
+    _take_part(program)
 
 
 def _execute(script: Path, name: str) -> types.ModuleType:
@@ -211,12 +227,14 @@ def _execute(script: Path, name: str) -> types.ModuleType:
 
 def _run_script(script: str) -> None:
     """A rank as torchrun starts it."""
-    rank = xr.global_ordinal()
-    with _turns.take(rank), torch.autograd.set_multithreading_enabled(False):
-        for variable in ("RANK", "LOCAL_RANK"):
-            os.environ[variable] = str(rank)
-        sys.argv = [argument.replace("{rank}", str(rank)) for argument in sys.argv]
+
+    def program() -> None:
+        rank = str(xr.global_ordinal())
+        os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
+        sys.argv = [argument.replace("{rank}", rank) for argument in sys.argv]
         _execute(Path(script), "__main__")
+
+    _take_part(program)
 
 
 def main(arguments: list[str]) -> None:

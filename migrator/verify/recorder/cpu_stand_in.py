@@ -6,8 +6,8 @@
 
 * devices: "cuda", "cuda:1", 0 and torch.device("cuda") mean the CPU wherever torch takes a device
   (moves, factories, map_location, device contexts, generators, autocast, GradScaler);
-* `torch.cuda`: one device is available, seeds go to the CPU generator, events take wall time,
-  streams run in program order, memory statistics are 0;
+* `torch.cuda`: a device is available (or several), seeds go to the CPU generator, events take wall
+  time, streams run in program order, memory statistics are 0;
 * processes: nccl becomes gloo, DataParallel and DistributedDataParallel take a CPU module;
 * with `--also`, the accelerators named there are the CPU as well, and say that they are available.
 
@@ -33,7 +33,6 @@ from typing import Any
 
 import torch
 import torch._dynamo  # maps torch's functions by identity, so it must see the real ones
-import torch.distributed
 import torch.utils._device
 
 NAME = "CPU stand-in for CUDA"
@@ -49,7 +48,6 @@ DO_NOTHING = (
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
     "reset_peak_memory_stats",
-    "set_device",
     "set_per_process_memory_fraction",
     "set_stream",
     "synchronize",
@@ -66,6 +64,7 @@ MEMORY_COUNTERS = (
 
 
 stood_in = {"cuda"}  # the types of device that mean the CPU
+current = 0  # the device that the program has chosen
 
 
 def is_cuda(device: object) -> bool:
@@ -173,6 +172,13 @@ def nothing(*args: object, **kwargs: object) -> None:
 def always(value: object) -> Callable[..., Any]:
     """A function of any arguments that returns `value`."""
     return lambda *args, **kwargs: value
+
+
+def set_device(device: Any) -> None:
+    """Choose a device, which only changes what `current_device` says."""
+    global current
+    index = device if isinstance(device, int) else torch.device(device).index
+    current = current if index is None or index < 0 else index
 
 
 def manual_seed(seed: int) -> None:
@@ -283,8 +289,8 @@ def patch_factories() -> None:
     torch.set_default_tensor_type = set_default_tensor_type
 
 
-def patch_cuda() -> None:
-    """The names of torch.cuda and torch.accelerator."""
+def patch_cuda(count: int) -> None:
+    """The names of torch.cuda and torch.accelerator, with so many devices."""
     properties = SimpleNamespace(
         name=NAME, major=8, minor=0, total_memory=MEMORY, multi_processor_count=1, warp_size=32
     )
@@ -293,11 +299,11 @@ def patch_cuda() -> None:
         **dict.fromkeys(MEMORY_COUNTERS, always(0)),
         "Event": Event,
         "Stream": Stream,
-        "current_device": always(0),
+        "current_device": lambda: current,
         "current_stream": lambda *args, **kwargs: Stream(),
         "default_stream": lambda *args, **kwargs: Stream(),
         "device": Device,
-        "device_count": always(1),
+        "device_count": always(count),
         "device_of": Device,
         "get_arch_list": always([]),
         "get_device_capability": always((8, 0)),
@@ -315,6 +321,7 @@ def patch_cuda() -> None:
         "mem_get_info": always((MEMORY, MEMORY)),
         "memory_stats": always({}),
         "memory_summary": always(""),
+        "set_device": set_device,
         "seed": lambda: torch.default_generator.seed(),
         "seed_all": lambda: torch.default_generator.seed(),
         "set_rng_state": lambda state, *args, **kwargs: torch.set_rng_state(state),
@@ -333,10 +340,10 @@ def patch_cuda() -> None:
     if accelerator is not None:
         accelerator.is_available = always(True)
         accelerator.current_accelerator = always(torch.device("cuda"))
-        accelerator.device_count = always(1)
-        accelerator.current_device_index = always(0)
-        for name in ("set_device_index", "set_device_idx", "synchronize"):
-            setattr(accelerator, name, nothing)
+        accelerator.device_count = always(count)
+        accelerator.current_device_index = lambda: current
+        accelerator.set_device_index = accelerator.set_device_idx = set_device
+        accelerator.synchronize = nothing
 
 
 def patch_mps() -> None:
@@ -384,41 +391,15 @@ def patch_amp() -> None:
     torch.amp.GradScaler.__init__ = scaler
 
 
-def patch_parallel() -> None:
-    """Several GPUs: one CPU process, or several over gloo."""
-    # (the package's attribute of this name is a function)
-    sys.modules["torch.nn.parallel.data_parallel"]._get_available_device_type = always(None)
-    original_ddp = torch.nn.parallel.DistributedDataParallel.__init__
-
-    @functools.wraps(original_ddp)
-    def ddp(
-        self: Any,
-        module: Any,
-        device_ids: Any = None,
-        output_device: Any = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        original_ddp(self, module, None, None, *args, **kwargs)
-
-    torch.nn.parallel.DistributedDataParallel.__init__ = ddp
-    if torch.distributed.is_available():
-        init = torch.distributed.init_process_group
-
-        @functools.wraps(init)
-        def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
-            kwargs.pop("device_id", None)
-            init("gloo" if backend is None or "nccl" in backend else backend, *args, **kwargs)
-
-        torch.distributed.init_process_group = init_process_group
-
-
 @functools.cache
-def install(*also: str) -> None:
+def install(*also: str, count: int = 1) -> None:
     """Put the CPU in CUDA's place for the rest of this process. Further calls do nothing.
 
-    `also` names other accelerators that it stands for: "xpu", "mps", "vulkan".
+    `also` names other accelerators that it stands for: "xpu", "mps", "vulkan"; `count` is the
+    number of GPUs.
     """
+    import several_gpus
+
     stood_in.update(also)
     if "mps" in also:
         patch_mps()
@@ -426,10 +407,10 @@ def install(*also: str) -> None:
         torch.is_vulkan_available = always(True)
     patch_tensor()
     patch_factories()
-    patch_cuda()
+    patch_cuda(count)
     patch_safetensors()
     patch_amp()
-    patch_parallel()
+    several_gpus.patch()
 
 
 def run(script: Path, arguments: list[str], also: Sequence[str] = ()) -> None:

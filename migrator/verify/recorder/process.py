@@ -12,7 +12,10 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ranks import Started
 
 OUT_OF_MEMORY = "out of memory"
 _WRITING = os.O_WRONLY | os.O_RDWR
@@ -94,20 +97,22 @@ def limit_memory(limit: int | None) -> None:
 
 
 class Children:
-    """Processes that a program starts. Nothing is recorded there; a data loader's workers are no
-    part of what is compared, others are counted."""
+    """Processes that a program starts. A data loader's workers are no part of what is compared,
+    others are counted; what they do is recorded where `ranks` is given, one by one."""
 
-    def __init__(self, leave: Callable[[], None]) -> None:
+    def __init__(self, leave: Callable[[], None], ranks: Started | None = None) -> None:
         self.started = 0
         self._within = False
         start = multiprocessing.process.BaseProcess.start
         children = self
 
         def begin(process: Any) -> None:
-            children.started += getattr(process._target, "__name__", "") != "_worker_loop"
+            is_worker = getattr(process._target, "__name__", "") == "_worker_loop"
+            children.started += not is_worker
             children._within = True
             try:
-                start(process)
+                with contextlib.nullcontext() if is_worker or ranks is None else ranks.one():
+                    start(process)
             finally:
                 children._within = False
 

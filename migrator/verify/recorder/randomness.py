@@ -100,9 +100,10 @@ def is_traced() -> bool:
     return core is not None and not core.trace_state_clean()
 
 
-def install(seed: int, dropout: bool) -> Randomness:
-    """Replace what samples in this process, and seed Python, NumPy and torch."""
-    found = Randomness(seed, dropout)
+def install(found: Any) -> None:
+    """Replace what samples in this process by a `Randomness`, or what stands for one; and seed
+    Python, NumPy and torch."""
+    seed = found.seed
     random.seed(seed)
     if "numpy" in sys.modules or _has_numpy():
         import numpy
@@ -122,7 +123,6 @@ def install(seed: int, dropout: bool) -> Randomness:
     _seeds(found)
     _attention(found)
     _recurrent(found)
-    return found
 
 
 def _has_numpy() -> bool:

@@ -361,6 +361,11 @@ class Watch:
         """In a child of the program's process: nothing of it is watched."""
         self.paused = True
 
+    def restart(self, store: Store) -> None:
+        """In a child that is a rank: it is watched, by itself."""
+        self.left = self.store  # the parent's, whose buffers must not be written here
+        self.store, self.events, self.paused = store, [], False
+
     def at_rest(self) -> _AtRest:
         """While what is watched is read, nothing of that is watched."""
         return _AtRest(self)
@@ -396,7 +401,8 @@ def _compute_what_is_recorded() -> None:
     and compiled, by itself, with all that it is made of."""
     library = sys.modules.get("torch_xla")
     if library is not None and hasattr(library, "_XLAC"):
-        library._XLAC._xla_sync_live_tensors("", [], False)
+        own = library._XLAC._xla_get_default_device()  # others may be other ranks'
+        library._XLAC._xla_sync_live_tensors(own, [], False)
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

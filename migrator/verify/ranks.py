@@ -1,0 +1,161 @@
+"""Ranks of a script that is verified: who starts them, and what all of them computed.
+
+Each rank is recorded by itself (`recorder/ranks.py`). To be compared they become one recording, in
+which names begin with the rank: "rank 1: Net".
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from migrator.analysis.facts import ProjectFacts
+from migrator.analysis.names import Names
+from migrator.analysis.project_cache import ProjectCache
+from migrator.files.discover import Disk, project_root
+
+from .tensors import read_header
+
+_JOIN = "torch.distributed.init_process_group"
+_STARTS = ("torch.multiprocessing.", "multiprocessing.")
+_STARTED = (".spawn", ".start_processes", ".Process")
+_DATA = 2**22  # bytes that are copied at a time
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How many there are, and who starts them: torchrun (``launched``), or the script itself."""
+
+    count: int
+    launched: bool
+
+    def command(self, program: Sequence[str]) -> list[str]:
+        """What Python is given to start what it would start alone."""
+        if not self.launched:
+            return [*program]
+        nproc = f"--nproc-per-node={self.count}"
+        return ["-m", "torch.distributed.run", "--standalone", nproc, *program]
+
+
+def find_ranks(script: Path, count: int | None) -> Ranks | None:
+    """The ranks of a script on so many devices; None where it makes no process group."""
+    if count is None:
+        return None
+    reader = Disk({})
+    cache = ProjectCache(reader)
+    root = project_root(script.resolve(), [script.resolve().parent])
+    project = ProjectFacts(script.resolve(), root, reader, cache)
+    files = [cache.facts(p) for p in (project.path, *project.reached()) if cache.speaks_of_ranks(p)]
+    called = {name for facts in files if facts is not None for name in _called(facts.names)}
+    if _JOIN not in called:
+        return None
+    starts = any(name.startswith(_STARTS) and name.endswith(_STARTED) for name in called)
+    return Ranks(count, launched=not starts)
+
+
+def _called(names: Names) -> Iterator[str]:
+    for node in names.order:
+        if isinstance(node, ast.Call) and (name := names.qualified(node.func)):
+            yield name
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process recorded: its table, and the folder of its tensors."""
+
+    folder: Path
+    table: Mapping[str, Any]
+
+    @property
+    def rank(self) -> int | None:
+        rank: int | None = self.table.get("rank")
+        return rank
+
+    @property
+    def title(self) -> str:
+        return "" if self.rank is None else f"rank {self.rank}: "
+
+
+def merged(whole: Part | None, parts: Sequence[Part], output: Path, tensors: str) -> dict[str, Any]:
+    """One table, and one file of tensors in ``output``, of all processes of a program.
+
+    ``whole`` is the process that the others were started by, None for torchrun; ``parts`` that
+    never joined a process group are left out. Raises Damaged where tensors can not be read.
+    """
+    ranks = sorted((p for p in parts if p.rank is not None), key=lambda part: part.rank or 0)
+    found = [part for part in (whole, *ranks) if part is not None]
+    first = (ranks or found)[0].table
+    events = [_titled(event, part) for part in found for event in part.table["events"]]
+    started = whole.table["processes"] - len(ranks) if whole is not None else 0
+    table: dict[str, Any] = {
+        **first,
+        "ended": _ended(whole, ranks),
+        "seconds": max(part.table["seconds"] for part in found),
+        "events": sorted(events, key=lambda event: event["step"]),  # as they go on together
+        "files": [file for part in found for file in _files(part)],
+        "left_out": [f"{p.title}{name}" for p in found for name in p.table["left_out"]],
+        "randomness": {
+            kind: sum(part.table["randomness"][kind] for part in found)
+            for kind in first["randomness"]
+        },
+        "steps": max(part.table["steps"] for part in found),
+        "processes": started,
+        "shortened": any(part.table.get("shortened", False) for part in found),
+        "ranks": len(ranks),
+    }  # fmt: skip
+    for name in ("outside", "devices", "in_parts", "not_copied"):
+        table[name] = [*dict.fromkeys(x for p in ranks or found for x in p.table.get(name, ()))]
+    _join_tensors(found, output / f"{tensors}.joined", tensors)
+    (output / f"{tensors}.joined").replace(output / tensors)
+    return table
+
+
+def _ended(whole: Part | None, ranks: Sequence[Part]) -> str:
+    """Why it ended too early: by the rank that failed, not by those that ended for its sake."""
+    failed = [part for part in ranks if part.table["ended"]]
+    if failed:
+        first = min(failed, key=lambda part: part.table.get("ended_at", 0.0))
+        return f"{first.title}{first.table['ended']}"
+    return str(whole.table["ended"]) if whole is not None else ""
+
+
+def _titled(event: Mapping[str, Any], part: Part) -> dict[str, Any]:
+    found = {**event, "name": f"{part.title}{event['name']}"}
+    if "tensors" in event:
+        found["tensors"] = {path: _key(name, part) for path, name in event["tensors"].items()}
+    return found
+
+
+def _files(part: Part) -> Iterator[dict[str, Any]]:
+    for file in part.table["files"]:
+        tensors = {place: _key(name, part) for place, name in file["tensors"].items()}
+        yield {**file, "tensors": tensors}
+
+
+def _key(name: str, part: Part) -> str:
+    return name if part.rank is None else f"{part.rank}.{name}"
+
+
+def _join_tensors(parts: Sequence[Part], output: Path, name: str) -> None:
+    """One safetensors file of several."""
+    entries: dict[str, dict[str, Any]] = {}
+    size = 0
+    for part in parts:
+        header, begin = read_header(part.folder / name), size
+        for key, entry in header.items():
+            first, last = entry["data_offsets"]
+            size = max(size, begin + last)
+            entries[_key(key, part)] = {**entry, "data_offsets": [begin + first, begin + last]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with output.open("wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for part in parts:
+            with (part.folder / name).open("rb") as file:
+                file.seek(8 + int.from_bytes(file.read(8), "little"))
+                shutil.copyfileobj(file, out, _DATA)

@@ -1,0 +1,33 @@
+"""The main module of a process that a recorded program spawns: records it, and is the program's.
+
+multiprocessing runs it as `__mp_main__`, in the place of the program's own, in whose functions it
+then finds the one to call.
+"""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def _program() -> dict[str, Any]:
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    import ranks
+    from session import Session
+
+    task = ranks.own_task()
+    spec = json.loads(Path(task["spec"]).read_text("utf-8"))
+    output = ranks.folder(Path(spec["output"]), task["number"])
+    session = Session(spec, output, task["number"])
+    ranks.take_output(output, task["number"])
+    session.install()
+    ranks.record_main_task(session)
+    if name := task.get("init_main_from_name"):
+        return runpy.run_module(name, run_name="__mp_main__", alter_sys=True)
+    if path := task.get("init_main_from_path"):
+        return runpy.run_path(path, run_name="__mp_main__")
+    return {}
+
+
+globals().update(_program())

@@ -1,0 +1,185 @@
+"""Ranks of a program: processes that torchrun or the program itself starts, or threads.
+
+Each is recorded by itself, into a folder of its own: `ranks/NUMBER`. Its number is the rank, or how
+many processes were started before it; then `rank` in its events.json is known once it has joined a
+process group, and one that never does is no rank.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import multiprocessing.process
+import multiprocessing.spawn
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import process
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from session import Session
+
+_TASK = "TPU_MIGRATE_RANK"  # tells a process that is started what it is: JSON
+_HERE = Path(__file__).resolve().parent
+_MAIN = ("init_main_from_path", "init_main_from_name")
+
+
+def folder(output: Path, number: int) -> Path:
+    return output / "ranks" / str(number)
+
+
+def tell(joined: Callable[[int], None]) -> None:
+    """Say which rank this process is, once it is one."""
+    if not dist.is_available():
+        return
+    init = dist.init_process_group
+
+    @functools.wraps(init)
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        init(*args, **kwargs)
+        joined(dist.get_rank())
+
+    dist.init_process_group = init_process_group
+
+
+def take_output(output: Path, number: int) -> None:
+    """Ranks print at the same time: all but the first do it into a file of their own."""
+    if number == 0:
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with (output / "output.txt").open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+
+
+# ---- processes that a program starts -------------------------------------------------------------
+
+
+class Started:
+    """Processes that a program starts, but for workers of data loaders: each may be a rank."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.numbers = session, itertools.count()
+        prepare = multiprocessing.spawn.get_preparation_data
+        run = multiprocessing.process.BaseProcess.run
+
+        def prepared(name: str) -> dict[str, Any]:
+            found: dict[str, Any] = prepare(name)
+            if task := os.environ.get(_TASK):
+                main = {key: found.pop(key) for key in _MAIN if key in found}
+                found["init_main_from_path"] = str(_HERE / "rank.py")
+                os.environ[_TASK] = json.dumps({**json.loads(task), **main})
+            return found
+
+        def begin(started: Any) -> None:
+            if task := os.environ.pop(_TASK, None):  # in a process that was forked off
+                number = json.loads(task)["number"]
+                session.fork(folder(session.output, number), number)
+                take_output(session.output, number)
+                _record(session, started, run)
+            else:
+                run(started)
+
+        multiprocessing.spawn.get_preparation_data = prepared
+        multiprocessing.process.BaseProcess.run = begin  # type: ignore[method-assign]
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """While one is started."""
+        spec = str(Path(self.session.spec["output"]) / "spec.json")
+        os.environ[_TASK] = json.dumps({"spec": spec, "number": next(self.numbers)})
+        try:
+            yield
+        finally:
+            os.environ.pop(_TASK, None)
+
+
+def own_task() -> dict[str, Any]:
+    """What a process that was spawned is; taken out of its environment."""
+    task: dict[str, Any] = json.loads(os.environ.pop(_TASK))
+    return task
+
+
+def record_main_task(session: Session) -> None:
+    """Record what this process was spawned for, which comes next."""
+    run = multiprocessing.process.BaseProcess.run
+
+    def begin(started: Any) -> None:
+        multiprocessing.process.BaseProcess.run = run  # type: ignore[method-assign]
+        _record(session, started, run)
+
+    multiprocessing.process.BaseProcess.run = begin  # type: ignore[method-assign]
+
+
+def _record(session: Session, started: Any, run: Callable[[Any], None]) -> None:
+    # what `torch.multiprocessing.spawn` starts hands errors on, and exits
+    if started._target is not None and started._target.__name__ == "_wrap":
+        started._args = (_telling(session, started._args[0]), *started._args[1:])
+    if code := session.record(lambda: run(started)):
+        sys.exit(code)
+
+
+def _telling(session: Session, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            session.failed = time.time()
+            session.error = process.why(error, session.root)[0]
+            raise
+
+    return call
+
+
+# ---- threads ---------------------------------------------------------------------------------
+
+
+class PerThread:
+    """Stands for an object of each thread that has entered its own, and for one of all others.
+
+    Methods that it gives are its own, so that what they keep stands for all of them, too.
+    """
+
+    def __init__(self, common: Any) -> None:
+        vars(self).update(_common=common, _own=threading.local())
+
+    def enter(self, own: Any) -> None:
+        """From now on it stands for this, in this thread."""
+        self._own.it = own
+
+    def __getattr__(self, name: str) -> Any:
+        here = getattr(self._own, "it", self._common)
+        value = getattr(here, name)
+        if isinstance(value, MethodType) and value.__self__ is here:
+            return MethodType(value.__func__, self)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(getattr(self._own, "it", self._common), name, value)
+
+
+@contextmanager
+def printing(output: Path, rank: int | None) -> Iterator[None]:
+    """Threads print in turn: all but the first rank into a file of its own."""
+    if not rank:
+        yield
+        return
+    with (output / "output.txt").open("w", encoding="utf-8") as file:
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if not isinstance(stream, PerThread):
+                stream = PerThread(stream)
+                setattr(sys, name, stream)
+            stream.enter(file)
+        yield

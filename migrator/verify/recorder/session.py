@@ -1,0 +1,228 @@
+"""A process that is recorded: what is replaced in it, what its program does, what is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import compiled
+import files
+import process
+import randomness
+import ranks
+import rounding
+import torch
+from operations import Trace
+from store import Store
+from watch import Finished, Watch
+
+
+class Session:
+    """Records what a program does in this process; SPEC as in `__main__.py`.
+
+    ``output``: the folder of what is recorded, made here. ``number``: of a process that the program
+    has started as a rank; None for the program itself.
+    """
+
+    def __init__(self, spec: dict[str, Any], output: Path, number: int | None = None) -> None:
+        self.spec, self.output, self.number = spec, output, number
+        self.root, self.original = Path(spec["root"]).resolve(), Path(spec["original"])
+        self.owner = os.getpid()
+        self.rank: int | None = None  # in the process group, once that is made
+        self.error = ""  # of a rank, whose launcher only tells its exit code
+        self.failed = 0.0  # when that was
+        self.runtime: str | None = None
+        output.mkdir(parents=True, exist_ok=True)
+
+    # ---- before the program ------------------------------------------------------------------
+
+    def install(self) -> None:
+        """Replace what is to be seen, or to be the same in all runs. The recorder's folder and its
+        modules are gone then: the program may have modules of these names."""
+        spec = self.spec
+        process.limit_memory(spec["memory"])
+        if spec["stand_in"] is not None and not torch.cuda.is_available():
+            import cpu_stand_in
+
+            cpu_stand_in.install(*spec["stand_in"], count=spec["devices"] or 1)
+        for name in [n for n, m in sys.modules.items() if _is_ours(m)]:
+            del sys.modules[name]
+        sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
+        process.redirect(self.original, self.root)
+        self.runtime = _runtime()
+        if self.runtime is None:
+            _leave_uncompiled()
+        random = randomness.Randomness(spec["seed"], spec["dropout"])
+        watch = self._watch(self.output)
+        threads = spec["replicas"] is not None
+        self.random = ranks.PerThread(random) if threads else random
+        self.watch: Any = ranks.PerThread(watch) if threads else watch
+        randomness.install(self.random)
+        if spec["rounding"]:
+            rounding.Rounding(spec["rounding"]).install()
+        self.watch.install(spec["closely"], counting=spec["focus"] is None)
+        compiled.follow(self.watch)
+        self.focus = None if spec["focus"] is None else Trace(self.watch, spec["focus"])
+        if self.focus is not None:
+            self.focus.install(sys.modules.get("tpu_runtime"))
+        if spec["devices"] is not None:
+            ranks.tell(self._joined)
+        started = (
+            None if spec["devices"] is None or self.number is not None else ranks.Started(self)
+        )
+        self.children = process.Children(self.watch.leave, started)
+        self.outside = process.Outside([self.root, Path(spec["output"])])
+        self.watch.store.note({"machine": files.machine(False)})
+
+    def _watch(self, output: Path) -> Watch:
+        spec = self.spec
+        store = Store(output / "tensors.safetensors", spec["limit"] // (spec["devices"] or 1))
+        return Watch(store, spec["steps"], self.root, spec["stop"], spec["stop_calls"])
+
+    def _joined(self, rank: int) -> None:
+        self.rank = rank
+
+    def fork(self, output: Path, number: int) -> None:
+        """Go on in a process that was forked off: as a rank, which has its own recording."""
+        self.output, self.number, self.owner = output, number, os.getpid()
+        output.mkdir(parents=True, exist_ok=True)
+        self.watch.restart(self._watch(output).store)
+        self.watch.store.note({"machine": files.machine(False)})
+
+    # ---- the program, and what is left of it -------------------------------------------------
+
+    def record(self, program: Callable[[], object]) -> int:
+        """Run the program, and write what was seen, however it ends. Returns its exit code."""
+        before = files.there(self.root) if self._sees_files else {}
+        began = time.time()
+        ended, code = self._run(program)
+        if os.getpid() != self.owner:  # a child of the program's, which got here by fork
+            return code
+        seconds = time.time() - began
+        written: list[dict[str, Any]] = []
+        try:
+            with self.watch.at_rest():
+                if self.focus is not None:
+                    self.focus.flush()
+                else:
+                    self.watch.finish()
+                    if self._sees_files:
+                        own = Path(self.spec["output"])
+                        written = files.written(self.root, before, self.watch.store, own)
+        except Exception as error:
+            ended = ended or f"its end can not be read: {type(error).__name__}: {error}"
+        self._write(self.error or ended, seconds, self.failed or began + seconds, written)
+        return code
+
+    @property
+    def _sees_files(self) -> bool:
+        """Ranks share their folder: what they write there is seen once."""
+        return self.number is None or (self.number == 0 and self.spec["launched"])
+
+    def _run(self, program: Callable[[], object]) -> tuple[str, int]:
+        try:
+            with process.ending():
+                program()
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 1 if error.code else 0
+            if error.code and not isinstance(error.code, int):
+                print(error.code, file=sys.stderr)
+            return (f"exit code {code}" if code else ""), code
+        except Finished:
+            pass
+        except BaseException as error:
+            return process.why(error, self.root)
+        return "", 0
+
+    def _write(self, ended: str, seconds: float, at: float, written: list[dict[str, Any]]) -> None:
+        watch, random = self.watch, self.random
+        table = {
+            "ended": ended,
+            "ended_at": at,
+            "seconds": seconds,
+            "rank": self.rank,
+            "events": watch.events,
+            "files": written,
+            "left_out": watch.store.left_out,
+            "randomness": {
+                "drawn": random.drawn,
+                "dropped": randomness.counted(random.dropped),
+                "traced": randomness.counted(random.traced),
+            },
+            "steps": watch.step,
+            "migrated": self.runtime is not None,
+            "machine": files.machine(watch.convolves),
+            "processes": self.children.started,
+            "outside": self.outside.written,
+            "devices": sorted(watch.devices),
+            "shortened": watch.shortened,
+            "in_parts": compiled.in_parts(),
+            "not_copied": process.imported_from(self.original, self.root),
+            "tensors_sha256": watch.store.finish(),
+        }
+        partial = self.output / "events.json.part"
+        partial.write_text(json.dumps(table), "utf-8")
+        partial.replace(self.output / "events.json")
+
+
+class Thread(Session):
+    """A rank that is a thread of a recorded process, with all that would be a process's own."""
+
+    def __init__(self, of: Session, rank: int) -> None:
+        super().__init__(of.spec, ranks.folder(of.output, rank), rank)
+        self.rank, self.runtime, self.focus = rank, of.runtime, None
+        self.children, self.outside = of.children, of.outside
+        self.watch = self._watch(self.output)
+        self.watch.closely = of.watch.closely
+        self.random = randomness.Randomness(self.spec["seed"], self.spec["dropout"])
+        self.watch.store.note({"machine": files.machine(False)})
+        self.of = of
+        self.failure: BaseException | None = None
+
+    def record(self, program: Callable[[], object]) -> int:
+        """Raises what the program does: the other ranks end for its sake."""
+        self.of.watch.enter(self.watch)
+        self.of.random.enter(self.random)
+        with ranks.printing(self.output, self.rank):
+            code = super().record(program)
+        if self.failure is not None:
+            raise self.failure
+        return code
+
+    def _run(self, program: Callable[[], object]) -> tuple[str, int]:
+        try:
+            program()
+        except Finished:
+            pass
+        except BaseException as error:
+            self.failure = error
+            return process.why(error, self.root)
+        return "", 0
+
+
+def _is_ours(module: Any) -> bool:
+    file = getattr(module, "__file__", None) or ""
+    inside = Path(file).parent == Path(__file__).resolve().parent
+    return module.__name__ not in ("__main__", "__mp_main__") and inside
+
+
+def _runtime() -> str | None:
+    """The runtime of migrated code is imported first: it has to see torch's own functions."""
+    try:
+        import tpu_runtime
+    except ImportError:
+        return None
+    return str(getattr(tpu_runtime, "__file__", ""))
+
+
+def _leave_uncompiled() -> None:
+    """What torch.compile makes can not be watched. It only rounds otherwise than its source."""
+    import torch._dynamo
+
+    if hasattr(torch._dynamo.config, "disable"):
+        torch._dynamo.config.disable = True

@@ -1,0 +1,65 @@
+"""The CPU in the place of several GPUs: what wraps models, and what processes exchange."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed
+
+
+def patch() -> None:
+    """One process of the CPU, or several over gloo."""
+    # (the package's attribute of this name is a function)
+    sys.modules["torch.nn.parallel.data_parallel"]._get_available_device_type = lambda: None
+    original_ddp = torch.nn.parallel.DistributedDataParallel.__init__
+
+    @functools.wraps(original_ddp)
+    def ddp(
+        self: Any,
+        module: Any,
+        device_ids: Any = None,
+        output_device: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        original_ddp(self, module, None, None, *args, **kwargs)
+
+    torch.nn.parallel.DistributedDataParallel.__init__ = ddp
+    if torch.distributed.is_available():
+        init = torch.distributed.init_process_group
+
+        @functools.wraps(init)
+        def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("device_id", None)
+            init("gloo" if backend is None or "nccl" in backend else backend, *args, **kwargs)
+
+        torch.distributed.init_process_group = init_process_group
+        for name in ("all_reduce", "reduce"):
+            averaging = averaged(getattr(torch.distributed, name))
+            setattr(torch.distributed, name, averaging)
+
+
+def averaged(reduction: Callable[..., Any]) -> Callable[..., Any]:
+    """A reduction that knows ReduceOp.AVG, which gloo does not."""
+    signature = inspect.signature(reduction)
+    op = torch.distributed.ReduceOp
+
+    @functools.wraps(reduction)
+    def reduce(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        if given.arguments.get("op") != op.AVG:
+            return reduction(*args, **kwargs)
+        given.arguments["op"] = op.SUM
+        work = reduction(*given.args, **given.kwargs)
+        if work is not None:
+            work.wait()
+        size = torch.distributed.get_world_size(given.arguments.get("group"))
+        given.arguments["tensor"].div_(size)
+        return work
+
+    return reduce

@@ -1,0 +1,75 @@
+"""How a script with ranks is started, and how what they computed becomes one recording."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.verify.ranks import Part, Ranks, find_ranks, merged
+from migrator.verify.tensors import read_header
+
+JOIN = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("import torch\nprint(torch.ones(3).cuda())\n", None),
+        ("import torch\nmodel = torch.nn.DataParallel(model)\n", None),
+        (JOIN, Ranks(2, launched=True)),
+        (JOIN + "import torch.multiprocessing as mp\nmp.spawn(f)\n", Ranks(2, launched=False)),
+        (JOIN + "from torch.multiprocessing import Process as P\nP(target=f)\n",
+         Ranks(2, launched=False)),
+        ("import engine\n", Ranks(2, launched=True)),
+    ],
+)  # fmt: skip
+def test_who_starts_the_ranks(script: str, expected: Ranks | None, tmp_path: Path) -> None:
+    """What the script imports counts, other scripts beside it do not."""
+    (tmp_path / "engine.py").write_text(JOIN)
+    (tmp_path / "other.py").write_text(
+        "import engine\nimport multiprocessing as mp\nmp.Process()\n"
+    )
+    (tmp_path / "train.py").write_text(script)
+    assert find_ranks(tmp_path / "train.py", 2) == expected
+    assert find_ranks(tmp_path / "train.py", None) is None
+
+
+def part(folder: Path, rank: int | None, data: bytes, **more: Any) -> Part:
+    folder.mkdir()
+    name = "0.end.Net.w"
+    header = {name: {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}}
+    text = json.dumps(header).encode()
+    (folder / "t").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    table = {
+        "rank": rank, "ended": "", "seconds": 1.0, "files": [], "left_out": [], "steps": 2,
+        "randomness": {"drawn": 1}, "processes": 0, "outside": [], "devices": ["jax"],
+        "in_parts": [], "not_copied": [],
+        "events": [{"kind": "end", "name": "Net", "step": 2, "tensors": {"w": name}}],
+    }  # fmt: skip
+    return Part(folder, {**table, **more})
+
+
+def test_ranks_become_one_recording(tmp_path: Path) -> None:
+    whole = part(tmp_path / "whole", None, b"", processes=3, devices=["cpu"], events=[])
+    parts = [part(tmp_path / str(rank), rank, bytes([rank] * 3)) for rank in (1, 0)]
+    stranger = part(tmp_path / "none", None, b"xxx")
+    table = merged(whole, [*parts, stranger], tmp_path, "t")
+    assert [event["name"] for event in table["events"]] == ["rank 0: Net", "rank 1: Net"]
+    assert (table["ranks"], table["processes"]) == (2, 1)  # one that joined no group
+    assert table["devices"] == ["jax"]
+    assert table["randomness"] == {"drawn": 3}
+    header = read_header(tmp_path / "t")
+    content = (tmp_path / "t").read_bytes()
+    begin = 8 + int.from_bytes(content[:8], "little")
+    for rank, event in enumerate(table["events"]):
+        first, last = header[event["tensors"]["w"]]["data_offsets"]
+        assert content[begin + first : begin + last] == bytes([rank] * 3)
+
+
+def test_the_rank_that_failed_is_named_not_those_that_ended_for_its_sake(tmp_path: Path) -> None:
+    parts = [
+        part(tmp_path / "0", 0, b"", ended="t.py:9: RuntimeError: peer", ended_at=7.5),
+        part(tmp_path / "1", 1, b"", ended="t.py:3: ValueError: no", ended_at=7.0),
+    ]
+    assert merged(None, parts, tmp_path, "t")["ended"] == "rank 1: t.py:3: ValueError: no"

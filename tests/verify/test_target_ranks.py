@@ -1,0 +1,137 @@
+"""A script with several ranks on the real target: each is compared with that of the original."""
+
+import os
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from migrator import migrate_paths
+from migrator.targets import find_target
+from migrator.verify.recordings import Settings
+from migrator.verify.script_result import ScriptResult
+from migrator.verify.script_verification import verify_against
+from migrator.verify.verification import Options
+
+TARGET = find_target(os.environ.get("TPU_MIGRATE_TARGET", ""))
+SECOND_TIER = pytest.mark.thorough
+# Each takes half a minute. In the first tier: what agrees, on one target; a fault, on the other.
+FAULT, AGREES = ([], SECOND_TIER) if TARGET.name == "torch_xla" else (SECOND_TIER, [])
+
+TRAINING = """\
+import os
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+def train(rank, world_size):
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    data = TensorDataset(torch.randn(16, 8), torch.randint(0, 3, (16,)))
+    sampler = DistributedSampler(data, num_replicas=world_size, rank=rank)
+    model = DDP(nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 3)).to(device))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for x, y in DataLoader(data, batch_size=2, sampler=sampler):
+        loss = nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        print(f"rank {rank} loss {loss.item():.4f} mean {mean.item() / world_size:.4f}")
+    if rank == 0:
+        torch.save(model.module.state_dict(), "net.pt")
+    dist.destroy_process_group()
+"""
+SPAWNED = """
+
+def main(rank, world_size):
+    os.environ["MASTER_ADDR"] = "localhost"
+    os.environ["MASTER_PORT"] = "@PORT@"
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+    train(rank, world_size)
+
+
+if __name__ == "__main__":
+    count = torch.cuda.device_count()
+    mp.spawn(main, args=(count,), nprocs=count)
+"""
+LAUNCHED = """
+
+if __name__ == "__main__":
+    dist.init_process_group("nccl")
+    train(int(os.environ["LOCAL_RANK"]), dist.get_world_size())
+"""
+
+
+def on_two(text: str, old: str = "", new: str = "") -> ScriptResult:
+    """Verify a script in the current folder on two devices; an edit plants a fault."""
+    with socket.socket() as free:  # other tests may run at the same time
+        free.bind(("", 0))
+        text = text.replace("@PORT@", str(free.getsockname()[1]))
+    Path("train.py").write_text(text, encoding="utf-8")
+    options = Options(
+        python=Path(sys.executable), devices=2, migrate=partial(migrated, old, new)
+    )  # fmt: skip
+    settings = Settings(roundings=0)
+    return verify_against(Path("train.py"), [], TARGET, None, settings, options)
+
+
+def migrated(old: str, new: str, source: Path, target: str, to: Path) -> list[str]:
+    report = migrate_paths([source], target=target, output=to)
+    text = (to / "train.py").read_text(encoding="utf-8")
+    assert old in text, text
+    (to / "train.py").write_text(text.replace(old, new), encoding="utf-8")
+    return report.errors
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(SPAWNED, id="spawned", marks=AGREES),
+        pytest.param(LAUNCHED, id="launched", marks=SECOND_TIER),
+    ],
+)
+def test_each_rank_is_compared(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = on_two(TRAINING + end)
+    assert result.passed, (result.error, result.problems, result.log_tail)
+    assert "2 ranks are compared, each with its own" in result.notes
+    found = [f for part in (result.compiled, result.stepwise) for f in part.findings]
+    for rank in (0, 1):
+        names = {(f.kind, f.name) for f in found if f.name.startswith(f"rank {rank}: ")}
+        assert ("end", f"rank {rank}: Sequential") in names
+        assert ("gradients", f"rank {rank}: SGD") in names
+    assert [f.name for f in found if f.kind == "file"] == ["net.pt"] * 4
+    assert len([f for f in found if f.kind == "printed"]) == 2 * 4 * 3  # of both ranks
+
+
+@pytest.mark.parametrize("end", [pytest.param(LAUNCHED, id="launched", marks=FAULT)])
+def test_a_fault_of_one_rank_is_found(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second rank of the migrated script takes the samples of the first."""
+    monkeypatch.chdir(tmp_path)
+    result = on_two(TRAINING + end, "num_replicas=world_size, rank=rank", "world_size, 0")
+    assert not result.passed
+    wrong = [f for f in (*result.compiled.findings, *result.stepwise.findings) if not f.passed]
+    first = [f.name for f in wrong if f.kind == "loss" and f.step == 0]
+    assert set(first) == {"rank 1: loss"}
+
+
+@pytest.mark.skipif(TARGET.name != "torchax", reason="the original is the same for each target")
+def test_a_rank_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    fault = '    device = torch.device("cuda", rank)\n'
+    text = (TRAINING + SPAWNED).replace(fault, fault + "    assert rank == 0, 'no data'\n")
+    result = on_two(text)
+    assert result.error is not None
+    assert "the original fails: rank 1: train.py:14: AssertionError: no data" in result.error
