@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import pairwise
 
 from migrator.analysis.accelerators import imported_heads
 from migrator.analysis.names import Names
-from migrator.analysis.scripts import is_main_guard
-from migrator.edits import Delete, Edit, EditImport, Insert
-from migrator.formats.embedded import spoken
-from migrator.targets import RUNTIME
+from migrator.edits import Edit, Insert
+from migrator.unused_imports import unused_imports
 from migrator.vocabulary import Vocabulary
 
 
@@ -59,18 +56,13 @@ def edits(
     foreign: tuple[str, ...] = (),
     taken: Callable[[], frozenset[str]] = frozenset,
 ) -> list[Edit]:
-    """Edits that add `modules` and take out imports whose every use is in `removed`.
+    """Edits that add `modules`, and those of `unused_imports`.
 
     `framework` is the module behind whose import new ones go; `setup` are statements that need the
-    imports: these stand above them. Imports of `foreign` libraries, which the target does not have,
-    go even if they never had a use. Only what constructs of `vocabulary` are taken from may go.
-    What other files take from this one (`taken`) stays.
+    imports: these stand above them.
     """
     result: list[Edit] = []
-    unused = _unused(names, removed, foreign, vocabulary)
-    if unused:
-        kept = taken()
-        unused = [edit for edit in map(partial(_without, kept), unused) if edit is not None]
+    unused = unused_imports(names, removed, vocabulary, foreign, taken)
     blocks = {e.node.body[0]: e.node for e in unused if isinstance(e.node, ast.Try)}
     missing = [m for m in modules if not _is_imported(names, m)]
     for module in list(missing):
@@ -218,148 +210,6 @@ def _sort_key(module: str) -> str:
     return module.partition(" as ")[0].lower()
 
 
-def _unused(
-    names: Names, removed: set[ast.AST], foreign: tuple[str, ...], vocabulary: Vocabulary
-) -> list[Edit]:
-    result: list[Edit] = []
-    # below `try` or `if`, an import is a question; it stays, unless the answer is known
-    answered = {s: block for s in names.imports if (block := _with_fallback(names, s))}
-    plain = [s for s in names.imports if s in answered or names.is_plain_import(s)]
-    gone = {
-        s: [a for a in s.names if _lost_all_uses(names, s, a, removed, foreign, vocabulary)]
-        for s in plain
-        if removed.isdisjoint(s.names)  # else it is edited as it is
-    }
-    libraries = {_library(vocabulary, s, a) for s, aliases in gone.items() for a in aliases} - {
-        None
-    }
-    for statement, unused in gone.items():
-        aliases = [
-            alias
-            for alias in statement.names
-            if alias in unused
-            or (
-                _library(vocabulary, statement, alias) in libraries
-                and _is_never_used(names, statement, alias)
-            )
-        ]
-        if len(aliases) == len(statement.names):
-            result.append(Delete(answered.get(statement, statement)))
-        elif aliases and statement not in answered:
-            result.append(EditImport(statement, drop=aliases))
-    return result
-
-
-def _with_fallback(names: Names, statement: ast.Import | ast.ImportFrom) -> ast.Try | None:
-    """`try: from torch.cuda.amp import GradScaler`, `except ImportError: class GradScaler: …`"""
-    block = names.never_fails(statement)
-    bound = {alias.asname or alias.name for alias in statement.names}
-    for other in (s for handler in block.handlers for s in handler.body) if block else ():
-        match other:
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) if name in bound:
-                continue
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant()) if name in bound:
-                continue
-            case ast.ImportFrom(names=aliases) if bound >= {a.asname or a.name for a in aliases}:
-                continue
-            case ast.Pass():
-                continue
-        return None
-    return block
-
-
-def _without(taken: frozenset[str], edit: Edit) -> Edit | None:
-    """Less what other files take: they import it from here."""
-    node = edit.node.body[0] if isinstance(edit.node, ast.Try) else edit.node
-    aliases = edit.drop if isinstance(edit, EditImport) else getattr(node, "names", ())
-    gone = [a for a in aliases if not {a.asname or a.name, "*"} & taken]
-    if len(gone) == len(aliases):
-        return edit
-    if node is not edit.node:
-        return None
-    assert isinstance(node, ast.Import | ast.ImportFrom)
-    return EditImport(node, drop=gone) if gone else None
-
-
-def _meaning(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
-    """The full name of what an import brings; "" for what comes from beside the file."""
-    if isinstance(statement, ast.Import):
-        return alias.name
-    return f"{statement.module}.{alias.name}" if not statement.level else ""
-
-
-def _library(
-    vocabulary: Vocabulary, statement: ast.Import | ast.ImportFrom, alias: ast.alias
-) -> str | None:
-    """The CUDA-only library that a name comes from, if its uses are rewritten."""
-    meaning = _meaning(statement, alias)
-    return next((name for name in vocabulary.libraries if f"{meaning}.".startswith(name)), None)
-
-
-def _is_never_used(names: Names, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
-    """`import xformers` beside `import xformers.ops as xops`."""
-    name, scope = alias.asname or alias.name, names.scope_of(statement)
-    plain = isinstance(statement, ast.Import) and "." not in name and name not in exported(names)
-    return plain and name not in spoken(names) and not any(names.uses(name, scope))
-
-
-def _lost_all_uses(
-    names: Names,
-    statement: ast.Import | ast.ImportFrom,
-    alias: ast.alias,
-    removed: set[ast.AST],
-    foreign: tuple[str, ...],
-    vocabulary: Vocabulary,
-) -> bool:
-    meaning = _meaning(statement, alias)
-    scope, name = names.scope_of(statement), alias.asname or alias.name
-    library = _library(vocabulary, statement, alias) is not None
-    is_foreign = meaning.startswith(foreign)
-    binds_package = isinstance(statement, ast.Import) and "." in name
-    if library:  # it is nowhere to be had, so it goes from functions, too
-        name = alias.asname or alias.name.partition(".")[0]
-    elif scope is not names.top:
-        return False
-    elif is_foreign and binds_package:
-        return all(use in removed for use in names.uses(meaning.partition(".")[0], names.top))
-    elif not vocabulary.lends(meaning):
-        return False
-    elif binds_package:
-        if meaning.startswith(vocabulary.packages):
-            return False  # `import torch.cuda` binds torch
-        name = name.partition(".")[0]
-    if name in exported(names):
-        return False
-    bindings = scope.bindings.get(name, ())
-    if block := _with_fallback(names, statement):
-        fallback = {node for handler in block.handlers for node in ast.walk(handler)}
-        bindings = [b for b in bindings if b.node not in fallback]
-    if is_foreign:
-        if name != meaning.partition(".")[0] and name in spoken(names):
-            return False
-        if any(b.kind != "import" for b in bindings):
-            return False
-    else:
-        several = library and all(names.is_plain_import(b.node) for b in bindings)
-        if (len(bindings) != 1 and not several) or name in spoken(names):
-            return False
-    if meaning == "os" and not {"eval", "exec"}.isdisjoint(names.by_id):
-        return False
-    uses = list(names.uses(name, scope))
-    return (bool(uses) or is_foreign) and all(use in removed for use in uses)
-
-
-def exported(names: Names) -> set[str]:
-    """What `__all__` lists."""
-    values = [b.value for b in names.top.bindings.get("__all__", ()) if b.value is not None]
-    return {
-        node.value
-        for value in values
-        for node in ast.walk(value)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-
-
 def _is_future(statement: ast.stmt | None) -> bool:
     return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
@@ -368,96 +218,23 @@ def _is_docstring(statement: ast.stmt | None) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def top(names: Names, is_own: Callable[[str], bool]) -> tuple[ast.stmt | None, bool]:
-    """The last import above what may use a device, and whether set-up comes before it.
-
-    It does where the first use stands on the same line. `is_own` tells of a qualified name whether
-    it is the project's.
-    """
-    uses = _first_use(names, is_own)
-    anchor = last_import(names, uses)
-    return anchor, anchor is None or any(use.lineno == anchor.end_lineno for use in uses)
-
-
-def _first_use(names: Names, is_own: Callable[[str], bool]) -> set[ast.stmt]:
-    """The first top-level statement that may use a device: set-up has to stand above it."""
-    for statement in names.tree.body:
-        if isinstance(statement, ast.For | ast.While | ast.With) or is_main_guard(statement):
-            return {statement}
-        if any(_may_use_device(names, called, is_own) for called in _called(statement)):
-            return {statement}
-    return set()
-
-
-def _called(statement: ast.stmt) -> Iterator[ast.expr]:
-    """What is called where a module is loaded: not by the functions that it defines."""
-    stack: list[ast.AST] = [statement]
-    while stack:
-        node = stack.pop()
-        match node:
-            case ast.Call(func=func):
-                yield func
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
-                decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
-                yield from decorators
-                stack += [*defaults, *decorators]
-                continue
-            case ast.ClassDef(decorator_list=decorators):
-                yield from decorators
-            case ast.Try() if _holds_import(node):  # what fails is another matter
-                stack += [*node.body, *node.orelse, *node.finalbody]
-                continue
-        stack.extend(ast.iter_child_nodes(node))
-
-
-def _may_use_device(
-    names: Names, called: ast.expr, is_own: Callable[[str], bool], depth: int = 0
-) -> bool:
-    """Whether a call may reach code of torch's or of the project's; other libraries have none."""
-    name = names.qualified(called)
-    if name is not None:
-        return name.startswith(("torch.", RUNTIME, ".")) or name in _RUNS or is_own(name)
-    if isinstance(called, ast.Attribute) and called.attr in ("to", "cuda"):
-        return True
-    owner = called
-    while isinstance(owner, ast.Attribute | ast.Subscript):
-        owner = owner.value
-    if isinstance(owner, ast.Call) and depth < _DEPTH:
-        return _may_use_device(names, owner.func, is_own, depth + 1)
-    if not isinstance(owner, ast.Name):
-        return not isinstance(owner, ast.Constant | ast.JoinedStr)
-    bound = names.lookup(owner)
-    if not bound:  # unless a star import brings it, it is text of a notebook
-        return bool(names.star_imports) and not owner.id.startswith("__")
-    values = [binding.value for binding in bound]
-    return depth >= _DEPTH or not all(
-        isinstance(value, ast.Call) and not _may_use_device(names, value.func, is_own, depth + 1)
-        for value in values
-    )
-
-
-_RUNS = ("exec", "eval", "__import__", "importlib.import_module", "runpy.run_path")
-_DEPTH = 5  # of names that are assigned from calls
-
-
 def last_import(names: Names, stop: Set[ast.AST]) -> ast.stmt | None:
     """The last top-level import (or block of imports) before the first statement in `stop`."""
     last: ast.stmt | None = None
     for statement in names.tree.body:
         if statement in stop:
             break
-        if _holds_import(statement):
+        if holds_import(statement):
             last = statement
     if last is None and names.tree.body and _is_docstring(names.tree.body[0]):
         return names.tree.body[0]
     return last
 
 
-def _holds_import(statement: ast.stmt) -> bool:
+def holds_import(statement: ast.stmt) -> bool:
     match statement:
         case ast.Import() | ast.ImportFrom():
             return True
         case ast.Try(body=body) | ast.If(body=body):
-            return any(_holds_import(s) for s in body)
+            return any(holds_import(s) for s in body)
     return False

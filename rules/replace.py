@@ -3,12 +3,12 @@
 import ast
 from collections.abc import Sequence
 
+from migrator.analysis.names import exported
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Edit, EditImport, Insert, Replace
 from migrator.formats.embedded import spoken
 from migrator.frameworks.by_name import imported_name
-from migrator.imports import exported
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 FAMILY = Family("USR", "Names of your own", 180)

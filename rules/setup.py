@@ -3,12 +3,12 @@
 import ast
 from collections.abc import Iterator
 
-from migrator import imports
 from migrator.analysis.names import dotted
 from migrator.analysis.training import following
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Insert
+from migrator.first_use import above_first_use
 from migrator.rule import Context, Decision, Example, Rewrite, Rule
 from migrator.targets import RUNTIME
 
@@ -102,7 +102,7 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
         return None
     given = [f'precision="{ctx.options.precision}"'] if ctx.options.precision else []
     arguments = ", ".join(filter(None, [*given, *_for_devices(ctx)]))
-    anchor, before = imports.top(ctx.names, ctx.is_own)
+    anchor, before = above_first_use(ctx.names, ctx.is_own)
     lines = ["", f"{word.code}({arguments})", ""]
     return Rewrite([Insert(ctx.names.tree, anchor, lines, before=before)], word.requires)
 

@@ -2,11 +2,11 @@
 
 import ast
 
-from migrator import imports
 from migrator.analysis.names import argument
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Edit, Insert, Replace
+from migrator.first_use import above_first_use
 from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
 
 FAMILY = Family("SHD", "Large models", 120)
@@ -145,7 +145,7 @@ def _tables(ctx: Context) -> dict[ast.ClassDef, tuple[str, Edit]]:
         moved = (t for t in ctx.shardings.values() if t is not None and t.rules)
         tables = {table.definition: table for table in moved}
         taken = {name for scope in ctx.names.scopes.values() for name in scope.bindings}
-        anchor, before = imports.top(ctx.names, ctx.is_own)
+        anchor, before = above_first_use(ctx.names, ctx.is_own)
         for table in tables.values():
             name = "SHARDING" if len(tables) == 1 else f"{table.model.upper()}_SHARDING"
             while name in taken:

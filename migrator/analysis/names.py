@@ -376,3 +376,14 @@ def argument(call: ast.Call, position: int | None, *keywords: str) -> ast.expr |
     if position is None or any(isinstance(a, ast.Starred) for a in call.args[: position + 1]):
         return None
     return call.args[position] if position < len(call.args) else None
+
+
+def exported(names: Names) -> set[str]:
+    """What `__all__` lists."""
+    values = [b.value for b in names.top.bindings.get("__all__", ()) if b.value is not None]
+    return {
+        node.value
+        for value in values
+        for node in ast.walk(value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }

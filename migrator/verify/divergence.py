@@ -6,31 +6,27 @@ Numbers are those of `recorder/watch.py`. What may differ: see docs/tolerances.m
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from .findings import LAST, Comparison, Finding, moved_by_rounding, scalar
+from .growth import Events, Gains, gains_of, growth_by_step, norm_of_all, unit_of_norm
 from .printed import _DIGITS, printed_numbers
 from .recordings import Recording
 from .tensors import compare_tensors
 from .tolerances import (
     FEW,
-    GROWN,
     KINDS,
     LOST,
     ONE_OF,
-    OWN_NORM,
     ROUNDED,
     SMALL_LOSS,
-    ULP,
     Tolerances,
 )
 
-_Events = dict[tuple[str, str, int], dict[str, Any]]  # by kind, name and number
 _CALLS = ("input", "output")
 _WITHIN = (*_CALLS, "loss", "gradients")
 
@@ -82,53 +78,20 @@ def compare(
     ``compiled``: of the calls of models, the run has only some that evaluate, and losses and
     gradients where they can be seen. Raises VerifyError where that fails.
     """
-    ours, theirs = _by_key(run.events, compiled), [_by_key(r.events, compiled) for r in rounded]
-    wanted = _by_key(golden.events, compiled)
-    grown = _growth(wanted, theirs, golden.steps)
-    gains = _gains(wanted, theirs, grown, tolerances)
+    runs = _Compared.of(golden, rounded, run, tolerances, compiled)
     result = Comparison(
         partial=bool(golden.ended or run.ended),
         shortened=run.shortened and not golden.shortened,
-        growth=grown[-1],
+        growth=runs.grown[-1],
     )
     if result.is_cut:
         kinds = [kind for kind in kinds if kind not in ("end", "file")]
     pairs = _Pairs()
-    both = [order for order, key in enumerate(wanted) if key in ours and key[0] != "end"]
-    came_to = (both or [-1])[-1] if result.is_cut else len(wanted)
-    started: dict[tuple[str, str], str] = {}  # tensors of first states, by model and path
-    spread = 0.0
-    for order, (key, event) in enumerate(wanted.items()):
-        kind, name = event["kind"], event["name"]
-        if kind == "start" and event["step"] == 0:
-            started |= {(name, path): tensor for path, tensor in event["tensors"].items()}
-        if kind not in kinds:
-            continue
-        other, again = ours.get(key), [events[key] for events in theirs if key in events]
-        where = f"{kind} of {name}, {_ordinal(key[2])}" if kind != "loss" else f"loss {key[2]}"
-        if other is None:
-            unseen = ("weights", *(_WITHIN if compiled else ()))  # within a compiled program
-            if order < came_to and kind not in unseen:
-                result.missing.append(where)
-            continue
-        about = {"kind": kind, "name": name, "step": event["step"], "order": order,
-                 "line": event["line"]}  # fmt: skip
-        times = grown[event["step"]]
-        if kind == "loss":
-            values = [event["value"] for event in again]
-            spread = max(spread, moved_by_rounding(float(event["value"]), values))
-            finding = _loss(about, event, other, values, times, spread, tolerances)
-            result.losses.append((float(event["value"]), float(other["value"])))
-            result.findings.append(finding)
-        elif kind == "gradients":
-            result.findings.extend(_norms(about, event, other, again, tolerances, times))
-        there = [events.get(key, {}).get("tensors", {}) for events in theirs]
-        absent = _pair(event, other.get("tensors", {}), there, started, gains, times, pairs, about)
-        result.missing.extend(f"{where}: {path or 'its value'}" for path in absent)
+    started = runs.compare(kinds, result, pairs)
     if not result.is_cut:
-        result.missing.extend(_surplus(ours, wanted, kinds))
+        result.missing.extend(_surplus(runs.ours, runs.wanted, kinds))
     if "file" in kinds:
-        _files(golden, rounded, run, pairs, result, gains, started)
+        _files(golden, rounded, run, pairs, result, runs.gains, started)
     if "printed" in kinds:
         result.findings.extend(printed_numbers(golden, rounded, run, tolerances, result))
     found = list(_tensors(golden, rounded, run, pairs, python, folder, tolerances))
@@ -139,6 +102,82 @@ def compare(
     result.findings.extend(found)
     result.findings.sort(key=lambda f: f.order)
     return result
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """The events of the golden, of its roundings and of the run, and how far these may part."""
+
+    wanted: Events
+    theirs: list[Events]  # of the roundings
+    ours: Events
+    grown: list[float]
+    gains: Gains
+    tolerances: Tolerances
+    compiled: bool
+
+    @staticmethod
+    def of(
+        golden: Recording,
+        rounded: Sequence[Recording],
+        run: Recording,
+        tolerances: Tolerances,
+        compiled: bool,
+    ) -> _Compared:
+        wanted, theirs = (
+            _by_key(golden.events, compiled),
+            [_by_key(r.events, compiled) for r in rounded],
+        )
+        grown = growth_by_step(wanted, theirs, golden.steps)
+        gains = gains_of(wanted, theirs, grown, tolerances)
+        ours = _by_key(run.events, compiled)
+        return _Compared(wanted, theirs, ours, grown, gains, tolerances, compiled)
+
+    def compare(
+        self, kinds: Sequence[str], result: Comparison, pairs: _Pairs
+    ) -> dict[tuple[str, str], str]:
+        """Compare what is of `kinds`, or add it to the pairs of tensors.
+
+        Returns the tensors of first states, by model and path.
+        """
+        both = [o for o, key in enumerate(self.wanted) if key in self.ours and key[0] != "end"]
+        came_to = (both or [-1])[-1] if result.is_cut else len(self.wanted)
+        unseen = ("weights", *(_WITHIN if self.compiled else ()))  # within a compiled program
+        started: dict[tuple[str, str], str] = {}
+        spread = 0.0
+        for order, (key, event) in enumerate(self.wanted.items()):
+            kind, name = event["kind"], event["name"]
+            if kind == "start" and event["step"] == 0:
+                started |= {(name, path): tensor for path, tensor in event["tensors"].items()}
+            if kind not in kinds:
+                continue
+            other, where = self.ours.get(key), _where(key)
+            if other is None:
+                if order < came_to and kind not in unseen:
+                    result.missing.append(where)
+                continue
+            again = [events[key] for events in self.theirs if key in events]
+            about = {"kind": kind, "name": name, "step": event["step"], "order": order,
+                     "line": event["line"]}  # fmt: skip
+            times = self.grown[event["step"]]
+            if kind == "loss":
+                values = [event["value"] for event in again]
+                spread = max(spread, moved_by_rounding(float(event["value"]), values))
+                finding = _loss(about, event, other, values, times, spread, self.tolerances)
+                result.losses.append((float(event["value"]), float(other["value"])))
+                result.findings.append(finding)
+            elif kind == "gradients":
+                result.findings.extend(_norms(about, event, other, again, self.tolerances, times))
+            there = [events.get(key, {}).get("tensors", {}) for events in self.theirs]
+            mine = other.get("tensors", {})
+            absent = _pair(event, mine, there, started, self.gains, times, pairs, about)
+            result.missing.extend(f"{where}: {path or 'its value'}" for path in absent)
+        return started
+
+
+def _where(key: tuple[str, str, int]) -> str:
+    kind, name, number = key
+    return f"{kind} of {name}, {_ordinal(number)}" if kind != "loss" else f"loss {number}"
 
 
 def _loss(
@@ -163,7 +202,7 @@ def _pair(
     mine: Mapping[str, str],
     theirs: Sequence[Mapping[str, str]],
     started: Mapping[tuple[str, str], str],
-    gains: _Gains,
+    gains: Gains,
     times: float,
     pairs: _Pairs,
     about: dict[str, Any],
@@ -181,44 +220,14 @@ def _pair(
         pairs.add(tensor, others, mine[path], first, times, gain, place=path, **about)
 
 
-def _surplus(ours: _Events, wanted: _Events, kinds: Sequence[str]) -> Iterator[str]:
+def _surplus(ours: Events, wanted: Events, kinds: Sequence[str]) -> Iterator[str]:
     """Losses and gradients that only the run has."""
     for kind, name, number in ours:
         if kind in ("loss", "gradients") and kind in kinds and (kind, name, number) not in wanted:
             yield f"{kind} {number} is not in the golden"
 
 
-def _growth(wanted: _Events, rounded: Sequence[_Events], last: int) -> list[float]:
-    """How many times of itself a difference by rounding may be before each step: `GROWN` times what
-    it has grown to, at most, in one of the runs.
-
-    Of losses and gradient norms, relative to the loss and to the norm of all gradients: the largest
-    difference at a step by that at one before it, in one of the runs. At any step two back ends may
-    differ by a unit more than the roundings did, where a ReLU cuts off or a maximum is another's.
-    """
-    found = [1.0] * (last + 1)
-    for events in rounded:
-        moved = [ULP] * (last + 1)
-        for key, event in events.items():
-            if key not in wanted or event["step"] > last:
-                continue
-            want, size = wanted[key], 0.0
-            if event["kind"] == "loss":
-                value = float(want["value"])
-                size = moved_by_rounding(value, [event["value"]]) / max(abs(value), SMALL_LOSS)
-            elif event["kind"] == "gradients":
-                norms = {name: float(norm) for name, norm in want["norms"].items()}
-                others = {name: [event["norms"].get(name, n)] for name, n in norms.items()}
-                apart = [moved_by_rounding(n, others[name]) for name, n in norms.items()]
-                size = max(apart, default=0.0) / (_whole(norms) or 1.0)
-            if math.isfinite(size):
-                moved[event["step"]] = max(moved[event["step"]], size)
-        for step in range(1, last + 1):
-            found[step] = max(found[step], moved[step] / min(moved[:step]))
-    return [1.0, *(GROWN * grown for grown in accumulate(found[1:], max))]
-
-
-def _by_key(events: Sequence[dict[str, Any]], compiled: bool = False) -> _Events:
+def _by_key(events: Sequence[dict[str, Any]], compiled: bool = False) -> Events:
     """Events by kind, name and how many of these there were before; weights by the step.
 
     A program that is compiled as a whole may take several steps at once. ``compiled``: what is not
@@ -251,7 +260,7 @@ def _norms(
 ) -> Iterator[Finding]:
     """The norms of all gradients of one step of an optimizer; of a parameter to that of all."""
     norms = {name: float(norm) for name, norm in event["norms"].items()}
-    whole = _whole(norms)
+    whole = norm_of_all(norms)
     for name, want in norms.items():
         got = other["norms"].get(name)
         if got is None:
@@ -262,59 +271,8 @@ def _norms(
             continue
         moved = moved_by_rounding(want, (event["norms"].get(name, want) for event in again))
         unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
-        allowed = growth * _unit_of_norm(unit, want, whole) + 2 * ROUNDED * moved
+        allowed = growth * unit_of_norm(unit, want, whole) + 2 * ROUNDED * moved
         yield scalar(about, name, want, float(got), allowed * tolerances.factor("gradients"))
-
-
-def _unit_of_norm(unit: float, norm: float, whole: float) -> float:
-    """How far the norm of a gradient may be off, but for what rounding does to it."""
-    return unit * max(OWN_NORM * norm, whole)
-
-
-@dataclass
-class _Gains:
-    """How many times what rounding does to a weight it may be off, by its name.
-
-    A gradient may be off by its unit, which is more than rounding moved it. What an optimizer makes
-    of that is many times what it made of rounding, by as much: little of SGD, a lot of Adam, which
-    divides by the size of the gradient.
-    """
-
-    steps: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
-
-    def until(self, name: str, step: int) -> float:
-        """After so many steps of optimizers."""
-        return max((gain for at, gain in self.steps.get(name, ()) if at < step), default=ROUNDED)
-
-    def of_file(self, path: str, step: int) -> float:
-        """Of a tensor in a file, where it is named as a parameter."""
-        names = [n for n in self.steps if n.endswith(f".{path}") or n.partition(".")[2] == path]
-        inner = [n for n in self.steps if path.endswith("." + n.partition(".")[2])]
-        return max((self.until(name, step) for name in names or inner), default=ROUNDED)
-
-
-def _gains(
-    wanted: _Events, rounded: Sequence[_Events], grown: Sequence[float], tolerances: Tolerances
-) -> _Gains:
-    found = _Gains()
-    for key, event in wanted.items():
-        if event["kind"] != "gradients":
-            continue
-        norms = {name: float(norm) for name, norm in event["norms"].items()}
-        whole = _whole(norms)
-        for name, norm in norms.items():
-            again = [events[key]["norms"].get(name, norm) for events in rounded if key in events]
-            unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
-            allowed = grown[event["step"]] * _unit_of_norm(unit, norm, whole)
-            moved = max(moved_by_rounding(norm, again), ULP * norm)
-            if again and moved:
-                found.steps[name].append((event["step"], max(ROUNDED, allowed / moved)))
-    return found
-
-
-def _whole(norms: Mapping[str, float]) -> float:
-    """The norm of all gradients."""
-    return math.sqrt(sum(n * n for n in norms.values() if math.isfinite(n)))
 
 
 def _files(
@@ -323,7 +281,7 @@ def _files(
     run: Recording,
     pairs: _Pairs,
     result: Comparison,
-    gains: _Gains,
+    gains: Gains,
     started: Mapping[tuple[str, str], str],
 ) -> None:
     ours = _by_name(golden.files, run.files)

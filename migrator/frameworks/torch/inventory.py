@@ -68,43 +68,62 @@ def find(
                     if construct.kind != "method" and isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     yield construct
-            case ast.Constant(value=str()) if node not in docstrings:
-                yield from strings(names, node, vocabulary)
-                if asks_other_launcher(node):
-                    yield Construct("ranks", "other launcher", node)
-            case ast.JoinedStr(values=[ast.Constant(value=str(head)), *_]):
-                if head.startswith("cuda:") or (head == "cuda" and len(node.values) == 1):
-                    yield Construct("string", "cuda", node)
-            case ast.Call():
-                yield from _arguments(names, flow, node, vocabulary)
-                yield from embedded(names, node, vocabulary)
-                yield from required(names, node)
-                if environment(names, node):
-                    yield Construct("ranks", "environment", node)
-                if is_option(node) and option_name(node) == "local_rank":
-                    yield Construct("ranks", "option", node)
-            case ast.Subscript() | ast.Compare() if environment(names, node):
-                yield Construct("ranks", "environment", node)
-            case ast.Dict():
-                for key, value in zip(node.keys, node.values, strict=True):
-                    if isinstance(key, ast.Constant) and key.value in _PINNED and not _false(value):
-                        yield Construct("keyword", str(key.value), key)
-            case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
-                if key in _PINNED and not _false(node.value):
-                    yield Construct("keyword", key, node)
-            case ast.If() | ast.IfExp() | ast.While() | ast.Assert() if _reads_values(names, node):
-                yield Construct("branch", "values", node)
+            case ast.Constant(value=str()):
+                if node not in docstrings:
+                    yield from strings(names, node, vocabulary)
+                    if asks_other_launcher(node):
+                        yield Construct("ranks", "other launcher", node)
             case ast.For() | ast.While() if node in rounds:
                 yield Construct("loop", "without gradients", node)
-            case ast.Import():
-                for alias in node.names:
-                    yield from library_of(alias, [alias.name])
-            case ast.ImportFrom(level=0, module=str(module), names=[ast.alias(name="*")]) if (
-                module.startswith(vocabulary.stars)
-            ):
-                yield Construct("star", module, node)
-            case ast.ImportFrom(level=0, module=str(module)):
-                yield from library_of(node, [f"{module}.{alias.name}" for alias in node.names])
+            case ast.stmt():
+                yield from _of_statement(names, node, vocabulary)
+            case ast.expr():
+                yield from _of_expression(names, flow, node, vocabulary)
+
+
+def _of_expression(
+    names: Names, flow: Flow, node: ast.expr, vocabulary: Vocabulary
+) -> Iterator[Construct]:
+    """The constructs that an expression is, but for names and strings."""
+    match node:
+        case ast.JoinedStr(values=[ast.Constant(value=str(head)), *_]):
+            if head.startswith("cuda:") or (head == "cuda" and len(node.values) == 1):
+                yield Construct("string", "cuda", node)
+        case ast.Call():
+            yield from _arguments(names, flow, node, vocabulary)
+            yield from embedded(names, node, vocabulary)
+            yield from required(names, node)
+            if environment(names, node):
+                yield Construct("ranks", "environment", node)
+            if is_option(node) and option_name(node) == "local_rank":
+                yield Construct("ranks", "option", node)
+        case ast.Subscript() | ast.Compare() if environment(names, node):
+            yield Construct("ranks", "environment", node)
+        case ast.Dict():
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant) and key.value in _PINNED and not _false(value):
+                    yield Construct("keyword", str(key.value), key)
+        case ast.IfExp() if _reads_values(names, node):
+            yield Construct("branch", "values", node)
+
+
+def _of_statement(names: Names, node: ast.stmt, vocabulary: Vocabulary) -> Iterator[Construct]:
+    """The constructs that a statement is, with nothing in it."""
+    match node:
+        case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
+            if key in _PINNED and not _false(node.value):
+                yield Construct("keyword", key, node)
+        case ast.If() | ast.While() | ast.Assert() if _reads_values(names, node):
+            yield Construct("branch", "values", node)
+        case ast.Import():
+            for alias in node.names:
+                yield from library_of(alias, [alias.name])
+        case ast.ImportFrom(level=0, module=str(module), names=[ast.alias(name="*")]) if (
+            module.startswith(vocabulary.stars)
+        ):
+            yield Construct("star", module, node)
+        case ast.ImportFrom(level=0, module=str(module)):
+            yield from library_of(node, [f"{module}.{alias.name}" for alias in node.names])
 
 
 def library_of(node: ast.AST, modules: Sequence[str]) -> Iterator[Construct]:

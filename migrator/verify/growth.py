@@ -1,0 +1,103 @@
+"""What rounding grows to in a program: from step to step, and of each parameter."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from .findings import moved_by_rounding
+from .tolerances import (
+    GROWN,
+    OWN_NORM,
+    ROUNDED,
+    SMALL_LOSS,
+    ULP,
+    Tolerances,
+)
+
+Events = dict[tuple[str, str, int], dict[str, Any]]  # by kind, name and number
+
+
+def growth_by_step(wanted: Events, rounded: Sequence[Events], last: int) -> list[float]:
+    """How many times of itself a difference by rounding may be before each step: `GROWN` times what
+    it has grown to, at most, in one of the runs.
+
+    Of losses and gradient norms, relative to the loss and to the norm of all gradients: the largest
+    difference at a step by that at one before it, in one of the runs. At any step two back ends may
+    differ by a unit more than the roundings did, where a ReLU cuts off or a maximum is another's.
+    """
+    found = [1.0] * (last + 1)
+    for events in rounded:
+        moved = [ULP] * (last + 1)
+        for key, event in events.items():
+            if key not in wanted or event["step"] > last:
+                continue
+            want, size = wanted[key], 0.0
+            if event["kind"] == "loss":
+                value = float(want["value"])
+                size = moved_by_rounding(value, [event["value"]]) / max(abs(value), SMALL_LOSS)
+            elif event["kind"] == "gradients":
+                norms = {name: float(norm) for name, norm in want["norms"].items()}
+                others = {name: [event["norms"].get(name, n)] for name, n in norms.items()}
+                apart = [moved_by_rounding(n, others[name]) for name, n in norms.items()]
+                size = max(apart, default=0.0) / (norm_of_all(norms) or 1.0)
+            if math.isfinite(size):
+                moved[event["step"]] = max(moved[event["step"]], size)
+        for step in range(1, last + 1):
+            found[step] = max(found[step], moved[step] / min(moved[:step]))
+    return [1.0, *(GROWN * grown for grown in accumulate(found[1:], max))]
+
+
+def unit_of_norm(unit: float, norm: float, whole: float) -> float:
+    """How far the norm of a gradient may be off, but for what rounding does to it."""
+    return unit * max(OWN_NORM * norm, whole)
+
+
+@dataclass
+class Gains:
+    """How many times what rounding does to a weight it may be off, by its name.
+
+    A gradient may be off by its unit, which is more than rounding moved it. What an optimizer makes
+    of that is many times what it made of rounding, by as much: little of SGD, a lot of Adam, which
+    divides by the size of the gradient.
+    """
+
+    steps: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+
+    def until(self, name: str, step: int) -> float:
+        """After so many steps of optimizers."""
+        return max((gain for at, gain in self.steps.get(name, ()) if at < step), default=ROUNDED)
+
+    def of_file(self, path: str, step: int) -> float:
+        """Of a tensor in a file, where it is named as a parameter."""
+        names = [n for n in self.steps if n.endswith(f".{path}") or n.partition(".")[2] == path]
+        inner = [n for n in self.steps if path.endswith("." + n.partition(".")[2])]
+        return max((self.until(name, step) for name in names or inner), default=ROUNDED)
+
+
+def gains_of(
+    wanted: Events, rounded: Sequence[Events], grown: Sequence[float], tolerances: Tolerances
+) -> Gains:
+    found = Gains()
+    for key, event in wanted.items():
+        if event["kind"] != "gradients":
+            continue
+        norms = {name: float(norm) for name, norm in event["norms"].items()}
+        whole = norm_of_all(norms)
+        for name, norm in norms.items():
+            again = [events[key]["norms"].get(name, norm) for events in rounded if key in events]
+            unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
+            allowed = grown[event["step"]] * unit_of_norm(unit, norm, whole)
+            moved = max(moved_by_rounding(norm, again), ULP * norm)
+            if again and moved:
+                found.steps[name].append((event["step"], max(ROUNDED, allowed / moved)))
+    return found
+
+
+def norm_of_all(norms: Mapping[str, float]) -> float:
+    """The norm of all gradients."""
+    return math.sqrt(sum(n * n for n in norms.values() if math.isfinite(n)))
