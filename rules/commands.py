@@ -111,9 +111,12 @@ def child(ctx: Context, found: Construct) -> Decision:
     return Report("a command for GPUs, and the program goes on with what it says")
 
 
+_DEVICE = re.compile(r"--device(?![\w-])")
+
+
 @COMMAND.on("command", "device", "launcher")
 def device_option(ctx: Context, found: Construct) -> Decision | None:
-    if found.key == "launcher" and not (ctx.words.launches and "--device" in ctx.text(found)):
+    if found.key == "launcher" and not (ctx.words.launches and _DEVICE.search(ctx.text(found))):
         return None
     if ctx.target.portable:
         return Report("the program chooses its device itself; leave the option out")

@@ -20,6 +20,8 @@ from migrator.edits import Replace, SetString
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, Word
 
+from .options import help_beside
+
 FAMILY = Family("DEV", "Devices", 20)
 
 AVAILABLE = Rule(
@@ -327,15 +329,13 @@ def string(ctx: Context, found: Construct) -> Decision | None:
         text = str(node.value)
         if whole is node and not CUDA_STRING.match(text):
             return Report(f"{text!r} is a part of a device name; check what is built from it")
-    unequal = _unequal(ctx, whole)
-    if unequal is not None:
+    if (unequal := _unequal(ctx, whole)) is not None:
         return Report(unequal)
-    call = device_call(ctx.names, whole)
-    if call is not None:
+    if (call := device_call(ctx.names, whole)) is not None:
         return device_object(ctx, call, node)
     if whole is node and isinstance(node, ast.Constant) and not ctx.target.portable:
         index = ":0" if _keeps_index(ctx, node) else ""
-        return Rewrite([SetString(node, ctx.words.device + index)])
+        return Rewrite([SetString(node, ctx.words.device + index), *help_beside(ctx, node)])
     if ctx.target.portable and isinstance(ctx.parent(whole), ast.MatchValue):
         return Report("a pattern can not ask which device was chosen; write an `if`")
     return Rewrite([Replace(whole, _named(ctx, whole))])

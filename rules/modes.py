@@ -8,7 +8,7 @@ from migrator.analysis.names import argument
 from migrator.analysis.training import trains
 from migrator.codes import Family
 from migrator.construct import Construct
-from migrator.edits import Delete, Replace
+from migrator.edits import Delete, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
 
@@ -189,11 +189,28 @@ def inference_mode(ctx: Context, found: Construct) -> Decision:
     if call is None:
         return Rewrite([Replace(node, f"{torch}.no_grad")], requires)
     mode = argument(call, 0, "mode")
+    is_on = isinstance(mode, ast.Constant) and mode.value is True
+    if (mode is None or is_on) and (double := _beside_no_grad(ctx, call)) is not None:
+        return double
     if mode is None:
         return Rewrite([Replace(node, f"{torch}.no_grad")], requires)
-    if isinstance(mode, ast.Constant) and mode.value is True:
+    if is_on:
         return Rewrite([Replace(call, f"{torch}.no_grad()")], requires)
     return Report("inference_mode with a variable mode; use torch.set_grad_enabled(not mode)")
+
+
+def _beside_no_grad(ctx: Context, call: ast.Call) -> Rewrite | None:
+    """`with torch.no_grad(), torch.inference_mode():` switches gradients off once."""
+    item = ctx.parent(call)
+    block = ctx.parent(item) if isinstance(item, ast.withitem) and not item.optional_vars else None
+    if not isinstance(block, ast.With | ast.AsyncWith):
+        return None
+    others = [each.context_expr for each in block.items if each is not item]
+    same = any(
+        isinstance(each, ast.Call) and ctx.names.qualified(each.func) == "torch.no_grad"
+        for each in others
+    )
+    return Rewrite([Unwrap(block, [item])]) if same and isinstance(item, ast.withitem) else None
 
 
 @COMPILE.on("name", "torch.compile")

@@ -276,6 +276,8 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     if not line or (name is None and not re.search(r"torch|cu\d\d", line)):
         return Keep("no package with a version of its own")
     versions = tested(ctx.target)
+    if name == "pytorch" and found.key != "build":
+        return Report(_PYTORCH.format(versions["torch"]))
     library = of_package(name or "")
     if library is not None:
         return Report(library.reason(str(name)))
@@ -371,6 +373,7 @@ def extra(ctx: Context, found: Construct) -> Decision:
     return ctx.with_text(found, "\n".join(ranges(ctx.target)), _EXTRA)
 
 
+_PYTORCH = "a name of conda's, under which PyPI has nothing that runs; the target takes {}"
 _OF_JAX = "of a program for JAX, it seems; in one environment with it, the target takes {}"
 SHUT_OUT = "leaves no version that was tested with the target, which takes {}"
 

@@ -1,5 +1,7 @@
 """What stays for a person: CUDA-only libraries and extensions."""
 
+import ast
+
 from migrator.analysis.libraries import MODULES
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -57,6 +59,35 @@ in Pallas, JAX's language for kernels.""",
     ),
 )
 
+KERNELS = Rule(
+    code="LIB007",
+    name="cuda-kernels-by-name",
+    summary="kernels and quantized weights that are fetched by name, and are there for CUDA alone",
+    why="""`kernels.get_kernel` downloads what was built for CUDA. bitsandbytes, behind
+`BitsAndBytesConfig` and `load_in_4bit`, has no kernels for a TPU. `device_map` has accelerate place
+the parts of a model, which knows the GPUs of a machine and no TPU through these targets.""",
+    effort=Effort.HOURS,
+    for_cuda=True,
+    examples=(
+        Example(
+            """
+            from kernels import get_kernel
+            attention = get_kernel("kernels-community/flash-attn3")
+            """,
+        ),
+        Example(
+            """
+            model = AutoModel.from_pretrained(name, load_in_4bit=True)
+            """,
+        ),
+        Example(
+            """
+            model = AutoModel.from_pretrained(name, device_map="auto")
+            """,
+        ),
+    ),
+)
+
 LIGHTNING = Rule(
     code="LIB003",
     name="lightning-trainer",
@@ -83,6 +114,35 @@ def library(ctx: Context, found: Construct) -> Decision:
     each = MODULES[found.key]
     effort = Effort.REWRITE if each.kernels else None
     return Report(f"{found.key} is for CUDA only: {each.advice}", effort=effort)
+
+
+@KERNELS.on("name", "kernels.get_kernel", "kernels.get_local_kernel")
+def kernel(ctx: Context, found: Construct) -> Decision:
+    if ctx.is_own("kernels"):
+        return Keep("a function of the project's own")
+    return Report(
+        "downloads kernels that were built for CUDA; for attention, use "
+        "torch.nn.functional.scaled_dot_product_attention"
+    )
+
+
+@KERNELS.on("name", "transformers.BitsAndBytesConfig", "diffusers.BitsAndBytesConfig")
+@KERNELS.on("keyword", "load_in_4bit", "load_in_8bit")
+def quantized(ctx: Context, found: Construct) -> Decision:
+    return Report("bitsandbytes is for CUDA only; load the weights in bfloat16")
+
+
+@KERNELS.on("keyword", "device_map")
+def placed(ctx: Context, found: Construct) -> Decision:
+    place = found.node.value if isinstance(found.node, ast.keyword) else None
+    if isinstance(place, ast.Constant) and place.value == "cpu":
+        return Keep("loads to the CPU")
+    return Report(
+        "accelerate places the model, and finds no TPU: leave it out, and move the model by "
+        f".to({ctx.words.device!r})",
+        whole=found.node,
+        effort=Effort.MINUTES,
+    )
 
 
 @EXTENSION.on("name", "torch.utils.cpp_extension*")

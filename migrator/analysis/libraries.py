@@ -44,6 +44,8 @@ LIBRARIES = (
     Library(("triton(?:-.*)?", "pytorch-triton.*"), ("triton",),
             _KERNEL, kernels=True),
     Library(("deepspeed.*",), ("deepspeed",), "shard over a mesh (docs/sharding.md)"),
+    Library(("colossalai.*",), ("colossalai",),
+            "write the loop in PyTorch, and divide the model over the devices (--shard)"),
     Library(("transformer-engine.*",), ("transformer_engine",), "use torch.nn layers in bfloat16"),
     Library(("tensorrt.*", "torch-tensorrt"), ("tensorrt", "torch_tensorrt"),
             "XLA compiles the model itself; run the PyTorch model"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from migrator.analysis import mentions
 from migrator.analysis.libraries import matters
@@ -48,12 +48,31 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
                 if (key := mentions.command(text)) is not None:
                     yield Construct("command", key, node)
             elif names.qualified(call.func) in _CHILDREN:
-                if mentions.command(text) is not None:
-                    yield Construct("command", "child", node)
+                if (key := mentions.command(text)) is not None:
+                    yield Construct("command", key if key == "pip" else "child", node)
         case [ast.List(elts=parts) as node, *_] if names.qualified(call.func) in _CHILDREN:
-            words = [str(p.value) for p in parts if isinstance(p, ast.Constant)]
-            if mentions.command(" ".join(words)) is not None:
+            said = [p for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
+            key = mentions.command(" ".join(str(p.value) for p in said))
+            installed = list(_installed(said)) if key == "pip" else []
+            for part in installed:
+                yield Construct("requirement", "package", part)
+            if key is not None and not installed:
                 yield Construct("command", "child", node)
+
+
+# Options of pip that the next word belongs to.
+_WITH_VALUE = ("-r", "-c", "-e", "-i", "-f", "-t", "--requirement", "--constraint", "--editable",
+               "--index-url", "--extra-index-url", "--find-links", "--target")  # fmt: skip
+
+
+def _installed(words: Iterable[ast.Constant]) -> Iterator[ast.Constant]:
+    """The packages of `[sys.executable, "-m", "pip", "install", "torch"]`."""
+    before = ""
+    for word in words:
+        text = str(word.value)
+        if before and before not in _WITH_VALUE and not text.startswith("-") and matters(text):
+            yield word
+        before = text if before or text == "install" else ""
 
 
 def beside(

@@ -31,6 +31,8 @@ def strings(names: Names, node: ast.Constant, vocabulary: Vocabulary) -> Iterato
         yield Construct("variable", text, node)
     if _OF_MEMORY.match(text) and _is_sought_in_error(names, parent):
         yield Construct("string", "out of memory", node)
+    if text == "nccl" and not _is_of_group(names, parent):
+        yield Construct("string", "nccl", node)
     if "cuda" not in text:
         return
     if isinstance(parent, ast.JoinedStr | ast.FormattedValue) or is_embedded(parent):
@@ -44,6 +46,13 @@ def strings(names: Names, node: ast.Constant, vocabulary: Vocabulary) -> Iterato
     elif text == "is_cuda" and isinstance(parent, ast.Call):
         if (names.qualified(parent.func) or "") in ("getattr", "operator.attrgetter"):
             yield Construct("string", "is_cuda", node)
+
+
+def _is_of_group(names: Names, parent: ast.AST | None) -> bool:
+    """Whether a call of torch.distributed takes it, which is looked at as a whole."""
+    call = names.parents.get(parent) if isinstance(parent, ast.keyword) else parent
+    name = names.qualified(call.func) if isinstance(call, ast.Call) else None
+    return (name or "").startswith("torch.distributed.")
 
 
 _ENVIRONMENT = ("os.environ.", "os.getenv", "os.putenv", "os.unsetenv")

@@ -1,0 +1,91 @@
+"""What programs fetch, install or choose by name: nothing of it is passed over in silence."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import TARGETS, codes, migrated, reported, run
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("import colossalai\n", "LIB001"),
+        ("from kernels import get_kernel\nk = get_kernel('a/flash-attn3')\n", "LIB007"),
+        ("from transformers import BitsAndBytesConfig as B\nc = B()\n", "LIB007"),
+        ("m = M.from_pretrained('a', load_in_8bit=True)\n", "LIB007"),
+        ("m = M.from_pretrained('a', device_map='auto')\n", "LIB007"),
+        ("p.add_argument('--dist-backend', default='nccl')\n", "DST006"),
+        ("hparams = dict(dist_backend='nccl')\n", "DST006"),
+        ("import os\nos.system('pip install flash-attn')\n", "CMD001"),
+        ("import subprocess\nsubprocess.run('pip install xformers', shell=True)\n", "CMD001"),
+        ("import subprocess\nsubprocess.run(['pip', 'install', '-q', 'xformers'])\n", "REQ001"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("target", TARGETS)
+def test_it_is_reported(source: str, code: str, target: str) -> None:
+    result = run(f"import torch\n{source}", target)
+    assert set(codes(result.diagnostics)) == {code}
+    assert len(reported(result)) == len(result.diagnostics) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "m = M.from_pretrained('a', load_in_8bit=False)\n",
+        "m = M.from_pretrained('a', device_map='cpu')\n",
+        "import subprocess\nsubprocess.run(['pip', 'install', 'tqdm'])\n",
+    ],
+)
+def test_it_is_not(source: str) -> None:
+    assert not reported(run(f"import torch\n{source}"))
+
+
+def test_a_program_installs_the_tested_versions() -> None:
+    head = "import torch\nimport subprocess\nimport sys\n"
+    call = "subprocess.check_call([sys.executable, '-m', 'pip', 'install', 'torch'])\n"
+    after = migrated(head + call, "torch_xla")
+    assert after == head + call.replace("'torch'", "'torch==2.9.0', 'torch_xla[tpu]==2.9.0'")
+
+
+def test_a_back_end_that_is_chosen_beside_the_start() -> None:
+    source = (
+        "import argparse\nimport torch\nimport torch.distributed as dist\n\n"
+        "p = argparse.ArgumentParser()\np.add_argument('--dist-backend', default='nccl')\n"
+        "args = p.parse_args()\ndist.init_process_group(args.dist_backend)\n"
+        "x = torch.ones(2).cuda()\ndist.all_reduce(x)\n"
+    )
+    result = run(source)
+    assert "init_process_group('jax')" in result.source.decode()
+    (named,) = [d for d in result.diagnostics if d.code == "DST006"]
+    assert named.outcome is not None and str(named.outcome) == "kept"
+    asked = source + "if dist.get_backend() == 'nccl':\n    print(x)\n"
+    assert "'nccl'" in reported(run(asked))
+
+
+@pytest.mark.parametrize(
+    ("help_text", "after"),
+    [
+        ("device to use (cuda or cpu)", "device to use (jax or cpu)"),
+        ("cpu/cuda", "cpu/jax"),
+        ("cuda device, i.e. 0 or 0,1,2,3 or cpu", None),
+        ("needs cuda 11.8", None),
+    ],
+)
+def test_help_names_the_choices(help_text: str, after: str | None) -> None:
+    source = "import torch\np.add_argument('--device', default='cuda', help={!r})\n"
+    expected = source.replace("'cuda'", "'jax'").format(after or help_text)
+    assert migrated(source.format(help_text)) == expected
+
+
+def test_gradients_are_switched_off_once() -> None:
+    source = "import torch\nwith torch.no_grad(), torch.inference_mode():\n    f()\n"
+    assert migrated(source) == "import torch\nwith torch.no_grad():\n    f()\n"
+
+
+def test_a_batch_size_for_each_device_names_no_gpu() -> None:
+    line = "torchrun --nproc_per_node=8 train.py --device-batch-size=16\n"
+    assert not reported(run(line, path="run.sh"))
+
+
+def test_pytorch_is_no_package_of_pip() -> None:
+    assert reported(run("pytorch==1.3.1\n", path="requirements.txt")) == ["pytorch==1.3.1"]
