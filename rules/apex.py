@@ -122,7 +122,7 @@ _ADVICE = {
     "apex.mlp": "use torch.nn.Linear; XLA fuses what is between",
     "apex.fused_dense": "use torch.nn.Linear",
     "apex.multi_tensor_apply": "use torch._foreach functions, or a loop: XLA fuses it",
-    "apex.transformer": "write it in PyTorch, and shard over a mesh (docs/sharding.md)",
+    "apex.transformer": "write it in PyTorch, and shard over a mesh (`tpu-migrate explain SHD001`)",
 }
 
 

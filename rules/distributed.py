@@ -189,7 +189,7 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
     right = "is right where a batch size is that of one rank and nothing else"
     return Report(
         f"{part}; with --shard it stays as it is. --unsafe makes one process of it, which {right}; "
-        "docs/several-devices.md says more",
+        "`tpu-migrate explain DST001` says more",
         unsafe=f"one process takes the place of all, which {right}",
     )
 

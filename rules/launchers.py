@@ -75,7 +75,7 @@ def launcher(ctx: Context, found: Construct) -> Decision:
     command = text[: started.start] + started.command + text[started.end :]
     if not started.one_host:
         return Report(
-            "starts processes on several hosts, or may; docs/several-devices.md says more"
+            "starts processes on several hosts, or may: `tpu-migrate explain CMD002` says more"
         )
     shown = " ".join(command.replace("\\\n", " ").split())
     if _COUNTS.search(text[started.end :]):

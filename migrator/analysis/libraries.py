@@ -43,7 +43,7 @@ LIBRARIES = (
             "there is no 8-bit optimizer; use torch.optim, or bfloat16 weights"),
     Library(("triton(?:-.*)?", "pytorch-triton.*"), ("triton",),
             _KERNEL, kernels=True),
-    Library(("deepspeed.*",), ("deepspeed",), "shard over a mesh (docs/sharding.md)"),
+    Library(("deepspeed.*",), ("deepspeed",), "shard over a mesh (`tpu-migrate explain SHD001`)"),
     Library(("colossalai.*",), ("colossalai",),
             "write the loop in PyTorch, and divide the model over the devices (--shard)"),
     Library(("transformer-engine.*",), ("transformer_engine",), "use torch.nn layers in bfloat16"),

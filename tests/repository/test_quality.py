@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 
@@ -46,3 +48,19 @@ def test_the_runtime_never_imports_the_migrator() -> None:
     for path in (REPOSITORY / "migrator" / "runtime").rglob("*.py"):
         text = path.read_text("utf-8")
         assert "import migrator" not in text and "from migrator" not in text, path
+
+
+def test_messages_name_no_page_that_only_a_clone_has() -> None:
+    """`tpu-migrate explain CODE` prints what an installed user has."""
+    for path in (*(REPOSITORY / "rules").glob("*.py"), *(REPOSITORY / "migrator").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        prose: set[ast.AST] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr):
+                prose.add(node.value)
+            elif isinstance(node, ast.keyword) and node.arg == "why":
+                prose.update(ast.walk(node.value))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and node not in prose:
+                text = str(node.value)
+                assert not re.search(r"docs/[\w-]+\.md", text), f"{path.name}:{node.lineno}: {text}"

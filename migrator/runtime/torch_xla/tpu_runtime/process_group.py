@@ -176,7 +176,7 @@ def _rendezvous(stock: Any, url: str, timeout: Any = ..., **options: Any) -> Ite
         if xr.device_type() == "CPU":  # where each process would be a world of its own, or wait
             raise RuntimeError(
                 "torch_xla has one process for all devices of the CPU: without a TPU, start one "
-                "by torchrun, or several replicas as docs/several-devices.md says"
+                "by torchrun"
             )
     if not dist.is_torchelastic_launched():
         # An address in the program is that of a machine with GPUs; torch_xla finds its own.

@@ -115,7 +115,7 @@ _ADVICE = {
     "and convert older files where torch_xla is installed",
     f"{XM}get_memory_info": "use tpu_runtime.mem_get_info(), which gives bytes (free, total)",
     "torch_xla.debug.profiler": "profiles torch_xla; use jax.profiler",
-    "torch_xla.distributed.spmd": "places tensors by hand; docs/sharding.md says what there is",
+    "torch_xla.distributed.spmd": "places tensors by hand; there is `tpu-migrate explain SHD001`",
     f"{XM}xla_device_hw": "use tpu_runtime.get_device_name()",
     f"{XM}send_cpu_data_to_device": "use .to(device) for each tensor",
     "torch_xla.test": "belongs to torch_xla's own tests; take it out",
