@@ -27,6 +27,7 @@ from migrator.report.statistics import (
     of_project,
     runtimes,
 )
+from migrator.report.staying import Staying, staying
 from migrator.report.terminal import line, print_code, shown
 from migrator.run_report import Report
 
@@ -100,9 +101,32 @@ def _changes(report: Report, console: Console, verbose: bool, hidden: bool) -> N
 
 
 def _left(report: Report, console: Console) -> None:
-    left = report.diagnostics(Outcome.REPORTED)
+    programs, left = staying(report)
+    if programs:
+        console.print()
+        console.print(Text("Programs that stay as they are", "bold yellow"))
+    for program in programs:
+        _staying(console, program)
     if left:
         _section(console, "Left for a person", left)
+
+
+def _staying(console: Console, program: Staying) -> None:
+    """One paragraph: the line in the way, what hangs on it, and what gets furthest."""
+    first, *more = program.obstacles
+    code = registry().for_launched_code.code
+    row = line(first.place, "  ", (code, "yellow"), "  ", (program.keeps, "bold"), ": ",
+               first.reason)  # fmt: skip
+    console.print(row, soft_wrap=True)
+    said = [f"also in the way: {other.place}: {other.reason}" for other in more[:_MANY]]
+    if len(more) > _MANY:
+        said.append(f"and {counted(len(more) - _MANY, 'more line')}")
+    if len(program.files) > 1:
+        named = ", ".join(map(str, program.files[:2]))
+        rest = f" and {len(program.files) - 2} more" if len(program.files) > 2 else ""
+        said.append(f"a program is migrated with all its files, or not at all: {named}{rest}")
+    for text in (*said, program.furthest):
+        console.print(line((f"    {text}", "dim")), soft_wrap=True)
 
 
 def _section(

@@ -9,6 +9,7 @@ from migrator.diagnostics import Diagnostic, Outcome, Range
 from migrator.report import View, as_json
 from migrator.report.findings import as_written
 from migrator.report.statistics import Work, by_code, of_file, of_project
+from migrator.report.staying import Staying, staying
 from migrator.run_report import FileReport, Report
 
 
@@ -25,6 +26,7 @@ def render(report: Report, view: View) -> str:
             if f.result.diagnostics or f.result.changed
         ],
         "companions": [str(path) for path in report.companions],
+        "staying": [_staying(program) for program in staying(report)[0]],
         "errors": report.errors,
         "notes": report.notes,
         "summary": {
@@ -45,6 +47,19 @@ def render(report: Report, view: View) -> str:
             for code, counts in by_code(report).items()
         ]
     return as_json(document)
+
+
+def _staying(program: Staying) -> dict[str, Any]:
+    """A program that stays with all its files, and the lines that are in the way."""
+    return {
+        "constructs": program.constructs,
+        "files": list(map(str, program.files)),
+        "obstacles": [
+            {"path": str(o.path), "line": o.line, "reason": o.reason, "constructs": o.constructs}
+            for o in program.obstacles
+        ],
+        "furthest": program.furthest,
+    }
 
 
 def _file(file: FileReport, now: FileReport | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
 from migrator.registry import registry
@@ -12,6 +13,7 @@ from migrator.report.findings import Text, as_written, relative, top
 from migrator.report.hunks import Hunk, parts
 from migrator.report.markup import Page, code, difference, fitting, prose
 from migrator.report.statistics import NO_PROGRAM, counted, of_file, of_project
+from migrator.report.staying import Staying, staying
 from migrator.run_report import FileReport, Report
 
 MARK = "<!-- tpu-migrate -->"  # by which a comment is found again
@@ -173,9 +175,25 @@ def place(path: str, cell: int, line: int) -> str:
 
 def _left(report: Report) -> list[str]:
     """A paragraph for each reason in a file, those that take the most first."""
-    grouped = _grouped(report, report.diagnostics(Outcome.REPORTED))
+    programs, others = staying(report)
+    grouped = _grouped(report, others)
     grouped.sort(key=lambda item: -_effort(item[1][0]))
-    return [_said(path, diagnostics) for path, diagnostics in grouped]
+    folder = top(report)
+    return [
+        *(_staying(program, folder) for program in programs),
+        *(_said(path, diagnostics) for path, diagnostics in grouped),
+    ]
+
+
+def _staying(program: Staying, folder: Path) -> str:
+    """A program that stays, by the lines that are in the way."""
+    first, *more = (
+        f"{code(f'{relative(o.path, folder)}:{o.line}')} {prose(o.reason)}"
+        for o in program.obstacles
+    )
+    also = f" (also {'; '.join(more[:5])}{'; …' if len(more) > 5 else ''})" if more else ""
+    head = f"* A program stays as it is: {first} {program.keeps}{also}."
+    return f"{head} {prose(program.furthest)}."
 
 
 def _effort(diagnostic: Diagnostic) -> int:

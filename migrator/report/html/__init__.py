@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from migrator.report.html import data
 from migrator.report.html.numbers import Numbers
 from migrator.report.markup import pieces
 from migrator.report.statistics import NO_PROGRAM, by_code, counted, of_project, runtimes
+from migrator.report.staying import staying
 from migrator.run_report import FileReport, Report
 from migrator.targets import targets
 
@@ -180,6 +181,7 @@ class _Reason:
 
 def _overview(report: Report, written: bool) -> dict[str, Any]:
     work = of_project(report)
+    programs, others = staying(report)
     rules = _by_rule(report)
     families = _by_family(rules)
     made = Counter(
@@ -204,7 +206,8 @@ def _overview(report: Report, written: bool) -> dict[str, Any]:
         "families": families,
         "most": max((family.total for family in families), default=0),
         "rules": rules,
-        "left": _reasons(report.files, Outcome.REPORTED),
+        "staying": programs,
+        "left": _reasons(report.files, {id(diagnostic) for _, diagnostic in others}),
         "advice": len(report.advice),
         "errors": report.errors,
         "notes": report.notes,
@@ -243,12 +246,12 @@ def _by_family(rules: Iterable[_Row]) -> list[_Row]:
     return sorted(families.values(), key=lambda family: (-family.total, family.code))
 
 
-def _reasons(files: Iterable[FileReport], outcome: Outcome) -> list[_Reason]:
+def _reasons(files: Iterable[FileReport], left: Set[int]) -> list[_Reason]:
     """Those that take most first; of these, what is found most often."""
     found: dict[tuple[str, str], _Reason] = {}
     for file in files:
         for number, d in enumerate(file.result.diagnostics):
-            if d.outcome is outcome:
+            if id(d) in left:
                 key = (d.code, d.message)
                 reason = found.setdefault(key, _Reason(d.code, d.message, d.effort))
                 reason.places.append((data.name(file.path), number, d))
