@@ -3,12 +3,9 @@
 import ast
 
 from migrator.analysis.current import Role, roles
-from migrator.analysis.mentions import HIDES
 from migrator.codes import Family
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
-from migrator.frameworks.torch.strings import VISIBLE
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
 
@@ -156,43 +153,6 @@ target there is nothing to do, and some of these raise without CUDA. The stateme
     ),
 )
 
-STREAM = Rule(
-    code="CUD003",
-    name="cuda-stream",
-    summary="CUDA streams have no counterpart: XLA orders and overlaps work itself",
-    why="""A stream is a queue of work, and CUDA code uses several to overlap transfers and
-computation. A program on a TPU is one queue, in which the compiler overlaps them. Removing a
-stream by machine could change what a class around it does (prefetchers, for instance), so a
-person has to take the streams out; a plain loader that prefetches usually takes their place.""",
-    effort=Effort.HOURS,
-    for_cuda=True,
-    examples=(
-        Example(
-            """
-            import torch
-            s = torch.cuda.Stream()
-            """,
-        ),
-    ),
-)
-
-GRAPH = Rule(
-    code="CUD004",
-    name="cuda-graph",
-    summary="CUDA graphs have no counterpart: XLA compiles whole programs",
-    why="""What a CUDA graph is for (no launch cost per kernel) XLA gives by compiling the step.
-Take capture and replay out and call the function itself.""",
-    effort=Effort.HOURS,
-    for_cuda=True,
-    examples=(
-        Example(
-            """
-            import torch
-            g = torch.cuda.CUDAGraph()
-            """,
-        ),
-    ),
-)
 
 OTHER = Rule(
     code="CUD005",
@@ -211,28 +171,6 @@ what to use instead, if anything.""",
     ),
 )
 
-VARIABLE = Rule(
-    code="CUD007",
-    name="cuda-visible-devices",
-    summary="CUDA_VISIBLE_DEVICES chooses GPUs, and nothing of a TPU",
-    why="""A statement that sets it stays, and changes nothing. What is read of it is not there on a
-TPU machine. Where it hides all GPUs (`""`, `"-1"`) the program ran on the CPU, and runs on the TPU
-now: if that is not meant, name the CPU.""",
-    examples=(
-        Example(
-            """
-            import os
-            os.environ["CUDA_VISIBLE_DEVICES"] = "0"
-            x = x.cuda()
-            """,
-            after="""
-            import os
-            os.environ["CUDA_VISIBLE_DEVICES"] = "0"
-            x = x.to("{device}")
-            """,
-        ),
-    ),
-)
 
 _DELETED = (
     "empty_cache", "ipc_collect", "init", "set_device", "set_per_process_memory_fraction",
@@ -242,14 +180,6 @@ _DELETED = (
     "_record_memory_history", "_sleep", "_lazy_init",
 )  # fmt: skip
 
-_STREAMS = (
-    "Stream", "ExternalStream", "stream", "current_stream", "default_stream", "set_stream",
-    "StreamContext", "get_stream_from_external",
-)  # fmt: skip
-
-_GRAPHS = (
-    "CUDAGraph", "graph", "graphs.*", "make_graphed_callables", "graph_pool_handle",
-)  # fmt: skip
 
 _REASONS = {
     "OutOfMemoryError": "is never raised by a TPU; XLA raises RuntimeError with RESOURCE_EXHAUSTED",
@@ -362,36 +292,6 @@ def unwrapped(ctx: Context, call: ast.Call | None, reason: str) -> Decision:
     return Report(reason)
 
 
-@STREAM.on("name", *(f"torch.cuda.{n}" for n in _STREAMS), "torch.Stream")
-def stream(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    call = ctx.names.call_of(node)
-    if call is not None and found.key.endswith(("current_stream", "default_stream")):
-        use = ctx.parent(call)
-        if isinstance(use, ast.Attribute) and use.attr == "synchronize":
-            return counterpart_of_call(ctx, ctx.names.call_of(use), "synchronize")
-        if isinstance(use, ast.Call) and isinstance(use.func, ast.Attribute) and use.args == [call]:
-            if use.func.attr in ("record", "wait"):  # event.record(torch.cuda.current_stream())
-                return Rewrite([EditCall(use, drop=[call])])
-    return Report("streams have no counterpart; take them out, XLA overlaps the work itself")
-
-
-def counterpart_of_call(ctx: Context, call: ast.Call | None, name: str) -> Decision:
-    if call is None:
-        return Report(f"{name} is passed on, not called")
-    native, word = ctx.words.calls.get(name), ctx.runtime(name)
-    if native is not None:
-        return Rewrite([Replace(call, native.code)], native.requires)
-    if word is None:
-        return ctx.lacks(f"torch.cuda.{name}")
-    return Rewrite([Replace(call, f"{word.code}()")], word.requires)
-
-
-@GRAPH.on("name", *(f"torch.cuda.{n}" for n in _GRAPHS))
-def graph(ctx: Context, found: Construct) -> Decision:
-    return Report("CUDA graphs have no counterpart; call the function itself, XLA compiles it")
-
-
 @OTHER.on("name", "torch.cuda*", "torch.version.cuda*")
 def other(ctx: Context, found: Construct) -> Decision:
     name = found.key.removeprefix("torch.cuda").lstrip(".")
@@ -413,30 +313,6 @@ def replaced(ctx: Context, found: Construct) -> Decision:
 @OTHER.on("star", "torch.cuda*", "torch.amp*", "torch.accelerator*", "torch.distributed*")
 def star_import(ctx: Context, found: Construct) -> Decision:
     return Report("what a star import brings can not be told apart; import the names one by one")
-
-
-@VARIABLE.on("variable", VISIBLE)
-def variable(ctx: Context, found: Construct) -> Decision:
-    above = ctx.parent(found.node)
-    value: ast.expr | None = None
-    match above, ctx.parent(above) if above is not None else None:
-        case _ if isinstance(found.node, ast.keyword):
-            value = found.node.value
-        case ast.Dict(keys=keys, values=values), _ if found.node in keys:
-            value = values[keys.index(found.node)]
-        case ast.Subscript(ctx=ast.Store()), ast.Assign(value=value):
-            pass
-        case ast.Call(func=ast.Attribute(attr="setdefault" | "putenv"), args=[_, value]), _:
-            pass
-        case (ast.Subscript(ctx=ast.Store() | ast.Del()), _) | (
-            ast.Call(func=ast.Attribute(attr="pop" | "unsetenv")), ast.Expr()
-        ):  # fmt: skip
-            return Keep("chooses GPUs, and changes nothing on a TPU")
-        case _:
-            return Report("is not set on a TPU machine")
-    if isinstance(value, ast.Constant) and value.value in ("", "-1"):
-        return Report(HIDES)
-    return Keep("chooses GPUs, and changes nothing on a TPU")
 
 
 @OTHER.on("string", "out of memory")

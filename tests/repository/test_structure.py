@@ -24,11 +24,7 @@ LONG_FILES = {
     "migrator/steps/builder.py": 450,
     "migrator/verify/recorder/cpu_stand_in.py": 450,
     "migrator/verify/recorder/watch.py": 450,
-    "rules/cuda_api.py": 500,
-    "rules/device.py": 450,
     "rules/distributed.py": 450,
-    "rules/moves.py": 450,
-    "rules/precision.py": 450,
     "rules/requirements.py": 550,
 }
 LONG_FUNCTIONS = {

@@ -1,0 +1,178 @@
+"""Autocast and GradScaler."""
+
+import ast
+
+from migrator.analysis.flow import Kind
+from migrator.construct import Construct
+from migrator.edits import EditCall, Replace
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.targets import RUNTIME, filled
+
+AUTOCAST = Rule(
+    code="PRE003",
+    name="autocast",
+    summary="autocast for CUDA becomes autocast for the target, in bfloat16",
+    why="""`torch.cuda.amp.autocast` silently leaves float32 on both targets. TPUs compute in
+bfloat16, not in float16: the range is that of float32, so nothing overflows and no loss scaling
+is needed, with 8 bits of significand instead of 11.""",
+    examples=(
+        Example(
+            """
+            import torch
+            with torch.cuda.amp.autocast():
+                y = model(x)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            with tpu_runtime.autocast():
+                y = model(x)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                with torch.autocast("{device}", dtype=torch.bfloat16):
+                    y = model(x)
+                """
+            },
+        ),
+        Example(
+            """
+            import torch
+            with torch.autocast("cuda", dtype=torch.float16, enabled=use_amp):
+                y = model(x)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            with tpu_runtime.autocast(enabled=use_amp):
+                y = model(x)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                with torch.autocast("{device}", dtype=torch.bfloat16, enabled=use_amp):
+                    y = model(x)
+                """
+            },
+        ),
+    ),
+)
+SCALER = Rule(
+    code="PRE004",
+    name="grad-scaler",
+    summary="GradScaler is switched off: bfloat16 needs no loss scaling",
+    why="""Loss scaling keeps float16 gradients from underflowing; bfloat16 has the range of
+float32. A disabled scaler passes everything through, so `scale`, `unscale_`, `step` and `update`
+stay as they are.""",
+    examples=(
+        Example(
+            """
+            import torch
+            scaler = torch.cuda.amp.GradScaler()
+            """,
+            after="""
+            import torch
+            scaler = torch.amp.GradScaler("cpu", enabled=False)
+            """,
+        ),
+    ),
+)
+_HALF_TYPES = ("torch.float16", "torch.half", "torch.bfloat16")
+_AUTOCASTS = (
+    "torch.cuda.amp.autocast",
+    "torch.amp.autocast",
+    "torch.autocast",
+    "torch.cuda.autocast",
+)
+
+
+def _is_cpu(ctx: Context, device: ast.expr) -> bool:
+    """Whether a device is the CPU in any case."""
+    if isinstance(device, ast.IfExp):
+        return _is_cpu(ctx, device.body) and _is_cpu(ctx, device.orelse)
+    return ctx.flow.kind(device) == Kind.CPU
+
+
+@AUTOCAST.on("name", *_AUTOCASTS)
+def autocast(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    call = ctx.names.call_of(node)
+    if call is None:
+        return _bare_autocast(ctx, node)
+    unpacked = any(isinstance(a, ast.Starred) for a in call.args)
+    if unpacked or any(k.arg is None for k in call.keywords):
+        return Report("its arguments are unpacked; write device and dtype out")
+    names_device = found.key in ("torch.amp.autocast", "torch.autocast")
+    positions = ("device_type", "dtype", "enabled") if names_device else ("enabled", "dtype")
+    given = dict(zip(positions, call.args, strict=False))
+    given |= {k.arg: k.value for k in call.keywords if k.arg}
+    device, dtype, enabled = (given.get(k) for k in ("device_type", "dtype", "enabled"))
+    if device is not None and _is_cpu(ctx, device):
+        return Keep("autocast of the CPU")
+    name = ctx.names.qualified(dtype) if dtype is not None else None
+    literal_device = device is None or isinstance(device, ast.Constant)
+    if ctx.target.portable:
+        drop: list[ast.expr | ast.keyword] = []
+        if device is not None and literal_device:
+            drop = [next((k for k in call.keywords if k.value is device), device)]
+        if drop and len(call.args) > 1:
+            return Report("pass dtype and enabled by keyword")
+        return Rewrite([EditCall(call, function=f"{RUNTIME}.autocast", drop=drop)])
+    if not literal_device or (dtype is not None and name not in _HALF_TYPES):
+        # what is decided at run time stays so: the runtime takes both and maps float16
+        decides = ctx.runtime("autocast")
+        if decides is None:
+            return Report("its device or dtype is computed; write them out")
+        edit = EditCall(call, function=decides.code)
+        return Rewrite([edit], decides.requires, note="float16 becomes bfloat16")
+    word = ctx.words.autocast
+    if word is None:
+        return Report(f"{ctx.target.name} has no autocast; move what may be bfloat16 to that type")
+    holes = {"enabled": enabled} if enabled is not None else {}
+    chosen = filled(ctx.words.autocast_arguments, {"device": ctx.device_string(call)}, ())
+    arguments = [*chosen, *(["enabled={enabled}"] if holes else [])]
+    code = f"{word.code}({', '.join(arguments)})"
+    note = "" if name == "torch.bfloat16" else "float16 becomes bfloat16"
+    return Rewrite([Replace(call, code, holes)], word.requires, note=note)
+
+
+def _bare_autocast(ctx: Context, node: ast.expr) -> Decision:
+    parent = ctx.parent(node)
+    if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+        return Report("a decorator without parentheses does not switch autocast on; add them")
+    word = ctx.runtime("autocast")
+    if word is None:
+        return Report("the class itself is passed on; call it with the device and torch.bfloat16")
+    return Rewrite([Replace(node, word.code)], word.requires, note="in bfloat16")
+
+
+@SCALER.on("name", "torch.cuda.amp.GradScaler", "torch.amp.GradScaler")
+def scaler(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    call = ctx.names.call_of(node)
+    if call is None:
+        if isinstance(ctx.parent(node), ast.arg | ast.AnnAssign | ast.BinOp | ast.Subscript):
+            return Keep("a type annotation")
+        return Report("the class itself is passed on; make a scaler with enabled=False")
+    if ast.unparse(call).endswith("GradScaler('cpu', enabled=False)"):
+        return Keep("it is switched off")
+    if ctx.target.portable:
+        named = found.key == "torch.amp.GradScaler" and call.args[:1]
+        return Rewrite([EditCall(call, function=f"{RUNTIME}.GradScaler", drop=named or ())])
+    torch, requires = ctx.torch()
+    cpu = ctx.quoted("cpu", call)
+    return Rewrite([Replace(call, f"{torch}.amp.GradScaler({cpu}, enabled=False)")], requires)
+
+
+@AUTOCAST.on("name", "torch.amp*", "torch.cuda.amp*", "torch.get_autocast_gpu_dtype",
+             "torch.set_autocast_enabled", "torch.set_autocast_gpu_dtype")  # fmt: skip
+def other_amp(ctx: Context, found: Construct) -> Decision:
+    name = found.key
+    if name in ("torch.amp", "torch.cuda.amp"):
+        return Keep("the module itself; its uses are constructs of their own")
+    if name.endswith(("custom_fwd", "custom_bwd")):
+        return Keep("acts inside CUDA autocast only, and passes everything through elsewhere")
+    return Report(f"{name} speaks of CUDA's autocast; use autocast with the target's device type")

@@ -1,0 +1,112 @@
+"""What new tensors are by default: their device, their type."""
+
+import ast
+
+from migrator.analysis.flow import TENSOR_TYPE_DTYPES, Kind
+from migrator.analysis.names import argument
+from migrator.construct import Construct
+from migrator.edits import Replace
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.targets import RUNTIME
+
+DEFAULT = Rule(
+    code="DEV004",
+    name="default-device",
+    summary="a process-wide default device or tensor type names CUDA",
+    why="""Both targets take their device as the default one (torchax through the runtime). The
+older `set_default_tensor_type` knows no types of the targets. It is a default device and a default
+dtype in one, and `torch.Tensor(…)` follows it, which does not follow a default device: the runtime
+has one that does all three. Where the file sets a type of the CPU again, it takes that as well.""",
+    examples=(
+        Example(
+            """
+            import torch
+            torch.set_default_device("cuda")
+            """,
+            after="""
+            import torch
+            torch.set_default_device("{device}")
+            """,
+        ),
+        Example(
+            """
+            import torch
+            torch.set_default_tensor_type("torch.cuda.FloatTensor")
+            far = torch.Tensor([1e10])
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            tpu_runtime.set_default_tensor_type(tpu_runtime.FloatTensor)
+            far = torch.Tensor([1e10])
+            """,
+        ),
+        Example(
+            """
+            import torch
+            torch.set_default_tensor_type("torch.FloatTensor")
+            """,
+        ),
+    ),
+    moves_to_device=True,
+)
+
+
+@DEFAULT.on("name", "torch.set_default_device")
+def default_device(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    device = argument(call, 0, "device") if call else None
+    if device is None:
+        return Report("torch.set_default_device itself is passed on")
+    if ctx.flow.kind(device) == Kind.CPU:
+        return Keep("names the CPU")
+    if ctx.flow.kind(device) & Kind.DEVICE_STRING:
+        return Rewrite([Replace(device, ctx.device_string(device))])
+    return Keep("takes the target's device")
+
+
+@DEFAULT.on("name", "torch.set_default_tensor_type")
+def default_tensor_type(ctx: Context, found: Construct) -> Decision:
+    settings = [ctx.names.call_of(c.node) for c in ctx.constructs if c.key == found.key]
+    types = [name for call in settings for name in _default_types(ctx, call)]
+    if not any(name == "" or name.startswith("torch.cuda.") for name in types):
+        return Keep("no CUDA type")
+    call = ctx.names.call_of(found.node)
+    names = _default_types(ctx, call)
+    dtypes = {TENSOR_TYPE_DTYPES.get(name.rpartition(".")[2]) for name in names}
+    kind = argument(call, 0, "t") if call is not None else None
+    if call is None or kind is None or None in dtypes:
+        reason = "makes every new tensor one of CUDA; use torch.set_default_device and _dtype"
+        return Report(reason, whole=call)
+    if not dtypes <= _FLOATING:
+        return Report("PyTorch takes floating types here", whole=call)
+    word, (torch, requires) = ctx.runtime("set_default_tensor_type"), ctx.torch()
+    if word is None:
+        return Report(
+            f"{ctx.target.name} has no tensor types; use torch.set_default_device and _dtype",
+            whole=call,
+        )
+    places = [RUNTIME if name.startswith("torch.cuda.") else torch for name in names]
+    types = [
+        f"{place}.{name.rpartition('.')[2]}" for place, name in zip(places, names, strict=True)
+    ]
+    text, holes = types[0], {}
+    if isinstance(kind, ast.IfExp):
+        text, holes = f"{types[0]} if {{test}} else {types[1]}", {"test": kind.test}
+    spelled = requires if torch in places else ()
+    return Rewrite([Replace(call, f"{word.code}({text})", holes)], (*word.requires, *spelled))
+
+
+_FLOATING = {"float16", "bfloat16", "float32", "float64"}
+
+
+def _default_types(ctx: Context, call: ast.Call | None) -> list[str]:
+    """`torch.cuda.FloatTensor`, as a name or a string, or two of them; "" where it is computed."""
+    kind = argument(call, 0, "t") if call is not None else None
+    found = []
+    for part in [kind.body, kind.orelse] if isinstance(kind, ast.IfExp) else [kind]:
+        named = str(part.value) if isinstance(part, ast.Constant) else ""
+        if part is not None and not named:
+            named = ctx.names.qualified(part) or ""
+        found.append(named)
+    return found

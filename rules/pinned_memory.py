@@ -1,0 +1,125 @@
+"""Pinned memory, and copies that do not block."""
+
+import ast
+
+from migrator.analysis.evidence import Loader
+from migrator.analysis.flow import Kind
+from migrator.analysis.names import argument, dotted
+from migrator.construct import Construct
+from migrator.edits import Delete, EditCall, Replace
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.targets import RUNTIME
+
+PIN = Rule(
+    code="MOV004",
+    name="pinned-memory",
+    summary="pinned memory exists for CUDA only",
+    why="""Pinned memory is memory of the host that a GPU can read by itself. `pin_memory=True`
+raises on torchax and on torch_xla; there is nothing to pin for. The argument goes; in a
+dictionary of options it becomes False, so that the keys stay.""",
+    examples=(
+        Example(
+            """
+            from torch.utils.data import DataLoader
+            loader = DataLoader(data, batch_size=4, pin_memory=True, num_workers=2)
+            """,
+            after="""
+            from torch.utils.data import DataLoader
+            loader = DataLoader(data, batch_size=4, num_workers=2)
+            """,
+        ),
+        Example(
+            'kwargs = {"num_workers": 1, "pin_memory": True}\n',
+            after='kwargs = {"num_workers": 1, "pin_memory": False}\n',
+        ),
+    ),
+)
+NON_BLOCKING = Rule(
+    code="MOV005",
+    name="non-blocking",
+    summary="non_blocking is accepted by both targets and changes nothing",
+    why="""Transfers to the device are asynchronous anyway. The argument stays, so that the line
+stays as it was.""",
+    examples=(Example("x = x.to(device, non_blocking=True)\n"),),
+)
+
+
+@PIN.on("keyword", "pin_memory", "pin_memory_device")
+def pin_memory(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    if isinstance(node, ast.keyword):
+        call = ctx.parent(node)
+        if not isinstance(call, ast.Call):
+            return Report("pinned memory is asked for in a class statement")
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+            return Keep("names an option")
+        callee = call.func
+        if ctx.names.qualified(callee) == "functools.partial" and call.args:
+            callee = call.args[0]
+        is_options = (dotted(callee) or "").rpartition(".")[2] in _OPTIONS
+        loader = Loader.PASSES if is_options else ctx.evidence.loads(callee)
+        if loader is Loader.OWN:
+            return Keep("passed on within the program, which is looked at where it is used")
+        if loader is Loader.UNKNOWN:
+            return Report(
+                f"what {dotted(callee) or 'the call'} pins can not be seen; leave it out if it is "
+                "memory of the host for a GPU"
+            )
+        unpins = loader is Loader.PASSES or callee is not call.func
+        if unpins or (ctx.target.portable and found.key == "pin_memory"):
+            return _unpinned(ctx, found.key, node.value)
+        pinned = [k for k in call.keywords if k.arg in ("pin_memory", "pin_memory_device")]
+        return Rewrite([EditCall(call, drop=pinned)])
+    if isinstance(node, ast.Assign):
+        return _unpinned(ctx, found.key, node.value)
+    parent = ctx.parent(node)
+    assert isinstance(parent, ast.Dict)
+    index = parent.keys.index(node)  # type: ignore[arg-type]
+    return _unpinned(ctx, found.key, parent.values[index])
+
+
+_OPTIONS = ("dict", "update", "EasyDict", "Namespace", "SimpleNamespace")
+
+
+def _unpinned(ctx: Context, key: str, value: ast.expr) -> Decision:
+    if key == "pin_memory_device":
+        return Rewrite([Replace(value, "''")])
+    if not ctx.target.portable:
+        return Rewrite([Replace(value, "False")])
+    on_gpu = f"{RUNTIME}.is_cuda()"
+    if any(ctx.names.qualified(part) == f"{RUNTIME}.is_cuda" for part in ast.walk(value)):
+        return Keep("asks for the GPU")
+    if isinstance(value, ast.Constant):
+        return Rewrite([Replace(value, on_gpu)])
+    return Rewrite([Replace(value, f"{{value}} and {on_gpu}", {"value": value})])
+
+
+@PIN.on("method", "pin_memory")
+@PIN.on("name", "torch.Tensor.pin_memory")
+def pin_method(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    if call is None or not isinstance(found.node, ast.Attribute):
+        return Report("pins memory, which the target can not")
+    if ctx.is_statement(call) and not ctx.evidence.is_tensor(found.node.value):
+        return Report("a tensor's would do nothing here; whose this is can not be seen")
+    return Rewrite([Replace(call, "{x}", {"x": found.node.value})])
+
+
+@NON_BLOCKING.on("keyword", "non_blocking")
+def non_blocking(ctx: Context, found: Construct) -> Decision:
+    return Keep("accepted, and without effect")
+
+
+@NON_BLOCKING.on("method", "record_stream")
+def record_stream(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.Attribute)
+    call = ctx.names.call_of(found.node)
+    stream = argument(call, 0, "stream") if call is not None else None
+    known = ctx.flow.kind(stream) & Kind.STREAM or ctx.evidence.is_tensor(found.node.value)
+    if stream is None or not known:
+        return Report("of a tensor, it is for the caching allocator of CUDA: leave it out")
+    if call is not None and ctx.is_statement(call):
+        statement = ctx.names.statement(call)
+        assert statement is not None
+        return Rewrite([Delete(statement)])
+    return Report("the caching allocator of CUDA has no counterpart")

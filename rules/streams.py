@@ -1,0 +1,82 @@
+"""Streams and CUDA graphs, which a TPU has nothing of."""
+
+import ast
+
+from migrator.construct import Construct
+from migrator.diagnostics import Effort
+from migrator.edits import EditCall, Replace
+from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+
+STREAM = Rule(
+    code="CUD003",
+    name="cuda-stream",
+    summary="CUDA streams have no counterpart: XLA orders and overlaps work itself",
+    why="""A stream is a queue of work, and CUDA code uses several to overlap transfers and
+computation. A program on a TPU is one queue, in which the compiler overlaps them. Removing a
+stream by machine could change what a class around it does (prefetchers, for instance), so a
+person has to take the streams out; a plain loader that prefetches usually takes their place.""",
+    effort=Effort.HOURS,
+    for_cuda=True,
+    examples=(
+        Example(
+            """
+            import torch
+            s = torch.cuda.Stream()
+            """,
+        ),
+    ),
+)
+GRAPH = Rule(
+    code="CUD004",
+    name="cuda-graph",
+    summary="CUDA graphs have no counterpart: XLA compiles whole programs",
+    why="""What a CUDA graph is for (no launch cost per kernel) XLA gives by compiling the step.
+Take capture and replay out and call the function itself.""",
+    effort=Effort.HOURS,
+    for_cuda=True,
+    examples=(
+        Example(
+            """
+            import torch
+            g = torch.cuda.CUDAGraph()
+            """,
+        ),
+    ),
+)
+_STREAMS = (
+    "Stream", "ExternalStream", "stream", "current_stream", "default_stream", "set_stream",
+    "StreamContext", "get_stream_from_external",
+)  # fmt: skip
+_GRAPHS = (
+    "CUDAGraph", "graph", "graphs.*", "make_graphed_callables", "graph_pool_handle",
+)  # fmt: skip
+
+
+@STREAM.on("name", *(f"torch.cuda.{n}" for n in _STREAMS), "torch.Stream")
+def stream(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    call = ctx.names.call_of(node)
+    if call is not None and found.key.endswith(("current_stream", "default_stream")):
+        use = ctx.parent(call)
+        if isinstance(use, ast.Attribute) and use.attr == "synchronize":
+            return counterpart_of_call(ctx, ctx.names.call_of(use), "synchronize")
+        if isinstance(use, ast.Call) and isinstance(use.func, ast.Attribute) and use.args == [call]:
+            if use.func.attr in ("record", "wait"):  # event.record(torch.cuda.current_stream())
+                return Rewrite([EditCall(use, drop=[call])])
+    return Report("streams have no counterpart; take them out, XLA overlaps the work itself")
+
+
+def counterpart_of_call(ctx: Context, call: ast.Call | None, name: str) -> Decision:
+    if call is None:
+        return Report(f"{name} is passed on, not called")
+    native, word = ctx.words.calls.get(name), ctx.runtime(name)
+    if native is not None:
+        return Rewrite([Replace(call, native.code)], native.requires)
+    if word is None:
+        return ctx.lacks(f"torch.cuda.{name}")
+    return Rewrite([Replace(call, f"{word.code}()")], word.requires)
+
+
+@GRAPH.on("name", *(f"torch.cuda.{n}" for n in _GRAPHS))
+def graph(ctx: Context, found: Construct) -> Decision:
+    return Report("CUDA graphs have no counterpart; call the function itself, XLA compiles it")

@@ -1,0 +1,55 @@
+"""Variables of the environment that CUDA and NCCL read."""
+
+import ast
+
+from migrator.analysis.mentions import HIDES
+from migrator.construct import Construct
+from migrator.frameworks.torch.strings import VISIBLE
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+
+VARIABLE = Rule(
+    code="CUD007",
+    name="cuda-visible-devices",
+    summary="CUDA_VISIBLE_DEVICES chooses GPUs, and nothing of a TPU",
+    why="""A statement that sets it stays, and changes nothing. What is read of it is not there on a
+TPU machine. Where it hides all GPUs (`""`, `"-1"`) the program ran on the CPU, and runs on the TPU
+now: if that is not meant, name the CPU.""",
+    examples=(
+        Example(
+            """
+            import os
+            os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+            x = x.cuda()
+            """,
+            after="""
+            import os
+            os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+            x = x.to("{device}")
+            """,
+        ),
+    ),
+)
+
+
+@VARIABLE.on("variable", VISIBLE)
+def variable(ctx: Context, found: Construct) -> Decision:
+    above = ctx.parent(found.node)
+    value: ast.expr | None = None
+    match above, ctx.parent(above) if above is not None else None:
+        case _ if isinstance(found.node, ast.keyword):
+            value = found.node.value
+        case ast.Dict(keys=keys, values=values), _ if found.node in keys:
+            value = values[keys.index(found.node)]
+        case ast.Subscript(ctx=ast.Store()), ast.Assign(value=value):
+            pass
+        case ast.Call(func=ast.Attribute(attr="setdefault" | "putenv"), args=[_, value]), _:
+            pass
+        case (ast.Subscript(ctx=ast.Store() | ast.Del()), _) | (
+            ast.Call(func=ast.Attribute(attr="pop" | "unsetenv")), ast.Expr()
+        ):  # fmt: skip
+            return Keep("chooses GPUs, and changes nothing on a TPU")
+        case _:
+            return Report("is not set on a TPU machine")
+    if isinstance(value, ast.Constant) and value.value in ("", "-1"):
+        return Report(HIDES)
+    return Keep("chooses GPUs, and changes nothing on a TPU")
