@@ -102,6 +102,9 @@ def record_original(
         return recording
     if recording.ended and not recording.was_stopped:
         raise VerifyError(_fails(script, recording, done.tail(12)))
+    if script.ranks is not None and 0 < recording.ranks < script.ranks.count:
+        ranks = f"{recording.ranks} of {script.ranks.count} ranks"
+        raise VerifyError(f"the original: only {ranks} joined a process group")
     if not recording.events and not recording.files and not recording.printed.strip():
         raise VerifyError("the original ran, but computed, printed and wrote nothing to compare")
     return recording
@@ -164,7 +167,7 @@ def notes_on(recording: Recording, settings: Settings) -> list[str]:
             "what was until then is compared"
         )
     if recording.ranks:
-        found.append(f"{recording.ranks} ranks are compared, each with its own")
+        found.append(f"each of {recording.ranks} ranks is compared with its own")
     if recording.processes:
         found.append(
             f"it starts processes of its own ({recording.processes}): what they compute is not seen"

@@ -355,6 +355,9 @@ class _Verification:
         if recording.devices == ["cpu"]:
             text = "no tensor was on the device: the script, as it was called, chose the CPU"
             result = replace(result, problems=[*result.problems, text])
+        if recording.ranks != self.first.ranks:
+            text = f"{recording.ranks} ranks joined a process group, {self.first.ranks} did before"
+            result = replace(result, problems=[*result.problems, text])
         if not recording.ended:
             return result
         if recording.was_stopped:

@@ -104,7 +104,7 @@ def test_each_rank_is_compared(end: str, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     result = on_two(TRAINING + end)
     assert result.passed, (result.error, result.problems, result.log_tail)
-    assert "2 ranks are compared, each with its own" in result.notes
+    assert "each of 2 ranks is compared with its own" in result.notes
     found = [f for part in (result.compiled, result.stepwise) for f in part.findings]
     for rank in (0, 1):
         names = {(f.kind, f.name) for f in found if f.name.startswith(f"rank {rank}: ")}

@@ -8,7 +8,7 @@ import pytest
 
 from migrator.verify.errors import VerifyError
 from migrator.verify.originals import record_script
-from migrator.verify.recordings import Recording, Settings, read
+from migrator.verify.recordings import Recording, Settings, read, record_run
 from migrator.verify.tensors import read_header
 
 STEP = """\
@@ -185,3 +185,23 @@ def test_processes_of_its_own_are_counted() -> None:
 def test_what_a_program_compiles_is_followed_as_it_was_written() -> None:
     found, _ = record(f"{STEP}net = torch.compile(net)\nstep(torch.ones(2, 3))\n")
     assert len(losses(found)) == 1 and not found.ended
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the interpreter is a shell script")
+def test_a_gpu_that_is_there_is_used(folder: Path) -> None:
+    """Nothing takes its place: without a driver the script fails as it does with one."""
+    (folder / "with_gpu.py").write_text(
+        "import runpy, sys, torch\n"
+        "torch.cuda.is_available = lambda: True\n"
+        "torch.cuda.get_device_name = lambda *_: 'GPU'\n"
+        "sys.argv = sys.argv[1:]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {folder / "with_gpu.py"} "$@"\n')
+    python.chmod(0o755)
+    Path("t.py").write_text("import torch\nprint(torch.ones(3).cuda())\n", encoding="utf-8")
+    here, out = Path.cwd(), folder / "recording"
+    _, found = record_run(python, "t.py", [], here, out, Settings(), stand_in=True, original=here)
+    assert found.ended.startswith("t.py:2: ")
+    assert "CUDA" in found.ended or "NVIDIA" in found.ended
