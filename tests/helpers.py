@@ -6,15 +6,19 @@ import ast
 import contextlib
 import io
 import os
+import re
 import subprocess
 import sys
 import tokenize
+import tomllib
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+from markdown_it import MarkdownIt
 
 from migrator.cli import main
 from migrator.diagnostics import Diagnostic, Outcome, Severity
@@ -179,3 +183,36 @@ def one_line(stderr: bytes, *words: str) -> str:
 
 def codes(diagnostics: Sequence[Diagnostic]) -> list[str]:
     return [d.code for d in diagnostics]
+
+
+# ---- pages that are followed to the letter -------------------------------------------------------
+
+
+def page_blocks(page: Path, named: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """What a page shows, each with the file or command that the text in front of it names."""
+    before = ""
+    for token in MarkdownIt("commonmark").parse(page.read_text("utf-8")):
+        if token.type == "inline":
+            before = token.content
+        elif token.type == "fence":
+            yield named.findall(before)[-1], token.content
+
+
+def installed_by(project: str) -> dict[str, str]:
+    """The files by which a package of a pyproject.toml is known as installed."""
+    about = tomllib.loads(project)["project"]
+    lines = []
+    for group, points in about["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
+    meta = f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
+    return {
+        f"{meta}/METADATA": f"Name: {about['name']}\nVersion: {about['version']}\n",
+        f"{meta}/entry_points.txt": "\n".join(lines),
+    }
+
+
+def changed_lines(diff: bytes) -> str:
+    """A diff without its headers, up to that of the runtime."""
+    text = diff.decode().partition("diff --git")[0]
+    kept = [x for x in text.splitlines(keepends=True) if not x.startswith(("---", "+++", "@@"))]
+    return "".join(kept)

@@ -1,13 +1,24 @@
-"""A second framework moves in: a package brings its constructs, its rules and its target."""
+"""A second framework moves in, as docs/adding-a-framework.md says: a package brings all of it."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers import cli, committed, one_line, outcomes, write_tree
+from helpers import (
+    REPOSITORY,
+    changed_lines,
+    cli,
+    committed,
+    installed_by,
+    one_line,
+    outcomes,
+    page_blocks,
+    write_tree,
+)
 
 from migrator import migrate_paths
 from migrator.config import Config, load
@@ -27,112 +38,12 @@ from migrator.verify.asked import Asked
 from migrator.verify.command import verify_command
 from migrator.worker import migrate_for_all
 
-FRAMEWORK = '''
-"""Loom, which does not exist: what of it counts as GPU code."""
-
-import ast
-import re
-
-from migrator.construct import Construct
-from migrator.frameworks.by_name import by_name
-from migrator.frameworks.framework import Framework
-
-DEVICE = re.compile(r"/GPU:\\d+")
-
-
-def constructs(parsed):
-    found = by_name(parsed)
-    for node in parsed.names.order:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if DEVICE.fullmatch(node.value):
-                found.append(Construct("loom device", "GPU", node))
-    place = {node: number for number, node in enumerate(parsed.names.order)}
-    return sorted(found, key=lambda construct: place[construct.node])
-
-
-FRAMEWORK = Framework(
-    name="loom",
-    module="loom",
-    packages=("loom",),
-    constructs=constructs,
-    has_tokens=lambda source: b"/GPU:" in source,
-    uses_device=lambda construct: construct.kind == "loom device",
-)
-'''
-TARGET = """
-from migrator.targets import Environment, Target, Word, Words
-
-TARGET = Target(
-    name="loom_tpu",
-    summary="Loom on a TPU",
-    home="https://example.org/loom",
-    framework="loom",
-    words=Words(device="/TPU:0", calls={"synchronize": Word("{loom}.tpu.wait()")}),
-    environment=Environment(package="loom", pins=("loom==1.0",)),
-)
-"""
-RULES = '''
-from migrator.edits import Replace, SetString
-from migrator.rule import Example, Report, Rewrite, Rule
-
-DEVICE = Rule(
-    code="LOM001", name="loom-device", summary="the device of Loom", framework="loom",
-    why="It has another name.",
-    examples=(
-        Example(
-            """
-            import loom
-            with loom.device("/GPU:0"):
-                train()
-            """,
-            after="""
-            import loom
-            with loom.device("{device}"):
-                train()
-            """,
-        ),
-    ),
-)
-GPU = Rule(
-    code="LOM002", name="loom-gpu", summary="functions of loom.gpu", framework="loom",
-    why="The target has its own.",
-    examples=(
-        Example(
-            """
-            import loom as lm
-            lm.gpu.synchronize()
-            """,
-            after="""
-            import loom as lm
-            lm.tpu.wait()
-            """,
-        ),
-    ),
-)
-
-
-@DEVICE.on("loom device", "GPU")
-def device(ctx, found):
-    return Rewrite([SetString(found.node, ctx.words.device)])
-
-
-@GPU.on("name", "loom.gpu.*")
-def function(ctx, found):
-    word = ctx.words.calls.get(found.key.rpartition(".")[2])
-    call = ctx.names.call_of(found.node)
-    if word is None or call is None:
-        return Report(f"{found.key} has no counterpart")
-    return Rewrite([Replace(call, word.code)], word.requires)
-'''
+PAGE = REPOSITORY / "docs" / "adding-a-framework.md"
+NAMED = re.compile(r"`(loom_migrate/\S+\.py|pyproject\.toml|train\.py|tpu-migrate [^`]+)`")
+SHOWN = dict(page_blocks(PAGE, NAMED))
 PACKAGE = {
-    "loom_migrate/__init__.py": TARGET,
-    "loom_migrate/rules.py": RULES,
-    "loom_framework.py": FRAMEWORK,
-    "loom-1.0.dist-info/METADATA": "Name: loom-migrate\nVersion: 1.0\n",
-    "loom-1.0.dist-info/entry_points.txt": (
-        "[tpu_migrate.frameworks]\nloom = loom_framework\n\n"
-        "[tpu_migrate.targets]\nloom_tpu = loom_migrate\n"
-    ),
+    **{name: text for name, text in SHOWN.items() if name.startswith("loom_migrate/")},
+    **installed_by(SHOWN["pyproject.toml"]),
 }
 LOOM = (
     "import loom\n\nwith loom.device('/GPU:0'):\n    loom.gpu.synchronize()\n    loom.gpu.graph()\n"
@@ -155,8 +66,16 @@ def loom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     _forget()
-    for name in ("loom_migrate", "loom_migrate.rules", "loom_framework"):
+    for name in ("loom_migrate", "loom_migrate.rules", "loom_migrate.framework"):
         sys.modules.pop(name, None)
+
+
+def test_the_page_shows_what_comes_out(loom: None, tmp_path: Path) -> None:
+    write_tree(tmp_path, {"train.py": SHOWN["train.py"]})
+    command, diff = list(SHOWN.items())[-1]
+    done = cli(*command.split()[1:], cwd=tmp_path)
+    assert changed_lines(done.stdout) == diff, done.stderr.decode()
+    assert "loom.gpu.graph has no counterpart" in done.stderr.decode()
 
 
 def test_its_constructs_are_found_and_decided_by_its_rules(loom: None) -> None:
@@ -276,8 +195,8 @@ def test_two_targets_for_one_framework_are_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"loom_framework.py": "x = 1\n"}, "there is no FRAMEWORK of that name"),
-        ({"loom_framework.py": "import nothing_such\n"}, "nothing_such"),
+        ({"loom_migrate/framework.py": "x = 1\n"}, "there is no FRAMEWORK of that name"),
+        ({"loom_migrate/framework.py": "import nothing_such\n"}, "nothing_such"),
     ],
 )
 def test_a_package_with_a_fault_is_one_line(
@@ -286,12 +205,13 @@ def test_a_package_with_a_fault_is_one_line(
     folder = write_tree(tmp_path / "site-packages", {**PACKAGE, **change})
     monkeypatch.syspath_prepend(folder)
     _forget()
-    with pytest.raises(UsageError, match="framework loom of loom_framework") as error:
+    with pytest.raises(UsageError, match=r"framework loom of loom_migrate\.framework") as error:
         frameworks()
     assert words in str(error.value)
     monkeypatch.undo()
     _forget()
-    sys.modules.pop("loom_framework", None)
+    for name in ("loom_migrate", "loom_migrate.framework"):
+        sys.modules.pop(name, None)
 
 
 def test_a_configuration_may_name_one_target_or_a_list(tmp_path: Path) -> None:

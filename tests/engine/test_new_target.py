@@ -11,13 +11,19 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY, committed, one_line, write_tree
-from markdown_it import MarkdownIt
+from helpers import (
+    REPOSITORY,
+    changed_lines,
+    committed,
+    installed_by,
+    one_line,
+    page_blocks,
+    write_tree,
+)
 
 from migrator.targets import names
 
@@ -26,19 +32,9 @@ PACKAGE = "tpu_migrate_fpu"
 NAMED = re.compile(rf"`({PACKAGE}/\S+\.py|pyproject\.toml|train\.py|tpu-migrate train\.py [^`]+)`")
 
 
-def blocks() -> Iterator[tuple[str, str]]:
-    """What the page shows, each with the file or command that the text in front of it names."""
-    before = ""
-    for token in MarkdownIt("commonmark").parse(PAGE.read_text("utf-8")):
-        if token.type == "inline":
-            before = token.content
-        elif token.type == "fence":
-            yield NAMED.findall(before)[-1], token.content
-
-
 def steps() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """The files and commands up to the first diff of a migration, and the others."""
-    found = list(blocks())
+    found = list(page_blocks(PAGE, NAMED))
     first = next(i for i, (name, _) in enumerate(found) if name.startswith("tpu-migrate "))
     return found[: first + 1], found[first + 1 :]
 
@@ -49,15 +45,8 @@ class Installed:
     def __init__(self, root: Path, shown: list[tuple[str, str]]) -> None:
         self.root, self.folder = root, root / "site-packages"
         files = dict(shown)
-        (point,) = tomllib.loads(files["pyproject.toml"])["project"]["entry-points"].items()
-        lines = [f"[{point[0]}]", *(f"{name} = {value}" for name, value in point[1].items())]
-        meta = "tpu_migrate_fpu-1.0.dist-info"
         own = {name: text for name, text in files.items() if name.startswith(PACKAGE)}
-        write_tree(self.folder, {
-            **own,
-            f"{meta}/METADATA": "Name: tpu-migrate-fpu\nVersion: 1.0\n",
-            f"{meta}/entry_points.txt": "\n".join(lines),
-        })  # fmt: skip
+        write_tree(self.folder, {**own, **installed_by(files["pyproject.toml"])})
         write_tree(root / "project", {"train.py": files["train.py"]})
 
     def run(self, *command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -84,13 +73,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(tmp_path_factory.mktemp("whole"), [*steps()[0], *steps()[1]])
 
 
-def changes(output: bytes) -> str:
-    """A diff without its headers, up to that of the runtime."""
-    text = output.decode().partition("diff --git")[0]
-    kept = [x for x in text.splitlines(keepends=True) if not x.startswith(("---", "+++", "@@"))]
-    return "".join(kept)
-
-
 @pytest.mark.parametrize(("half", "kind"), [(0, "plain"), (1, "whole")])
 def test_the_page_shows_what_comes_out(
     half: int, kind: str, request: pytest.FixtureRequest
@@ -98,7 +80,7 @@ def test_the_page_shows_what_comes_out(
     target: Installed = request.getfixturevalue(kind)
     command, diff = next(b for b in steps()[half] if b[0].startswith("tpu-migrate "))
     found = target.command(command)
-    assert changes(found.stdout) == diff, found.stderr.decode()
+    assert changed_lines(found.stdout) == diff, found.stderr.decode()
     said = "fpu has nothing in the place of torch.cuda.max_memory_allocated"
     assert (said in found.stderr.decode()) is (kind == "plain")
 
