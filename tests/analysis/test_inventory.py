@@ -262,6 +262,7 @@ def test_what_is_still_there_was_kept_or_reported(source: bytes, target: str) ->
 # A rewrite of these keeps the name: other arguments, or another method of the same name.
 REWRITTEN_TO_THEMSELVES = {
     "torch.load", "torch.amp.GradScaler", "torch.autocast", "torch.set_default_device",
+    "torch.distributed.init_process_group",
 }  # fmt: skip
 
 

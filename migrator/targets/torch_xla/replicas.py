@@ -230,7 +230,7 @@ def _run_script(script: str) -> None:
 
     def program() -> None:
         rank = str(xr.global_ordinal())
-        os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
+        os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), rank)
         sys.argv = [argument.replace("{rank}", rank) for argument in sys.argv]
         _execute(Path(script), "__main__")
 
@@ -243,8 +243,10 @@ def main(arguments: list[str]) -> None:
     sys.argv = [script, *rest]
     sys.path[0] = str(Path(script).parent.absolute())
     if each:
-        os.environ |= {"WORLD_SIZE": str(COUNT), "LOCAL_WORLD_SIZE": str(COUNT)}
+        sizes = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")
+        os.environ |= {**dict.fromkeys(sizes, str(COUNT)), "GROUP_RANK": "0"}
         os.environ.setdefault("MASTER_ADDR", "localhost")
+        os.environ.setdefault("MASTER_PORT", "29500")  # nobody listens: all is one process
         threads, setup = pjrt._run_thread_per_device, pjrt.initialize_multiprocess
         _share()
         threads(0, 1, functools.partial(_run_script, script), setup)

@@ -144,7 +144,8 @@ torch.cuda.set_device(rank)
 total = torch.full((2,), rank + 1.0, device="cuda")
 dist.all_reduce(total)
 if rank == 0:
-    print("total", total.tolist(), dist.get_world_size(), os.environ["WORLD_SIZE"])
+    told = [os.environ[name] for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")]
+    print("total", total.tolist(), dist.get_world_size(), *told)
 dist.destroy_process_group()
 """
 
@@ -153,7 +154,7 @@ def test_a_script_for_torchrun(tmp_path: Path) -> None:
     script = migrated(TORCHRUN, tmp_path)
     variables = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2"}
     printed = execute(Path(replicas.__file__), "--each", script, "--local_rank={rank}", **variables)
-    assert "total [3.0, 3.0] 2 2" in printed
+    assert "total [3.0, 3.0] 2 2 localhost 29500" in printed
 
 
 def test_torchrun_starts_no_more_ranks_than_devices(tmp_path: Path) -> None:
