@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ from migrator.targets.choice import TargetName
 
 if TYPE_CHECKING:
     from migrator.run_report import Report
+
+AUTO = "auto"  # in place of a target's name: the one that gets furthest
 
 
 def _codes(
@@ -64,8 +66,8 @@ def _forms(
 @click.option(
     "--target",
     multiple=True,
-    type=TargetName(),
-    help="What the code shall run on; once for each framework.",
+    type=TargetName(AUTO),
+    help="What the code shall run on; once for each framework. auto: what `assess` says to take.",
 )
 @click.option(
     "-o",
@@ -180,14 +182,31 @@ def migrate_command(**values: Any) -> None:
     if asked.strip_todo and values["todo_comments"]:
         raise UsageError("choose one of --todo-comments and --strip-todo")
     if config.target is None and not asked.strip_todo:
-        names = " or ".join(target_names())
+        names = " or ".join((*target_names(), AUTO))
         raise UsageError(f"no target given: --target {names}, or target in [tool.tpu-migrate]")
     asked.check()
+    if AUTO in config.targets:
+        config = _with_chosen_target(asked, config)
     if asked.is_standard_input:
         from migrator.cli.stdin import filter_input
 
         sys.exit(filter_input(asked, config))
     sys.exit(_migrate(asked, config))
+
+
+def _with_chosen_target(asked: Asked, config: Config) -> Config:
+    """Take what gets furthest with all of the paths, and say why on standard error."""
+    if asked.is_standard_input or asked.hook or asked.diff_base is not None:
+        raise UsageError("--target auto looks at whole programs: name a target for a part of them")
+    if len(config.targets) > 1:
+        raise UsageError("--target auto chooses for every framework: name no other target")
+    from migrator.assess.assessment import choose
+
+    with Progress(asked.quiet or asked.forms[0] != "console") as progress:
+        found = choose(asked.paths, config, progress)
+    for each in found if not asked.quiet else ():
+        click.echo(f"--target {shown(each.why)}", err=True)
+    return replace(config, targets=tuple(each.best.target for each in found))
 
 
 def _config(asked: Asked) -> Config:

@@ -51,11 +51,15 @@ class Work:
 
 
 def of_file(file: FileReport) -> Work:
-    return _work(file.result.diagnostics)
+    return of_files([file])
 
 
 def of_project(report: Report) -> Work:
-    return _work(d for f in report.files for d in f.result.diagnostics)
+    return of_files(report.files)
+
+
+def of_files(files: Iterable[FileReport]) -> Work:
+    return _work(d for f in files for d in f.result.diagnostics)
 
 
 def _work(diagnostics: Iterable[Diagnostic]) -> Work:

@@ -1,0 +1,1 @@
+"""Assess: how far each target gets with each program, and which one to take."""

@@ -1,0 +1,169 @@
+"""How far each target gets with the programs of a project: each is tried, nothing is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from migrator.analysis.facts import ProjectFacts
+from migrator.analysis.scripts import is_script
+from migrator.config import Config
+from migrator.depth import room_for_depth
+from migrator.diagnostics import Effort, Severity
+from migrator.errors import UsageError
+from migrator.formats import kinds
+from migrator.frameworks import find_framework
+from migrator.report.statistics import Work, of_files
+from migrator.run import migrate_paths
+from migrator.run_report import FileReport
+from migrator.targets import DEFAULT, targets
+from migrator.worker import Worker
+
+Paths = Sequence[str | os.PathLike[str]]
+Tick = Callable[[int, int], None]
+_Runs = Mapping[str, Mapping[Path, FileReport]]  # by target, the files of a run
+_EFFORTS = list(Effort)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far one target gets with some files."""
+
+    target: str
+    work: Work
+    advice: int  # how often it runs in a way that the target has something to say about
+
+    @property
+    def rank(self) -> tuple[float, int, int, bool, str]:
+        """The least is the best: by what is left, then by what it takes, then by how it runs."""
+        effort = _EFFORTS.index(self.work.effort) + 1 if self.work.effort else 0
+        return -round(self.work.automatic), effort, self.advice, self.target != DEFAULT, self.target
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What became of a program on each target: the one to take is first."""
+
+    path: Path | None  # that is started; None for what no program reaches, and for all of a run
+    files: int
+    standings: Sequence[Standing]
+
+    @property
+    def best(self) -> Standing:
+        return self.standings[0]
+
+    @property
+    def why(self) -> str:
+        """Why the first target is the one to take, in one line."""
+        best, *others = self.standings
+        if not best.work.outcomes:
+            return f"{best.target}: nothing here is for GPUs"
+        done = f"{best.target}: {best.work.automatic:.0f}% automatic"
+        if not others:
+            return done
+        other = others[0]
+        against = f"{other.work.automatic:.0f}% on {other.target}"
+        if best.rank[0] != other.rank[0]:
+            return f"{done}, against {against}"
+        if best.rank[1] != other.rank[1]:
+            less, more = (s.work.effort or "nothing" for s in (best, other))
+            return f"{done}, as on {other.target}; what is left there takes {more}, here {less}"
+        if best.rank[2] != other.rank[2]:
+            return f"{done}, as on {other.target}, which has more advice on how it runs"
+        return f"{done}, as on {other.target}: nothing in the code favours either"
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """The programs of a run, what no program reaches, and the run as a whole, by framework."""
+
+    programs: Sequence[Assessment]
+    elsewhere: Sequence[Assessment]
+    whole: Sequence[Assessment]
+
+
+def assess(paths: Paths, config: Config, progress: Tick | None = None) -> Assessed:
+    """Try every target on files and folders.
+
+    Raises:
+        UsageError: a path that does not exist, options that no target takes.
+    """
+    programs: list[Assessment] = []
+    elsewhere: list[Assessment] = []
+    whole: list[Assessment] = []
+    for runs in _runs(paths, config, progress):
+        files = next(iter(runs.values()))
+        started = _programs(paths, config, runs)
+        reached = {path for reached in started.values() for path in reached}
+        programs += [_assessment(path, reached, runs) for path, reached in started.items()]
+        elsewhere.append(_assessment(None, [path for path in files if path not in reached], runs))
+        whole.append(_assessment(None, list(files), runs))
+    return Assessed(_with_constructs(programs), _with_constructs(elsewhere), whole)
+
+
+def _with_constructs(found: Sequence[Assessment]) -> list[Assessment]:
+    return [each for each in found if each.best.work.outcomes]
+
+
+def choose(paths: Paths, config: Config, progress: Tick | None = None) -> list[Assessment]:
+    """The targets for all that is at some paths, for each framework of it. Raises as `assess`."""
+    runs = _runs(paths, config, progress)
+    return [_assessment(None, list(next(iter(each.values()))), each) for each in runs]
+
+
+def _runs(paths: Paths, config: Config, progress: Tick | None) -> list[_Runs]:
+    """A run with each target that takes the options, for each framework that files import."""
+    groups: dict[str, dict[str, Mapping[Path, FileReport]]] = {}
+    refused: UsageError | None = None
+    for name, target in targets().items():
+        try:
+            report = migrate_paths(
+                paths, name, config=replace(config, targets=(name,)), progress=progress
+            )
+        except UsageError as error:
+            refused = error
+            continue
+        files = {file.path.resolve(): file for file in report.files}
+        groups.setdefault(target.framework, {})[name] = files
+    if not groups and refused is not None:
+        raise refused
+    imported = [runs for framework, runs in groups.items() if _is_imported(framework, runs)]
+    return [*(imported or list(groups.values())[:1])]
+
+
+def _is_imported(framework: str, runs: _Runs) -> bool:
+    files = next(iter(runs.values())).values()
+    return any(find_framework(framework).is_imported_in(file.result.original) for file in files)
+
+
+def _assessment(path: Path | None, files: Sequence[Path], runs: _Runs) -> Assessment:
+    standings = []
+    for target, reports in runs.items():
+        own = [reports[file] for file in files if file in reports]
+        said = [diagnostic for file in own for diagnostic in file.result.diagnostics]
+        advice = sum(diagnostic.severity is Severity.ADVICE for diagnostic in said)
+        standings.append(Standing(target, of_files(own), advice))
+    named = path and next(iter(runs.values()))[path].path
+    return Assessment(named, len(files), sorted(standings, key=lambda standing: standing.rank))
+
+
+def _programs(paths: Paths, config: Config, runs: _Runs) -> dict[Path, list[Path]]:
+    """The files that are started, each with those of the run that it imports, directly or not."""
+    name, files = next(iter(runs.items()))
+    worker = Worker([Path(path) for path in paths], [targets()[name]], config)
+    found: dict[Path, list[Path]] = {}
+    with room_for_depth():
+        for path in files:
+            project = worker.project(path)
+            if kinds.is_notebook(path) or (kinds.is_module(path) and _is_started(project)):
+                found[path] = [path, *(other for other in project.reached() if other in files)]
+    return found
+
+
+def _is_started(project: ProjectFacts) -> bool:
+    if project.has_main_guard() or project.is_started():
+        return True
+    facts = project.cache.facts(project.path)
+    return facts is not None and is_script(facts.names) is None and not project.is_imported()

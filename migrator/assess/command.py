@@ -1,0 +1,82 @@
+"""``tpu-migrate assess``: a table of programs and targets."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from migrator.cli.output import Progress
+from migrator.cli.values import paths as offered_paths
+from migrator.config import Config, common, load
+from migrator.errors import UsageError
+from migrator.report.terminal import color_option, console, line, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from migrator.assess.assessment import Assessment
+
+
+@click.command("assess")
+@click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=offered_paths)
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to pass over.")
+@click.option("--isolated", is_flag=True, help="Take no configuration from files.")
+@color_option
+def assess_command(paths: tuple[str, ...], exclude: tuple[str, ...], isolated: bool) -> None:
+    """Say how far each target gets with each program at PATH..., and which to take."""
+    from migrator.assess.assessment import assess
+
+    if not paths:
+        raise UsageError("no PATH given (a file or a folder)")
+    config = Config() if isolated else load(common(paths))
+    with Progress(silent=False) as progress:
+        found = assess(paths, config.with_overrides(exclude=exclude), progress)
+    out = console()
+    if found.programs or found.elsewhere:
+        _table(out, found.programs, found.elsewhere)
+        out.print()
+    for whole in found.whole:
+        out.print(line((whole.why, "bold")), soft_wrap=True)
+    if found.programs or found.elsewhere:
+        chosen = " ".join(f"--target {whole.best.target}" for whole in found.whole)
+        out.print(line(f"tpu-migrate {shlex.join(paths)} {chosen} --diff"), soft_wrap=True)
+
+
+def _table(out: Console, programs: Sequence[Assessment], elsewhere: Sequence[Assessment]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    names = sorted({s.target for each in (*programs, *elsewhere) for s in each.standings})
+    table = Table(box=None, pad_edge=False)
+    table.add_column("program", overflow="fold")
+    table.add_column("files", justify="right")
+    for name in names:
+        table.add_column(name, justify="right")
+    for title in ("take", "what is left there"):
+        table.add_column(title, overflow="fold")
+    for each in (*programs, *elsewhere):
+        done = {s.target: f"{s.work.automatic:.0f}%" for s in each.standings}
+        table.add_row(
+            Text(_name(each.path, bool(programs))), str(each.files),
+            *(done.get(name, "") for name in names), Text(each.best.target, "green"),
+            Text(_left(each)),
+        )  # fmt: skip
+    out.print(table)
+
+
+def _name(path: Path | None, beside: bool) -> str:
+    if path is None:
+        return "(what none of these reaches)" if beside else "(no program: a library)"
+    return shown(path)
+
+
+def _left(assessment: Assessment) -> str:
+    work = assessment.best.work
+    codes = ", ".join(f"{code} ×{n}" if n > 1 else code for code, n in work.codes.most_common(4))
+    more = ", …" if len(work.codes) > 4 else ""
+    return f"{work.effort}: {codes}{more}" if work.effort is not None else ""

@@ -1,0 +1,112 @@
+"""`tpu-migrate assess`, and `--target auto`: which target gets how far with which program."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from helpers import TARGETS, cli, one_line, read_tree, write_tree
+
+from migrator.assess.assessment import assess, choose
+from migrator.config import Config
+
+FILES = {
+    "train.py": "import torch\nfrom lib.net import Net\n\nmodel = Net().cuda()\n"
+    "torch.cuda.synchronize()\n",
+    "lib/__init__.py": "",
+    "lib/net.py": "import torch\n\n\nclass Net(torch.nn.Module):\n"
+    "    def forward(self, x):\n        return x.cuda()\n",
+    "lib/alone.py": "import torch\n\n\ndef f(x):\n    return x.cuda(torch.cuda.Stream())\n",
+    "plain.py": "print(1)\n",
+}
+
+
+def test_each_program_has_the_files_that_it_imports(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "p", FILES)
+    found = assess([root], Config())
+    (program,) = found.programs
+    assert program.path == root / "train.py" and program.files == 2
+    assert {standing.target for standing in program.standings} == set(TARGETS)
+    assert all(standing.work.automatic == 100 for standing in program.standings)
+    (rest,) = found.elsewhere
+    assert rest.path is None and rest.best.work.outcomes.total() > 0
+    assert not (root / "tpu_runtime").exists()
+
+
+def test_the_table(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "p", FILES)
+    said = cli("assess", ".", cwd=root)
+    assert said.returncode == 0 and not said.stderr
+    head, train, rest, *_ = said.stdout.decode().splitlines()
+    assert head.split()[:2] == ["program", "files"] and all(target in head for target in TARGETS)
+    assert re.match(r"train\.py +2 +100% +100% ", train)
+    assert rest.startswith("(what none of these reaches)")
+    assert re.search(r"^tpu-migrate \. --target \w+ --diff$", said.stdout.decode(), re.MULTILINE)
+
+
+LBFGS = """import torch
+
+model = torch.nn.Linear(2, 2).cuda()
+optimizer = torch.optim.LBFGS(model.parameters())
+
+
+def closure():
+    optimizer.zero_grad()
+    loss = model(torch.ones(2, 2).cuda()).sum()
+    loss.backward()
+    return loss
+
+
+optimizer.step(closure)
+"""
+LIGHTNING = "import pytorch_lightning as pl\ntrainer = pl.Trainer(accelerator='gpu')\n"
+
+
+def test_what_is_left_decides(tmp_path: Path) -> None:
+    """Only what the rules say of the code: no target is preferred for its name."""
+    taken = {}
+    for name, source in {"a": LBFGS, "b": LIGHTNING}.items():
+        root = write_tree(tmp_path / name, {"run.py": source})
+        (found,) = choose([root], Config())
+        ranked = [standing.work.reported for standing in found.standings]
+        assert ranked == sorted(ranked)
+        taken[name] = found
+    better = taken["a"]
+    assert better.standings[0].work.reported < better.standings[1].work.reported
+    assert better.why.startswith(f"{better.best.target}: 100% automatic, against ")
+
+
+def test_target_auto_takes_what_is_said(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "a", {"run.py": LBFGS})
+    (found,) = choose([root], Config())
+    done = cli(".", "--target", "auto", "-o", "../out", cwd=root)
+    assert done.stderr.decode().splitlines()[0] == f"--target {found.why}"
+    cli(".", "--target", found.best.target, "-o", "../by-name", cwd=root)
+    assert read_tree(tmp_path / "out", runtime=True) == read_tree(
+        tmp_path / "by-name", runtime=True
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("-",), (".", "--hook"), (".", "--check", "--diff-base=HEAD"), (".", "--target", "torchax")],
+)
+def test_target_auto_is_for_whole_programs(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "a", {"run.py": LBFGS})
+    refused = cli(*arguments, "--target", "auto", cwd=root, stdin=b"")
+    assert refused.returncode == 2
+    one_line(refused.stderr, "--target auto")
+
+
+def test_a_path_is_needed_and_has_to_be_there(tmp_path: Path) -> None:
+    for arguments in ((), ("missing",)):
+        refused = cli("assess", *arguments, cwd=tmp_path)
+        assert refused.returncode == 2
+        one_line(refused.stderr)
+
+
+def test_nothing_for_gpus(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "p", {"plain.py": "print(1)\n"})
+    said = cli("assess", ".", cwd=root)
+    assert said.returncode == 0 and said.stdout.decode().count("\n") == 1
