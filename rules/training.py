@@ -270,35 +270,27 @@ def compiled(ctx: Context, found: Construct) -> Decision:
         blanks = 2
     hoist = Hoist(
         node=step.call, statements=step.statements, anchor=step.anchor, decorator=word.code,
-        name=_name(ctx, found, step), parameters=step.parameters, arguments=step.arguments,
+        name=_name(ctx, call, step), parameters=step.parameters, arguments=step.arguments,
         results=step.results, targets=step.targets, behind=step.behind, lifted=step.lifted,
         blanks=blanks, conditions=step.conditions,
     )  # fmt: skip
     return Rewrite([hoist, *step.edits], word.requires)
 
 
-def _name(ctx: Context, found: Construct, step: Step) -> str:
+def _name(ctx: Context, call: ast.Call, step: Step) -> str:
     """`step_G` for `optimizer_G` where there are several, else `step`; new to the file."""
-    taken = {name for scope in ctx.names.scopes.values() for name in scope.bindings}
-    scope = ctx.names.scope_of(found.node)
-    beside = [c for c in ctx.constructs if (c.kind, c.key) == (found.kind, found.key)]
-    beside = [c for c in beside if ctx.names.scope_of(c.node) is scope]
+    taken = ctx.steps.taken
+    is_alone, number = ctx.steps.place(call)
     base = "step"
-    if len(beside) > 1 and _OPTIMIZER.search(step.receiver):
+    if not is_alone and _OPTIMIZER.search(step.receiver):
         base = _OPTIMIZER.sub(lambda m: "step_" if m[1] else "step", step.receiver)
     if base in taken:
         base = f"training_{base}"
-    before = [_receiver(c) for c in beside[: beside.index(found)]]
-    number = before.count(_receiver(found))
     return next(
         name
         for name in (f"{base}_{n + 1}" if n else base for n in itertools.count(number))
         if name not in taken
     )
-
-
-def _receiver(found: Construct) -> str:
-    return ast.unparse(found.node)
 
 
 _OPTIMIZER = re.compile(r"(?:optimizers?|optim(?![a-z])|opt(?![a-z]))(?=([A-Z])?)")

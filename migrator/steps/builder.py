@@ -30,7 +30,6 @@ from migrator.steps.values import (
     needed_names,
     new_names,
     position,
-    reads_later,
     stored_names,
     surely_known,
     written_names,
@@ -346,7 +345,7 @@ class Builder:
             if name in local_of:
                 found.append(local_of[name])
                 continue
-            later = reads_later(self.code.names, name, call, self.loop, moved)
+            later = self.code.reads.later(name, call, self.loop, moved)
             later += [n for s in behind for n in ast.walk(s) if _is_load(n, name)]
             if later or name in wanted:
                 if name not in surely:
@@ -360,13 +359,9 @@ class Builder:
     ) -> None:
         """A result has no graph: another backward pass through it would lose gradients."""
         names = self.code.names
-        inside = {id(n) for s in moved for n in ast.walk(s)}
+        inside = {n for s in moved for n in ast.walk(s)}
         scope = names.scope_of(call)
-        others = [
-            n for n in names.order
-            if (is_backward(n) or names.qualified(n) == "torch.autograd.grad")
-            and id(n) not in inside and names.scope_of(n) is scope
-        ]  # fmt: skip
+        others = self.code.reads.backward(scope) - inside
         if not others:
             return
         seen: set[ast.Name] = set()
@@ -382,7 +377,7 @@ class Builder:
                 raise NotMovable(f"{name} is used again (line {use.lineno}), with its gradient")
             for made in stored_names([statement]):
                 loop = loop_of(names, statement)
-                uses += reads_later(names, made, statement, loop, [statement])
+                uses += self.code.reads.later(made, statement, loop, [statement])
 
     def _receiver(self, moved: list[ast.stmt]) -> str:
         calls = [call for s in moved for call in step_calls(self.code, s)]

@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow, Kind
@@ -21,6 +22,8 @@ from migrator.analysis.training import (
     is_optimizer_step,
     is_scaler,
 )
+from migrator.steps.known import CHANGING, COMPUTED, CREATION, DATA, DRAWS, METHODS, PURE
+from migrator.steps.reads import Reads
 from migrator.steps.values import stored_names
 
 _FORBIDDEN = (
@@ -36,47 +39,6 @@ _VERB = re.compile(
     r"(?:save|load|log|print|update|plot|write|dump|eval|test|train|get|set|make|build|create|run)_"
 )
 _SAME_OBJECT = ("to", "cuda", "cpu", "float", "double", "half", "eval", "train")
-_PURE = frozenset({
-    "len", "range", "enumerate", "zip", "list", "tuple", "sum", "reversed", "min", "max",
-    "isinstance", "getattr", "hasattr", "abs", "dict", "super", "round", "sorted", "set", "slice",
-    "filter", "map", "any", "all",
-})  # fmt: skip
-# Methods of tensors, and of what takes part in a step, that do nothing else.
-_METHODS = frozenset({
-    "to", "cuda", "float", "half", "bfloat16", "double", "long", "detach", "clone", "contiguous",
-    "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "expand",
-    "expand_as", "repeat", "mean", "sum", "std", "var", "norm", "pow", "sqrt", "exp", "log", "abs",
-    "clamp", "clip", "max", "min", "argmax", "argmin", "softmax", "log_softmax", "sigmoid", "tanh",
-    "relu", "square", "mul", "add", "sub", "div", "matmul", "mm", "bmm", "dot", "eq", "ne", "gt",
-    "lt", "ge", "le", "masked_fill", "masked_select", "gather", "scatter", "index_select", "chunk",
-    "split", "stack", "type", "type_as", "requires_grad_", "size", "dim", "numel", "new_zeros",
-    "new_ones", "new_full", "new_tensor", "zero_grad", "backward", "scale", "unscale_", "unbind",
-    "parameters", "named_parameters", "buffers", "keys", "values", "items", "log_prob", "entropy",
-    "rsample", "cumsum", "cumprod", "prod", "neg", "logsumexp", "narrow", "select", "diag", "triu",
-    "tril", "any", "all", "view_as", "reshape_as", "rsqrt", "reciprocal", "roll", "flip", "topk",
-    "sort", "unfold", "fold", "amax", "amin", "clamp_min", "clamp_max", "sign", "round", "floor",
-    "ceil", "erf", "log1p", "expm1", "sin", "cos", "atan2", "outer", "addmm", "baddbmm", "where",
-    "logical_not", "logical_and", "logical_or", "isnan", "isinf", "isfinite", "nan_to_num", "ndim",
-    "swapaxes", "movedim", "unflatten", "repeat_interleave", "index_add", "scatter_add",
-    "fill_", "zero_", "add_", "sub_", "mul_", "div_", "clamp_", "copy_", "lerp_", "addcmul_",
-    "addcdiv_", "masked_fill_", "scatter_", "detach_", "uniform_", "normal_", "unsqueeze_",
-    "squeeze_", "sigmoid_", "tanh_", "relu_", "index_fill_", "index_copy_", "index_add_",
-})  # fmt: skip
-_CHANGING = frozenset({"append", "extend", "insert", "setdefault", "update", "pop"})
-# What makes no graph of what it is given: moves and shapes of data.
-_DATA = frozenset({
-    "to", "cuda", "float", "half", "bfloat16", "double", "long", "view", "reshape", "squeeze",
-    "unsqueeze", "transpose", "permute", "t", "contiguous", "size", "flatten", "type", "detach",
-    "clone", "requires_grad_", "pop", "get", "fill_", "int", "bool", "numpy", "cpu", "items",
-    "values", "keys",
-})  # fmt: skip
-_CREATION = re.compile(
-    r"torch\.(?:tensor|as_tensor|from_numpy|zeros|ones|full|empty|eye|arange|linspace|stack|cat"
-    r"|rand\w*|normal|bernoulli|multinomial|(?:zeros|ones|full|empty|rand|randn|randint)_like)\Z"
-)
-_COMPUTED = (ast.Constant, ast.BinOp, ast.Compare, ast.BoolOp)
-_DRAWS = ("torch.rand", "torch.normal", "torch.bernoulli", "torch.multinomial", "numpy.random.",
-          "random.")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,6 +48,10 @@ class Computation:
     names: Names
     flow: Flow
     project: ProjectFacts | None = None
+
+    @cached_property
+    def reads(self) -> Reads:
+        return Reads(self.names)
 
     def obstacle(self, statement: ast.stmt) -> str:
         """Why a statement can not be moved into a step; "" where it is nothing but computation."""
@@ -119,7 +85,7 @@ class Computation:
                 case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store()):
                     yield name
                 case ast.Call(func=ast.Attribute(attr=method, value=ast.Name(id=name) as owner)):
-                    if method in _CHANGING and not is_scaler(self.flow, owner):
+                    if method in CHANGING and not is_scaler(self.flow, owner):
                         yield name
 
     def _is_of_self(self, node: ast.Attribute) -> bool:
@@ -144,11 +110,11 @@ class Computation:
         name = function.attr if isinstance(function, ast.Attribute) else dotted(function) or ""
         if name in READING_METHODS or (name in READING_FUNCTIONS and not is_method):
             return f"reads a value ({name})"
-        if qualname.startswith(_DRAWS) and not qualname.endswith("_like"):
+        if qualname.startswith(DRAWS) and not qualname.endswith("_like"):
             return "" if _names_device(call) else "draws random numbers"
         if qualname.startswith(("torch.", "math.", "tpu_runtime.", "einops.")):
             return ""
-        if name in _PURE and not is_method:
+        if name in PURE and not is_method:
             return ""
         if self.flow.kind(function) & Kind.MODULE:
             return ""
@@ -167,11 +133,11 @@ class Computation:
                 return "" if moves else "steps something else"
             if name == "update" and is_scaler(self.flow, function.value):
                 return ""
-            if name in _METHODS and not self._is_module(function.value):
+            if name in METHODS and not self._is_module(function.value):
                 return ""
             if self._is_torchs(function.value):
                 return ""
-            if name in _CHANGING and isinstance(function.value, ast.Name):
+            if name in CHANGING and isinstance(function.value, ast.Name):
                 return "" if name != "update" else "updates a meter"
         return f"calls {name or 'a function'}(), which may do more than compute"
 
@@ -314,15 +280,15 @@ class Computation:
                 return True
             case ast.BinOp(left=left, right=right):
                 return self.is_data(left) and self.is_data(right)
-            case ast.Call(func=ast.Attribute(attr=method, value=value)) if method in _DATA:
+            case ast.Call(func=ast.Attribute(attr=method, value=value)) if method in DATA:
                 return self.is_data(value)
             case ast.Call(func=function, args=args):
                 made = self.names.qualified(function) or ""
                 makes = (
                     made.startswith(("numpy.", "random."))
-                    or _CREATION.match(made)
+                    or CREATION.match(made)
                     or made.endswith("Variable")
-                    or made in _PURE
+                    or made in PURE
                     or self._is_tensor_type(function)
                 )
                 return bool(makes) and all(self.is_data(a) for a in args)
@@ -365,7 +331,7 @@ class Computation:
             isinstance(statement, ast.Assign)
             and all(isinstance(t, ast.Name | ast.Tuple) for t in statement.targets)
             and self.is_data(statement.value)
-            and not isinstance(statement.value, _COMPUTED)
+            and not isinstance(statement.value, COMPUTED)
         )
 
     def _is_torchs(self, node: ast.expr) -> bool:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from collections.abc import Set
 from functools import cached_property
 
 from migrator.analysis.names import Binding
+from migrator.analysis.scopes import Scope
 from migrator.analysis.training import is_scaler, trains
 from migrator.steps.blocks import loop_of, runs_repeatedly
 from migrator.steps.builder import Builder
@@ -36,6 +39,35 @@ class Steps:
             raise found
         return found
 
+    @cached_property
+    def taken(self) -> Set[str]:
+        """Names that the file has already."""
+        scopes = self._code.names.scopes.values()
+        return {name for scope in scopes for name in scope.bindings}
+
+    def place(self, call: ast.Call) -> tuple[bool, int]:
+        """Whether it is alone in its scope; how many in front of it are of the same optimizer."""
+        scope = self._code.names.scope_of(call)
+        return self._in_scope[scope] == 1, self._before[call]
+
+    @cached_property
+    def _in_scope(self) -> Counter[Scope]:
+        return Counter(self._code.names.scope_of(call) for call in self._calls)
+
+    @cached_property
+    def _before(self) -> dict[ast.Call, int]:
+        seen = Counter[tuple[Scope, str]]()
+        before = {}
+        for call in sorted(self._calls, key=position):
+            optimizer = self._code.names.scope_of(call), ast.unparse(call.func)
+            before[call] = seen[optimizer]
+            seen[optimizer] += 1
+        return before
+
+    @cached_property
+    def _calls(self) -> list[ast.Call]:
+        return step_calls(self._code, self._code.names.tree)
+
     def _complete(self, call: ast.Call) -> Step | NotMovable:
         if call not in self._found:
             try:
@@ -56,7 +88,7 @@ class Steps:
     def _moving(self) -> dict[ast.AST, list[ast.Call]]:
         """The calls that end a step, by each of the statements that move with it."""
         moving: dict[ast.AST, list[ast.Call]] = {}
-        for call in step_calls(self._code, self._code.names.tree):
+        for call in self._calls:
             found = self._complete(call)
             for statement in () if isinstance(found, NotMovable) else found.statements:
                 moving.setdefault(statement, []).append(call)

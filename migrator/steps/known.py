@@ -1,0 +1,48 @@
+"""Names of functions and methods that are known to do nothing but compute, or to do more."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+PURE = frozenset({
+    "len", "range", "enumerate", "zip", "list", "tuple", "sum", "reversed", "min", "max",
+    "isinstance", "getattr", "hasattr", "abs", "dict", "super", "round", "sorted", "set", "slice",
+    "filter", "map", "any", "all",
+})  # fmt: skip
+# Methods of tensors, and of what takes part in a step, that do nothing else.
+METHODS = frozenset({
+    "to", "cuda", "float", "half", "bfloat16", "double", "long", "detach", "clone", "contiguous",
+    "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "expand",
+    "expand_as", "repeat", "mean", "sum", "std", "var", "norm", "pow", "sqrt", "exp", "log", "abs",
+    "clamp", "clip", "max", "min", "argmax", "argmin", "softmax", "log_softmax", "sigmoid", "tanh",
+    "relu", "square", "mul", "add", "sub", "div", "matmul", "mm", "bmm", "dot", "eq", "ne", "gt",
+    "lt", "ge", "le", "masked_fill", "masked_select", "gather", "scatter", "index_select", "chunk",
+    "split", "stack", "type", "type_as", "requires_grad_", "size", "dim", "numel", "new_zeros",
+    "new_ones", "new_full", "new_tensor", "zero_grad", "backward", "scale", "unscale_", "unbind",
+    "parameters", "named_parameters", "buffers", "keys", "values", "items", "log_prob", "entropy",
+    "rsample", "cumsum", "cumprod", "prod", "neg", "logsumexp", "narrow", "select", "diag", "triu",
+    "tril", "any", "all", "view_as", "reshape_as", "rsqrt", "reciprocal", "roll", "flip", "topk",
+    "sort", "unfold", "fold", "amax", "amin", "clamp_min", "clamp_max", "sign", "round", "floor",
+    "ceil", "erf", "log1p", "expm1", "sin", "cos", "atan2", "outer", "addmm", "baddbmm", "where",
+    "logical_not", "logical_and", "logical_or", "isnan", "isinf", "isfinite", "nan_to_num", "ndim",
+    "swapaxes", "movedim", "unflatten", "repeat_interleave", "index_add", "scatter_add",
+    "fill_", "zero_", "add_", "sub_", "mul_", "div_", "clamp_", "copy_", "lerp_", "addcmul_",
+    "addcdiv_", "masked_fill_", "scatter_", "detach_", "uniform_", "normal_", "unsqueeze_",
+    "squeeze_", "sigmoid_", "tanh_", "relu_", "index_fill_", "index_copy_", "index_add_",
+})  # fmt: skip
+CHANGING = frozenset({"append", "extend", "insert", "setdefault", "update", "pop"})
+# What makes no graph of what it is given: moves and shapes of data.
+DATA = frozenset({
+    "to", "cuda", "float", "half", "bfloat16", "double", "long", "view", "reshape", "squeeze",
+    "unsqueeze", "transpose", "permute", "t", "contiguous", "size", "flatten", "type", "detach",
+    "clone", "requires_grad_", "pop", "get", "fill_", "int", "bool", "numpy", "cpu", "items",
+    "values", "keys",
+})  # fmt: skip
+CREATION = re.compile(
+    r"torch\.(?:tensor|as_tensor|from_numpy|zeros|ones|full|empty|eye|arange|linspace|stack|cat"
+    r"|rand\w*|normal|bernoulli|multinomial|(?:zeros|ones|full|empty|rand|randn|randint)_like)\Z"
+)
+COMPUTED = (ast.Constant, ast.BinOp, ast.Compare, ast.BoolOp)
+DRAWS = ("torch.rand", "torch.normal", "torch.bernoulli", "torch.multinomial", "numpy.random.",
+          "random.")  # fmt: skip
