@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from migrator.analysis import traces
+from migrator.analysis import hints, traces
 from migrator.analysis.accelerators import imported_heads
 from migrator.analysis.devices import device_call, names_device
-from migrator.analysis.flow import DEVICE_NAME, Flow, Kind, is_option, option_name
+from migrator.analysis.flow import Flow, Kind, is_option, option_name
 from migrator.analysis.names import FUNCTIONS, Names, dotted, parameters
 
 
@@ -102,7 +102,7 @@ def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None) -> str
             function = names.function(parent)
             if function is None:
                 return "is returned"
-            if DEVICE_NAME.search(function.name) or "device" in function.name:
+            if hints.is_device_name(function.name) or "device" in function.name:
                 return None
             if flow.returns(function) & (Kind.CPU | Kind.DEVICE):
                 return None
@@ -211,7 +211,7 @@ def _is_device_target(names: Names, flow: Flow, target: ast.expr) -> bool:
 
 
 def _named_device(name: object) -> bool:
-    return isinstance(name, str) and bool(DEVICE_NAME.search(name.replace("-", "_").lstrip("_")))
+    return isinstance(name, str) and hints.is_device_name(name.replace("-", "_").lstrip("_"))
 
 
 def _text(node: ast.expr) -> str:

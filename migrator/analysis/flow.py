@@ -12,17 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Flag, auto
 from functools import cached_property
 
-from migrator.analysis import traces
+from migrator.analysis import hints, traces
 from migrator.analysis.inference import Inference
 from migrator.analysis.names import Binding, Names, Scope, argument, dotted
 from migrator.targets import RUNTIME
 
-DEVICE_NAME = re.compile(
-    r"(?:^|_)(?:devices?|dev|map_location)(?:$|_(?:type|str|name|id)$)|^cuda_?dev", re.I
-)
-RANK_NAME = re.compile(
-    r"^(?:local_?|global_?|proc_?)?rank$|^gpu(?:_?id|_?idx|_?num)?$|^device_?id$|^cuda_?id$", re.I
-)
 CUDA_STRING = re.compile(r"cuda(?::\d+)?\Z")
 TENSOR_TYPE = re.compile(r"torch\.cuda\.(?:sparse\.)?(\w*Tensor)\Z")
 TENSOR_TYPE_DTYPES = {
@@ -338,7 +332,7 @@ class Flow:
         if self.names.qualified(node):
             return self._imported_value(node)
         kinds = self._starred(node) | self._bound(self.names.lookup(node))
-        if not kinds and RANK_NAME.search(node.id):
+        if not kinds and hints.is_index_name(node.id):
             return Kind.DEVICE_INT
         return kinds
 
@@ -411,7 +405,7 @@ class Flow:
                     kinds |= Kind.INT
         if not kinds and node.attr == "device":
             return Kind.DEVICE
-        if not kinds and RANK_NAME.search(node.attr):
+        if not kinds and hints.is_index_name(node.attr):
             return Kind.DEVICE_INT
         return kinds
 
@@ -451,13 +445,13 @@ class Flow:
             case ast.Call(func=ast.Attribute(value=owner, attr="lower" | "strip")):
                 return self.is_device(owner)
             case ast.Subscript(value=owner, slice=ast.Constant(value=str(key))):
-                return bool(DEVICE_NAME.search(key))
+                return hints.is_device_name(key)
             case ast.NamedExpr(target=target, value=value):
                 return self.is_device(value) or self.is_device(target)
         if self.kind(node) & Kind.DEVICE or self._is_choice(node):
             return True
         last = (dotted(node) or "").rpartition(".")[2]
-        if last and DEVICE_NAME.search(last):
+        if last and hints.is_device_name(last):
             return True
         # a value "cuda" alone proves nothing: `impl = "cuda"` names an implementation
         return isinstance(node, ast.Name) and (

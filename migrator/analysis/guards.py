@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from migrator.analysis import hints
 from migrator.analysis.devices import AVAILABLE, device_call
 from migrator.analysis.flow import ANY_DEVICE, CUDA_STRING, Flow, Kind
 from migrator.analysis.ladders import question
@@ -37,14 +38,6 @@ _OPERATORS = frozenset({
 _LOADERS = ("torch.utils.cpp_extension.load", "ctypes.CDLL", "ctypes.PyDLL", "ctypes.cdll.")
 _KERNELS = (*_LOADERS, "torch._scaled_", "torch._C._jit_get_operation", "triton.", "numba.cuda.")
 _COMPILERS = ("triton.", "numba.cuda.", "cupy.")
-# What compiled modules and the functions in them are called.
-_COMPILED = re.compile(
-    r"_C|_ext|\w+_ext|\w+_kernels|\w+_cuda(?:_(?:\w+_)?(?:fwd|bwd|forward|backward|kernels?|ops|impl))?"
-)
-_NO_KERNEL = re.compile(
-    r"_*(?:to|is|are|on|no|use|has|have|get|set|init|move|send|put|with|if|check|want|enable|setup"
-    r"|needs?|requires?|supports?|\w+_(?:to|on|is|has|use))_(?:ext|cuda)"
-)
 _MENTIONED = re.compile(
     rb"cpp_extension|ctypes|torch\.ops|_scaled_|_C\b|_ext\b|_kernels\b|_cuda\b|numba|"
     + "|".join(sorted(MODULES)).encode()
@@ -308,7 +301,7 @@ class Guards:
             held = self.names.class_attributes[owner].get(node.attr, ()) if owner else ()
             if any(self._is_loaded(value) for value in held):
                 return True
-        return self.names.call_of(node) is not None and _is_compiled(node.attr)
+        return self.names.call_of(node) is not None and hints.is_kernel_name(node.attr)
 
     def _is_bound_to_kernel(self, node: ast.Name) -> bool:
         bindings = self.names.lookup(node)
@@ -323,7 +316,7 @@ class Guards:
         if self.names.is_guarded_import(bound) and self._share_try(bound, node):
             return False
         parts = (self.names.qualified(node) or node.id).split(".")
-        named = any(_is_compiled(part) for part in parts)
+        named = any(hints.is_kernel_name(part) for part in parts)
         # a file of the program is known by what is in it
         of_project = named and self._definition(node) is not None
         return (named and not of_project) or self._brings_kernels(bound)
@@ -346,7 +339,7 @@ class Guards:
         if (self.names.qualified(value.func) or "").startswith(_LOADERS):
             return True
         texts = (a.value for a in value.args if isinstance(a, ast.Constant))
-        if any(isinstance(t, str) and _is_compiled(t.rpartition(".")[2]) for t in texts):
+        if any(isinstance(t, str) and hints.is_kernel_name(t.rpartition(".")[2]) for t in texts):
             return True
         found = self._definition(value.func)
         return found is not None and any(
@@ -398,7 +391,7 @@ class Guards:
         return self._runs[definition]
 
     def _has_kernels(self, definition: _Definition, depth: int) -> bool:
-        found = _is_compiled(definition.name)
+        found = hints.is_kernel_name(definition.name)
         for statement in definition.body:
             for node in ast.walk(statement):
                 kind = self._kind(node, depth)
@@ -440,7 +433,7 @@ class Guards:
             modules = [start]
             if node.level and project is not None and not node.module:
                 for alias in node.names:  # from . import _C
-                    compiled = alias.name.startswith("_") or _is_compiled(alias.name)
+                    compiled = alias.name.startswith("_") or hints.is_kernel_name(alias.name)
                     if compiled and project.resolve(f"{start}{alias.name}") is None:
                         return True
         return any(
@@ -452,7 +445,7 @@ class Guards:
         """Whether a module is compiled, or a file of the project that imports what is for CUDA."""
         if self.project is not None and self.project.resolve(module) is not None:
             return self.project.needs_cuda(module)
-        return any(map(_is_compiled, module.split(".")))
+        return any(map(hints.is_kernel_name, module.split(".")))
 
     def _moves(self, call: ast.Call) -> bool:
         """`x.cuda()`, `x.to(device)`; not `w.to(x.device)`, where a tensor says where"""
@@ -471,16 +464,12 @@ class Guards:
 _OWNERS = ("self", "args", "opt", "opts", "cfg", "config")
 
 
-# x.is_npu, x.device.type == "mlu"
-_ANOTHER = re.compile(r"(?:is_)?(?:mlu|npu|musa|xpu|hpu|mps|hip|gcu)")
-
-
 def _asks_for_another(node: ast.expr) -> bool:
     """Whether a condition is about an accelerator of another kind."""
     names = (
         n.attr if isinstance(n, ast.Attribute) else getattr(n, "value", "") for n in ast.walk(node)
     )
-    return any(isinstance(name, str) and _ANOTHER.fullmatch(name) for name in names)
+    return any(isinstance(name, str) and hints.is_other_accelerator_name(name) for name in names)
 
 
 def _answers(body: Sequence[ast.stmt], answer: bool) -> bool:
@@ -489,10 +478,6 @@ def _answers(body: Sequence[ast.stmt], answer: bool) -> bool:
         case ast.Return(value=ast.Constant(value=value)):
             return value is True if answer else not value
     return False
-
-
-def _is_compiled(name: str) -> bool:
-    return _COMPILED.fullmatch(name) is not None and _NO_KERNEL.fullmatch(name) is None
 
 
 def _end(node: ast.AST) -> Place:

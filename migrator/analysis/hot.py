@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from migrator.analysis import hints
 from migrator.analysis.flow import ANY_DEVICE, Flow, Kind
 from migrator.analysis.names import DEFINITIONS, Binding, Names, argument, dotted
 from migrator.analysis.training import is_backward, is_optimizer_step
@@ -47,13 +48,6 @@ _FACTORIES = frozenset({
 _MODEL_METHODS = frozenset({"forward", "generate", "sample", "encode", "decode", "log_prob",
                             "encode_image", "encode_text"})  # fmt: skip
 _TYPED = ("input", "getpass.getpass", "sys.stdin", "sys.stdin.readline", "click.prompt")
-_LOSS = re.compile(r"(?:^|_)(?:criterion|loss(?:_?f(?:n|unc(?:tion)?))?)$|^criterion", re.I)
-# `train_model()`, `data`, `draw()`: what looks like a model's name, and is none.
-_NO_MODEL = re.compile(
-    r"(?:add|build|check|compile|configure|convert|create|define|eval(?:uate)?|export|fit|get|init"
-    r"(?:ialize)?|load|make|prepare|print|query|register|reset|run|save|setup|test|train|update)_"
-    r"|(?!gen$|dis$|disc$|gan$|gpt$)[dg][a-z]{1,3}$"
-)
 
 
 class Hot:
@@ -72,7 +66,7 @@ class Hot:
             return False
         if self.flow.kind(function) & Kind.MODULE:
             return True
-        if self.names.qualified(function) or _NO_MODEL.match(_last_name(function)):
+        if self.names.qualified(function) or hints.is_no_model_name(_last_name(function)):
             return False
         bindings = self.names.lookup(function) if isinstance(function, ast.Name) else []
         return all(binding.kind != "def" for binding in bindings)
@@ -154,7 +148,7 @@ class Hot:
         if self._is_training(node):
             return True
         if self.is_model(node.func):
-            return not _LOSS.search(_last(node))
+            return not hints.is_loss_name(_last(node))
         definition = self.flow.called_definition(node)
         return isinstance(definition, Function) and self._steps(definition)
 
@@ -303,7 +297,7 @@ class Hot:
             return self._torch_call(node, qualified)
         if self.is_model(function):
             return not isinstance(function, ast.Name) or function.id != "self"
-        if _LOSS.search(_last(node)) and not qualified.startswith(("numpy.", "math.")):
+        if hints.is_loss_name(_last(node)) and not qualified.startswith(("numpy.", "math.")):
             return self.flow.called_definition(node) is None or self._returns_tensor(node)
         if isinstance(function, ast.Attribute) and not qualified:
             owner, method = function.value, function.attr

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 import re
 
+from migrator.analysis import hints
 from migrator.analysis.devices import device_call
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.names import Names, argument, dotted
 
 INDEXED = re.compile(r"cuda:(\d+)\Z")
-_SETTINGS = re.compile(r"(?:args?|opts?|options?|cfg|conf|config|hparams|params|flags)\Z", re.I)
 _EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
 
@@ -76,7 +76,7 @@ def is_read(names: Names, node: ast.expr, depth: int = 0) -> bool:
         case ast.Tuple(elts=elts) | ast.List(elts=elts) | ast.Set(elts=elts):
             return any(is_read(names, element, depth) for element in elts)
         case ast.Attribute(attr="device", value=owner):
-            if _SETTINGS.match((dotted(owner) or "").rpartition(".")[2]):
+            if hints.is_settings_name((dotted(owner) or "").rpartition(".")[2]):
                 return False
             if dotted(owner) not in ("self", "cls"):
                 return dotted(node) not in names.dotted_assignments

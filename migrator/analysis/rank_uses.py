@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from migrator.analysis import hints
 from migrator.analysis.names import argument, dotted, number, parameters, said_name
 
 if TYPE_CHECKING:
@@ -38,11 +39,6 @@ _COMPUTED = frozenset({
 })  # fmt: skip
 _WRAPPERS = frozenset({"int", "float", "round", "max", "min", "math.ceil", "math.floor", "str"})
 _SAYS = re.compile(r"print|log|info|debug|warn|write|format|description|postfix|display", re.I)
-_BATCH_SIZE = re.compile(
-    r"^_?(?:(?:train|val|valid|test|eval|global|local|total|micro|mini|per_gpu|per_device)_)*"
-    r"(?:batch_?size|bs|bsz)(?:_per_\w+)?$|^(?:imgs|images|samples)_per_gpu$",
-    re.I,
-)
 _GROUP = "torch.distributed.init_process_group"
 SAMPLER = "torch.utils.data.DistributedSampler"
 _LOADER = "torch.utils.data.DataLoader"
@@ -126,7 +122,7 @@ class Uses:
         if isinstance(node, ast.Name | ast.Attribute):
             if self.names.call_of(node) is not None:
                 return ""
-        if _BATCH_SIZE.search(said_name(node)):
+        if hints.is_batch_size_name(said_name(node)):
             return "" if self._is_of_data(node) else "batch size"
         if self.ranks.is_world(node):
             return "number of ranks"
@@ -644,5 +640,5 @@ def _positive(node: ast.expr) -> ast.expr:
 def is_named(ranks: Ranks, name: str, kind: str) -> bool:
     """Whether a name says that it holds a value of this kind."""
     if kind == "batch size":
-        return _BATCH_SIZE.search(name) is not None
+        return hints.is_batch_size_name(name)
     return ranks.names_kind(name, kind)

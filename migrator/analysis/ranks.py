@@ -9,13 +9,12 @@ What can not be told apart, or what only a process of its own can do, is an obst
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 
-from migrator.analysis import traces
+from migrator.analysis import hints, traces
 from migrator.analysis.annotations import is_only_named
-from migrator.analysis.flow import RANK_NAME, Flow
+from migrator.analysis.flow import Flow
 from migrator.analysis.launched import Launched
 from migrator.analysis.names import Names, argument, choices, dotted, number, said_name
 from migrator.analysis.rank_uses import SAMPLER, SPAWN, Uses, is_named, parameter_name
@@ -69,12 +68,6 @@ _SHARDING = frozenset({
 _HARMLESS = tuple(
     f"torch.distributed.fsdp.{name}" for name in ("wrap.", "ShardingStrategy", "BackwardPrefetch")
 )
-_WORLD_NAME = re.compile(
-    r"^_*(?:ddp_|dist_)?(?:world_?size|n_?procs?|num_(?:gpus|procs|processes|replicas|tasks|ranks)"
-    r"|(?:num_|n_?)?gpus?_per_(?:node|machine)|n_?gpus?|num_?devices)$",
-    re.I,
-)
-_RANK_NAME = re.compile(rf"(?:^|_)rank$|{RANK_NAME.pattern}")
 
 
 class Ranks:
@@ -119,9 +112,9 @@ class Ranks:
     def names_kind(self, name: str, kind: str) -> bool:
         """Whether a name speaks of ranks, or of their number."""
         if kind == "rank":
-            return _RANK_NAME.search(name) is not None or name.endswith("get_rank")
+            return hints.is_rank_name(name) or name.endswith("get_rank")
         return kind == "number of ranks" and (
-            _WORLD_NAME.search(name) is not None or name.endswith(("get_world_size", "world_size"))
+            hints.is_world_size_name(name) or name.endswith(("get_world_size", "world_size"))
         )
 
     def is_asked_for(self, node: ast.Compare) -> bool:

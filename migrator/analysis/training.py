@@ -7,19 +7,11 @@ told apart by what the receiver is (flow), then by its name; what stays unclear 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from migrator.analysis import hints
 from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.names import Names, dotted
-
-_OPTIMIZER_NAME = re.compile(
-    r"optim|(?:^|_)opt(?:$|_|[a-z]?$|imizer)|^(?:adam|adamw|sgd|lbfgs)$", re.I
-)
-_OTHER_NAME = re.compile(
-    r"sched|warmup|lr|env|prof|bar|pbar|self|meter|timer|writer|logger|clock|ema|agent|tracker",
-    re.I,
-)
 
 
 def is_optimizer_step(names: Names, flow: Flow, call: ast.Call) -> bool | None:
@@ -37,9 +29,9 @@ def is_optimizer_step(names: Names, flow: Flow, call: ast.Call) -> bool | None:
         return bool(call.args)  # scaler.step(optimizer)
     if ast.dump(receiver) in flow.zeroed:
         return True
-    if not name or _OTHER_NAME.search(name):
+    if not name or hints.steps_otherwise(name):
         return False
-    if _OPTIMIZER_NAME.search(name):
+    if hints.is_optimizer_name(name):
         return True
     return False if call.args else None
 
@@ -97,13 +89,12 @@ def speaks_of_training(tree: ast.AST) -> bool:
                     return True
             case ast.ImportFrom(module=str(module)) if module.rpartition(".")[2] in _DERIVES:
                 return True
-        if any(map(_TRAINS.search, _identifiers(node))):
+        if any(map(hints.speaks_of_training, _identifiers(node))):
             return True
     return False
 
 
 _DERIVES = ("autograd", "func", "functorch")
-_TRAINS = re.compile(r"(?:^|\.)optim(?:$|\.)|Trainer$|DistributedSampler")
 
 
 def _identifiers(node: ast.AST) -> tuple[str, ...]:
@@ -134,11 +125,6 @@ def stops_gradients(names: Names) -> bool:
 
 _NO_GRADIENTS = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad",
                  "torch.autograd.inference_mode", "torch.set_grad_enabled")  # fmt: skip
-_MODEL_NAME = re.compile(
-    r"^(?:self|net\w*|\w*_net|unet|\w*model\w*|ema|gpt|vae|clip|transformer|vgg\w*|resnet\w*|bert"
-    r"|critic|actor|policy|student|teacher|backbone|classifier|denoiser|\w*_?extractor"
-    r"|(?:net)?(?:[gd]|generator|discriminator|encoder|decoder)(?:_?\w{1,3})?)$", re.I
-)  # fmt: skip
 READING_METHODS = frozenset({"item", "cpu", "numpy", "tolist"})
 READING_FUNCTIONS = frozenset({"print", "float", "int", "bool"})
 _READING_WHOLE = frozenset({"all", "any"})  # where they are given a tensor
@@ -168,7 +154,7 @@ def is_model(flow: Flow, function: ast.expr) -> bool:
     if (flow.names.qualified(function) or "").startswith("torch."):
         return False  # torch.Generator
     name = (dotted(function) or "").rpartition(".")[2]
-    return bool(flow.kind(function) & Kind.MODULE) or _MODEL_NAME.match(name) is not None
+    return bool(flow.kind(function) & Kind.MODULE) or hints.is_model_name(name)
 
 
 def _loop_of(names: Names, call: ast.Call) -> ast.AST | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from migrator.analysis import accelerators
-from migrator.analysis.flow import RANK_NAME, Flow, Kind
+from migrator.analysis import accelerators, hints
+from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.names import Names, argument
 from migrator.analysis.training import is_optimizer_step
 from migrator.construct import Construct
@@ -73,7 +73,7 @@ def is_device_index(names: Names, flow: Flow, node: ast.expr) -> bool:
     if kind != Kind.INT or not isinstance(node, ast.Name | ast.Attribute):
         return False
     name = node.id if isinstance(node, ast.Name) else node.attr
-    return RANK_NAME.search(name) is not None or flow.is_device(node)
+    return hints.is_index_name(name) or flow.is_device(node)
 
 
 def _device_call(names: Names, flow: Flow, node: ast.expr, qualname: str) -> Construct | None:
