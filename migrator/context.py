@@ -17,7 +17,7 @@ from migrator.analysis.flow import Flow, Kind
 from migrator.analysis.hot import Hot
 from migrator.analysis.indices import compares_indices
 from migrator.analysis.names import Names
-from migrator.analysis.ranks import Ranks
+from migrator.analysis.ranks import Obstacle, Ranks
 from migrator.analysis.scripts import is_script
 from migrator.analysis.training import speaks_of_training, stops_gradients
 from migrator.construct import Construct
@@ -304,8 +304,16 @@ class Context:
             return {"": self.own_ranks} if self.own_ranks.start is not None else {}
         here = self.project.path
         program = self.project.distributed_program()
-        others = {path.name: ranks for path, ranks in program.items() if path != here}
+        others = {self._label(path): ranks for path, ranks in program.items() if path != here}
         return {"": self.own_ranks, **others} if program else {}
+
+    def _label(self, path: Path) -> str:
+        """How messages call a file of this program: by its path where others have its name."""
+        if self.project is None or path == self.project.path:
+            return ""
+        program = self.project.distributed_program()
+        alone = sum(other.name == path.name for other in program) == 1
+        return path.name if alone else path.relative_to(self.project.root).as_posix()
 
     @cached_property
     def rank_obstacle(self) -> tuple[str, int, str] | None:
@@ -316,18 +324,33 @@ class Context:
         for path, ranks in self.project.distributed_program().items():
             found = self._obstacle(ranks, path)
             if found is not None:
-                return (path.name if path != self.project.path else "", *found)
+                return (self._label(path), *found)
         return None
 
     def _obstacle(self, ranks: Ranks, path: Path | None = None) -> tuple[int, str] | None:
         devices = self.words.devices
         if devices is not None and devices.launch is not None:
-            return ranks.launch_obstacle(devices.exchanges, is_renamed=bool(devices.address))
+            for node, reason in self._in_the_way(ranks):
+                if self.project is None or path is None or self.project.reaches(path, node):
+                    return node.lineno, reason
+            return None
         if self.only_infers:
             return ranks.lone_obstacle
         if self.project is None or path is None:
             return ranks.obstacle()
         return self.project.obstacle(path, ranks)
+
+    def _in_the_way(self, ranks: Ranks) -> Sequence[Obstacle]:
+        """What the target does not serve of a file's ranks, where it keeps ranks."""
+        devices = self.words.devices
+        if devices is None or devices.launch is None:
+            return ()
+        return ranks.launch_obstacles(devices.exchanges, is_renamed=bool(devices.address))
+
+    @cached_property
+    def unserved(self) -> dict[ast.AST, str]:
+        """What the target does not serve in this file, and why; its program does not get there."""
+        return dict(self._in_the_way(self.own_ranks)) if self.ranks else {}
 
     @cached_property
     def only_infers(self) -> bool:

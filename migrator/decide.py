@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from migrator import imports
+from migrator import imports, unserved
 from migrator.analysis import traces
 from migrator.analysis.flow import Kind
 from migrator.analysis.guards import Guards, place
@@ -54,7 +54,9 @@ def decide(
         elif context.is_native and not is_around(construct):
             rulings = [_ruling(context, construct, registry().for_native_code.code, _NATIVE)]
         elif context.is_unlaunched and context.own_ranks.launched.holds(node):
-            rulings = [_ruling(context, construct, registry().for_launched_code.code, _LAUNCHED)]
+            rulings = [_ruling(context, construct, _launched_code(), _LAUNCHED)]
+        elif (why := unserved.why(context, node)) is not None:
+            rulings = [_ruling(context, construct, _launched_code(), why)]
         else:
             rulings = _rule_on_all(context, rules, construct, suppressions)
         plan.rulings += rulings
@@ -69,6 +71,10 @@ def decide(
     _keep_guards(context, rules, plan)
     claim_earlier(plan)
     return plan
+
+
+def _launched_code() -> str:
+    return registry().for_launched_code.code
 
 
 def _left(decision: Decision) -> Iterator[tuple[ast.AST, Decision]]:

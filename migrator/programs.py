@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from migrator.analysis.facts import ProjectFacts
+from migrator.analysis.reach import is_test
 from migrator.decision import Report
 from migrator.diagnostics import START
 from migrator.formats import kinds
@@ -105,7 +106,9 @@ class _Around:
         return why_it_stays(context) if context is not None else None
 
     def _stands_alone(self, path: Path) -> bool:
-        """Whether a comment in a file that stays says that no other one has to stay with it."""
+        """Whether no other file has to stay with one that stays: a test, or as a comment says."""
+        if is_test(path):
+            return True
         result = self.known.get(path)
         source = self.facts[path].reader.read(path) if result is None else result.original
         if source is None or b"ignore-file" not in source:

@@ -2,6 +2,7 @@
 
 import ast
 
+from migrator.analysis.exchanged import apart
 from migrator.analysis.names import argument, dotted
 from migrator.analysis.rank_uses import SPAWN
 from migrator.analysis.ranks import COPIES as COPYING
@@ -209,6 +210,8 @@ def distributed(ctx: Context, found: Construct) -> Decision:
     if found.key == "torch.distributed":
         return Keep("the module itself; its uses are constructs of their own")
     call = ctx.names.call_of(found.node)
+    if (what := apart(found.key)) is not None:
+        return Report(f"{what}: check by hand that it works here")
     if found.key == "torch.distributed.is_nccl_available" and call is not None and _words(ctx):
         assert isinstance(found.node, ast.expr)
         name = ctx.source.code(found.node).replace("is_nccl_available", "is_available")
@@ -265,6 +268,8 @@ def wrapper(ctx: Context, found: Construct) -> Decision | None:
     words = _words(ctx)
     if words is None:
         return None
+    if words.launch is not None and found.key in SHARDED:
+        return Keep("asked of what is none here")
     if words.launch is not None:
         return _wrapped(ctx, found, words.ranks, gone=("device_ids", "output_device"))
     whole = found.key == WRAPPER and ctx.options.shard != "fsdp"

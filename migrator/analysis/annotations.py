@@ -7,6 +7,16 @@ import ast
 from migrator.analysis.names import Names
 
 
+def is_question_of_type(node: ast.Compare) -> bool:
+    """`type(x) is DTensor`, `library is not None`"""
+    sides = (node.left, *node.comparators)
+    return any(
+        (isinstance(side, ast.Constant) and side.value is None)
+        or (isinstance(side, ast.Call) and getattr(side.func, "id", "") == "type")
+        for side in sides
+    )
+
+
 def is_only_named(names: Names, node: ast.expr) -> bool:
     """Whether a class is only named: in an annotation, or in a question about a value."""
     below: ast.AST = node
@@ -21,6 +31,12 @@ def is_only_named(names: Names, node: ast.expr) -> bool:
             case ast.FunctionDef(returns=returns) | ast.AsyncFunctionDef(returns=returns):
                 return returns is below
             case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
+                return kinds is below
+            case ast.Call(func=ast.Name(id="hasattr"), args=[asked, ast.Constant()]):
+                return asked is below
+            case ast.Compare(ops=[ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq()]):
+                return is_question_of_type(parent)
+            case ast.ExceptHandler(type=kinds):
                 return kinds is below
             case _:
                 return False

@@ -15,12 +15,11 @@ from migrator.analysis.flow import Flow
 from migrator.analysis.program_facts import ProgramFacts
 from migrator.analysis.project_cache import ProjectCache
 from migrator.analysis.readers import Overlay, Reader
-from migrator.analysis.starting_points import StartingPoints
 from migrator.frameworks.torch.inventory import find
 from migrator.frameworks.torch.prefilter import DEVICES
 
 
-class ProjectFacts(ProgramFacts, StartingPoints):
+class ProjectFacts(ProgramFacts):
     """Facts of the project files that one file imports, directly or not.
 
     `root` is the top of the version-controlled tree (else the path that was given). `held` is why
@@ -43,11 +42,6 @@ class ProjectFacts(ProgramFacts, StartingPoints):
         reader = Overlay(self.reader, files)
         cache = ProjectCache(reader, self.cache)
         return ProjectFacts(self.path, self.root, reader, cache, self.held)
-
-    def holds(self, qualname: str) -> bool:
-        """Whether a file of the project is what a qualified name begins with."""
-        parts = qualname.split(".")
-        return any(self.resolve(".".join(parts[:n])) for n in range(1, len(parts) + 1))
 
     def needs_cuda(self, module: str) -> bool:
         """True for a module of the project that can not be imported without a library of CUDA's."""

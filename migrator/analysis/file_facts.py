@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from migrator.analysis.flow import Flow
 from migrator.analysis.indices import compares_indices
 from migrator.analysis.names import Names, statements
 from migrator.analysis.ranks import STARTS, Ranks
+from migrator.analysis.said import Said, said
 from migrator.analysis.scripts import is_main_guard
 from migrator.analysis.training import speaks_of_training, stops_gradients
 from migrator.formats.python import decode
@@ -28,6 +29,7 @@ _RANKS = re.compile(
     re.I,
 )
 _INFERS = re.compile(rb"no_grad|inference_mode")
+_WORD = re.compile(r"[^\W\d]\w*")
 _TRAINS = re.compile(rb"backward|optim|autograd|train|Trainer|DistributedSampler|func")
 
 
@@ -70,6 +72,15 @@ class File:
         with suppress(RecursionError):
             return FileFacts(Names(self.tree)) if self.tree is not None else None
         return None
+
+    @cached_property
+    def words(self) -> Set[str]:
+        """All names that may be in it."""
+        return frozenset(_WORD.findall(self.content.decode("utf-8", "replace")))
+
+    @cached_property
+    def said(self) -> Said | None:
+        return said(self.tree) if self.tree is not None else None
 
     @cached_property
     def modules(self) -> Sequence[str]:

@@ -43,6 +43,11 @@ class ImportGraph:
         found = self._absolute(module)
         return found[0] if found else None
 
+    def holds(self, qualname: str) -> bool:
+        """Whether a file of the project is what a qualified name begins with."""
+        parts = qualname.split(".")
+        return any(self.resolve(".".join(parts[:n])) for n in range(1, len(parts) + 1))
+
     def _absolute(self, module: str) -> tuple[Path, Path] | None:
         """The file of an absolute import, and the folder on `sys.path` that it was found from."""
         parts = module.split(".")

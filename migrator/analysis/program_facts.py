@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from migrator.analysis.imported_values import ImportedValues
-from migrator.analysis.ranks import Ranks
+from migrator.analysis.ranks import RPC, Ranks
+from migrator.analysis.reach import Reach, is_test
+from migrator.analysis.starting_points import StartingPoints
 
 
-class ProgramFacts(ImportedValues):
+class ProgramFacts(ImportedValues, StartingPoints):
     """The ranks of the programs that one file is a part of."""
 
     def find_program(self) -> None:
@@ -58,11 +60,36 @@ class ProgramFacts(ImportedValues):
             if self.cache.takes_part(self.path) or any(map(self.cache.distributes, files)):
                 for importer in self.importers_above():
                     files += [importer, *self.reached(importer)]
-            starts = any(map(self.cache.distributes, files))
-            known = self.cache.files_with_ranks[self.path] = (
-                [*dict.fromkeys(files)] if starts else []
-            )
+            files = [*dict.fromkeys(files)]
+            known = files if any(self._starts(path, files) for path in files) else []
+            self.cache.files_with_ranks[self.path] = known
         return known
+
+    def _starts(self, path: Path, program: Sequence[Path]) -> bool:
+        """Whether a file starts the processes of a program; RPC does where the program uses it."""
+        facts = self.cache.facts(path) if self.cache.distributes(path) else None
+        return facts is not None and any(
+            facts.names.qualified(start) != RPC or self._reach(program).reaches(path, start)
+            for start in facts.ranks.starts
+        )
+
+    def reaches(self, path: Path, node: ast.AST) -> bool:
+        """Whether the programs that this file is a part of get to a node of one of their files."""
+        files = self._files_with_ranks()
+        return self._reach(files).reaches(path, node)
+
+    def _reach(self, files: Sequence[Path]) -> Reach:
+        """A test that imports a file is no program of it."""
+        files = [path for path in files if path == self.path or not is_test(path)]
+        asked = frozenset(files)
+        if asked not in self.cache.reaches:
+            self.cache.reaches[asked] = Reach(
+                files,
+                self.cache.file,
+                lambda path: self.of(path).is_started(),
+                lambda path, name: self.of(path).holds(name),
+            )
+        return self.cache.reaches[asked]
 
     def obstacle(self, path: Path, ranks: Ranks) -> tuple[int, str] | None:
         """What keeps one process from taking the place of the ranks, in one file of a program."""

@@ -13,6 +13,7 @@ from migrator.analysis.readers import Reader
 
 if TYPE_CHECKING:
     from migrator.analysis.module_facts import ModuleFacts
+    from migrator.analysis.reach import Reach
 
 
 class ProjectCache:
@@ -39,6 +40,7 @@ class ProjectCache:
         self.programs: dict[Path, dict[Path, Ranks]] = {}
         self.obstacles: dict[Path, tuple[int, str] | None] = {}
         self.only_infer: dict[frozenset[Path], bool] = {}
+        self.reaches: dict[frozenset[Path], Reach] = {}
 
     def file(self, path: Path) -> File:
         """A file as it is read; one that can not be read is empty."""

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from migrator.analysis import hints
+from migrator.analysis.apart import are_apart
 from migrator.analysis.names import argument, dotted, number, parameters, said_name
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Uses:
                     if reason:
                         yield node.lineno, reason
             yield from self._data(node)
-            yield from self._starts(node)
+            yield from ((started.lineno, reason) for started, reason in self._starts(node))
             yield from self._other_launchers(node)
             yield from self._asked(node)
         yield from self._reductions()
@@ -101,12 +102,12 @@ class Uses:
             if isinstance(node, ast.Attribute) and node.attr == "register_comm_hook"
         )
         launched = (found for n in self.names.order for found in self._other_launchers(n))
-        return sorted([*hooks, *self.children, *launched])
+        return sorted([*hooks, *((n.lineno, why) for n, why in self.children), *launched])
 
     @cached_property
-    def children(self) -> list[tuple[int, str]]:
-        """Lines and reasons, where the program starts processes in a way of its own, in order."""
-        return sorted(found for n in self.names.order for found in self._starts(n))
+    def children(self) -> list[tuple[ast.expr, str]]:
+        """Where the program starts processes in a way of its own, and what is in the way."""
+        return [found for n in self.names.order for found in self._starts(n)]
 
     # ---- which values are looked at -----------------------------------------------------------
 
@@ -488,17 +489,18 @@ class Uses:
 
     # ---- processes ------------------------------------------------------------------------------
 
-    def _starts(self, node: ast.AST) -> Iterator[tuple[int, str]]:
-        """Processes that are started in a way of their own."""
+    def _starts(self, node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+        """Processes that are started in a way of their own, and may be ranks."""
         match node:
             case ast.Attribute() | ast.Name():
                 name = self.names.qualified(node) or ""
                 if name in _PROCESSES or name.endswith(".get_context"):
-                    yield node.lineno, f"{name} starts processes with work of their own"
+                    if not are_apart(self.names, node):
+                        yield node, f"{name} starts processes with work of their own"
             case ast.Call() if self.names.qualified(node.func) == SPAWN:
                 join = argument(node, 3, "join")
                 if isinstance(join, ast.Constant) and join.value is False:
-                    yield node.lineno, "the program goes on beside its processes"
+                    yield node, "the program goes on beside its processes"
 
     def _other_launchers(self, node: ast.AST) -> Iterator[tuple[int, str]]:
         """Horovod, Slurm and MPI."""

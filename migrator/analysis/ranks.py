@@ -14,6 +14,17 @@ from functools import cached_property
 
 from migrator.analysis import hints, traces
 from migrator.analysis.annotations import is_only_named
+from migrator.analysis.exchanged import (
+    ALONE,
+    GATHERS,
+    GROUP,
+    HARMLESS,
+    REDUCTIONS,
+    SHARDING,
+    UNDERSTOOD,
+    WITH_PROCESSES,
+    apart,
+)  # fmt: skip
 from migrator.analysis.flow import Flow
 from migrator.analysis.launched import Launched
 from migrator.analysis.names import Names, argument, choices, dotted, number, said_name
@@ -22,52 +33,21 @@ from migrator.targets import RUNTIME
 
 # Finds the function or class of a qualified name.
 Definition = Callable[[str], ast.AST | None]
+# What is in the way, and why.
+Obstacle = tuple[ast.expr, str]
 
-GROUP = "torch.distributed."
 WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 SHARDED = ("torch.distributed.fsdp.FullyShardedDataParallel",)
 COPIES = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
+RPC = "torch.distributed.rpc.init_rpc"
 STARTS = (
     "torch.distributed.init_process_group", SPAWN, WRAPPER,
-    *SHARDED, "torch.distributed.rpc.init_rpc", "torch.distributed.init_device_mesh",
+    *SHARDED, RPC, "torch.distributed.init_device_mesh",
     "torch.distributed.device_mesh.init_device_mesh",
 )  # fmt: skip
 # Environment variables that a launcher sets, and what they are where there is one process.
 ENVIRONMENT = {"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": None,
                "LOCAL_WORLD_SIZE": None}  # fmt: skip
-
-_REDUCTIONS = ("all_reduce", "reduce")
-_GATHERS = ("all_gather", "gather", "all_gather_object", "gather_object")
-_UNDERSTOOD = frozenset({
-    "init_process_group", "destroy_process_group", "barrier", "broadcast", "broadcast_object_list",
-    "get_rank", "get_world_size", "get_backend", "is_initialized", "is_available",
-    "get_default_backend_for_device", "is_nccl_available", "is_gloo_available", "is_mpi_available",
-    "is_torchelastic_launched", "ReduceOp", "reduce_op", "group", "GroupMember", "WORLD",
-    *_REDUCTIONS, *_GATHERS,
-})  # fmt: skip
-# What a rank that is alone may do, too: it sends to itself, or to nobody.
-_ALONE = _UNDERSTOOD | {
-    "scatter", "reduce_scatter", "reduce_scatter_tensor", "all_gather_into_tensor",
-    "all_to_all_single",
-}  # fmt: skip
-# And a process of its own.
-_WITH_PROCESSES = _ALONE | {
-    "all_to_all",
-    "monitored_barrier",
-    "scatter_object_list",
-    "nn",
-    "_backend",  # of torch before 1.0, for which programs ask first
-    "dist_backend",
-    "elastic",
-}
-# How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
-_SHARDING = frozenset({
-    "module", "auto_wrap_policy", "device_id", "sharding_strategy", "sync_module_states",
-    "forward_prefetch", "backward_prefetch", "limit_all_gathers", "use_orig_params",
-})  # fmt: skip
-_HARMLESS = tuple(
-    f"torch.distributed.fsdp.{name}" for name in ("wrap.", "ShardingStrategy", "BackwardPrefetch")
-)
 
 
 class Ranks:
@@ -75,17 +55,23 @@ class Ranks:
 
     def __init__(self, names: Names, flow: Flow) -> None:
         self.names, self.flow = names, flow
-        self._launch_obstacles: dict[tuple[frozenset[str], bool], tuple[int, str] | None] = {}
+        self._launch_obstacles: dict[tuple[frozenset[str], bool], list[Obstacle]] = {}
 
     # ---- what is what ---------------------------------------------------------------------
 
     @cached_property
     def start(self) -> ast.expr | None:
         """Where the file starts processes or replicas."""
-        for node in self._references():
-            if self.names.call_of(node) and self.names.qualified(node) in STARTS:
-                return node
-        return None
+        return self.starts[0] if self.starts else None
+
+    @cached_property
+    def starts(self) -> list[ast.expr]:
+        """All that starts processes or replicas."""
+        return [
+            node
+            for node in self._references()
+            if self.names.call_of(node) and self.names.qualified(node) in STARTS
+        ]
 
     def is_world(self, node: ast.AST, depth: int = 0) -> bool:
         """Whether an expression is the number of ranks or devices."""
@@ -217,10 +203,10 @@ class Ranks:
         return [call for call in calls if call is not None]
 
     def reductions(self) -> list[ast.Call]:
-        return self._calls(*_REDUCTIONS)
+        return self._calls(*REDUCTIONS)
 
     def gathers(self) -> list[ast.Call]:
-        return self._calls(*_GATHERS)
+        return self._calls(*GATHERS)
 
     @cached_property
     def _exchanged(self) -> dict[ast.AST | None, set[str]]:
@@ -312,7 +298,7 @@ class Ranks:
 
         What goes to other files is followed by `definition`.
         """
-        found = [*self._unknown(_UNDERSTOOD), *self.uses.obstacles]
+        found = [*_lines(self._unknown(UNDERSTOOD)), *self.uses.obstacles]
         for passed in self.uses.passed:
             callee = definition(passed.function) if definition is not None else None
             name = parameter_name(callee, passed.place) if callee is not None else ""
@@ -328,7 +314,8 @@ class Ranks:
 
         A launcher may start any number of ranks, so one will do, if nothing else says how many.
         """
-        found = [*self._unknown(_ALONE), *self.uses.processes, *self._counted_otherwise()]
+        found = [*_lines(self._unknown(ALONE)), *self.uses.processes]
+        found += self._counted_otherwise()
         return min(found, default=None)
 
     def _counted_otherwise(self) -> Iterator[tuple[int, str]]:
@@ -348,10 +335,8 @@ class Ranks:
                 continue
             yield node.lineno, "device_count() may stand for the number of ranks"
 
-    def launch_obstacle(
-        self, exchanges: frozenset[str], *, is_renamed: bool
-    ) -> tuple[int, str] | None:
-        """The line and the reason why the target can not start the processes of the ranks.
+    def launch_obstacles(self, exchanges: frozenset[str], *, is_renamed: bool) -> list[Obstacle]:
+        """What the target can not start the processes of the ranks with, and why, in order.
 
         Args:
             exchanges: what else of torch.distributed the target has.
@@ -359,50 +344,56 @@ class Ranks:
         """
         asked = exchanges, is_renamed
         if asked not in self._launch_obstacles:
-            known = _WITH_PROCESSES | exchanges
+            known = WITH_PROCESSES | exchanges
             found = [*self._unknown(known, of_xla=not is_renamed), *self._hooks()]
             if is_renamed:
                 found += [*self.uses.children, *self._by_position()]
-            self._launch_obstacles[asked] = min(found, default=None)
+            self._launch_obstacles[asked] = sorted(found, key=lambda one: (one[0].lineno, one[1]))
         return self._launch_obstacles[asked]
 
-    def _hooks(self) -> Iterator[tuple[int, str]]:
+    def _hooks(self) -> Iterator[Obstacle]:
         for node in self.names.order:
             if isinstance(node, ast.Attribute) and node.attr == "register_comm_hook":
-                yield node.lineno, f"{node.attr} changes how ranks exchange gradients"
+                yield node, f"{node.attr} changes how ranks exchange gradients"
 
-    def _by_position(self) -> Iterator[tuple[int, str]]:
+    def _by_position(self) -> Iterator[Obstacle]:
         """Calls that can not be put into other words."""
         for call in self._calls(SPAWN):
             count = argument(call, 2, "nprocs")
             for part in ast.walk(count) if count is not None else ():
                 if isinstance(part, ast.Call) and not self.is_world(part) and not choices(part):
-                    yield call.lineno, f"{ast.unparse(part)} may do more than count processes"
+                    yield call, f"{ast.unparse(part)} may do more than count processes"
         for call in self._calls(WRAPPER):
             if len(call.args) > 3:
-                yield call.lineno, "DistributedDataParallel has unnamed arguments behind the third"
+                yield call, "DistributedDataParallel has unnamed arguments behind the third"
 
-    def _unknown(self, understood: Set[str], of_xla: bool = True) -> Iterator[tuple[int, str]]:
+    def _unknown(self, understood: Set[str], of_xla: bool = True) -> Iterator[Obstacle]:
         """Functions and options of torch.distributed, and of torch_xla, that are not understood."""
         for node in self._references():
             name = self.names.qualified(node) or ""
             if name.startswith(traces.RANK_MODULES) and of_xla:
                 if self.names.call_of(node) and not self.names.is_question(node):
-                    yield node.lineno, f"{name} is not understood"
+                    yield node, f"{name} is not understood"
             if not name.startswith(GROUP) or isinstance(
                 self.names.parents.get(node), ast.Attribute
             ):
                 continue
+            if not isinstance(getattr(node, "ctx", None), ast.Load) or apart(name) is not None:
+                continue
             if is_only_named(self.names, node):
                 continue
-            if name in SHARDED and understood is _UNDERSTOOD:
+            if name in SHARDED and understood is UNDERSTOOD:
                 call = self.names.call_of(node)
                 given = {k.arg for k in call.keywords} if call is not None else {"isinstance"}
-                for option in sorted(str(option) for option in given - _SHARDING):
-                    yield node.lineno, f"{option} of FullyShardedDataParallel is not understood"
+                for option in sorted(str(option) for option in given - SHARDING):
+                    yield node, f"{option} of FullyShardedDataParallel is not understood"
             elif name.removeprefix(GROUP).split(".")[0] not in understood:
-                if not name.startswith(_HARMLESS):
-                    yield node.lineno, f"{name} is not understood"
+                if not name.startswith(HARMLESS):
+                    yield node, f"{name} is not understood"
+
+
+def _lines(found: Iterator[Obstacle]) -> Iterator[tuple[int, str]]:
+    return ((node.lineno, reason) for node, reason in found)
 
 
 def environment(names: Names, node: ast.AST) -> str | None:

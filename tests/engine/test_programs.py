@@ -160,3 +160,120 @@ def test_the_summary_of_a_program_that_stays(tmp_path: Path) -> None:
     done = cli("--check", "--target", "torchax", tmp_path, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stdout.count(b"and a program stays whole") == 2
+
+
+# A library whose `part` neither target serves, and a program that does not call it.
+LIBRARY = (
+    "import torch\nimport torch.distributed as dist\n\n\n"
+    "def part(net):\n    net = net.cuda()\n    return dist.split_group([[0]])\n\n\n"
+    "def device():\n    return torch.device('cuda')\n"
+)
+CALLER = (
+    "import torch\nimport torch.distributed as dist\nimport library\nfrom model import Net\n\n\n"
+    'def main():\n    dist.init_process_group("nccl")\n    net = Net().to(library.device())\n'
+    "    dist.all_reduce(net.weight)\n\n\n"
+    'if __name__ == "__main__":\n    main()\n'
+)
+SERVED = {"library.py": LIBRARY, "train.py": CALLER, "model.py": MODEL}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_function_that_nothing_names_stays_by_itself(tmp_path: Path, target: str) -> None:
+    results = by_name(migrate_paths([write_tree(tmp_path, SERVED)], target))
+    assert all(result.changed for result in results.values())
+    library = results["library.py"]
+    assert LIBRARY.split("\n\n\n")[1] in library.source.decode()  # `part`, all of it
+    said = {d.range.line: d.message for d in constructs(library) if d.outcome is Outcome.REPORTED}
+    assert said.keys() == {6, 7}
+    assert "split_group is not understood; the program does not get there" in said[7]
+    assert said[6].startswith("stays with line 7, where")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "said",
+    [
+        "library.part(net)",
+        "getattr(library, 'part')(net)",
+        "for step in [library.part]: step(net)",
+        "start(library)",
+    ],
+)
+def test_a_program_that_names_it_stays_whole(tmp_path: Path, target: str, said: str) -> None:
+    caller = CALLER.replace("    dist.all_reduce", f"    {said}\n    dist.all_reduce")
+    write_tree(tmp_path, {**SERVED, "train.py": caller})
+    assert not migrate_paths([tmp_path], target).changed
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("option", "changed"), [("action='store_true'", 3), ("default=True", 0)])
+def test_what_an_option_selects(tmp_path: Path, target: str, option: str, changed: int) -> None:
+    """Nobody gets there without the option, so what it leads to is reported, and the rest goes."""
+    asked = f"    p = argparse.ArgumentParser()\n    p.add_argument('--split', {option})\n"
+    asked += "    if p.parse_args().split:\n        net.cuda()\n        library.part(net)\n"
+    caller = CALLER.replace("    dist.all_reduce", f"{asked}    dist.all_reduce")
+    write_tree(tmp_path, {**SERVED, "train.py": f"import argparse\n{caller}"})
+    assert len(migrate_paths([tmp_path], target).changed) == changed
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_branch_that_an_option_selects_stays(tmp_path: Path, target: str) -> None:
+    branch = "        net.cuda()\n        dist.split_group([[0]])\n"
+    asked = (
+        "    p = argparse.ArgumentParser()\n    p.add_argument('--split', action='store_true')\n"
+    )
+    asked += f"    if p.parse_args().split:\n{branch}"
+    caller = CALLER.replace("    dist.all_reduce", f"{asked}    dist.all_reduce")
+    write_tree(tmp_path, {"train.py": f"import argparse\n{caller}", "model.py": MODEL,
+                          "library.py": LIBRARY})  # fmt: skip
+    result = by_name(migrate_paths([tmp_path], target))["train.py"]
+    assert result.changed and branch in result.source.decode()
+    left = [d.range.line for d in constructs(result) if d.outcome is Outcome.REPORTED]
+    assert left == [14, 15]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_test_keeps_no_program(tmp_path: Path, target: str) -> None:
+    """What starts ranks for a test of its own stays, and the library is migrated."""
+    test = "import torch.distributed as dist\nimport library\n\n\ndef test_part():\n"
+    test += '    dist.init_process_group("gloo")\n    library.part(net.cuda())\n'
+    write_tree(tmp_path, {**SERVED, "test_library.py": test})
+    results = by_name(migrate_paths([tmp_path], target))
+    assert [name for name, result in results.items() if not result.changed] == ["test_library.py"]
+    assert any(d.outcome is Outcome.REPORTED for d in constructs(results["test_library.py"]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("source", "changed"),
+    [
+        ("from torch.distributed import rpc\n\ndef start():\n    rpc.init_rpc('a')\n", True),
+        ("from torch.distributed import rpc\n\nrpc.init_rpc('a')\n", False),
+    ],
+)
+def test_rpc_that_nobody_starts_makes_no_ranks(
+    tmp_path: Path, target: str, source: str, changed: bool
+) -> None:
+    """A program that imports such a library is one for one device."""
+    write_tree(tmp_path, {"remote.py": source, "train.py": f"import remote\n{GENERATE}",
+                          "model.py": MODEL})  # fmt: skip
+    results = by_name(migrate_paths([tmp_path], target))
+    assert results["train.py"].changed is results["model.py"].changed is changed
+    assert "ranks=True" not in results["train.py"].source.decode()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_files_of_one_name_are_told_apart(tmp_path: Path, target: str) -> None:
+    """Each package has an `__init__.py`; one starts the ranks, another one is in the way."""
+    files = {
+        "ranks/__init__.py": "import torch.distributed as dist\n\n"
+        'dist.init_process_group("nccl")\n',
+        "parts/__init__.py": "import torch.distributed as dist\n\ndist.split_group([[0]])\n",
+        "train.py": f"import ranks\nimport parts\n{GENERATE}",
+        "model.py": MODEL,
+    }
+    results = by_name(migrate_paths([write_tree(tmp_path, files)], target))
+    assert not any(result.changed for result in results.values())
+    (found,) = constructs(results["train.py"])
+    assert "which ranks/__init__.py starts" in found.message
+    assert "(parts/__init__.py, line 3)" in found.message

@@ -740,3 +740,53 @@ def test_one_process_takes_the_place_of_launched_ranks_only_where_it_can() -> No
     infers = "with torch.no_grad():\n    y = model(x)\n"
     together = run(LAUNCHED + infers, "torchax", entry=True, shard="fsdp").source.decode()
     assert "jax://alone" in together
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from torch.distributed._composable import checkpoint\ncheckpoint(model)",
+        "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import "
+        "checkpoint_wrapper\nmodel = checkpoint_wrapper(model)",
+    ],
+)
+def test_what_has_nothing_to_do_with_ranks_is_reported_by_itself(source: str, target: str) -> None:
+    result = run(f"{HEAD.replace('    model =', '    net =')}\n{source}\n", target)
+    assert result.changed
+    (left,) = [d for d in constructs(result) if d.outcome is Outcome.REPORTED]
+    assert left.code == "DST001" and "computes activations anew" in left.message
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from torch.distributed.tensor import DTensor\nif type(x) is DTensor: f()",
+        "from torch.distributed.tensor import DTensor\nif isinstance(x, (list, DTensor)): f()",
+        "from torch.distributed import _functional_collectives as c\nif c is not None: f()",
+        "if hasattr(dist._functional_collectives, 'all_reduce'): f()",
+        "try: f()\nexcept dist.DistBackendError: pass",
+        "if dist.is_ucc_available(): f()",
+    ],
+)
+def test_questions_and_types_keep_no_program(source: str, target: str) -> None:
+    result = run(f"{HEAD}\n{source}\n", target)
+    assert result.changed and not reported(result)
+
+
+@pytest.mark.parametrize(
+    ("source", "stays"),
+    [
+        ("import multiprocessing as m\ndef f(): print(os.getpid())\nm.Process(target=f)", False),
+        ("import multiprocessing as m\nn = m.get_context('spawn').Value('i', 0)", False),
+        ("mp.get_context()._name", False),
+        ("import multiprocessing as m\nm.Process(target=main)", True),
+        ("def go(): main(0, 1, 2)\nmp.Process(target=go)", True),
+        ("import multiprocessing as m\nm.Process(target=other.go)", True),
+        ("c = mp.get_context('spawn')\nc.Process(target=main)", True),
+    ],
+)  # fmt: skip
+def test_processes_that_may_be_ranks(source: str, stays: bool) -> None:
+    """torch_xla starts the ranks itself; other processes are none of its business."""
+    assert run(f"{HEAD}\n{source}\n", "torch_xla").changed is not stays

@@ -1,0 +1,57 @@
+"""Exchanged: what torch.distributed has, by what a target has to do for it."""
+
+GROUP = "torch.distributed."
+
+REDUCTIONS = ("all_reduce", "reduce")
+GATHERS = ("all_gather", "gather", "all_gather_object", "gather_object")
+UNDERSTOOD = frozenset({
+    "init_process_group", "destroy_process_group", "barrier", "broadcast", "broadcast_object_list",
+    "get_rank", "get_world_size", "get_backend", "is_initialized", "is_available",
+    "get_default_backend_for_device", "is_nccl_available", "is_gloo_available", "is_mpi_available",
+    "is_torchelastic_launched", "is_ucc_available", "is_xccl_available", "is_backend_available",
+    "DistError", "DistBackendError", "DistNetworkError", "DistStoreError", "default_pg_timeout",
+    "constants", "DebugLevel", "get_debug_level", "set_debug_level", "ReduceOp", "reduce_op",
+    "group", "GroupMember", "WORLD",
+    *REDUCTIONS, *GATHERS,
+})  # fmt: skip
+# What a rank that is alone may do, too: it sends to itself, or to nobody.
+ALONE = UNDERSTOOD | {
+    "scatter", "reduce_scatter", "reduce_scatter_tensor", "all_gather_into_tensor",
+    "all_to_all_single",
+}  # fmt: skip
+# And a process of its own.
+WITH_PROCESSES = ALONE | {
+    "all_to_all",
+    "monitored_barrier",
+    "scatter_object_list",
+    "nn",
+    "_backend",  # of torch before 1.0, for which programs ask first
+    "dist_backend",
+    "elastic",
+    "get_node_local_rank",
+}
+# What is in torch.distributed, and exchanges nothing: it is right or wrong by itself.
+_RECOMPUTES = "computes activations anew in the backward pass"
+_OVERLAPS = "steps optimizers within the backward pass"
+_APART = {
+    "_composable.checkpoint": _RECOMPUTES,
+    "_composable.checkpoint_activation": _RECOMPUTES,
+    "algorithms._checkpoint": _RECOMPUTES,
+    "optim._apply_optimizer_in_backward": _OVERLAPS,
+    "optim.apply_optimizer_in_backward": _OVERLAPS,
+}
+# How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
+SHARDING = frozenset({
+    "module", "auto_wrap_policy", "device_id", "sharding_strategy", "sync_module_states",
+    "forward_prefetch", "backward_prefetch", "limit_all_gathers", "use_orig_params",
+})  # fmt: skip
+HARMLESS = tuple(
+    f"torch.distributed.fsdp.{name}" for name in ("wrap.", "ShardingStrategy", "BackwardPrefetch")
+)
+
+
+def apart(name: str) -> str | None:
+    """What something of torch.distributed does that has nothing to do with other ranks."""
+    short = name.removeprefix(GROUP)
+    found = (text for known, text in _APART.items() if f"{short}.".startswith(f"{known}."))
+    return next(found, None) if name.startswith(GROUP) else None
