@@ -75,6 +75,11 @@ def is_world_size_name(name: str) -> bool:
     return _WORLD_SIZE.search(name) is not None
 
 
+def is_loader_name(name: str) -> bool:
+    """`train_loader`: what is looped over may be batches, so that no step takes the loop in."""
+    return "loader" in name.lower()
+
+
 def is_batch_size_name(name: str) -> bool:
     """`batch_size`, `imgs_per_gpu`: what is divided among processes may be the batch."""
     return _BATCH_SIZE.search(name) is not None

@@ -66,6 +66,20 @@ class ImportedValues(ImportGraph):
                 return there.definition(origin, depth + 1)
         return None
 
+    def assigned(self, qualname: str, depth: int = 0) -> tuple[FileFacts, Self, ast.expr] | None:
+        """What an imported name of the project is bound to, if that happens once."""
+        found = self._definition(qualname)
+        if found is None or depth > 4:
+            return None
+        facts, name, path = found
+        there = self.of(path)
+        match facts.names.top.bindings.get(name):
+            case [Binding(kind="assign", value=ast.expr() as value)]:
+                return facts, there, value
+            case [Binding(kind="import", qualname=str(origin))]:
+                return there.assigned(origin, depth + 1)
+        return None
+
     def _definition(self, qualname: str) -> tuple[FileFacts, str, Path] | None:
         module, _, name = qualname.rpartition(".")
         if not module or module.startswith("torch."):

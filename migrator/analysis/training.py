@@ -248,8 +248,11 @@ def following(names: Names, statement: ast.stmt) -> list[ast.stmt]:
 
 def _is_step(statement: ast.stmt) -> bool:
     match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="step" | "update"))):
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="step"))):
             return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="update"), args=args)):
+            # `scaler.update()`, `ema.update(model)`; a meter is given a time, or what was read
+            return all(isinstance(each, ast.Name | ast.Attribute) for each in args)
     return False
 
 

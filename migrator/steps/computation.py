@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from migrator.analysis import hints
 from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow, Kind
-from migrator.analysis.names import Binding, Names, dotted
+from migrator.analysis.names import Binding, Names, dotted, said_name
 from migrator.analysis.training import (
     READING_FUNCTIONS,
     READING_METHODS,
@@ -72,11 +73,21 @@ class Computation:
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
                 if not isinstance(node.value, ast.Name):
                     return f"{line} keeps a value in an object"
+            if isinstance(node, ast.For) and self._is_of_loader(node.iter):
+                return f"{line} loops over a loader"
             if isinstance(node, ast.Call):
                 why = self.call_obstacle(node)
                 if why:
                     return f"{line} {why}"
         return ""
+
+    def _is_of_loader(self, node: ast.expr) -> bool:
+        """Whether a loop is about batches; a name is a hint that is enough to leave it."""
+        return any(
+            bool(self.flow.kind(part) & Kind.LOADER) or hints.is_loader_name(said_name(part))
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name | ast.Attribute)
+        )
 
     def changed(self, statement: ast.stmt) -> Iterator[str]:
         """Names of objects that a statement changes: they have to be the step's own."""
@@ -124,6 +135,11 @@ class Computation:
         if called:
             whys = (where._body_obstacle(definition, seen) for where, definition in called)
             return next(filter(None, whys), "")
+        if (made := self._lambda(function)) is not None:
+            where, body = made
+            inner = (node for node in ast.walk(body) if isinstance(node, ast.Call))
+            whys = (where.call_obstacle(node, seen | {body}) for node in inner)
+            return "" if body in seen else next(filter(None, whys), "")
         named = is_model(self.flow, function) or _LOSS_NAME.search(name)
         if named and not _VERB.match(name) and self._is_variable(function):
             return ""
@@ -164,17 +180,35 @@ class Computation:
             return [method] if method is not None else []
         return []
 
+    def _lambda(self, function: ast.expr) -> tuple[Computation, ast.Lambda] | None:
+        """The lambda that a name is bound to, here or where it is imported from."""
+        if not isinstance(function, ast.Name):
+            return None
+        bindings = self.names.lookup(function)
+        if len(bindings) == 1 and isinstance(bindings[0].value, ast.Lambda):
+            return self, bindings[0].value
+        for candidate in self._spellings(function) if self.project is not None else ():
+            assert self.project is not None
+            found = self.project.assigned(candidate)
+            if found is not None and isinstance(found[2], ast.Lambda):
+                return Computation(found[0].names, found[0].flow, found[1]), found[2]
+        return None
+
+    def _spellings(self, name: ast.expr) -> list[str]:
+        """What a name may be called where it comes from; a star import says nothing of it."""
+        qualname = self.names.qualified(name)
+        candidates = [qualname] if qualname else []
+        if isinstance(name, ast.Name) and not self.names.lookup(name):
+            candidates += [f"{module}.{name.id}" for module in self.names.star_imports]
+        return candidates
+
     def _imported(
         self, name: ast.expr
     ) -> tuple[Computation, ast.FunctionDef | ast.ClassDef] | None:
         """What a name is that another file of the project defines, and that file."""
         if self.project is None:
             return None
-        qualname = self.names.qualified(name)
-        candidates = [qualname] if qualname else []
-        if isinstance(name, ast.Name) and not self.names.lookup(name):
-            candidates += [f"{module}.{name.id}" for module in self.names.star_imports]
-        for candidate in candidates:
+        for candidate in self._spellings(name):
             found = self.project.definition(candidate)
             if found is not None:
                 facts, there, definition = found

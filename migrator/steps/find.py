@@ -71,7 +71,7 @@ class Steps:
     def _complete(self, call: ast.Call) -> Step | NotMovable:
         if call not in self._found:
             try:
-                self._found[call] = _complete(self._code, call)
+                self._found[call] = _on_own_lines(self._code, _complete(self._code, call))
             except NotMovable as why:
                 self._found[call] = why
         return self._found[call]
@@ -93,6 +93,15 @@ class Steps:
             for statement in () if isinstance(found, NotMovable) else found.statements:
                 moving.setdefault(statement, []).append(call)
         return moving
+
+
+def _on_own_lines(code: Computation, step: Step) -> Step:
+    """A step of whose statements none shares its line with another: what moves are lines."""
+    for statement in step.statements:
+        beside = [s for s in code.names.block(statement) if s.lineno == statement.lineno]
+        if len(beside) > 1:
+            raise NotMovable(f"line {statement.lineno} holds several statements")
+    return step
 
 
 def _complete(code: Computation, call: ast.Call) -> Step:

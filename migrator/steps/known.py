@@ -8,7 +8,7 @@ import re
 PURE = frozenset({
     "len", "range", "enumerate", "zip", "list", "tuple", "sum", "reversed", "min", "max",
     "isinstance", "getattr", "hasattr", "abs", "dict", "super", "round", "sorted", "set", "slice",
-    "filter", "map", "any", "all",
+    "filter", "map", "any", "all", "ord", "chr", "divmod", "issubclass", "callable", "frozenset",
 })  # fmt: skip
 # Methods of tensors, and of what takes part in a step, that do nothing else.
 METHODS = frozenset({
@@ -20,7 +20,8 @@ METHODS = frozenset({
     "lt", "ge", "le", "masked_fill", "masked_select", "gather", "scatter", "index_select", "chunk",
     "split", "stack", "type", "type_as", "requires_grad_", "size", "dim", "numel", "new_zeros",
     "new_ones", "new_full", "new_tensor", "zero_grad", "backward", "scale", "unscale_", "unbind",
-    "parameters", "named_parameters", "buffers", "keys", "values", "items", "log_prob", "entropy",
+    "parameters", "named_parameters", "buffers", "named_buffers", "modules", "named_modules",
+    "children", "named_children", "keys", "values", "items", "log_prob", "entropy",
     "rsample", "cumsum", "cumprod", "prod", "neg", "logsumexp", "narrow", "select", "diag", "triu",
     "tril", "any", "all", "view_as", "reshape_as", "rsqrt", "reciprocal", "roll", "flip", "topk",
     "sort", "unfold", "fold", "amax", "amin", "clamp_min", "clamp_max", "sign", "round", "floor",

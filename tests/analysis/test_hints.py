@@ -62,6 +62,19 @@ SNIPPETS = (
         y = model(x.cuda(rank))
     trainer = MyTrainer()
     """,
+    """
+    import torch
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    def train(loader):
+        total = 0.0
+        optimizer.zero_grad()
+        for x in loader:
+            total += model(x.cuda()).sum()
+        total.backward()
+        optimizer.step()
+    for _ in range(2):
+        train(data)
+    """,
 )
 # The rules that rewrite less without a hint, each with the reason why it is no harm, or that it is.
 EXCEPTED: dict[str, frozenset[str]] = {

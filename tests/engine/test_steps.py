@@ -1,0 +1,86 @@
+"""Training steps: what may move into one, what is said of one that can not, where it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import cli, read_tree, run, write_tree
+
+from migrator.diagnostics import Severity
+
+HEAD = """import time
+import torch
+
+model = torch.nn.Linear(2, 2).cuda()
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+def step(body: str) -> str:
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    return f"{HEAD}for x in loader:\n    loss = model(x.cuda()).sum()\n{lines}"
+
+
+def advice(source: str) -> list[str]:
+    return [d.message for d in run(source).diagnostics if d.severity is Severity.ADVICE]
+
+
+def test_statements_of_one_line_are_named() -> None:
+    source = step("opt.zero_grad(); loss.backward(); opt.step()")
+    (said,) = advice(source)
+    assert "line 8 holds several statements" in said
+    assert "train_step" not in run(source).source.decode()
+
+
+def test_what_only_asks_a_model_moves() -> None:
+    source = step(
+        "opt.zero_grad()\nloss.backward()\nfor name, child in model.named_children():\n"
+        "    torch.nn.utils.clip_grad_norm_(child.parameters(), ord('a'))\nopt.step()"
+    )
+    assert "@tpu_runtime.train_step" in run(source).source.decode()
+
+
+def test_a_loop_over_a_loader_is_no_part_of_a_step() -> None:
+    source = f"""{HEAD}
+def train(loader):
+    total = 0.0
+    opt.zero_grad()
+    for x in loader:
+        total += model(x.cuda()).sum()
+    total.backward()
+    opt.step()
+
+for epoch in range(3):
+    train(loader)
+"""
+    assert "train_step" not in run(source).source.decode()
+    assert any("loops over a loader" in said for said in advice(source))
+
+
+@pytest.mark.parametrize(
+    ("behind", "last"),
+    [
+        ("batch_time.update(time.time() - end)", "opt.step()"),
+        ("losses.update(loss.item(), 3)", "opt.step()"),
+        ("scaler.update()", "scaler.update()"),
+        ("ema.update(model)", "ema.update(model)"),
+        ("scheduler.step()", "scheduler.step()"),
+    ],
+)
+def test_a_sync_stands_right_behind_the_step(behind: str, last: str) -> None:
+    source = step(f"loss.backward()\nopt.step()\n{behind}\nend = time.time()")
+    lines = run(source, "torch_xla").source.decode().splitlines()
+    assert lines[lines.index("    torch_xla.sync()") - 1].strip() == last
+
+
+@pytest.mark.parametrize(("body", "moves"), [("x / x.norm()", True), ("print(x)", False)])
+@pytest.mark.parametrize("imported", ["from lib import *", "from lib import scaled"])
+def test_lambdas_are_looked_into(body: str, moves: bool, imported: str, tmp_path: Path) -> None:
+    train = step("opt.zero_grad()\nscaled(loss).backward()\nopt.step()")
+    root = write_tree(
+        tmp_path / "p",
+        {"lib.py": f"scaled = lambda x: {body}\n", "train.py": f"{imported}\n{train}"},
+    )
+    cli(".", "--target", "torchax", "--allow-dirty", cwd=root)
+    assert (b"@tpu_runtime.train_step" in read_tree(root)["train.py"]) is moves
