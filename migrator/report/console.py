@@ -105,13 +105,14 @@ def _left(report: Report, console: Console) -> None:
     if programs:
         console.print()
         console.print(Text("Programs that stay as they are", "bold yellow"))
-    for program in programs:
-        _staying(console, program)
+    for number, program in enumerate(programs):
+        others = (other.furthest for other in programs[number + 1 :])
+        _staying(console, program, "" if program.furthest in others else program.furthest)
     if left:
         _section(console, "Left for a person", left)
 
 
-def _staying(console: Console, program: Staying) -> None:
+def _staying(console: Console, program: Staying, furthest: str) -> None:
     """One paragraph: the line in the way, what hangs on it, and what gets furthest."""
     first, *more = program.obstacles
     code = registry().for_launched_code.code
@@ -125,7 +126,7 @@ def _staying(console: Console, program: Staying) -> None:
         named = ", ".join(map(str, program.files[:2]))
         rest = f" and {len(program.files) - 2} more" if len(program.files) > 2 else ""
         said.append(f"a program is migrated with all its files, or not at all: {named}{rest}")
-    for text in (*said, program.furthest):
+    for text in filter(None, (*said, furthest)):
         console.print(line((f"    {text}", "dim")), soft_wrap=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,26 +72,28 @@ def staying(report: Report) -> tuple[list[Staying], list[Found]]:
         else:
             others.append((path, diagnostic))
     files = [file for file in held if file.path in kept]
-    programs = [_program(group, kept) for group in _connected(files, kept)]
+    known = [file.path for file in report.files]
+    programs = [_program(group, kept, known) for group in _connected(files, kept, known)]
     return programs, others
 
 
 def _connected(
-    files: Sequence[FileReport], kept: dict[Path, list[Diagnostic]]
+    files: Sequence[FileReport], kept: dict[Path, list[Diagnostic]], known: Sequence[Path]
 ) -> list[list[FileReport]]:
     """Files that name one another, or the same one, as the reason why they stay."""
-    of: dict[Path, list[FileReport]] = {file.path: [file] for file in files}
+    groups: dict[Path, list[FileReport]] = {}  # by their files, and those that they name
     for file in files:
         said = {name for d in kept[file.path] for name in _FILE.findall(d.message)}
-        for other in filter(None, (_meant(name, file.path, of) for name in said)):
-            one, two = of[file.path], of[other]
-            if one is not two:
-                one += two
-                of |= dict.fromkeys((each.path for each in two), one)
-    return list({id(group): group for group in of.values()}.values())
+        meant = filter(None, (_meant(name, file.path, known) for name in said))
+        keys = {file.path, *meant}
+        joined = {id(groups[key]): groups[key] for key in keys if key in groups}
+        group = [*(each for found in joined.values() for each in found), file]
+        keys |= {key for key, found in groups.items() if id(found) in joined}
+        groups |= dict.fromkeys(keys, group)
+    return list({id(group): group for group in groups.values()}.values())
 
 
-def _meant(name: str, beside: Path, known: Iterable[Path]) -> Path | None:
+def _meant(name: str, beside: Path, known: Sequence[Path]) -> Path | None:
     """The file that a message names: the one beside its own file, or the only one."""
     if (near := beside.parent / name) in known:
         return near
@@ -100,15 +102,17 @@ def _meant(name: str, beside: Path, known: Iterable[Path]) -> Path | None:
     return found[0] if len(found) == 1 else None
 
 
-def _program(files: Sequence[FileReport], kept: dict[Path, list[Diagnostic]]) -> Staying:
-    known = [file.path for file in files]
+def _program(
+    files: Sequence[FileReport], kept: dict[Path, list[Diagnostic]], known: Sequence[Path]
+) -> Staying:
+    own = [file.path for file in files]
     hang: Counter[tuple[Path, int, str]] = Counter()
-    for path in known:
+    for path in own:
         for diagnostic in kept[path]:
             hang[_obstacle(path, diagnostic, known)] += 1
     obstacles = [Obstacle(*where, count) for where, count in hang.most_common()]
     unsafe = all(file.result.gate is not None and file.result.gate.unsafe for file in files)
-    return Staying(sorted(known), obstacles, unsafe)
+    return Staying(sorted(own), obstacles, unsafe)
 
 
 def _obstacle(path: Path, found: Diagnostic, known: Sequence[Path]) -> tuple[Path, int, str]:

@@ -83,3 +83,11 @@ def test_programs_that_share_nothing_are_told_apart(project: Path) -> None:
         "q/lib/exchange.py",
     ]
     assert {len(program["files"]) for program in programs} == {3}
+
+
+def test_programs_with_one_obstacle_are_told_together(project: Path) -> None:
+    """Each calls the function of a library that is in the way, and neither imports the other."""
+    write_tree(project, {"p/again.py": TRAIN})
+    (program,) = json.loads(check(project, "--format", "json"))["staying"]
+    assert {"p/again.py", "p/train.py"} < set(program["files"])
+    assert len(program["obstacles"]) == 1
