@@ -268,10 +268,10 @@ def wrapper(ctx: Context, found: Construct) -> Decision | None:
     words = _words(ctx)
     if words is None:
         return None
-    if words.launch is not None and found.key in SHARDED:
-        return Keep("asked of what is none here")
-    if words.launch is not None:
+    if words.launch is not None and found.key == WRAPPER:
         return _wrapped(ctx, found, words.ranks, gone=("device_ids", "output_device"))
+    if words.launch is not None:
+        return Keep("asked of what is none here")
     whole = found.key == WRAPPER and ctx.options.shard != "fsdp"
     sharded = words.ranks if whole else words.sharded
     return _wrapped(ctx, found, sharded or words.ranks, _STATISTICS)
@@ -332,8 +332,7 @@ def group(ctx: Context, found: Construct) -> Decision | None:
     kept = ("world_size",) if words.launch is None else ("timeout", "world_size", "rank")
     gone = [k for k in call.keywords if k.arg not in (*kept, "init_method")]
     drop: list[ast.expr | ast.keyword] = [*call.args, *gone]
-    alone = "alone" if _is_alone(ctx) else ""
-    put = {"init_method": ctx.quoted(f"{words.address}{alone}", call)}
+    put = {"init_method": ctx.quoted(words.address + "alone" * _is_alone(ctx), call)}
     for name, value in zip(_GROUP_ARGUMENTS, call.args, strict=False):
         if name in kept:
             put[name] = ctx.source.code(value)
@@ -346,12 +345,16 @@ def _other_backend(ctx: Context, call: ast.Call, group: str) -> Decision:
     gone = [k for k in call.keywords if k.arg in ("device_id", "pg_options")]
     if isinstance(backend, ast.Constant) and backend.value == group and not gone:
         return Keep("the target's back end")
-    drop: list[ast.expr | ast.keyword] = list(gone)
     if call.args:
-        return Rewrite([EditCall(call, drop=[*drop, call.args[0]], first=word)])
+        return Rewrite([EditCall(call, drop=[*gone, call.args[0]], first=word)])
     if backend is None:
-        return Rewrite([EditCall(call, drop=drop, first=word)])
-    return Rewrite([EditCall(call, drop=drop, put={"backend": word})])
+        for options in (k.value for k in call.keywords if k.arg is None):  # with one, perhaps
+            if ast.unparse(options).endswith("device_id=None)"):
+                return Keep("the target's back end")
+            text = f"dict({{options}}, backend={word}, device_id=None)"
+            return Rewrite([Replace(options, text, {"options": options})])
+        return Rewrite([EditCall(call, drop=gone, first=word)])
+    return Rewrite([EditCall(call, drop=gone, put={"backend": word})])
 
 
 @RANKS.on("name", SPAWN)

@@ -790,3 +790,12 @@ def test_questions_and_types_keep_no_program(source: str, target: str) -> None:
 def test_processes_that_may_be_ranks(source: str, stays: bool) -> None:
     """torch_xla starts the ranks itself; other processes are none of its business."""
     assert run(f"{HEAD}\n{source}\n", "torch_xla").changed is not stays
+
+
+def test_a_group_that_is_made_with_options_of_its_own() -> None:
+    """A back end among them would be given twice."""
+    source = HEAD.replace('"nccl", rank=rank, world_size=world_size', "**options")
+    once = migrated(source, "torchax")
+    assert 'dist.init_process_group(**dict(options, backend="jax", device_id=None))' in once
+    assert migrated(once, "torchax") == once
+    assert 'init_process_group("xla", init_method' in migrated(source, "torch_xla")
