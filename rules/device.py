@@ -9,6 +9,7 @@ from migrator.analysis.devices import (
     method_caller,
     table_of_places,
     whole_string,
+    with_older_torch,
 )
 from migrator.analysis.flow import CUDA_STRING, Kind
 from migrator.analysis.indices import INDEXED, compared_with, is_read, names_index
@@ -261,6 +262,7 @@ def available(ctx: Context, found: Construct) -> Decision:
         choice = availability_choice(ctx.names, ctx.flow, asked)
         if choice is not None:
             return device_value(ctx, choice.node, choice.device)
+        asked = with_older_torch(ctx.names, asked)
         if asked is not call:
             node, called = asked, "()"
     word = ctx.runtime("is_available")

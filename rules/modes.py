@@ -3,7 +3,8 @@
 import ast
 
 from migrator.analysis.device_strings import is_migrated
-from migrator.analysis.flow import Kind
+from migrator.analysis.devices import with_older_torch
+from migrator.analysis.flow import ANY_DEVICE, Kind
 from migrator.analysis.names import argument
 from migrator.analysis.training import trains
 from migrator.codes import Family
@@ -355,6 +356,16 @@ def _current(ctx: Context, call: ast.Call) -> Decision:
     """`current_accelerator()`, also as `….type` and `… if … else …`, `… or torch.device("cpu")`."""
     parent = ctx.parent(call)
     if isinstance(parent, ast.Attribute) and parent.attr == "type":
-        return Rewrite([Replace(parent, ctx.device_string(call))])
+        whole = _without_older_torch(ctx, parent)
+        return Rewrite([Replace(whole, ctx.device_string(call))])
     word = device_object_word(ctx, call)
-    return Rewrite([Replace(call, word.code)], word.requires)
+    return Rewrite([Replace(_without_older_torch(ctx, call), word.code)], word.requires)
+
+
+def _without_older_torch(ctx: Context, device: ast.expr) -> ast.expr:
+    """The choice between a device and another one for torch before `torch.accelerator`."""
+    whole = with_older_torch(ctx.names, device)
+    is_device = isinstance(whole, ast.IfExp) and (
+        ctx.flow.kind(whole.orelse) & (ANY_DEVICE | Kind.CPU)
+    )
+    return whole if is_device and ctx.effects.none(whole) else device

@@ -35,6 +35,24 @@ def availability_choice(names: Names, flow: Flow, call: ast.expr) -> Choice | No
     return Choice(parent, gpu) if flow.kind(gpu) & devices and cpu else None
 
 
+def with_older_torch(names: Names, node: ast.expr) -> ast.expr:
+    """All of `node if hasattr(torch, "accelerator") else …`: torch has had it since 2.6.
+
+    The node itself where it is no part of that.
+    """
+    match names.parents.get(node):
+        case (
+            ast.IfExp(
+                test=ast.Call(
+                    func=ast.Name(id="hasattr"), args=[owner, ast.Constant("accelerator")]
+                ),
+                body=body,
+            ) as choice
+        ) if body is node and names.qualified(owner) == "torch":
+            return choice
+    return node
+
+
 def names_device(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value in _OTHER_DEVICES
 

@@ -89,3 +89,18 @@ def test_a_batch_size_for_each_device_names_no_gpu() -> None:
 
 def test_pytorch_is_no_package_of_pip() -> None:
     assert reported(run("pytorch==1.3.1\n", path="requirements.txt")) == ["pytorch==1.3.1"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('torch.accelerator.current_accelerator() if {} else "cuda"', 'torch.device("jax")'),
+        ('torch.accelerator.current_accelerator().type if {} else "cuda"', '"jax"'),
+        ("torch.accelerator.current_accelerator() if {} else choose()", None),
+    ],
+)
+def test_a_choice_for_an_older_torch_is_none(before: str, after: str | None) -> None:
+    choice = before.format('hasattr(torch, "accelerator")')
+    text = migrated(f"import torch\ndevice = {choice}\n")
+    assert ("hasattr" not in text) is (after is not None)
+    assert after is None or f"device = {after}\n" in text
