@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.exchanged import apart
+from migrator.analysis.exchanged import apart, is_served
 from migrator.analysis.names import argument, dotted
 from migrator.analysis.rank_uses import SPAWN
 from migrator.analysis.ranks import COPIES as COPYING
@@ -213,10 +213,9 @@ def distributed(ctx: Context, found: Construct) -> Decision:
     if (what := apart(found.key)) is not None:
         return Report(f"{what}: check by hand that it works here")
     if found.key == "torch.distributed.is_nccl_available" and call is not None and _words(ctx):
-        assert isinstance(found.node, ast.expr)
-        name = ctx.source.code(found.node).replace("is_nccl_available", "is_available")
+        name = ctx.source.code(call.func).replace("is_nccl_available", "is_available")
         if "." in name:
-            return Rewrite([Replace(found.node, name)], note="nccl belongs to CUDA")
+            return Rewrite([Replace(call.func, name)], note="nccl belongs to CUDA")
         return Report("nccl belongs to CUDA")
     if found.key.startswith("torch.distributed.is_"):
         return Keep("means the same here")
@@ -224,7 +223,7 @@ def distributed(ctx: Context, found: Construct) -> Decision:
         return Keep("a program in one process has one rank")
     if _in_one_process(ctx):
         return Keep("means the same in a world of one")
-    if _words(ctx):
+    if _words(ctx) or is_served(found.key, ctx.words):
         return Keep("the target's process group does the same")
     return Report("code for several devices is not rewritten yet")
 

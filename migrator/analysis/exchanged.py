@@ -1,5 +1,7 @@
 """Exchanged: what torch.distributed has, by what a target has to do for it."""
 
+from migrator.targets.words import Words
+
 GROUP = "torch.distributed."
 
 REDUCTIONS = ("all_reduce", "reduce")
@@ -55,3 +57,10 @@ def apart(name: str) -> str | None:
     short = name.removeprefix(GROUP)
     found = (text for known, text in _APART.items() if f"{short}.".startswith(f"{known}."))
     return next(found, None) if name.startswith(GROUP) else None
+
+
+def is_served(name: str, words: Words) -> bool:
+    """Whether ranks have it on a target, in whatever program: it stays as it is."""
+    if words.devices is None or not words.launches or not name.startswith(GROUP):
+        return False
+    return name.removeprefix(GROUP).partition(".")[0] in WITH_PROCESSES | words.devices.exchanges

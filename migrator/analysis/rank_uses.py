@@ -494,7 +494,7 @@ class Uses:
         match node:
             case ast.Attribute() | ast.Name():
                 name = self.names.qualified(node) or ""
-                if name in _PROCESSES or name.endswith(".get_context"):
+                if name in _PROCESSES:
                     if not are_apart(self.names, node):
                         yield node, f"{name} starts processes with work of their own"
             case ast.Call() if self.names.qualified(node.func) == SPAWN:

@@ -781,6 +781,7 @@ def test_questions_and_types_keep_no_program(source: str, target: str) -> None:
         ("import multiprocessing as m\ndef f(): print(os.getpid())\nm.Process(target=f)", False),
         ("import multiprocessing as m\nn = m.get_context('spawn').Value('i', 0)", False),
         ("mp.get_context()._name", False),
+        ("import tools\nc = tools.get_context()", False),
         ("import multiprocessing as m\nm.Process(target=main)", True),
         ("def go(): main(0, 1, 2)\nmp.Process(target=go)", True),
         ("import multiprocessing as m\nm.Process(target=other.go)", True),
@@ -799,3 +800,17 @@ def test_a_group_that_is_made_with_options_of_its_own() -> None:
     assert 'dist.init_process_group(**dict(options, backend="jax", device_id=None))' in once
     assert migrated(once, "torchax") == once
     assert 'init_process_group("xla", init_method' in migrated(source, "torch_xla")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_library_exchanges_as_the_program_that_calls_it(target: str) -> None:
+    """What starts the ranks is in another folder, and need not be known."""
+    source = (
+        "import torch\nimport torch.distributed as dist\n\n\ndef total(x):\n"
+        "    if dist.is_initialized() and dist.get_world_size() > 1:\n"
+        "        dist.all_reduce(x, op=dist.ReduceOp.SUM)\n    return x.cuda()\n"
+    )
+    result = run(source, target)
+    assert result.changed and not reported(result)
+    assert reported(run(source.replace("all_reduce(", "all_reduce_coalesced("), target))
+    assert reported(run(source, target, portable=True))
