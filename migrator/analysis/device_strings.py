@@ -222,11 +222,19 @@ def _unknown(target: ast.expr) -> str:
     return f"is stored as {dotted(target) or 'something'}, which is not known to be a device"
 
 
+def _only_saves(names: Names, statement: ast.Import | ast.ImportFrom) -> bool:
+    """Whether an import is there for checkpoints alone: they are written without a device, too."""
+    bound = [alias.asname or alias.name.partition(".")[0] for alias in statement.names]
+    uses = [names.parents[use] for name in bound for use in names.by_id.get(name, ())]
+    return bool(uses) and all(isinstance(use, ast.Attribute) and use.attr == "save" for use in uses)
+
+
 def is_migrated(names: Names, flow: Flow) -> bool:
     """True for code that names the device of a target, or imports what a migration needs."""
     for statement in names.imports:
         if imported_heads(statement) & traces.MODULES and not names.is_guarded_import(statement):
-            return True
+            if not _only_saves(names, statement):
+                return True
     return any(
         isinstance(node, ast.Constant)
         and node.value in traces.DEVICES

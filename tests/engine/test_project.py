@@ -665,3 +665,22 @@ def test_what_files_in_folders_below_take_stays_there(tmp_path: Path, taking: st
     report = migrate_paths([tmp_path / "pkg" / "amp.py"], "torchax")
     (text,) = [f.result.source.decode() for f in report.files if f.path.name == "amp.py"]
     assert "from torch.cuda.amp import autocast\n" in text
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_file_that_only_writes_checkpoints_is_none_of_the_device(
+    tmp_path: Path, target: str
+) -> None:
+    """So a script that prepares data beside it gets no set-up, in a second run neither."""
+    files: Files = {
+        "utils.py": "import torch\n\n\ndef save(model, path):\n"
+        "    torch.save(model.state_dict(), path)\n\n\ndef words(path):\n"
+        "    return open(path).read().split()\n",
+        "prepare.py": "from utils import words\n\n"
+        'if __name__ == "__main__":\n    print(words("a"))\n',
+        "train.py": "import torch\nimport utils\n\nmodel = torch.nn.Linear(2, 2).cuda()\n"
+        'utils.save(model, "a.pt")\n',
+    }
+    once = migrate(tmp_path, files, target)
+    assert once["prepare.py"] == files["prepare.py"] and "tpu_runtime.setup()" in once["train.py"]
+    assert migrate(tmp_path, {**once}, target) == once
