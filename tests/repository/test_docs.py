@@ -185,3 +185,12 @@ def test_links(page: Path) -> None:
 def test_every_page_is_in_the_table_of_contents() -> None:
     listed = {(DOCS / link.partition("#")[0]).resolve() for link in links(DOCS / "README.md")}
     assert listed >= {page for page in DOCS.glob("*.md") if page.name != "README.md"}
+
+
+def test_tests_that_are_named_are_there() -> None:
+    text, file = (DOCS / "testing.md").read_text("utf-8"), Path()
+    named = re.findall(r"`(tests/[\w/]+\.py)?(?:::(test_\w+))?`", text)
+    assert len(named) > 40
+    for path, test in named:
+        file = REPOSITORY / path if path else file
+        assert not test or f"def {test}(" in file.read_text("utf-8"), (path, test)
