@@ -3,7 +3,8 @@
 All is told by the runtime's own source. The imports of a file say which others it needs;
 `__init__.py` says which file a name comes from, and what `setup` installs. A file with `NEEDED_BY`
 has words there: programs with none of them do nothing that it is for. What is left out fails with
-an error or is slow where it is used after all; what would change numbers is never left out.
+an error or is slow where it is used after all; what would change numbers is only left out where
+nothing in the program can lead to it.
 """
 
 from __future__ import annotations

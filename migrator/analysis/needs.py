@@ -6,13 +6,14 @@ import ast
 import builtins
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from migrator.analysis import traces
 from migrator.bundle import Needs
 from migrator.formats.python import decode
 from migrator.targets import RUNTIME
 
+UNNAMED = "<unnamed>"  # the word for code that computes the names of what it runs
 LOOP = "<loop>"  # the word for code that may call a model more than once
 MOST = 400_000  # bytes of a program that is looked at; a larger one gets all
 
@@ -27,6 +28,10 @@ _KNOWN = frozenset({
 # Code that is not named where it runs.
 _DYNAMIC = frozenset({"import_module", "__import__", "runpy", "_target_", "exec_module", "hub"})
 _RUNNING = frozenset({"exec", "eval"})
+# What makes objects whose classes the program may not name: whole modules, saved as they were.
+_UNPICKLING = frozenset({
+    "pickle", "cloudpickle", "dill", "joblib", "add_safe_globals", "safe_globals",
+})  # fmt: skip
 # What calls a function that it is given, again and again.
 _REPEATING = frozenset({
     "map", "imap", "imap_unordered", "starmap", "submit", "apply", "apply_async", "filter",
@@ -73,6 +78,10 @@ def needs(files: Iterable[tuple[bytes, Callable[[str], bool]]]) -> Needs | None:
         words |= set(_words(nodes))
         if words & _DYNAMIC or any(isinstance(n, ast.Name) and n.id in _RUNNING for n in nodes):
             return None
+        if words & _UNPICKLING or any(map(_loads_objects, nodes)):
+            return None
+        if _computes_names(nodes):
+            words.add(UNNAMED)
         inner = set(_inside_models(nodes))
         loops = (node for node in nodes if node not in inner)
         if words & _REPEATING or any(_may_repeat(node, libraries) for node in loops):
@@ -138,6 +147,39 @@ def _words(nodes: Iterable[ast.AST]) -> Iterator[str]:
         match node:
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
                 yield f"{name}("
+
+
+def _loads_objects(node: ast.AST) -> bool:
+    """`torch.load(…, weights_only=False)`: else it takes nothing but tensors and containers."""
+    match node:
+        case ast.keyword(arg="weights_only", value=ast.Constant(value=True)):
+            return False
+        case ast.keyword(arg="weights_only"):
+            return True
+    return False
+
+
+def _computes_names(nodes: Sequence[ast.AST]) -> bool:
+    """`getattr(models, args.arch)`, `models.__dict__[args.arch]`, `get_model(args.arch)`"""
+    said = set()  # `getattr(model, "fc")`
+    for node in nodes:
+        match node:
+            case ast.Call(func=ast.Name() as function, args=[_, ast.Constant(), *_]):
+                said.add(function)
+    for node in nodes:
+        match node:
+            case ast.Name(id=name) if node in said and name == "getattr":
+                continue
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
+                if name in _BY_NAME:
+                    return True
+    return False
+
+
+_BY_NAME = frozenset({
+    "getattr", "vars", "globals", "locals", "__dict__", "__getattribute__", "attrgetter",
+    "methodcaller", "get_model", "get_model_builder", "create_model",
+})  # fmt: skip
 
 
 def _inside_models(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:

@@ -10,15 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import VerifyError
+from .goldens import digest, keep
 from .progress import Runs, progress
-from .recordings import (
-    Recording,
-    Settings,
-    digest,
-    importing_once,
-    keep,
-    record_run,
-)
+from .recordings import Recording, Settings, importing_once, record_run
 from .verification import Options
 
 if TYPE_CHECKING:

@@ -69,8 +69,9 @@ def record_command(
     from rich.text import Text
 
     from .errors import VerifyError
+    from .goldens import device_of
     from .originals import record_script
-    from .recordings import Settings, device_of
+    from .recordings import Settings
 
     out = console(stderr=True)
     settings = Settings(

@@ -1,16 +1,10 @@
-"""Recordings of scripts: made by the recorder in a subprocess, kept as a golden, read again.
-
-A golden is a folder with `golden.json` (what happened, and where), `tensors.safetensors`,
-`output.txt` (what it printed); `rounding-1.*` and so on are of runs whose layers round otherwise.
-"""
+"""Recordings of scripts: made by the recorder in a subprocess."""
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
@@ -18,17 +12,13 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from migrator import __version__
-
-from .errors import NothingRecorded, VerifyError
+from .errors import NothingRecorded
 from .inside import child_environment
 from .ranks import Part, Ranks, merged
 from .run import Run, run
-from .tensors import Damaged, read_header
 from .warm import warm
 
-SCHEMA = 3  # of golden.json; 1 is that of the apps' provenance.json
-TENSORS, TABLE, OUTPUT = "tensors.safetensors", "golden.json", "output.txt"
+TENSORS, OUTPUT = "tensors.safetensors", "output.txt"
 EVENTS = "events.json"  # of one run
 RANKS = "ranks"  # … of each rank, in a folder of its number
 STOPPED = "stopped"  # what a run says that the time limit ended
@@ -91,19 +81,6 @@ class Recording:
         return self.folder / self.tensors
 
 
-@dataclass(frozen=True)
-class ScriptGolden:
-    """A script's golden, and what it is of."""
-
-    first: Recording
-    rounded: list[Recording]
-    settings: Settings
-    script: str
-    args: list[str]
-    device: str
-    source: str
-
-
 def importing_once(python: Path) -> AbstractContextManager[Path]:
     """``python`` for several runs, of which each imports torch, which takes seconds."""
     return warm(python, _IMPORTED, child_environment())
@@ -143,7 +120,7 @@ def record_run(
     program that has them as threads. Raises VerifyError where nothing could be recorded.
     """
     output.mkdir(parents=True, exist_ok=True)
-    spec = {
+    spec: dict[str, Any] = {
         **{name: getattr(settings, name) for name in _RECORDED},
         "output": str(output),
         "root": str(folder),
@@ -155,9 +132,7 @@ def record_run(
         "stop_calls": settings.steps if settings.quick else None,
         "module": module,
         "original": str(original),
-        "devices": ranks.count if ranks is not None else None,
-        "launched": ranks is not None and ranks.launched,
-        "replicas": str(replicas) if replicas is not None else None,
+        **_several(ranks, replicas),
     }
     (output / "spec.json").write_text(json.dumps(spec), "utf-8")
     with recorder() as program:
@@ -165,23 +140,32 @@ def record_run(
         if ranks is not None and replicas is None:
             command = ranks.command(command)
         done = run(
-            [str(python), *command],
-            cwd=folder,
-            log=output / OUTPUT,
-            timeout=settings.timeout,
-            env={**_search_path(original, folder), **(env or {})},
-            on_progress=on_progress,
+            [str(python), *command], cwd=folder, log=output / OUTPUT, timeout=settings.timeout,
+            env={**_search_path(original, folder), **(env or {})}, on_progress=on_progress,
             grace=_GRACE,
-        )
+        )  # fmt: skip
     table, printed = _seen(output, done, settings, several=ranks is not None)
     if table is None:
-        last = (done.tail(1) or "no output").strip()
-        why = f"{done.failure() or 'ended'} before anything was recorded: {last}"
-        raise NothingRecorded(f"{entry} {why}")
+        raise _nothing_recorded(entry, done)
     (output / EVENTS).write_text(json.dumps(table), "utf-8")
     if settings.memory and "out of memory" in table["ended"]:
         table["ended"] += f" (--memory {settings.memory / 2**30:g})"
-    return done, _recording(output, table, printed)
+    return done, recording_of(output, table, printed)
+
+
+def _several(ranks: Ranks | None, replicas: Path | None) -> dict[str, Any]:
+    """What the recorder has to know of a program for several devices."""
+    return {
+        "devices": ranks.count if ranks is not None else None,
+        "launched": ranks is not None and ranks.launched,
+        "replicas": str(replicas) if replicas is not None else None,
+    }
+
+
+def _nothing_recorded(entry: str, done: Run) -> NothingRecorded:
+    last = (done.tail(1) or "no output").strip()
+    why = f"{done.failure() or 'ended'} before anything was recorded: {last}"
+    return NothingRecorded(f"{entry} {why}")
 
 
 def _seen(
@@ -274,126 +258,9 @@ def _salvaged(output: Path, ended: str, seconds: float) -> dict[str, Any] | None
     return {**table, "tensors_sha256": digest.hexdigest()}
 
 
-def _recording(
+def recording_of(
     folder: Path, table: dict[str, Any], printed: str, tensors: str = TENSORS
 ) -> Recording:
     names = {f.name for f in fields(Recording)}
     found = {name: value for name, value in table.items() if name in names}
     return Recording(**{**found, "folder": folder, "printed": printed, "tensors": tensors})
-
-
-def keep(
-    output: Path,
-    first: Path,
-    rounded: Sequence[Path],
-    settings: Settings,
-    script: str,
-    args: Sequence[str],
-    source: str,
-) -> None:
-    """Make a golden of the folders of two runs.
-
-    Raises VerifyError where the folder holds something else, or cannot be written.
-    """
-    table = json.loads((first / EVENTS).read_text("utf-8"))
-    whole = {
-        "schema": SCHEMA,
-        "made_by": f"tpu-migrate {__version__}",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "script": script,
-        "args": list(args),
-        "source_sha256": source,
-        "device": device_of(table["machine"]),
-        "settings": {"seed": settings.seed, "steps": settings.steps, "dropout": settings.dropout},
-        "run": table,
-        "roundings": [json.loads((run / EVENTS).read_text("utf-8")) for run in rounded],
-    }
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        for number, run_folder in enumerate([first, *rounded]):
-            tensors, printed = _names(number)
-            shutil.copyfile(run_folder / TENSORS, output / tensors)
-            shutil.copyfile(run_folder / OUTPUT, output / printed)
-        whole["sha256"] = _digest(whole, output)
-        partial = output / f"{TABLE}.part"
-        partial.write_text(json.dumps(whole, indent=1), "utf-8")
-        partial.replace(output / TABLE)
-    except OSError as error:
-        raise VerifyError(f"{output} cannot be written: {error.strerror}") from error
-
-
-def _digest(whole: dict[str, Any], folder: Path) -> str:
-    """Of a golden's table and of what was printed; the tensors have one of their own."""
-    total = hashlib.sha256(json.dumps(whole, sort_keys=True).encode())
-    for number in range(len(whole["roundings"]) + 1):
-        path = folder / _names(number)[1]
-        total.update(path.read_bytes() if path.is_file() else b"")
-    return total.hexdigest()
-
-
-def device_of(machine: dict[str, Any]) -> str:
-    """The device of a recording, in words."""
-    name = str(machine["device"])
-    return name if "stand-in" not in name else f"{name} ({machine['machine']})"
-
-
-def read(folder: Path) -> ScriptGolden:
-    """Raises VerifyError, in one line, where a golden is missing, damaged or another's."""
-    path = folder / TABLE
-    try:
-        whole = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise VerifyError(f"golden refused: {path} cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise VerifyError(f"golden refused: {path} is not JSON ({error})") from error
-    if not isinstance(whole, dict) or whole.get("schema") != SCHEMA:
-        raise VerifyError(
-            f"golden refused: {path} is none of `tpu-migrate record` (schema {SCHEMA})"
-        )
-    told = whole.pop("sha256", None)
-    if told != _digest(whole, folder):
-        raise VerifyError(f"golden refused: {path} or what was printed has been changed")
-    try:
-        tables = [whole["run"], *whole["roundings"]]
-        first, *rounded = [_checked(folder, table, *_names(n)) for n, table in enumerate(tables)]
-        settings = Settings(**whole["settings"], roundings=len(rounded))
-        return ScriptGolden(
-            first, rounded, settings, whole["script"], whole["args"], whole["device"],
-            whole["source_sha256"],
-        )  # fmt: skip
-    except (KeyError, TypeError, AttributeError) as error:
-        raise VerifyError(f"golden refused: {path} lacks or garbles {error}") from error
-
-
-def _checked(folder: Path, table: dict[str, Any], name: str, output: str) -> Recording:
-    tensors = folder / name
-    try:
-        read_header(tensors)
-        with tensors.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-    except Damaged as error:
-        raise VerifyError(f"golden refused: {error}") from error
-    if content != table["tensors_sha256"]:
-        raise VerifyError(f"golden refused: {tensors} is not the file that {TABLE} speaks of")
-    printed = folder / output
-    text = printed.read_text("utf-8", "replace") if printed.is_file() else ""
-    return _recording(folder, table, text, name)
-
-
-def _names(number: int) -> tuple[str, str]:
-    """The files of a golden's tensors and of what was printed; 0 for the original as it is."""
-    return (
-        (f"rounding-{number}.safetensors", f"rounding-{number}.txt")
-        if number
-        else (TENSORS, OUTPUT)
-    )
-
-
-def digest(folder: Path) -> str:
-    """SHA-256 over names and contents of the Python files of a folder."""
-    total = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        if path.is_file():
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-            total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
-    return total.hexdigest()

@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING
 
 from .errors import VerifyError
 from .findings import Comparison
-from .recordings import (
-    Recording,
-    ScriptGolden,
-    Settings,
-    digest,
-)
+from .goldens import ScriptGolden, digest
+from .recordings import Recording, Settings
 from .tolerances import GROWN
 
 if TYPE_CHECKING:

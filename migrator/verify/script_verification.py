@@ -30,16 +30,11 @@ from .divergence import compare
 from .errors import NothingRecorded, VerifyError
 from .findings import Comparison
 from .folders import copy_folder, workplace
+from .goldens import read
 from .inside import command_line
 from .interpreters import Interpreter, require
 from .progress import Runs, progress
-from .recordings import (
-    Recording,
-    Settings,
-    importing_once,
-    read,
-    record_run,
-)
+from .recordings import Recording, Settings, importing_once, record_run
 from .run import Run
 from .tolerances import Tolerances
 from .verification import Options

@@ -128,8 +128,9 @@ def test_every_file_is_there_for_some_program(target: str) -> None:
 def test_programs_get_what_they_need(tmp_path: Path) -> None:
     found = {name: of(tmp_path / name, source) for name, source in PROGRAMS.items()}
     once = found["once"]
-    assert {"operators.py", "views.py", "pooling.py", "linalg.py", "seeds.py"} <= once
-    assert not once & {"parts.py", "train_step.py", "tracing.py", "guards.py", "backwards.py",
+    assert {"operators.py", "views.py", "buffers.py", "generators.py", "seeds.py"} <= once
+    assert not once & {"pooling.py", "linalg.py", "attention.py",
+                       "parts.py", "train_step.py", "tracing.py", "guards.py", "backwards.py",
                        "parallel.py", "process_group.py", "mesh.py", "memory.py"}  # fmt: skip
     assert found["loop"] >= once | {"parts.py", "tracing.py", "guards.py", "report.py"}
     assert not found["loop"] & {"train_step.py", "innocent.py", "backwards.py"}
@@ -150,6 +151,8 @@ def test_programs_get_what_they_need(tmp_path: Path) -> None:
         "torch.hub.load('somebody/models', 'net')",
         "from tpu_runtime import *",
         "import tpu_runtime\nprint(vars(tpu_runtime))",
+        "import pickle\nmodel = pickle.load(open('model.pkl', 'rb'))",
+        "model = torch.load('model.pt', weights_only=False)",
     ],
 )
 def test_a_program_that_can_not_be_read_gets_all(tmp_path: Path, line: str) -> None:
@@ -172,6 +175,27 @@ def test_a_program_that_can_not_be_read_gets_all(tmp_path: Path, line: str) -> N
 def test_what_may_call_a_model_again_is_compiled(tmp_path: Path, line: str, repeats: bool) -> None:
     found = of(tmp_path, f"{ONCE}x = torch.ones(2, 4).cuda()\n{line}\n")
     assert ("parts.py" in found) == repeats
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("x = torch.nn.MaxPool2d(2)(x)", "pooling.py"),
+        ("x = torch.nn.functional.interpolate(x, 4, mode='area')", "pooling.py"),
+        ("import torchvision\nmodel = torchvision.models.resnet18()", "pooling.py"),
+        ("x = x.inverse()", "linalg.py"),
+        ("x = torch.linalg.solve(x, x)", "linalg.py"),
+        ("model = torch.nn.TransformerEncoderLayer(4, 2)", "attention.py"),
+        ("import torchvision\nmodel = torchvision.models.vit_b_16()", "pooling.py attention.py"),
+        ("model = getattr(torch.nn, name)()", "pooling.py linalg.py attention.py"),
+        ("model = vars(torch.nn)[name]()", "pooling.py linalg.py attention.py"),
+        ("x = getattr(model, 'weight')", ""),
+        ("model.load_state_dict(torch.load('model.pt', weights_only=True))", ""),
+    ],
+)
+def test_mends_of_operators_come_with_their_names(tmp_path: Path, line: str, file: str) -> None:
+    found = of(tmp_path, f"{ONCE}{line}\n") & {"pooling.py", "linalg.py", "attention.py"}
+    assert found == set(file.split())
 
 
 def test_loops_in_a_model_are_no_second_call(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from migrator.verify import folders
 from migrator.verify.command import verify_command
 from migrator.verify.errors import VerifyError
 from migrator.verify.folders import check_size, copy_folder
+from migrator.verify.goldens import keep, read
 from migrator.verify.originals import record_script
-from migrator.verify.recordings import STOPPED, Settings, keep, read, record_run
+from migrator.verify.recordings import STOPPED, Settings, record_run
 from migrator.verify.script import Script
 
 from .support import safetensors

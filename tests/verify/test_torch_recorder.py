@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from migrator.verify.errors import VerifyError
+from migrator.verify.goldens import read
 from migrator.verify.originals import record_script
-from migrator.verify.recordings import Recording, Settings, read, record_run
+from migrator.verify.recordings import Recording, Settings, record_run
 from migrator.verify.tensors import read_header
 
 STEP = """\

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from store import Store
 from tf32 import in_tf32
-from watch import leaves, on_host
+from values import leaves, on_host
 
 _TORCH = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".pkl")
 _PACKAGES = ("torch", "torchvision", "torchaudio", "numpy", "torchax", "torch_xla", "jax", "jaxlib",

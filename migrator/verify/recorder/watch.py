@@ -7,12 +7,10 @@ of them; what their modules are given and give is only watched where each operat
 
 from __future__ import annotations
 
-import math
 import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from values import compute_what_is_recorded, for_json, has_values, leaves, on_host
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 _SMALL = 2**16  # elements of a buffer that is compared after each step
@@ -126,13 +125,7 @@ class Watch:
 
         def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             skipped = self.training and not training
-            if (
-                watch.depth
-                or watch.paused
-                or skipped
-                or not _has_values()
-                or not watch._wants(self)
-            ):
+            if watch.depth or watch.paused or skipped or not has_values() or not watch._wants(self):
                 watch.depth += 1
                 try:
                     return called(self, *args, **kwargs)
@@ -380,29 +373,11 @@ class _AtRest:
         self.before, self.watch.paused = self.watch.paused, True
         self.no_grad.__enter__()
         if not self.before:
-            _compute_what_is_recorded()
+            compute_what_is_recorded()
 
     def __exit__(self, *exception: Any) -> None:
         self.no_grad.__exit__(*exception)
         self.watch.paused = self.before
-
-
-def _has_values() -> bool:
-    """Whether tensors have values now that can be read.
-
-    None have in what JAX traces. In a backward pass torch_xla runs graphs of its own for loops, as
-    of an LSTM, whose tensors stand for others: to read one ends the process.
-    """
-    return not is_traced() and torch._C._current_graph_task_id() == -1
-
-
-def _compute_what_is_recorded() -> None:
-    """On torch_xla, all that has no value yet, at once: each tensor that is read would be computed,
-    and compiled, by itself, with all that it is made of."""
-    library = sys.modules.get("torch_xla")
-    if library is not None and hasattr(library, "_XLAC"):
-        own = library._XLAC._xla_get_default_device()  # others may be other ranks'
-        library._XLAC._xla_sync_live_tensors(own, [], False)
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -413,35 +388,3 @@ def unwrapped(module: nn.Module) -> nn.Module:
             break
         module = inner
     return module
-
-
-def for_json(number: float) -> float | str:
-    """JSON has no NaN and Inf: they are text, which `float` reads."""
-    return number if math.isfinite(number) else str(number)
-
-
-def on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy on the CPU, in a type that a file can have."""
-    tensor = tensor.detach()
-    if tensor.is_sparse:
-        tensor = tensor.to_dense()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    host = tensor.cpu()
-    return host.clone() if host is tensor else host
-
-
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in nested lists, tuples, dictionaries and dataclasses, with their paths."""
-    if isinstance(value, torch.Tensor):
-        yield path, value
-        return
-    items: list[tuple[Any, Any]] = []
-    if isinstance(value, dict):
-        items = list(value.items())
-    elif isinstance(value, (list, tuple)):
-        items = list(enumerate(value))
-    elif is_dataclass(value) and not isinstance(value, type):
-        items = [(f.name, getattr(value, f.name)) for f in fields(value)]
-    for key, item in items:
-        yield from leaves(item, f"{path}.{key}" if path else str(key))

@@ -176,8 +176,7 @@ def setup(
     global _is_set_up
     set_matmul_precision(precision)
     device.limit(num_cores)
-    if spmd:
-        mesh.enable()
+    mesh.enable(spmd)
     if _is_set_up:
         return
     _is_set_up = True

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from .device import device_count, get_device_name, say
 
+NEEDED_BY = "spmd"
+
 DATA, MODEL = "data", "model"  # what an axis divides: batches, or weights
 
 __all__ = ["DATA", "MODEL", "gathered", "placed", "say", "start"]
@@ -18,9 +20,9 @@ __all__ = ["DATA", "MODEL", "gathered", "placed", "say", "start"]
 _mesh: xs.Mesh | None = None
 
 
-def enable() -> None:
+def enable(wanted: bool) -> None:
     """One process for all devices, where there are several and no launcher has started ranks."""
-    if _is_alone() and device_count() > 1 and not xr.is_spmd():
+    if wanted and _is_alone() and device_count() > 1 and not xr.is_spmd():
         xr.use_spmd()
 
 

@@ -1,0 +1,62 @@
+"""Tensors in what a program computes: found, brought to the host, written as numbers."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from randomness import is_traced
+
+
+def has_values() -> bool:
+    """Whether tensors have values now that can be read.
+
+    None have in what JAX traces. In a backward pass torch_xla runs graphs of its own for loops, as
+    of an LSTM, whose tensors stand for others: to read one ends the process.
+    """
+    return not is_traced() and torch._C._current_graph_task_id() == -1
+
+
+def compute_what_is_recorded() -> None:
+    """On torch_xla, all that has no value yet, at once: each tensor that is read would be computed,
+    and compiled, by itself, with all that it is made of."""
+    library = sys.modules.get("torch_xla")
+    if library is not None and hasattr(library, "_XLAC"):
+        own = library._XLAC._xla_get_default_device()  # others may be other ranks'
+        library._XLAC._xla_sync_live_tensors(own, [], False)
+
+
+def for_json(number: float) -> float | str:
+    """JSON has no NaN and Inf: they are text, which `float` reads."""
+    return number if math.isfinite(number) else str(number)
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the CPU, in a type that a file can have."""
+    tensor = tensor.detach()
+    if tensor.is_sparse:
+        tensor = tensor.to_dense()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    host = tensor.cpu()
+    return host.clone() if host is tensor else host
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in nested lists, tuples, dictionaries and dataclasses, with their paths."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+        return
+    items: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, (list, tuple)):
+        items = list(enumerate(value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        items = [(f.name, getattr(value, f.name)) for f in fields(value)]
+    for key, item in items:
+        yield from leaves(item, f"{path}.{key}" if path else str(key))
