@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -151,3 +152,15 @@ def test_no_function_is_too_long_to_be_read_at_once() -> None:
 def test_a_long_function_is_seen(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(text)
     assert list(functions(tmp_path / "a.py")) == [("f", 61)]
+
+
+def test_every_package_is_in_the_wheel() -> None:
+    """A folder that is not listed is only missed by those who install the wheel."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
+    listed = {*project["tool"]["setuptools"]["packages"], "migrator.rules"}
+    packages = {
+        ".".join(path.parent.relative_to(REPOSITORY).parts)
+        for path in (REPOSITORY / "migrator").rglob("__init__.py")
+        if "runtime" not in path.relative_to(REPOSITORY).parts
+    }
+    assert packages <= listed
