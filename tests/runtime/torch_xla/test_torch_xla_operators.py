@@ -76,6 +76,24 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "as_strided to a number": lambda x: x.as_strided((), (), 5),
     "abs of a complex number": lambda x: torch.complex(x, x * 2)[1, 1].abs(),
     "group_norm of nothing": lambda x: F.group_norm(x[:0], 2),
+    "int8 with uint8": lambda x: x.to(torch.int8) + x.abs().to(torch.uint8),
+    "int8 less than uint8": lambda x: torch.lt(x.to(torch.int8), x.abs().to(torch.uint8)),
+    "greatest of int8 and uint8": lambda x: x.to(torch.int8).maximum(x.abs().to(torch.uint8)),
+    "power of int8 and uint8": lambda x: x.to(torch.int8) ** x.abs().to(torch.uint8),
+    "bfloat16 with float16": lambda x: (x / 3).bfloat16() - x.half() * 300,
+    "bfloat16 by float16": lambda x: (x / 3).bfloat16() / (x.half() + 5),
+    "atan2 of halves and integers": lambda x: x.half().atan2(x.int()),
+    "complex numbers by halves": lambda x: torch.complex(x, x * 2).div(x.half() + 5).real,
+    "linspace of one": lambda x: torch.linspace(2, 5, 1, dtype=torch.float64, device=x.device),
+    "svd of float64": lambda x: torch.linalg.svdvals(x.double()),
+    "softmax of a number": lambda x: x[0, 0].softmax(0),
+    "mean of a number": lambda x: x[0, 0].mean(0),
+    "index_fill of a number": lambda x: x[0, 0].index_fill(0, torch.tensor(0).to(x.device), 3),
+    "strides of nothing": lambda x: torch.tensor(x.new_empty(4, 0).stride()),
+    "transform of conjugates": lambda x: torch.fft.hfft(torch.complex(x, x * 2)),
+    "native_layer_norm of nothing": lambda x: torch.native_layer_norm(
+        x[:0], (4,), x[0], x[1], 1e-5
+    )[0],
 }  # fmt: skip
 
 
@@ -105,6 +123,8 @@ def test_what_is_refused() -> None:
         with pytest.raises(NotImplementedError, match="complex numbers"):
             function(z)
     wide = torch.ones(2, dtype=torch.float64).to(DEVICE) * 1j
+    with pytest.raises(RuntimeError, match="complex128 is not available"):
+        torch.fft.hfft2(torch.ones(2, 2, dtype=torch.float64).to(DEVICE))  # which was wrong
     for read in (lambda: wide.cpu(), lambda: wide[0].item(), lambda: wide.tolist()):
         with pytest.raises(RuntimeError, match="complex128 is not available"):
             read()

@@ -3,13 +3,17 @@
 Each says where. Found by benchmarks/operator_audit.py.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
 
-from .kernels import Kernel, replace_all, stock
+from .device import DEVICE_TYPE
+from .kernels import Kernel, replace_all, stock, substitute
 
 
 def _roll(name: str) -> Kernel:
@@ -100,17 +104,32 @@ def _diagonal_scatter(name: str) -> Kernel:
     return lambda self, src, *args: write(self, src, *args) if src.numel() else self.clone()
 
 
+def _layer_norm(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """Of no elements; stock gives the weights no gradient."""
+    decomposed = decomposition_table[torch.ops.aten.native_layer_norm.default]
+
+    @functools.wraps(stock)
+    def native_layer_norm(input: Tensor, *args: Any) -> Any:
+        is_empty = input.device.type == DEVICE_TYPE and not input.numel()
+        return (decomposed if is_empty else stock)(input, *args)
+
+    return native_layer_norm
+
+
 def install() -> None:
-    """Replace the kernels."""
+    """Replace the kernels, and a function."""
+    substitute(torch, "native_layer_norm", _layer_norm(torch.native_layer_norm))
     replace_all(
         {
             _roll: "roll",
             _repeat: "repeat",
             _nll_loss: "nll_loss_forward nll_loss_backward",
             _of_one_number: """
-                flip index_add index_copy index_select kthvalue linalg_vector_norm
-                masked_scatter max.dim min.dim prod.dim_int scatter.src scatter.value scatter_add
-                sort sort.stable squeeze_copy.dim topk
+                _log_softmax _log_softmax_backward_data _softmax _softmax_backward_data flip
+                index_add index_copy index_fill.int_Scalar index_fill.int_Tensor index_reduce
+                index_select kthvalue linalg_vector_norm masked_scatter max.dim mean.dim min.dim
+                prod.dim_int scatter.src scatter.value scatter_add sort sort.stable squeeze_copy.dim
+                topk
             """,
             _cumulative: "cumsum cumprod",
             _logsumexp: "logsumexp",

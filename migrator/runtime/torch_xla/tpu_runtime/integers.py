@@ -12,7 +12,7 @@ import torch_xla.core.xla_builder as xb
 from torch import Tensor
 
 from .device import DEVICE_TYPE
-from .kernels import Kernel, replace_all, stock
+from .kernels import Kernel, replace_all, stock, substitute
 
 _TYPES = {dtype: name for name, dtype in xb._XLA_PT_TYPE_MAP.items()}
 
@@ -113,8 +113,64 @@ def _trace(self: Tensor) -> Tensor:
     return self.diagonal().sum()
 
 
+_APART = {(torch.int8, torch.uint8), (torch.float16, torch.bfloat16)}
+_APART |= {(right, left) for left, right in _APART}
+
+
+def _promoted(compute: Kernel) -> Kernel:
+    """Neither side has the dtype of the result: stock takes one of them."""
+
+    @functools.wraps(compute)
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > 1 and isinstance(args[1], Tensor) and isinstance(args[0], Tensor):
+            left, right, *rest = args
+            if (left.dtype, right.dtype) in _APART and left.device.type == DEVICE_TYPE:
+                dtype = torch.result_type(left, right)
+                args = (left.to(dtype), right.to(dtype), *rest)
+        return compute(*args, **kwargs)
+
+    return kernel
+
+
+def _promoting_floats(name: str) -> Kernel:
+    """Integers beside halves are halves; stock takes float32."""
+    compute = stock(name)
+
+    def kernel(self: Tensor, other: Tensor) -> Tensor:
+        dtype = torch.result_type(self, other)
+        dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+        return compute(self.to(dtype), other.to(dtype))  # type: ignore[no-any-return]
+
+    return kernel
+
+
+def _extreme(name: str) -> Kernel:
+    """Stock has the dtype of one side."""
+    return _promoted(stock(name))
+
+
+def _power(name: str) -> Kernel:
+    """Both sides in the dtype of the result."""
+    compute = stock(name)
+
+    def kernel(self: Tensor, exponent: Tensor) -> Tensor:
+        dtype = torch.result_type(self, exponent)
+        return compute(self.to(dtype), exponent.to(dtype))  # type: ignore[no-any-return]
+
+    return kernel
+
+
 def install() -> None:
-    """Replace the kernels."""
+    """Replace the kernels, and functions that are called too often for kernels of ours."""
+    for owners, names in (
+        ((torch, Tensor), "add sub subtract div divide true_divide"),
+        ((torch, Tensor), "lt less le less_equal gt greater ge greater_equal"),
+        ((torch,), "rsub"),
+        ((Tensor,), "__add__ __sub__ __truediv__ __lt__ __le__ __gt__ __ge__"),
+    ):
+        for owner in owners:
+            for name in names.split():
+                substitute(owner, name, _promoted(getattr(owner, name)))
     replace_all(
         {
             _quotient: "floor_divide div.Tensor_mode",
@@ -126,5 +182,8 @@ def install() -> None:
             _right_shift: "__rshift__.Scalar __rshift__.Tensor bitwise_right_shift.Tensor",
             lambda name: _count_nonzero: "count_nonzero count_nonzero.dim_IntList",
             lambda name: _trace: "trace",
+            _extreme: "maximum minimum",
+            _promoting_floats: "atan2",
+            _power: "pow.Tensor_Tensor",
         }
     )

@@ -14,6 +14,7 @@ from torch._decomp import decompositions
 
 from .device import DEVICE_TYPE
 from .kernels import Kernel, on_cpu, replace_all, stock, substitute
+from .tensors import NO_COMPLEX128
 
 Number = bool | int | float | complex
 
@@ -190,12 +191,12 @@ def _linspace(name: str) -> Kernel:
     make = stock(name)
 
     def kernel(start: Any, end: Any, steps: int, *, dtype: Any = None, **kwargs: Any) -> Tensor:
-        if dtype != torch.float64 or steps < 2:
+        if dtype != torch.float64:
             return make(start, end, steps, dtype=dtype, **kwargs)  # type: ignore[no-any-return]
         places = torch.arange(steps, dtype=dtype, device=kwargs["device"])
-        step = (end - start) / (steps - 1)
+        step = (end - start) / max(steps - 1, 1)
         back = end - step * (steps - 1 - places)
-        return torch.where(places < steps // 2, start + step * places, back)
+        return torch.where(places < max(steps // 2, 1), start + step * places, back)
 
     return kernel
 
@@ -248,7 +249,9 @@ def _quotient(divide: Kernel) -> Kernel:
         sides = [x for x in (self, other) if isinstance(x, Tensor)]
         if not any(x.is_complex() and x.device.type == DEVICE_TYPE for x in sides) or kwargs:
             return divide(self, other, **kwargs)
-        return self * (other.reciprocal() if isinstance(other, Tensor) else 1 / other)
+        if not isinstance(other, Tensor):
+            return self * (1 / other)
+        return self * other.to(torch.result_type(self, other)).reciprocal()
 
     return kernel
 
@@ -260,8 +263,23 @@ def _has_divisor(*args: Any) -> bool:
 
 
 def _several_or_none(self: Tensor, *args: Any, **kwargs: Any) -> bool:
-    """A batch of matrices, or one without elements; stock decomposes neither right."""
-    return self.dim() > 2 or not self.numel()
+    """A batch of matrices, or one without elements: stock decomposes neither right.
+
+    And float64, of which stock has 7 digits.
+    """
+    return self.dim() > 2 or not self.numel() or self.dtype == torch.float64
+
+
+def _transform(name: str) -> Kernel:
+    """Of float64 it is complex128, and what is made of that is wrong."""
+    compute = on_cpu(name)
+
+    def kernel(self: Tensor, *args: Any) -> Tensor:
+        if self.dtype in (torch.float64, torch.complex128):
+            raise RuntimeError(NO_COMPLEX128)
+        return compute(self, *args)  # type: ignore[no-any-return]
+
+    return kernel
 
 
 def _below_zero(*args: Any) -> bool:
@@ -290,6 +308,7 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
         replication_pad1d replication_pad2d replication_pad3d
         replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward
     """,
+    _transform: "_fft_r2c _fft_c2r _fft_c2c",
     on_cpu: "_linalg_slogdet _pdist_forward",
     lambda name: (
         _norm

@@ -73,6 +73,8 @@ def _asking(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def ask(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         layout = _layout(self)
+        if layout is None and self.device.type == DEVICE_TYPE and not self.numel():
+            layout = torch.empty(self.shape, device="meta")
         return stock(self if layout is None else layout, *args, **kwargs)
 
     return ask
