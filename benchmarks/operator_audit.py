@@ -77,8 +77,9 @@ def torchax() -> Device:
         torch.int64: torch.int32,
         torch.float64: torch.float32,
         torch.complex128: torch.complex64,
+        torch.complex32: torch.complex64,
     }
-    return Device("jax", environment.to_xla, environment, lambda: None, narrowed)
+    return Device("jax", lambda tensor: tensor.to("jax"), environment, lambda: None, narrowed)
 
 
 def torch_xla() -> Device:

@@ -16,6 +16,7 @@ _versions.check()
 
 from . import (  # noqa: E402
     amp,
+    arithmetic,
     attention,
     backwards,
     buffers,
@@ -33,6 +34,7 @@ from . import (  # noqa: E402
     modules,
     operators,
     optimizers,
+    outputs,
     parallel,
     parameters,
     parts,
@@ -226,8 +228,10 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
         attention,
         flash,
         operators,
+        arithmetic,
         linalg,
         fallback,
+        outputs,
         optimizers,
         recurrence,
         parts,

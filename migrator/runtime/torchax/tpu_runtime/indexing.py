@@ -99,11 +99,14 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
         with env._dispatch_mode:
             torch.Tensor.__setitem__(self, _tensors(env, key), value)
         return
-    array = array_of(env, value) if isinstance(value, torch.Tensor) else value
+    elem = self._elem
+    if isinstance(value, torch.Tensor):
+        array = array_of(env, value)
+    else:  # a number changes the dtype of a mask
+        array = bool(value) if elem.dtype == jnp.bool_ else value
     place = _key(env, key)
     if isinstance(place, tuple) and len(place) == 1:
         place = place[0]
-    elem = self._elem
     if isinstance(array, jax.Array):
         array = array.astype(elem.dtype)
         while array.ndim and array.shape[0] == 1:  # JAX wants no more dimensions than are there

@@ -14,7 +14,7 @@ import torch.utils._device as torch_device
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor, XLADispatchMode, XLAFunctionMode
 
-from . import gradients, views
+from . import dtypes, gradients, views
 from .calls import (
     Function,
     holds_device_tensor,
@@ -25,6 +25,7 @@ from .calls import (
     replacements,
 )
 from .device import DEVICE_TYPE
+from .tensors import check_range
 
 # torchax makes these on the device. All other factories are computed on the CPU and moved, since
 # torchax's own have wrong types: `torch.tensor([1, 2.5])` gave [1, 2], an int array float32.
@@ -47,6 +48,11 @@ _NEVER_NATIVE = {torch.Tensor.backward, torch.autograd.backward, torch.autograd.
 def cast_arguments(env: Environment, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """The arguments as autocast wants them: amp.py puts its own in place of this."""
     return args, kwargs
+
+
+def write_result(env: Environment, function: Any, args: Any, kwargs: Any) -> Any:
+    """What a call with `out=` gives: outputs.py puts its own in place of this."""
+    return NotImplemented
 
 
 class FunctionMode(XLAFunctionMode):
@@ -82,6 +88,10 @@ class FunctionMode(XLAFunctionMode):
                 return result
         if not on_device and not wants_device:
             return native(func, args, kwargs)
+        if kwargs.get("out") is not None:
+            result = write_result(self.env, func, args, kwargs)
+            if result is not NotImplemented:
+                return result
         if self.env.param.autocast_dtype is not None:
             args, kwargs = cast_arguments(self.env, func, args, kwargs)
         if kwargs.get("pin_memory"):
@@ -91,6 +101,7 @@ class FunctionMode(XLAFunctionMode):
             return self.__torch_function__(func, types, args, rest).to(device)
         if wants_device and not on_device and func not in _FACTORIES_ON_DEVICE:
             made = native(func, args, {**kwargs, "device": "cpu"})
+            check_range(made)
             if func in _CONSTANT:  # tracing.py watches what `env.t2j_copy` moves
                 array = Environment.t2j_copy(self.env, made.detach())
                 return Tensor(array, self.env, made.requires_grad)
@@ -118,7 +129,12 @@ class DispatchMode(XLADispatchMode):
                 return func(*args, **kwargs)
         if self.env.param.autocast_dtype is not None:
             args, kwargs = cast_arguments(self.env, func, args, kwargs)
+        wanted = dtypes.of(func, args, kwargs)
+        if wanted.inputs is not None:
+            args = dtypes.promoted(func, args, wanted, self.env)
         result = super().__torch_dispatch__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        if wanted.results:
+            return dtypes.converted(result, wanted, self.env)
         if getattr(func, "is_view", False) and is_device_tensor(args[0]):
             return views.link(self.env, func, args, kwargs, result)
         return result

@@ -3,6 +3,7 @@
 Each says what is wrong. Found by benchmarks/operator_audit.py.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -186,6 +187,19 @@ def _tensor_split(env: Environment, function: Function, args: Any, kwargs: Any) 
         return function(args[0], places.tolist(), *args[2:], **rest)
 
 
+def _split_with_sizes(x: Array, sizes: Sequence[int], dim: int = 0) -> list[Array]:
+    """Sizes that are not those of the whole are taken, silently."""
+    if sum(sizes) != x.shape[dim]:
+        raise RuntimeError(f"split sizes {list(sizes)} do not sum to {x.shape[dim]}")
+    return jnp.split(x, list(itertools.accumulate(sizes))[:-1], dim)
+
+
+def _split(x: Array, size: int, dim: int = 0) -> list[Array]:
+    """Of no elements raises."""
+    starts = range(0, max(x.shape[dim], 1), max(size, 1))
+    return _split_with_sizes(x, [min(size, x.shape[dim] - start) for start in starts], dim)
+
+
 def install(env: Environment) -> None:
     """Replace the operators."""
     aten = torch.ops.aten
@@ -202,5 +216,7 @@ def install(env: Environment) -> None:
         (aten.digamma, _digamma),
         (aten.searchsorted, _search),
         (aten.bucketize, _bucketize),
+        (aten.split, _split),
+        (aten.split_with_sizes, _split_with_sizes),
     ):
         register(env, operator, function, of_arrays=True)

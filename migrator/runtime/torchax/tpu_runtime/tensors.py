@@ -62,12 +62,26 @@ def check_range(tensor: torch.Tensor) -> None:
     """Refuse integers that JAX, with its 64-bit types off, would cut to 32 bits in silence."""
     if tensor.dtype != torch.int64 or tensor.numel() == 0 or jax.config.read("jax_enable_x64"):
         return
-    low, high = (int(value) for value in tensor.aminmax())
-    if not -(2**31) <= low <= high < 2**31:
+    low, high = (int(value) for value in native(tensor.aminmax, (), {}))
+    _check_limits(low, high)
+
+
+def _check_limits(low: int, high: int) -> None:
+    if not (-(2**31) <= low <= high < 2**31 or jax.config.read("jax_enable_x64")):
         raise OverflowError(
             f"int64 values from {low} to {high} do not fit the device's 32-bit integers; "
             "set JAX_ENABLE_X64=1, or keep them on the CPU"
         )
+
+
+@replaces(torch.full, torch.full_like, torch.Tensor.fill_, torch.Tensor.new_full)
+def _fill(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    """JAX cuts a number that is too large, silently."""
+    if names_device(kwargs.get("device")) or holds_device_tensor(args):
+        for value in (*args[1:], *kwargs.values()):
+            if type(value) is int:
+                _check_limits(value, value)
+    return NotImplemented
 
 
 def _on_cpu(value: Any) -> Any:

@@ -299,13 +299,30 @@ def _copy_(destination: Any, source: Any, non_blocking: bool = False) -> Any:
 
 
 def set_data(self: Tensor, value: torch.Tensor) -> None:
-    """`self.data = value`."""
+    """`self.data = value`, which share what is written to either from then on."""
     array = value.jax() if is_device_tensor(value) else None  # type: ignore[attr-defined]
     old = self._elem
-    if array is not None and (array.shape, array.dtype) == (old.shape, old.dtype):
-        self._elem = array
-    else:  # C++ keeps its own shape and dtype of a tensor, which only new contents change
+    if array is None or (array.shape, array.dtype) != (old.shape, old.dtype):
+        # C++ keeps its own shape and dtype of a tensor, which only new contents change
         become(self, value)
+    elif isinstance(array, jax.core.Tracer) or not isinstance(value, Tensor) or _rests(value, self):
+        self._elem = array
+    else:
+        for watcher in watchers:
+            watcher(self)
+        known = value.__dict__.get("_link") or Link(value, identity, _overwrite, array)
+        state = self.__dict__
+        state["_link"] = Link(
+            known.parent, known.replay, known.write, known.parent._elem, counted=False
+        )
+        state["_elem"] = array
+
+
+def _rests(tensor: Any, base: Tensor) -> bool:
+    """Whether ``tensor`` is ``base``, or an alias of it."""
+    while tensor is not base and (link := tensor.__dict__.get("_link")) is not None:
+        tensor = link.parent
+    return tensor is base
 
 
 def _reshape_in_place(name: str) -> Function:
