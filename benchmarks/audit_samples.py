@@ -1,5 +1,6 @@
 """What operator_audit.py computes on a target and on CPU torch, and whether both agree."""
 
+import functools
 import importlib.util
 import itertools
 import sys
@@ -46,6 +47,7 @@ def operators() -> dict[str, Any]:
     _stand_in("setuptools", "torch.utils.cpp_extension")
     from torch.testing._internal.common_methods_invocations import op_db
 
+    _of_torch.update(op.name for op in op_db if op.op is _by_name(op.name))
     return {
         name_of(op): op
         for op in op_db
@@ -53,6 +55,20 @@ def operators() -> dict[str, Any]:
         and not op.name.startswith(UNDEFINED)
         and not any(word in op.name for word in RANDOM if op.name != "nn.functional.normalize")
     }
+
+
+_of_torch: set[str] = set()  # operators that are what torch has under their names
+
+
+def _by_name(name: str) -> Any:
+    import torch
+
+    return functools.reduce(lambda place, word: getattr(place, word, None), name.split("."), torch)
+
+
+def _function(op: Any) -> Callable[..., Any]:
+    """What computes an operator, which a runtime may have replaced since it was listed."""
+    return _by_name(op.name) if op.name in _of_torch else op.op  # type: ignore[no-any-return]
 
 
 def _tensors(value: Any) -> list[Any]:
@@ -231,7 +247,7 @@ def _sample_of_operator(op: Any, sample: Any, dtype: str) -> Sample:
         if word and "device" in kwargs:
             kwargs["device"] = word
         # Of what torch leaves open, such as the signs of eigenvectors, what is determined.
-        return _tensors(sample.output_process_fn_grad(op.op(*args, **kwargs)))
+        return _tensors(sample.output_process_fn_grad(_function(op)(*args, **kwargs)))
 
     return Sample(compute, leaves, f"{dtype}:")
 

@@ -91,6 +91,8 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "index_fill of a number": lambda x: x[0, 0].index_fill(0, torch.tensor(0).to(x.device), 3),
     "strides of nothing": lambda x: torch.tensor(x.new_empty(4, 0).stride()),
     "transform of conjugates": lambda x: torch.fft.hfft(torch.complex(x, x * 2)),
+    "imaginary parts of conjugates": lambda x: torch.complex(x, x * 2).conj().imag.detach(),
+    "batch_norm of nothing": lambda x: F.batch_norm(x[0, :0], x[0, :0], x[0, :0]),
     "native_layer_norm of nothing": lambda x: torch.native_layer_norm(
         x[:0], (4,), x[0], x[1], 1e-5
     )[0],

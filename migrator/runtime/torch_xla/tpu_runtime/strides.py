@@ -21,7 +21,10 @@ def _layout(x: Tensor) -> Tensor | None:
     base = x._base
     if base is None or x.device.type != DEVICE_TYPE:
         return None
-    return x._view_func_unsafe(torch.empty(base.shape, dtype=base.dtype, device="meta"))  # type: ignore[no-any-return,attr-defined]
+    try:
+        return x._view_func_unsafe(torch.empty(base.shape, dtype=base.dtype, device="meta"))  # type: ignore[no-any-return,attr-defined]
+    except RuntimeError:  # real parts of conjugates
+        return None
 
 
 def _contiguous(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:

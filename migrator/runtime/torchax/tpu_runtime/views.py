@@ -9,7 +9,7 @@ after a write, and an alias that finds another array there computes its own valu
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -300,9 +300,8 @@ def _copy_(destination: Any, source: Any, non_blocking: bool = False) -> Any:
 
 def set_data(self: Tensor, value: torch.Tensor) -> None:
     """`self.data = value`, which share what is written to either from then on."""
-    array = value.jax() if is_device_tensor(value) else None  # type: ignore[attr-defined]
-    old = self._elem
-    if array is None or (array.shape, array.dtype) != (old.shape, old.dtype):
+    array: Any = value.jax() if is_device_tensor(value) else None  # type: ignore[attr-defined]
+    if array is None or (array.shape, array.dtype) != (self._elem.shape, self._elem.dtype):
         # C++ keeps its own shape and dtype of a tensor, which only new contents change
         become(self, value)
     elif isinstance(array, jax.core.Tracer) or not isinstance(value, Tensor) or _rests(value, self):
@@ -311,11 +310,8 @@ def set_data(self: Tensor, value: torch.Tensor) -> None:
         for watcher in watchers:
             watcher(self)
         known = value.__dict__.get("_link") or Link(value, identity, _overwrite, array)
-        state = self.__dict__
-        state["_link"] = Link(
-            known.parent, known.replay, known.write, known.parent._elem, counted=False
-        )
-        state["_elem"] = array
+        self.__dict__["_link"] = replace(known, seen=known.parent._elem, counted=False, origin=None)
+        self.__dict__["_elem"] = array
 
 
 def _rests(tensor: Any, base: Tensor) -> bool:
