@@ -1,4 +1,4 @@
-"""Operators that follow from others: lists of tensors, and what torch can take apart.
+"""Operators that follow from others: `out=`, lists of tensors, and what torch can take apart.
 
 torchax 0.0.13 has some of each and raises OperatorNotFound for the rest: `foreach=True`, amsgrad,
 Adamax, Adafactor and EMA by `torch.optim.swa_utils` fail. In-place forms are in views.py.
@@ -68,6 +68,28 @@ def _item(value: Any, number: int) -> Any:
     return value[number] if isinstance(value, torch.Tensor) and value.dim() == 1 else value
 
 
+def _writing(overload: Any) -> Function:
+    """`X(..., out=y)` as a write of X's result to y."""
+    names = [argument.name for argument in overload._schema.arguments if argument.is_out]
+    packet = overload.overloadpacket
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        outputs = [kwargs.pop(name) for name in names]
+        results = packet(*args, **kwargs)
+        for output, result in zip(
+            outputs, results if isinstance(results, tuple) else (results,), strict=True
+        ):
+            if output.shape != result.shape:
+                raise RuntimeError(
+                    f"out= has shape {tuple(output.shape)}, the result {tuple(result.shape)}: "
+                    "this device does not change the shape of a tensor in place"
+                )
+            output.copy_(result)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    return run
+
+
 def _derive(function: Any) -> Function | None:
     if not isinstance(function, torch._ops.OpOverload):
         return None
@@ -84,6 +106,13 @@ def _finder(env: Environment, lookup: Callable[[Any], Operator]) -> Callable[[An
     """torchax's look-up, and what can be derived where it finds nothing."""
 
     def find(function: Any) -> Operator:
+        if (
+            isinstance(function, torch._ops.OpOverload)
+            and function not in env._ops
+            and any(argument.is_out for argument in function._schema.arguments)
+        ):
+            # torchax would find the operator without out=, and fail on the argument.
+            return register(env, function, _writing(function), of_arrays=False)
         try:
             return lookup(function)
         except OperatorNotFound:
