@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from migrator.analysis.effects import Effects
 from migrator.analysis.evidence import Evidence
 from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.flow import Flow
 from migrator.analysis.hot import Hot
 from migrator.analysis.indices import compares_indices
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import Names
 from migrator.analysis.ranks import Obstacle, Ranks
 from migrator.analysis.scripts import is_script

@@ -3,7 +3,7 @@
 import ast
 
 from migrator.analysis.accelerators import LIBRARIES, OTHERS, is_guarded
-from migrator.analysis.flow import Kind
+from migrator.analysis.kinds import Kind
 from migrator.analysis.ladders import ladder
 from migrator.analysis.names import argument, dotted
 from migrator.codes import Family

@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.flow import Kind
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import argument, dotted
 from migrator.construct import Construct
 from migrator.diagnostics import Safety

@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.flow import TENSOR_TYPE_DTYPES, Kind
+from migrator.analysis.kinds import TENSOR_TYPE_DTYPES, Kind
 from migrator.analysis.names import argument
 from migrator.construct import Construct
 from migrator.edits import Replace

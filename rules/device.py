@@ -11,8 +11,8 @@ from migrator.analysis.devices import (
     whole_string,
     with_older_torch,
 )
-from migrator.analysis.flow import CUDA_STRING, Kind
 from migrator.analysis.indices import INDEXED, compared_with, is_read, names_index
+from migrator.analysis.kinds import CUDA_STRING, Kind
 from migrator.analysis.ladders import question
 from migrator.analysis.names import argument, dotted
 from migrator.codes import Family

@@ -4,7 +4,7 @@ import ast
 
 from migrator.analysis.checkpoints import is_only_state
 from migrator.analysis.devices import table_of_location, table_of_places
-from migrator.analysis.flow import Kind
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import argument
 from migrator.analysis.scripts import is_script
 from migrator.codes import Family

@@ -4,7 +4,7 @@ import ast
 
 from migrator.analysis.device_strings import is_migrated
 from migrator.analysis.devices import with_older_torch
-from migrator.analysis.flow import ANY_DEVICE, Kind
+from migrator.analysis.kinds import ANY_DEVICE, Kind
 from migrator.analysis.names import argument
 from migrator.analysis.training import trains
 from migrator.codes import Family

@@ -3,8 +3,8 @@
 import ast
 
 from migrator.analysis.devices import method_caller
-from migrator.analysis.flow import CUDA_STRING
-from migrator.analysis.flow import TENSOR_TYPE_DTYPES as DTYPES
+from migrator.analysis.kinds import CUDA_STRING
+from migrator.analysis.kinds import TENSOR_TYPE_DTYPES as DTYPES
 from migrator.analysis.names import argument, dotted
 from migrator.analysis.training import is_model
 from migrator.codes import Family

@@ -3,7 +3,7 @@
 import ast
 
 from migrator.analysis.evidence import Loader
-from migrator.analysis.flow import Kind
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import argument, dotted
 from migrator.construct import Construct
 from migrator.edits import Delete, EditCall, Replace

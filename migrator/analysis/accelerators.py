@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from migrator.analysis import traces
-from migrator.analysis.flow import CUDA_STRING
+from migrator.analysis.kinds import CUDA_STRING
 from migrator.analysis.names import Names, dotted
 
 OTHERS = ("xpu", "npu", "mps", "vulkan")  # the first of them is the one that a file runs on

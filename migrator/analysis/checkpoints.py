@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass
 
 from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.flow import ANY_DEVICE, Flow
+from migrator.analysis.flow import Flow
+from migrator.analysis.kinds import ANY_DEVICE
 from migrator.analysis.names import Names, Scope, argument, parameters
 from migrator.analysis.program_files import (
     ProgramFile,

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Set
 
 from migrator.analysis import traces
 from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.flow import Flow
 from migrator.analysis.inference import Inference
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import Binding, Names, argument, dotted
 from migrator.construct import Construct
 from migrator.frameworks.torch.prefilter import uses_device

@@ -6,8 +6,10 @@ import ast
 
 from migrator.analysis import hints, traces
 from migrator.analysis.accelerators import imported_heads
+from migrator.analysis.command_line import is_option, option_name
 from migrator.analysis.devices import device_call, names_device
-from migrator.analysis.flow import Flow, Kind, is_option, option_name
+from migrator.analysis.flow import Flow
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import FUNCTIONS, Names, dotted, parameters
 
 

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from functools import cached_property
 
+from migrator.analysis.command_line import option_name
 from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.flow import Flow, Kind, option_name
+from migrator.analysis.flow import Flow
 from migrator.analysis.inference import Inference
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import (
     Binding,
     Names,

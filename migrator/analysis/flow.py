@@ -7,84 +7,24 @@ Where the source does not tell, names do (`rank`, `device`), and callers treat t
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterable, Sequence
-from enum import Flag, auto
 from functools import cached_property
 
-from migrator.analysis import hints, traces
+from migrator.analysis import hints
+from migrator.analysis.command_line import is_option, option_name
 from migrator.analysis.inference import Inference
-from migrator.analysis.names import Binding, Names, Scope, argument, dotted
-from migrator.targets import RUNTIME
-
-CUDA_STRING = re.compile(r"cuda(?::\d+)?\Z")
-TENSOR_TYPE = re.compile(r"torch\.cuda\.(?:sparse\.)?(\w*Tensor)\Z")
-TENSOR_TYPE_DTYPES = {
-    "FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16",
-    "BFloat16Tensor": "bfloat16", "ByteTensor": "uint8", "CharTensor": "int8",
-    "ShortTensor": "int16", "IntTensor": "int32", "LongTensor": "int64", "BoolTensor": "bool",
-}  # fmt: skip
-
-
-class Kind(Flag):
-    """What a value may be; `NOTHING` where the source does not tell."""
-
-    NOTHING = 0
-    DEVICE = auto()  # a torch.device
-    DEVICE_STRING = auto()  # "cuda", "cuda:1", f"cuda:{i}"
-    DEVICE_INT = auto()  # a rank or an index used as a device
-    CPU = auto()  # "cpu" or torch.device("cpu")
-    TENSOR = auto()
-    MODULE = auto()
-    OPTIMIZER = auto()
-    SCALER = auto()
-    SCHEDULER = auto()
-    LOADER = auto()
-    STREAM = auto()
-    EVENT = auto()
-    GENERATOR = auto()
-    TENSOR_TYPE = auto()  # torch.cuda.FloatTensor
-    INT = auto()
-    STRING = auto()
-    BOOL = auto()
-    DTYPE = auto()
-
-
-# What is followed through lists, tuples and dicts.
-_HELD = Kind.OPTIMIZER | Kind.SCALER | Kind.SCHEDULER
-_OPTIMIZER_CLASS = re.compile(
-    r"\.(?:\w*Adam\w*|SGD\w*|Lion|LAMB|Lamb|LARS|Adafactor|RMSprop\w*|NovoGrad|Ranger\w*|\w*Optimizer)$"
+from migrator.analysis.kinds import (
+    CONSTRUCTED,
+    DTYPES,
+    HELD,
+    OPTIMIZER_CLASS,
+    SAME_KIND,
+    TENSOR_TYPE,
+    Kind,
+    any_of,
+    kind_of_constant,
 )
-ANY_DEVICE = Kind.DEVICE | Kind.DEVICE_STRING | Kind.DEVICE_INT
-_DTYPES = {
-    "float16", "half", "bfloat16", "float32", "float", "float64", "double", "int8", "uint8",
-    "int16", "short", "int32", "int", "int64", "long", "bool", "complex64", "complex128",
-}  # fmt: skip
-_CONSTRUCTED = {
-    "torch.device": Kind.DEVICE,
-    "torch.accelerator.current_accelerator": Kind.DEVICE,
-    **dict.fromkeys(traces.DEVICE_FUNCTIONS, Kind.DEVICE),  # what a migration has made of one
-    f"{RUNTIME}.device": Kind.DEVICE,
-    "torch.cuda.current_device": Kind.DEVICE_INT,
-    "torch.distributed.get_rank": Kind.DEVICE_INT,
-    "torch.cuda.Event": Kind.EVENT,
-    "torch.Event": Kind.EVENT,
-    "torch.cuda.Stream": Kind.STREAM,
-    "torch.cuda.current_stream": Kind.STREAM,
-    "torch.cuda.default_stream": Kind.STREAM,
-    "torch.Generator": Kind.GENERATOR,
-    "torch.cuda.amp.GradScaler": Kind.SCALER,
-    "torch.amp.GradScaler": Kind.SCALER,
-    "torch.utils.data.DataLoader": Kind.LOADER,
-    "torch.load": Kind.NOTHING,
-    "torch.compile": Kind.MODULE,
-    "torch.hub.load": Kind.MODULE,
-    "int": Kind.INT,
-    "str": Kind.STRING,
-    "bool": Kind.BOOL,
-}
-_SAME_KIND = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "eval", "train", "detach",
-              "contiguous", "clone", "requires_grad_", "pin_memory"}  # fmt: skip
+from migrator.analysis.names import Binding, Names, Scope, argument, dotted
 
 
 class Flow:
@@ -113,7 +53,7 @@ class Flow:
     def _infer(self, node: ast.expr) -> Kind:
         match node:
             case ast.Constant():
-                return _constant(node.value)
+                return kind_of_constant(node.value)
             case ast.JoinedStr(values=[ast.Constant(value=str(head)), *_]) if head.startswith(
                 "cuda"
             ):
@@ -142,7 +82,7 @@ class Flow:
             case ast.Attribute():
                 return self._attribute(node)
             case ast.Subscript():
-                return self._items(node.value) & _HELD
+                return self._items(node.value) & HELD
         return Kind.NOTHING
 
     def _items(self, node: ast.expr | None, index: int | None = None) -> Kind:
@@ -156,9 +96,9 @@ class Flow:
         match node:
             case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
                 chosen = items if index is None or index >= len(items) else [items[index]]
-                return _any(map(self.kind, chosen))
+                return any_of(map(self.kind, chosen))
             case ast.Dict(values=values):
-                return _any(map(self.kind, values))
+                return any_of(map(self.kind, values))
             case ast.ListComp(elt=item) | ast.GeneratorExp(elt=item) | ast.DictComp(value=item):
                 return self.kind(item)
             case ast.Name():
@@ -171,11 +111,11 @@ class Flow:
             case ast.Call(func=ast.Attribute(attr="values" | "items", value=table)):
                 return self._items(table)
             case ast.Call():
-                return _any(self._items(returned, index) for returned in self._returned(node))
+                return any_of(self._items(returned, index) for returned in self._returned(node))
         return nothing
 
     def _items_of_all(self, key: int, values: Iterable[ast.expr | None], index: int | None) -> Kind:
-        return self._kinds.of((key, index), lambda: _any(self._items(v, index) for v in values))
+        return self._kinds.of((key, index), lambda: any_of(self._items(v, index) for v in values))
 
     def _of_self(self, node: ast.Attribute) -> Sequence[ast.expr | None]:
         assert isinstance(node.value, ast.Name)
@@ -229,8 +169,8 @@ class Flow:
     def _call(self, node: ast.Call) -> Kind:
         name = self.names.qualified(node.func)
         if name:
-            if name in _CONSTRUCTED:
-                kind = _CONSTRUCTED[name]
+            if name in CONSTRUCTED:
+                kind = CONSTRUCTED[name]
                 if name == "torch.device" and _is_cpu(argument(node, 0, "type", "device")):
                     return Kind.CPU
                 if name == "int" and node.args and _mentions_rank(node.args[0]):
@@ -248,7 +188,7 @@ class Flow:
                 return Kind.TENSOR
             if name.startswith("torchvision.models."):
                 return Kind.MODULE
-            if not name.startswith("torch.") and _OPTIMIZER_CLASS.search(name):
+            if not name.startswith("torch.") and OPTIMIZER_CLASS.search(name):
                 return Kind.OPTIMIZER
         local = self.definition(node.func)
         if isinstance(local, ast.ClassDef):
@@ -260,7 +200,7 @@ class Flow:
                 text = node.func.value.value
                 cuda = isinstance(text, str) and text.startswith("cuda:")
                 return Kind.DEVICE_STRING if cuda else Kind.STRING
-            if node.func.attr in _SAME_KIND:
+            if node.func.attr in SAME_KIND:
                 return self.kind(node.func.value)
         if name is None and isinstance(node.func, ast.Name):
             return self._starred(node.func)
@@ -340,7 +280,7 @@ class Flow:
         name = self.names.qualified(node) or ""
         if TENSOR_TYPE.match(name):
             return Kind.TENSOR_TYPE
-        if name.startswith("torch.") and name[6:] in _DTYPES:
+        if name.startswith("torch.") and name[6:] in DTYPES:
             return Kind.DTYPE
         return self._imported(name)
 
@@ -348,13 +288,13 @@ class Flow:
         """What a name may be, from all its bindings."""
         if not bindings:
             return Kind.NOTHING
-        return self._kinds.of(id(bindings), lambda: _any(map(self._binding, bindings)))
+        return self._kinds.of(id(bindings), lambda: any_of(map(self._binding, bindings)))
 
     def _stored(self, values: Sequence[ast.expr | None]) -> Kind:
         """What an attribute may be, from all that is stored in it."""
         if not values:
             return Kind.NOTHING
-        return self._kinds.of(id(values), lambda: _any(map(self.kind, values)))
+        return self._kinds.of(id(values), lambda: any_of(map(self.kind, values)))
 
     def _binding(self, binding: Binding) -> Kind:
         kinds = Kind.NOTHING
@@ -366,7 +306,7 @@ class Flow:
             for element in binding.value.elts:
                 kinds |= self.kind(element)
         if binding.kind in ("item", "loop"):
-            kinds |= self._items(binding.value, binding.index) & _HELD
+            kinds |= self._items(binding.value, binding.index) & HELD
         return kinds | self._annotated(binding.annotation)
 
     def _annotated(self, annotation: ast.expr | None) -> Kind:
@@ -477,43 +417,6 @@ class Flow:
                 if isinstance(parent.func, ast.Attribute) and parent.func.attr == "to":
                     return True
         return False
-
-
-def _any(kinds: Iterable[Kind]) -> Kind:
-    result = Kind.NOTHING
-    for kind in kinds:
-        result |= kind
-    return result
-
-
-def is_option(call: ast.Call) -> bool:
-    """`parser.add_argument("--x")`, `@click.option("--x")`."""
-    last = (dotted(call.func) or "").rpartition(".")[2]
-    return last in ("add_argument", "option") and bool(call.args)
-
-
-def option_name(call: ast.Call) -> str:
-    """The attribute that argparse stores an option under."""
-    dest = argument(call, None, "dest")
-    if isinstance(dest, ast.Constant):
-        return str(dest.value)
-    flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-    long = [f for f in flags if f.startswith("--")] or flags or [""]
-    return long[0].lstrip("-").replace("-", "_")
-
-
-def _constant(value: object) -> Kind:
-    if isinstance(value, bool):
-        return Kind.BOOL
-    if isinstance(value, int):
-        return Kind.INT
-    if isinstance(value, str):
-        if CUDA_STRING.match(value):
-            return Kind.DEVICE_STRING
-        if TENSOR_TYPE.match(value):
-            return Kind.TENSOR_TYPE
-        return Kind.CPU if value == "cpu" else Kind.STRING
-    return Kind.NOTHING
 
 
 def _is_cpu(node: ast.expr | None) -> bool:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis import hints
 from migrator.analysis.devices import AVAILABLE, device_call
-from migrator.analysis.flow import ANY_DEVICE, CUDA_STRING, Flow, Kind
+from migrator.analysis.flow import Flow
+from migrator.analysis.kinds import ANY_DEVICE, CUDA_STRING, Kind
 from migrator.analysis.ladders import question
 from migrator.analysis.libraries import MODULES
 from migrator.analysis.names import Names, argument, dotted

@@ -43,6 +43,10 @@ _NO_MODEL = re.compile(
     r"|(?!gen$|dis$|disc$|gan$|gpt$)[dg][a-z]{1,3}$"
 )
 _LOSS = re.compile(r"(?:^|_)(?:criterion|loss(?:_?f(?:n|unc(?:tion)?))?)$|^criterion", re.I)
+_COMPUTED_LOSS = re.compile(r"criter|loss|objective|^(?:mse|bce|ce|l1|kl)", re.I)
+_ACTION = re.compile(
+    r"(?:save|load|log|print|update|plot|write|dump|eval|test|train|get|set|make|build|create|run)_"
+)
 _TRAINING = re.compile(r"(?:^|\.)optim(?:$|\.)|Trainer$|DistributedSampler")
 _SETTINGS = re.compile(r"(?:args?|opts?|options?|cfg|conf|config|hparams|params|flags)\Z", re.I)
 _KERNELS = re.compile(
@@ -108,6 +112,16 @@ def is_no_model_name(name: str) -> bool:
 def is_loss_name(name: str) -> bool:
     """`criterion`, `loss_fn`: a call may give a loss."""
     return _LOSS.search(name) is not None
+
+
+def speaks_of_loss(name: str) -> bool:
+    """`bce_weight`, `objective`: a call in a step of training may compute its loss."""
+    return _COMPUTED_LOSS.search(name) is not None
+
+
+def is_action_name(name: str) -> bool:
+    """`save_model`, `update_loss`: a call does more than to compute."""
+    return _ACTION.match(name) is not None
 
 
 def speaks_of_training(name: str) -> bool:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from migrator.analysis.file_facts import FileFacts
-from migrator.analysis.flow import Kind
 from migrator.analysis.import_graph import ImportGraph
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import Binding
 
 

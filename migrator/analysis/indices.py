@@ -11,7 +11,8 @@ import re
 
 from migrator.analysis import hints
 from migrator.analysis.devices import device_call
-from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.flow import Flow
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import Names, argument, dotted
 
 INDEXED = re.compile(r"cuda:(\d+)\Z")

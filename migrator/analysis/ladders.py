@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from migrator.analysis.accelerators import asked_for
 from migrator.analysis.devices import AVAILABLE
-from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.flow import Flow
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import Names, dotted
 from migrator.targets import RUNTIME
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from migrator.analysis.flow import ANY_DEVICE, Flow, Kind
+from migrator.analysis.flow import Flow
+from migrator.analysis.kinds import ANY_DEVICE, Kind
 from migrator.analysis.names import Names, argument, dotted
 
 if TYPE_CHECKING:

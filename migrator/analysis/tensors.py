@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 
 from migrator.analysis import hints
-from migrator.analysis.flow import ANY_DEVICE, Flow, Kind
+from migrator.analysis.flow import Flow
+from migrator.analysis.kinds import ANY_DEVICE, Kind
 from migrator.analysis.names import DEFINITIONS, Binding, Names, argument, dotted
 from migrator.analysis.training import is_backward
 from migrator.analysis.training import is_model as looks_like_model

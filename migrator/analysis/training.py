@@ -10,7 +10,8 @@ import ast
 from collections.abc import Iterator
 
 from migrator.analysis import hints
-from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.flow import Flow
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import Names, dotted
 
 

@@ -7,14 +7,14 @@ is; functions of the project are looked into. What can not be shown is not moved
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from migrator.analysis import hints
 from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.flow import Flow
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import Binding, Names, dotted, said_name
 from migrator.analysis.training import (
     READING_FUNCTIONS,
@@ -35,10 +35,6 @@ _FORBIDDEN = (
 # In a function that is called, these are no obstacle: they depend on shapes, or can not be traced.
 _ALLOWED_INSIDE = (ast.Return, ast.FunctionDef, ast.Assert, ast.Raise, ast.Lambda, ast.Break,
                    ast.Continue, ast.While)  # fmt: skip
-_LOSS_NAME = re.compile(r"criter|loss|objective|^(?:mse|bce|ce|l1|kl)", re.I)
-_VERB = re.compile(
-    r"(?:save|load|log|print|update|plot|write|dump|eval|test|train|get|set|make|build|create|run)_"
-)
 _SAME_OBJECT = ("to", "cuda", "cpu", "float", "double", "half", "eval", "train")
 
 
@@ -140,8 +136,8 @@ class Computation:
             inner = (node for node in ast.walk(body) if isinstance(node, ast.Call))
             whys = (where.call_obstacle(node, seen | {body}) for node in inner)
             return "" if body in seen else next(filter(None, whys), "")
-        named = is_model(self.flow, function) or _LOSS_NAME.search(name)
-        if named and not _VERB.match(name) and self._is_variable(function):
+        named = is_model(self.flow, function) or hints.speaks_of_loss(name)
+        if named and not hints.is_action_name(name) and self._is_variable(function):
             return ""
         if isinstance(function, ast.Attribute):
             if name == "step":
@@ -333,7 +329,11 @@ class Computation:
         for part in ast.walk(node):
             if isinstance(part, ast.Call):
                 name = (dotted(part.func) or "").rpartition(".")[2]
-                if is_model(self.flow, part.func) or _LOSS_NAME.search(name) or name == "forward":
+                if (
+                    is_model(self.flow, part.func)
+                    or hints.speaks_of_loss(name)
+                    or name == "forward"
+                ):
                     return True
                 if self.names.qualified(part.func) == "torch.autograd.grad":
                     return True

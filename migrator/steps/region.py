@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from migrator.analysis.flow import Kind
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import dotted
 from migrator.analysis.training import following, is_model, is_optimizer_step, is_scaler
 from migrator.steps.blocks import block_of, counter_names, loops_of

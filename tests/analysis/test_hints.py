@@ -36,6 +36,12 @@ SNIPPETS = (
     """,
     """
     import torch
+    for batch in loader:
+        get_loss(model(batch.cuda())).backward()
+        optimizer.step()
+    """,
+    """
+    import torch
     with torch.no_grad():
         for x in loader:
             print(str(args.device) == "cuda:0", criterion(net(x.cuda())).item())
@@ -85,6 +91,8 @@ EXCEPTED: dict[str, frozenset[str]] = {
     # where a step ends: XLA begins a new program there, and no number depends on it
     "is_model_name": frozenset({"TRN003", "TRN005"}),
     "is_optimizer_name": frozenset({"TRN001", "TRN005"}),
+    # which steps are compiled as a whole: others run operator by operator
+    "speaks_of_loss": frozenset({"TRN005"}),
 }
 
 

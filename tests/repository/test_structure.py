@@ -17,8 +17,8 @@ LONGEST_FUNCTION = 60
 
 # What is longer for now, and how long it may be. This table only shrinks.
 LONG_FILES = {
-    "migrator/analysis/flow.py": 550,
-    "migrator/analysis/guards.py": 550,
+    "migrator/analysis/flow.py": 450,
+    "migrator/analysis/guards.py": 500,
     "migrator/analysis/rank_uses.py": 650,
     "migrator/analysis/ranks.py": 450,
     "migrator/steps/builder.py": 450,

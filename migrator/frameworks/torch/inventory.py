@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from migrator.analysis import accelerators
-from migrator.analysis.flow import Flow, is_option, option_name
+from migrator.analysis.command_line import is_option, option_name
+from migrator.analysis.flow import Flow
 from migrator.analysis.ladders import ladders
 from migrator.analysis.libraries import MODULES
 from migrator.analysis.names import Names

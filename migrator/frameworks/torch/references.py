@@ -6,7 +6,8 @@ import ast
 import re
 
 from migrator.analysis import accelerators, hints
-from migrator.analysis.flow import Flow, Kind
+from migrator.analysis.flow import Flow
+from migrator.analysis.kinds import Kind
 from migrator.analysis.names import Names, argument
 from migrator.analysis.training import is_optimizer_step
 from migrator.construct import Construct

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from migrator.analysis import accelerators
-from migrator.analysis.flow import TENSOR_TYPE
+from migrator.analysis.kinds import TENSOR_TYPE
 from migrator.analysis.names import Names
 from migrator.construct import Construct
 from migrator.formats.embedded import is_embedded
