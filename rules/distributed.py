@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.exchanged import apart, is_served
+from migrator.analysis.exchanged import CHECKPOINTING, is_served
 from migrator.analysis.names import argument, dotted
 from migrator.analysis.rank_uses import SPAWN
 from migrator.analysis.ranks import COPIES as COPYING
@@ -210,8 +210,8 @@ def distributed(ctx: Context, found: Construct) -> Decision:
     if found.key == "torch.distributed":
         return Keep("the module itself; its uses are constructs of their own")
     call = ctx.names.call_of(found.node)
-    if (what := apart(found.key)) is not None:
-        return Report(f"{what}: check by hand that it works here")
+    if found.key.startswith(CHECKPOINTING):
+        return Keep("computes activations anew, as torch.utils.checkpoint does")
     if found.key == "torch.distributed.is_nccl_available" and call is not None and _words(ctx):
         name = ctx.source.code(call.func).replace("is_nccl_available", "is_available")
         if "." in name:

@@ -32,31 +32,16 @@ WITH_PROCESSES = ALONE | {
     "elastic",
     "get_node_local_rank",
 }
-# What is in torch.distributed, and exchanges nothing: it is right or wrong by itself.
-_RECOMPUTES = "computes activations anew in the backward pass"
-_OVERLAPS = "steps optimizers within the backward pass"
-_APART = {
-    "_composable.checkpoint": _RECOMPUTES,
-    "_composable.checkpoint_activation": _RECOMPUTES,
-    "algorithms._checkpoint": _RECOMPUTES,
-    "optim._apply_optimizer_in_backward": _OVERLAPS,
-    "optim.apply_optimizer_in_backward": _OVERLAPS,
-}
+# Activation checkpointing, which the runtimes know as that of `torch.utils.checkpoint`.
+CHECKPOINTING = (f"{GROUP}_composable.checkpoint", f"{GROUP}algorithms._checkpoint")
 # How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
 SHARDING = frozenset({
     "module", "auto_wrap_policy", "device_id", "sharding_strategy", "sync_module_states",
     "forward_prefetch", "backward_prefetch", "limit_all_gathers", "use_orig_params",
 })  # fmt: skip
-HARMLESS = tuple(
+HARMLESS = CHECKPOINTING + tuple(
     f"torch.distributed.fsdp.{name}" for name in ("wrap.", "ShardingStrategy", "BackwardPrefetch")
 )
-
-
-def apart(name: str) -> str | None:
-    """What something of torch.distributed does that has nothing to do with other ranks."""
-    short = name.removeprefix(GROUP)
-    found = (text for known, text in _APART.items() if f"{short}.".startswith(f"{known}."))
-    return next(found, None) if name.startswith(GROUP) else None
 
 
 def is_served(name: str, words: Words) -> bool:

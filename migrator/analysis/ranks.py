@@ -23,7 +23,6 @@ from migrator.analysis.exchanged import (
     SHARDING,
     UNDERSTOOD,
     WITH_PROCESSES,
-    apart,
 )  # fmt: skip
 from migrator.analysis.flow import Flow
 from migrator.analysis.launched import Launched
@@ -378,7 +377,7 @@ class Ranks:
                 self.names.parents.get(node), ast.Attribute
             ):
                 continue
-            if not isinstance(getattr(node, "ctx", None), ast.Load) or apart(name) is not None:
+            if not isinstance(getattr(node, "ctx", None), ast.Load):
                 continue
             if is_only_named(self.names, node):
                 continue

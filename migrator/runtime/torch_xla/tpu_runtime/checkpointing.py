@@ -7,6 +7,7 @@ forward pass by a barrier: else XLA finds that it equals the first, and keeps al
 """
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import nn
 
 from .device import DEVICE_TYPE
 
-NEEDED_BY = "checkpoint checkpoint_sequential"
+NEEDED_BY = "checkpoint checkpoint_sequential checkpoint_wrapper apply_activation_checkpointing"
 
 _theirs: Any = torch.utils.checkpoint
 
@@ -99,3 +100,7 @@ def install() -> None:
     _theirs.CheckpointFunction = _Reentrant
     _theirs._checkpoint_without_reentrant_generator = _without_reentrant
     _theirs._infer_device_type = _device_type_with_a_module
+    # `torch.distributed._composable.checkpoint` has the generator under a name of its own.
+    name = "torch.distributed._composable.checkpoint_activation"
+    composable: Any = importlib.import_module(name)
+    composable._checkpoint_without_reentrant_generator = _without_reentrant
