@@ -82,7 +82,8 @@ STRING = Rule(
     summary='"cuda" where a device is meant becomes the device of the target',
     why="""A string is a device when it is given to `torch.device`, `.to` or `device=`, compared
 with a device's type, or stored under a name that is used so. Any other "cuda" (a key, the name
-of an implementation, text) stays; where it may be a device, it is reported. Indices go
+of an implementation, text) stays; where it may be a device, it is reported, and so it is where a
+package takes it that is not known to be PyTorch's. Indices go
 (`cuda:1`): the target shows one device to a script. `cuda:0` keeps its own in a file that compares
 it with the device of a tensor, which has one, too; another index that is compared is reported.""",
     examples=(
@@ -286,6 +287,11 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     reason = not_a_device(ctx.names, ctx.flow, whole)
     if reason is not None:
         return Report(f"this string {reason}; if it names a device, write {ctx.words.device!r}")
+    if (package := ctx.evidence.foreign(whole)) is not None:
+        return Report(
+            f"is given to {package}, which may have devices of its own; if it takes PyTorch's, "
+            f"write {ctx.words.device!r}"
+        )
     if isinstance(node, ast.Constant):
         text = str(node.value)
         if whole is node and not CUDA_STRING.match(text):

@@ -6,6 +6,7 @@ A hint may leave code as it is. A rewrite needs what a name resolves to, or wher
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from functools import cached_property
@@ -28,10 +29,16 @@ from migrator.analysis.ranks import environment
 
 # Libraries without torch in their names whose models and tensors are torch's.
 _ON_TORCH = frozenset({
-    "accelerate", "clip", "detectron2", "dgl", "diffusers", "fairseq", "fastai", "kornia",
-    "lightning", "mmcv", "mmdet", "mmengine", "mmseg", "monai", "open_clip", "peft",
-    "segmentation_models_pytorch", "sentence_transformers", "speechbrain", "timm", "transformers",
-    "ultralytics", "whisper",
+    "accelerate", "bitsandbytes", "clip", "deepspeed", "detectron2", "dgl", "diffusers", "e3nn",
+    "fairseq", "fastai", "flash_attn", "ignite", "kornia", "lightning", "lpips", "mmcv", "mmdet",
+    "mmengine", "mmpose", "mmseg", "monai", "open_clip", "peft", "pyro", "safetensors",
+    "segmentation_models_pytorch", "sentence_transformers", "speechbrain", "stable_baselines3",
+    "timm", "transformers", "trl", "ultralytics", "whisper", "xformers",
+})  # fmt: skip
+# Those that only hand on what they are given.
+_CARRIERS = frozenset({
+    "absl", "attr", "attrs", "click", "easydict", "fire", "gin", "hydra", "jsonargparse",
+    "ml_collections", "munch", "omegaconf", "pydantic", "pytest", "ray", "typer", "tyro",
 })  # fmt: skip
 # Packages whose functions and classes take `pin_memory` as torch's own loader does.
 _LOADING = ("torch.", "torch_geometric.", "torchdata.", "timm.", "dgl.", "monai.", "mmengine.")
@@ -85,6 +92,20 @@ class Evidence:
         if any(isinstance(b.node, ast.Import) for b in bound):
             return name
         return name if self.project is not None and self.project.resolve(name) else None
+
+    def foreign(self, value: ast.expr) -> str | None:
+        """The package that a value is given to by keyword, if it may have devices of its own."""
+        at: ast.AST | None = value
+        while isinstance(at, ast.expr) and not isinstance(at, ast.Call):
+            at = self.names.parents.get(at)
+        call = self.names.parents.get(at) if isinstance(at, ast.keyword) else None
+        name = self.names.qualified(call.func) if isinstance(call, ast.Call) else None
+        head = (name or "").partition(".")[0]
+        if not name or head in sys.stdlib_module_names | _CARRIERS or _is_on_torch(name):
+            return None
+        imported = any(head == module.partition(".")[0] for module in _modules(self.names))
+        own = self.project is not None and self.project.holds(name)
+        return head if imported and not own else None
 
     def is_tensor(self, node: ast.expr) -> bool:
         """Whether a value is a tensor: as it was made, or as the code around uses it."""

@@ -82,6 +82,38 @@ def test_a_name_alone_is_reported(what: str, target: str) -> None:
     assert [d.outcome for d in constructs(result)] == [Outcome.REPORTED]
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_device_that_another_package_takes_is_reported(target: str) -> None:
+    """CTranslate2's and a simulator's are CUDA's own; a name alone does not tell."""
+    source = TORCH + (
+        "import simulator\nfrom faster_whisper import WhisperModel\n"
+        'model = WhisperModel("large", device="cuda")\n'
+        'envs = simulator.make(sim_device="cuda:0" if gpu else "cpu")\n'
+    )
+    result = run(source, target)
+    assert result.source.decode() == source
+    found = [(d.outcome, d.message.partition(",")[0]) for d in constructs(result)]
+    assert found == [
+        (Outcome.REPORTED, "is given to faster_whisper"),
+        (Outcome.REPORTED, "is given to simulator"),
+    ]
+
+
+def test_a_device_that_pytorch_takes_or_that_is_handed_on_is_the_targets(tmp_path: Path) -> None:
+    lines = (
+        "import torch, torchvision, functools, click\nfrom transformers import pipeline\n"
+        "from model import Net\nfrom . import more\nimport model\n"
+        'net = Net(device="cuda")\nnet = model.Net(device="cuda")\nnet = more.Net(device="cuda")\n'
+        'p = pipeline(device="cuda")\nx = torch.ones(1, device="cuda")\n'
+        'f = functools.partial(net, device="cuda")\nd = dict(device="cuda")\n'
+        'c = click.Context(f, obj=dict(device="cuda"))\nnet.run(device="cuda")\n'
+    )
+    (tmp_path / ".git").mkdir()
+    own = dict.fromkeys(("model.py", "more.py"), "class Net: pass\n")
+    found = of_project(tmp_path, {"a.py": lines, "__init__.py": "", **own}, "a.py")
+    assert '"cuda"' not in found
+
+
 INDICES = {
     "a number": "rank = 1\ny = x.to(rank)\n",
     "get_rank": "import torch.distributed as dist\nrank = dist.get_rank()\ny = x.to(rank)\n",
