@@ -107,7 +107,7 @@ class _Around:
 
     def _stands_alone(self, path: Path) -> bool:
         """Whether no other file has to stay with one that stays: a test, or as a comment says."""
-        if is_test(path):
+        if is_test(path, self.facts[path].cache.file(path).content):
             return True
         result = self.known.get(path)
         source = self.facts[path].reader.read(path) if result is None else result.original

@@ -80,7 +80,8 @@ class ProgramFacts(ImportedValues, StartingPoints):
 
     def _reach(self, files: Sequence[Path]) -> Reach:
         """A test that imports a file is no program of it."""
-        files = [path for path in files if path == self.path or not is_test(path)]
+        file = self.cache.file
+        files = [p for p in files if p == self.path or not is_test(p, file(p).content)]
         asked = frozenset(files)
         if asked not in self.cache.reaches:
             self.cache.reaches[asked] = Reach(

@@ -9,6 +9,7 @@ Types are not asked: a name means all functions and methods that have it.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +43,8 @@ _DECORATORS = ("torch.", "functools.", "contextlib.", "abc.", "typing.", "typing
 _REGISTRIES = ("torch.library.", "functools.singledispatch", "torch.overrides.", "torch.fx.wrap")
 _BUILT_IN = ("property", "staticmethod", "classmethod")
 _ACCESSORS = ("setter", "getter", "deleter")
+
+_TESTS = re.compile(rb"\bdef test|\bpytest\b|\bunittest\b")
 
 Key = tuple[Any, ...]
 
@@ -217,7 +220,7 @@ class Reach:
     def is_entry(self, place: Place) -> bool:
         """Whether functions of a file are called from outside: by pytest, a command, torch.hub."""
         path = place.path
-        return is_test(path) or path.stem == "hubconf" or self._is_started(path)
+        return is_test(path, place.file.content) or path.stem == "hubconf" or self._is_started(path)
 
     def passes_on(self, place: Place, decorator: ast.expr) -> bool:
         """Whether a decorator does no more with a function than to give it on, or wrap it."""
@@ -300,10 +303,11 @@ class Reach:
         return False
 
 
-def is_test(path: Path) -> bool:
-    """Whether a file holds tests for pytest."""
+def is_test(path: Path, content: bytes) -> bool:
+    """Whether a file holds tests for pytest; `test_net.py` may well be a program."""
     name = path.stem
-    return name.startswith("test_") or name.endswith("_test") or name == "conftest"
+    named = name.startswith("test_") or name.endswith("_test") or name == "conftest"
+    return named and _TESTS.search(content) is not None
 
 
 def _questions(

@@ -244,6 +244,13 @@ def test_a_test_keeps_no_program(tmp_path: Path, target: str) -> None:
     assert any(d.outcome is Outcome.REPORTED for d in constructs(results["test_library.py"]))
 
 
+def test_a_program_that_is_called_a_test_is_one(tmp_path: Path) -> None:
+    """`test_net.py` evaluates a model, for whoever starts it."""
+    program = f"{CALLER}    library.part(net)\n"
+    results = by_name(migrate_paths([write_tree(tmp_path, {**SERVED, "test_net.py": program})]))
+    assert not any(result.changed for result in results.values())
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("source", "changed"),
