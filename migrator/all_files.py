@@ -18,7 +18,7 @@ from migrator.worker import Worker
 
 def keep_programs_whole(report: Report, worker: Worker) -> None:
     """A program that stays in part stays with all its files: half of it would be wrong."""
-    worker.hold({file.path: file.result for file in report.files})
+    worker.keep_programs({file.path: file.result for file in report.files})
     for number, file in enumerate(report.files):
         if file.result.migrated and file.path.resolve() in worker.held:
             report.files[number] = worker(file.path)
@@ -34,7 +34,7 @@ def keep_requirements_of_other_code(
     around = [
         number
         for number, file in enumerate(report.files)
-        if _is_around(file) and file.path not in named
+        if _is_no_code(file) and file.path not in named
     ]
     if not any(report.files[number].result.diagnostics for number in around):
         return
@@ -60,7 +60,7 @@ def lacks_program(files: Iterable[FileReport]) -> bool:
 
 def _is_gpu_code(file: FileReport) -> bool:
     result = file.result
-    return not _is_around(file) and bool(result.companions or result.migrated)
+    return not _is_no_code(file) and bool(result.companions or result.migrated)
 
 
 def files_of_projects(roots: Sequence[Path], config: Config) -> Iterator[Path]:
@@ -69,7 +69,7 @@ def files_of_projects(roots: Sequence[Path], config: Config) -> Iterator[Path]:
         yield from discover([root], config.exclude).files
 
 
-def _is_around(file: FileReport) -> bool:
+def _is_no_code(file: FileReport) -> bool:
     """Whether it is no code, or only speaks of requirements (setup.py)."""
     if kinds.kind(file.path) in (REQUIREMENT, CONSTRAINT, SETTING):
         return True

@@ -18,7 +18,7 @@ from migrator.decision import Decision, Keep, Report, Rewrite
 from migrator.diagnostics import Effort, Range, Safety, shortened
 from migrator.edits import Delete, Edit, SetString, code, covered
 from migrator.formats import embedded
-from migrator.frameworks.torch.embedded import beside
+from migrator.frameworks.torch.embedded import next_in_line
 from migrator.gates import gate_of
 from migrator.plan import Plan, Ruling, claim_earlier, undo
 from migrator.registry import Registry, registry
@@ -51,7 +51,7 @@ def decide(
             rulings = [_ruling(context, construct, *plan.left[node])]
         elif gate is not None and construct.kind not in ("own", "own import"):
             rulings = [_ruling(context, construct, gate[0], gate[1])]
-        elif context.is_native and not is_around(construct):
+        elif context.is_native and not is_of_environment(construct):
             rulings = [_ruling(context, construct, registry().for_native_code.code, _NATIVE)]
         elif context.is_unlaunched and context.own_ranks.launched.holds(node):
             rulings = [_ruling(context, construct, _launched_code(), _LAUNCHED)]
@@ -159,7 +159,7 @@ def _rule_on_all(
             for ruling in rulings:
                 if isinstance(ruling.decision, Rewrite):
                     ruling.decision = replace(ruling.decision, edits=decision.edits)
-        found = beside(found, text, done, kept)
+        found = next_in_line(found, text, done, kept)
     return rulings
 
 
@@ -282,7 +282,7 @@ def excerpt(context: Context, node: ast.AST) -> str:
     return shortened(text)
 
 
-def is_around(construct: Construct) -> bool:
+def is_of_environment(construct: Construct) -> bool:
     """True for what concerns a target's library, or the machine, where a program is one for it."""
     kinds = ("command", "requirement", "setting", "variable")
     return construct.kind in kinds or construct.key.startswith(traces.LIBRARIES)

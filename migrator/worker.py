@@ -79,7 +79,7 @@ class Worker:
         options = self.config.options
         return any(may_hold_constructs(content, target, options) for target in self.targets)
 
-    def hold(self, results: Mapping[Path, Result]) -> None:
+    def keep_programs(self, results: Mapping[Path, Result]) -> None:
         """From now on, keep the files whose programs stay, by what became of some files alone."""
         target = portable(self.target) if self.config.portable else self.target
         self.held = programs.held(results, self.project, target, self.config.options)

@@ -18,7 +18,7 @@ from migrator.requirements import (
 )
 from migrator.rule import Context, Decision, Keep, Report
 
-from .requirements import REQUIREMENT, SHUT_OUT, all_needed, beside, pair
+from .requirements import REQUIREMENT, SHUT_OUT, all_needed, packages_beside, pair
 
 # ---- tables of Poetry, pipenv, pixi and uv -------------------------------------------------------
 
@@ -36,7 +36,7 @@ def in_table(ctx: Context, found: Construct) -> Decision:
     if missing := shut_out(ctx.target, name, str(asked)):
         return Report(SHUT_OUT.format(missing))
     version = tested(ctx.target).get(name)
-    others = beside(ctx, found)
+    others = packages_beside(ctx, found)
     if version is None:
         if re.search(r"cu\d{2,3}\b", text):
             return Report(f"was built for CUDA, it seems; the target takes {all_needed(ctx)}")
@@ -108,7 +108,7 @@ def pixi(ctx: Context, found: Construct) -> Decision:
     if package := _OF_PIP.get(name):
         lines = [tested(ctx.target)[package]]
         if package == "torch":
-            lines += companions(ctx.target, beside(ctx, found))
+            lines += companions(ctx.target, packages_beside(ctx, found))
         listed = ", ".join(f"`{entry(line)}`" for line in lines)
         return Report(f"conda has no build for TPUs: in `pypi-dependencies`, write {listed}")
     if name in (*_CHOOSES_BUILD, "cuda"):
@@ -139,7 +139,7 @@ def conda(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Keep("a portable program takes what its machine has")
     others = [_of_conda(ctx.text(each))[0] for each in ctx.constructs if each.key == "conda"]
-    of_pip = beside(ctx, found)
+    of_pip = packages_beside(ctx, found)
     brings_torch = [each for each in others if each in _OF_PIP]
     if name == "python":
         return _python(ctx, version, bool(brings_torch) or "torch" in of_pip)

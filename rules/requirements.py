@@ -283,7 +283,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
         return Report(library.reason(str(name)))
     if missing := shut_out(ctx.target, name or "", asked_of(body)):
         return Report(SHUT_OUT.format(missing))
-    others = beside(ctx, found)
+    others = packages_beside(ctx, found)
     if name is None:
         return Report(f"not changed by itself; the target takes {all_needed(ctx)}")
     if name not in versions:
@@ -393,7 +393,7 @@ def _index(ctx: Context, found: Construct, line: str, said: str) -> Decision:
 
 def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
     only = re.match(r"(?:-i|--index-url)[ =](\S+)$", line)
-    if only and ONLY_TORCH.search(only[1]) and "torch" in beside(ctx, found):
+    if only and ONLY_TORCH.search(only[1]) and "torch" in packages_beside(ctx, found):
         text = f"--extra-index-url {only[1]}{ctx.text(found)[len(said) :]}"
         return ctx.with_text(found, text, "that index alone has nothing of what torch takes")
     if re.search(r"(?:[+/_-]|\b)cu\d{2,3}\b", line):
@@ -479,7 +479,7 @@ def python(ctx: Context, found: Construct) -> Decision:
 # ---- what is beside it ---------------------------------------------------------------------------
 
 
-def beside(ctx: Context, found: Construct) -> list[str | None]:
+def packages_beside(ctx: Context, found: Construct) -> list[str | None]:
     """Packages of pip's in the same list (itself, too), or in the file that is one."""
     inside = _list_of(ctx, found)
     return [

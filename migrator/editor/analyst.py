@@ -75,7 +75,7 @@ class Analyst:
         reader, earlier = Overlay(Disk(), moment.others), self._caches.get(targets[0].name)
         worker = Worker(moment.roots, targets, bare, reader=reader, earlier=earlier)
         result = _migrated(document, worker, bare)
-        worker.hold({document.path: result})
+        worker.keep_programs({document.path: result})
         if worker.held and result.migrated:
             result = _migrated(document, worker, bare)
         self._caches[targets[0].name] = worker.cache

@@ -34,7 +34,7 @@ class Lines:
     cells: Mapping[int, frozenset[int]] = field(default_factory=dict)
     all: bool = False  # the file is new
 
-    def hold(self, where: Range) -> bool:
+    def meets(self, where: Range) -> bool:
         """Whether one of them is in a range."""
         lines = self.cells.get(where.cell, frozenset())
         return self.all or any(n in lines for n in range(where.line, where.end_line + 1))
@@ -173,7 +173,7 @@ def _is_about(diagnostic: Diagnostic, lines: Lines) -> bool:
         return True  # of the file
     added = diagnostic.outcome is None and diagnostic.severity is Severity.INFO
     own = () if added else (diagnostic.range,)  # what is added has no place but where it is put in
-    return any(map(lines.hold, (*own, *diagnostic.touched)))
+    return any(map(lines.meets, (*own, *diagnostic.touched)))
 
 
 # ---- one repository ------------------------------------------------------------------------------

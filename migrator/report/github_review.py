@@ -113,7 +113,7 @@ def _spans(group: Sequence[Hunk], lines: Sequence[str], new: Lines) -> Iterator[
 
 def _has(new: Lines, first: int, last: int, lines: Sequence[str]) -> bool:
     inside = 0 < first <= last <= len(lines)
-    return inside and all(new.hold(Range(n, 1, n, 1)) for n in range(first, last + 1))
+    return inside and all(new.meets(Range(n, 1, n, 1)) for n in range(first, last + 1))
 
 
 def _comment(path: str, span: _Span, lines: Sequence[str], others: Sequence[int]) -> dict[str, Any]:

@@ -210,7 +210,7 @@ class _Reviewer:
     def review(self, old: str, new: str) -> Review:
         others = [target.label for target in self.targets[1:]]
         result = Review(old, new, ", ".join([self.with_runtime.label, *others]))
-        for entry in sorted(self.entries, key=lambda e: _is_around(Path(e.old))):
+        for entry in sorted(self.entries, key=lambda e: _is_no_code(Path(e.old))):
             path = self.root / (entry.new or entry.old)
             if any(folder in self.runtimes for folder in path.parents):
                 continue
@@ -305,7 +305,7 @@ class _Reviewer:
             if not _open(changes):
                 break
         assert best is not None
-        if _is_around(path) and not self.migrated:  # these stay where nothing else is migrated
+        if _is_no_code(path) and not self.migrated:  # these stay where nothing else is migrated
             stays = compare(path.suffix, Result(before, before), after)
             best = (stays, ()) if _open(stays) < _open(best[0]) else best
         self.migrated = self.migrated or _open(best[0]) < len(best[0])
@@ -357,7 +357,7 @@ class _Failed(Exception):
     """Why the old text of a file can not be migrated."""
 
 
-def _is_around(path: Path) -> bool:
+def _is_no_code(path: Path) -> bool:
     return kinds.kind(path) in (REQUIREMENT, SETTING)
 
 

@@ -75,7 +75,7 @@ def _installed(words: Iterable[ast.Constant]) -> Iterator[ast.Constant]:
         before = text if before or text == "install" else ""
 
 
-def beside(
+def next_in_line(
     found: Construct, text: str, done: Collection[str], kept: Collection[str]
 ) -> Construct | None:
     """What else a line says of GPUs, beside what is `done` already."""
