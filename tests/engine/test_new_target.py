@@ -186,7 +186,7 @@ def test_a_package_that_is_no_target(
 INSIDE = {
     "migrator/verify/recorder/files.py": "which versions ran",
     "migrator/verify/recorder/operations.py": "methods that do not pass by torch's functions",
-    "migrator/verify/recorder/watch.py": "tensors that have no value yet",
+    "migrator/verify/recorder/values.py": "tensors that have no value yet",
     "migrator/verify/warm/server.py": "variables that a library reads when it is imported",
     "migrator/targets/__init__.py": "the one for which none has to be named",
 }
