@@ -20,6 +20,7 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "sum of uint8": lambda x: x.abs().byte().sum(),
     "sums of uint8": lambda x: x.abs().byte().sum(0),
     "product of uint8": lambda x: x.abs().byte().prod(1),
+    "a mask that is shifted": lambda x: (x > 0) << 1,
     "any of uint8": lambda x: x.abs().byte().any(),
     "all of uint8 along a dimension": lambda x: x.abs().byte().all(1),
     "sum of a mask in float32": lambda x: (x > 0).sum(dtype=torch.float32),

@@ -78,17 +78,18 @@ def _kind(value: Any) -> Any:
 
 
 def _asked(function: Any, operator: _Operator, args: Any, kwargs: Any) -> Types:
-    if "device" in kwargs:
-        kwargs = {**kwargs, "device": "meta"}
-    try:
-        with natively():
-            made = native(_without_memory, (function, args, kwargs), {})
-    except NotImplementedError:
-        return NOTHING
-    except Exception:
-        if operator.by_element:
-            raise
-        return NOTHING  # of what depends on values
+    with natively():
+        try:
+            made = native(_instead, ("meta", function, args, kwargs), {})
+        except NotImplementedError:
+            return NOTHING
+        except Exception as refusal:
+            if not operator.by_element:
+                return NOTHING  # of what depends on values
+            try:  # devices that compute may do more, such as shift bools
+                made = native(_instead, ("cpu", function, args, kwargs), {})
+            except Exception:
+                raise refusal from None
     results = tuple(map(_jax_dtype, pytree.tree_leaves(made)))
     if not operator.by_element:  # of statistics and the like devices of torch have their own
         results = tuple(None if t is not None and t.kind in "fV" else t for t in results)
@@ -98,11 +99,16 @@ def _asked(function: Any, operator: _Operator, args: Any, kwargs: Any) -> Types:
     return Types(results if any(t is not None for t in results) else (), inputs)
 
 
-def _without_memory(function: Any, args: Any, kwargs: Any) -> Any:
-    def emptied(value: torch.Tensor) -> torch.Tensor:
-        return torch.empty(tuple(value.shape), dtype=value.dtype, device="meta")
+def _instead(device: str, function: Any, args: Any, kwargs: Any) -> Any:
+    """The call with tensors without memory; or with small ones, of the CPU."""
 
-    args, kwargs = pytree.tree_map_only(torch.Tensor, emptied, (args, kwargs))
+    def instead(value: torch.Tensor) -> torch.Tensor:
+        shape = value.shape if device == "meta" else (min(size, 2) for size in value.shape)
+        return torch.ones(tuple(shape), dtype=value.dtype, device=device)
+
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": device}
+    args, kwargs = pytree.tree_map_only(torch.Tensor, instead, (args, kwargs))
     return function(*args, **kwargs)
 
 
