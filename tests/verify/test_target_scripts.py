@@ -110,10 +110,11 @@ def verify(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scrip
     return run
 
 
-def held(folder: Path, text: str, *args: str, roundings: int) -> ScriptResult:
+def held(folder: Path, text: str, *args: str, roundings: int, quick: bool = False) -> ScriptResult:
     """A small script against itself, in the current folder."""
     (folder / "t.py").write_text(text, encoding="utf-8")
-    options, settings = Options(python=Path(sys.executable)), Settings(roundings=roundings)
+    options = Options(python=Path(sys.executable))
+    settings = Settings(roundings=roundings, quick=quick)
     return verify_against(Path("t.py"), [*args], ON_TARGET, None, settings, options)
 
 
@@ -177,6 +178,34 @@ for _ in range(3):
     told = [note for note in found.notes if "not compiled as a whole" in note]
     assert any(note.startswith("slower than it could be: Net ") for note in told), found.notes
     assert len(found.compiled.losses) == 6
+
+
+@pytest.mark.skipif(TARGET != "torchax", reason="nothing is compiled as a whole elsewhere")
+@pytest.mark.thorough
+def test_quick_ends_before_the_next_step_of_what_is_compiled_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The forward pass of the step that is one too many moves the statistics of BatchNorm."""
+    monkeypatch.chdir(tmp_path)
+    text = """\
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+seen = []
+for _ in range(8):
+    loss = net(torch.randn(6, 3).cuda()).pow(2).mean()
+    seen.append(loss.item() > 0.5)
+    optimizer.zero_grad()
+    loss.backward()
+    if seen[-1] or True:
+        optimizer.step()
+"""
+    found = held(tmp_path, text, roundings=0, quick=True)
+    assert found.passed, (found.error, found.problems, found.compiled.first, found.log_tail)
+    ends = {f.place for f in found.compiled.findings if f.kind == "end"}
+    assert "1.num_batches_tracked" in ends
 
 
 @pytest.fixture

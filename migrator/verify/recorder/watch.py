@@ -235,7 +235,7 @@ class Watch:
     def stepped(self, number: int) -> None:
         """So many steps of optimizers are over."""
         self.step += number
-        if self.stop is not None and self.stop in self.begun.values():
+        if number and self.stop is not None and self.stop in self.begun.values():
             with self.at_rest():
                 self.last = {name: self._state(module) for name, module in self.trained.values()}
         roomy = self.store.size < self.store.limit / _SHARE
