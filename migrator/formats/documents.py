@@ -16,7 +16,7 @@ from migrator.diagnostics import START, Diagnostic, Range
 from migrator.formats import kinds, lines, manifest, notebook
 from migrator.formats.embedded import COMMAND, SETTING, Document
 
-_LINE = re.compile(r"\bline (\d+)\b")
+_LINE = re.compile(r"(?<!\.py, )\bline (\d+)\b")  # not of another file
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -285,3 +286,18 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path, target: str) -> None:
     (found,) = constructs(results["train.py"])
     assert "which ranks/__init__.py starts" in found.message
     assert "(parts/__init__.py, line 3)" in found.message
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_notebook_names_the_line_of_another_file_that_keeps_it(
+    tmp_path: Path, target: str
+) -> None:
+    lines = ["import torch", "import train", *["# …"] * 20, "train.main()", "torch.ones(2).cuda()"]
+    source = [f"{line}\n" for line in lines]
+    cell = {"cell_type": "code", "source": source, "metadata": {}, "outputs": []}
+    book = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    tree = write_tree(tmp_path, {**PROGRAM, "try.ipynb": json.dumps(book)})
+    report = migrate_paths([tree], target)
+    kept = constructs(by_name(report)["try.ipynb"])
+    assert [d.outcome for d in kept] == [Outcome.REPORTED]
+    assert "(train.py, line 9)" in kept[0].message
