@@ -366,6 +366,12 @@ class Ranks:
             if len(call.args) > 3:
                 yield call, "DistributedDataParallel has unnamed arguments behind the third"
 
+    def _is_asked_for_backend(self, node: ast.expr, name: str) -> bool:
+        """`dist.get_backend() == dist.Backend.NCCL`: no, as on any machine without GPUs."""
+        return name.startswith(f"{GROUP}Backend.") and isinstance(
+            self.names.parents.get(node), ast.Compare
+        )
+
     def _unknown(self, understood: Set[str], of_xla: bool = True) -> Iterator[Obstacle]:
         """Functions and options of torch.distributed, and of torch_xla, that are not understood."""
         for node in self._references():
@@ -379,7 +385,7 @@ class Ranks:
                 continue
             if not isinstance(getattr(node, "ctx", None), ast.Load):
                 continue
-            if is_only_named(self.names, node):
+            if is_only_named(self.names, node) or self._is_asked_for_backend(node, name):
                 continue
             if name in SHARDED and understood is UNDERSTOOD:
                 call = self.names.call_of(node)

@@ -301,3 +301,16 @@ def test_a_notebook_names_the_line_of_another_file_that_keeps_it(
     kept = constructs(by_name(report)["try.ipynb"])
     assert [d.outcome for d in kept] == [Outcome.REPORTED]
     assert "(train.py, line 9)" in kept[0].message
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_question_about_the_back_end_keeps_no_program(tmp_path: Path, target: str) -> None:
+    asked = "    if dist.get_backend() == dist.Backend.NCCL:\n        print('nccl')\n"
+    train = TRAIN.replace("    group = dist.split_group([[0]])\n", asked)
+    train = train.replace(", group=group", "")
+    results = by_name(migrate_paths([write_tree(tmp_path, {**PROGRAM, "train.py": train})], target))
+    assert all(results[name].changed for name in PROGRAM)
+    assert all(d.outcome != Outcome.REPORTED for d in constructs(results["train.py"]))
+    given = train.replace("== dist.Backend.NCCL", "in known(dist.Backend.NCCL)")
+    results = by_name(migrate_paths([write_tree(tmp_path, {"train.py": given})], target))
+    assert not results["train.py"].changed
