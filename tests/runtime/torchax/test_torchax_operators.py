@@ -141,3 +141,17 @@ def test_attention_in_half_precision_does_not_overflow_before_it_is_scaled() -> 
     expected = F.scaled_dot_product_attention(query.float(), query.float(), value.float())
     found = F.scaled_dot_product_attention(*(t.to("jax") for t in (query, query, value)))
     torch.testing.assert_close(found.cpu().float(), expected, atol=0.2, rtol=0)
+
+
+def test_volumes_that_are_sampled_with_reflection() -> None:
+    """torchax reflects otherwise: values come from the CPU, and there is no wrong gradient."""
+    x, grid = torch.randn(1, 2, 3, 4, 5), torch.rand(1, 2, 3, 4, 3) * 3 - 1.5
+    for padding in ("border", "reflection"):
+        how = {"padding_mode": padding, "align_corners": False}
+        expected = torch.nn.functional.grid_sample(x, grid, **how)
+        found = torch.nn.functional.grid_sample(x.to("jax"), grid.to("jax"), **how)
+        torch.testing.assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-5)
+    given = x.to("jax").requires_grad_()
+    sampled = torch.nn.functional.grid_sample(given, grid.to("jax"), **how)
+    with pytest.raises(Exception, match="grid_sampler_3d is not available on this device"):
+        sampled.sum().backward()

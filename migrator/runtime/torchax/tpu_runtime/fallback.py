@@ -120,8 +120,21 @@ def _refusal(name: str, advice: str) -> Function:
     return refuse
 
 
+def _sampled(env: Environment) -> Function:
+    """Samples of volumes, which torchax gets wrong where they are reflected at the edges."""
+    on_cpu = computed_on_cpu(env, torch.ops.aten.grid_sampler_3d.default)
+    stock = env._decomps[torch.ops.aten.grid_sampler_3d.default].func
+
+    def grid_sampler_3d(x: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
+        sample = on_cpu if padding == 2 else stock
+        return sample(x, grid, mode, padding, align_corners)
+
+    return grid_sampler_3d
+
+
 def install(env: Environment) -> None:
     """Take the wrong operators from torchax."""
+    register(env, torch.ops.aten.grid_sampler_3d.default, _sampled(env), of_arrays=False)
     for name in _WRONG:
         packet = getattr(torch.ops.aten, name)
         env._ops.pop(packet, None)
