@@ -7,7 +7,7 @@ which names begin with the rank: "rank 1: Net".
 from __future__ import annotations
 
 import ast
-import json
+import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from migrator.analysis.names import Names
 from migrator.analysis.project_cache import ProjectCache
 from migrator.files.discover import Disk, project_root
 
-from .tensors import read_header
+from .tensors import header, read_header
 
 _JOIN = "torch.distributed.init_process_group"
 _STARTS = ("torch.multiprocessing.", "multiprocessing.")
@@ -110,8 +110,11 @@ def merged(whole: Part | None, parts: Sequence[Part], output: Path, tensors: str
     }  # fmt: skip
     for name in ("outside", "devices", "in_parts", "not_copied"):
         table[name] = [*dict.fromkeys(x for p in ranks or found for x in p.table.get(name, ()))]
-    _join_tensors(found, output / f"{tensors}.joined", tensors)
-    (output / f"{tensors}.joined").replace(output / tensors)
+    joined = output / f"{tensors}.joined"
+    _join_tensors(found, joined, tensors)
+    with joined.open("rb") as file:
+        table["tensors_sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
+    joined.replace(output / tensors)
     return table
 
 
@@ -146,15 +149,13 @@ def _join_tensors(parts: Sequence[Part], output: Path, name: str) -> None:
     entries: dict[str, dict[str, Any]] = {}
     size = 0
     for part in parts:
-        header, begin = read_header(part.folder / name), size
-        for key, entry in header.items():
+        begin = size
+        for key, entry in read_header(part.folder / name).items():
             first, last = entry["data_offsets"]
             size = max(size, begin + last)
             entries[_key(key, part)] = {**entry, "data_offsets": [begin + first, begin + last]}
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
     with output.open("wb") as out:
-        out.write(len(text).to_bytes(8, "little") + text)
+        out.write(header(entries))
         for part in parts:
             with (part.folder / name).open("rb") as file:
                 file.seek(8 + int.from_bytes(file.read(8), "little"))

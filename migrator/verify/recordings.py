@@ -16,6 +16,7 @@ from .errors import NothingRecorded
 from .inside import child_environment
 from .ranks import Part, Ranks, merged
 from .run import Run, run
+from .tensors import header
 from .warm import warm
 
 TENSORS, OUTPUT = "tensors.safetensors", "output.txt"
@@ -242,12 +243,10 @@ def _salvaged(output: Path, ended: str, seconds: float) -> dict[str, Any] | None
     end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
     if end > size:
         return None
-    header = json.dumps(entries, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
     digest = hashlib.sha256()
     with part.open("rb") as data, (output / TENSORS).open("wb") as whole:
         rest = end
-        block = len(header).to_bytes(8, "little") + header
+        block = header(entries)
         while block:
             whole.write(block)
             digest.update(block)

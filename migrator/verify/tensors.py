@@ -83,6 +83,13 @@ def read_header(path: Path) -> dict[str, Any]:
     return header
 
 
+def header(entries: Mapping[str, Any]) -> bytes:
+    """How a safetensors file of these tensors begins."""
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
 def compare_tensors(
     golden: Path,
     run: Path,

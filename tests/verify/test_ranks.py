@@ -1,5 +1,6 @@
 """How a script with ranks is started, and how what they computed becomes one recording."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def test_ranks_become_one_recording(tmp_path: Path) -> None:
     assert table["randomness"] == {"drawn": 3}
     header = read_header(tmp_path / "t")
     content = (tmp_path / "t").read_bytes()
+    assert table["tensors_sha256"] == hashlib.sha256(content).hexdigest()  # a golden checks it
     begin = 8 + int.from_bytes(content[:8], "little")
     for rank, event in enumerate(table["events"]):
         first, last = header[event["tensors"]["w"]]["data_offsets"]
