@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from migrator.analysis.annotations import is_type, whole_type
 from migrator.analysis.names import Binding, argument, dotted, parameters
 from migrator.analysis.said import unit
 
@@ -300,21 +301,6 @@ def _is_false(node: ast.expr) -> bool:
 
 def _is_only_a_type(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> bool:
     """Whether a class is named as a base, in an annotation or in isinstance: none is made."""
-    below: ast.AST = node
-    while (parent := parents.get(below)) is not None:
-        match parent:
-            case ast.ClassDef(bases=bases) if below in bases:
-                return True
-            case ast.arg():
-                return True
-            case ast.AnnAssign(annotation=annotation):
-                return annotation is below
-            case ast.FunctionDef(returns=returns) | ast.AsyncFunctionDef(returns=returns):
-                return returns is below
-            case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
-                return kinds is below
-            case ast.Subscript() | ast.Tuple() | ast.BinOp():
-                below = parent
-            case _:
-                return False
-    return False
+    whole = whole_type(parents, node)
+    parent = parents.get(whole)
+    return is_type(parent, whole) or (isinstance(parent, ast.ClassDef) and whole in parent.bases)

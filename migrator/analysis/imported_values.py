@@ -51,33 +51,33 @@ class ImportedValues(ImportGraph):
         return None if bindings else next((meaning for meaning in found if meaning), None)
 
     def definition(
-        self, qualname: str, depth: int = 0
+        self, qualname: str
     ) -> tuple[FileFacts, Self, ast.FunctionDef | ast.ClassDef] | None:
         """The function or class of the project that an imported name is, with its file's facts."""
-        found = self._definition(qualname)
-        if found is None or depth > 4:
-            return None
-        facts, name, path = found
-        there = self.of(path)
-        match facts.names.top.bindings.get(name):
-            case [Binding(node=ast.FunctionDef() | ast.ClassDef() as found_there)]:
-                return facts, there, found_there
-            case [Binding(kind="import", qualname=str(origin))]:
-                return there.definition(origin, depth + 1)
+        match self._bound(qualname):
+            case facts, there, Binding(node=ast.FunctionDef() | ast.ClassDef() as found):
+                return facts, there, found
         return None
 
-    def assigned(self, qualname: str, depth: int = 0) -> tuple[FileFacts, Self, ast.expr] | None:
+    def assigned(self, qualname: str) -> tuple[FileFacts, Self, ast.expr] | None:
         """What an imported name of the project is bound to, if that happens once."""
+        match self._bound(qualname):
+            case facts, there, Binding(kind="assign", value=ast.expr() as value):
+                return facts, there, value
+        return None
+
+    def _bound(self, qualname: str, depth: int = 0) -> tuple[FileFacts, Self, Binding] | None:
+        """The only binding of an imported name, in the file of the project that has it."""
         found = self._definition(qualname)
         if found is None or depth > 4:
             return None
         facts, name, path = found
         there = self.of(path)
         match facts.names.top.bindings.get(name):
-            case [Binding(kind="assign", value=ast.expr() as value)]:
-                return facts, there, value
             case [Binding(kind="import", qualname=str(origin))]:
-                return there.assigned(origin, depth + 1)
+                return there._bound(origin, depth + 1)
+            case [binding]:
+                return facts, there, binding
         return None
 
     def _definition(self, qualname: str) -> tuple[FileFacts, str, Path] | None:
