@@ -12,11 +12,6 @@ import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor, nn
-from torch.distributed._composable import checkpoint as composable
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
-    CheckpointImpl,
-    checkpoint_wrapper,
-)
 from torch.utils.checkpoint import checkpoint
 
 from tests.runtime.support import difference
@@ -252,26 +247,6 @@ def test_dropout_in_a_checkpoint(reentrant: bool) -> None:
     y = checkpoint(lambda v: F.dropout(v, 0.5) * v, x, use_reentrant=reentrant)
     torch.rand(3, device="jax")
     y.sum().backward()
-    assert x.grad is not None and torch.equal(x.grad.cpu(), 2 * y.detach().cpu())
-
-
-def _by_a_wrapper(how: str, net: nn.Module) -> nn.Module:
-    """A model that computes its activations anew, by what torch.distributed has for it."""
-    if how == "composable":
-        return composable(net)
-    implementation = CheckpointImpl.REENTRANT if how == "reentrant" else CheckpointImpl.NO_REENTRANT
-    return checkpoint_wrapper(net, checkpoint_impl=implementation)
-
-
-@pytest.mark.filterwarnings("ignore:Please specify CheckpointImpl:FutureWarning")
-@pytest.mark.parametrize("how", ["composable", "wrapper", "reentrant"])
-def test_dropout_in_a_model_that_is_wrapped(how: str) -> None:
-    net = _by_a_wrapper(how, nn.Dropout(0.5))
-    x = torch.ones(200, device="jax", requires_grad=True)
-    y = net(x)
-    torch.rand(3, device="jax")
-    (y * y.detach()).sum().backward()
-    assert 0 < (y > 0).sum() < 200
     assert x.grad is not None and torch.equal(x.grad.cpu(), 2 * y.detach().cpu())
 
 
