@@ -35,6 +35,7 @@ class Host:
     tpu: Mapping[str, str] = field(default_factory=dict)  # settings for a TPU, or for nothing
     cpu: Mapping[str, str] = field(default_factory=dict)  # settings for the CPU
     virtual: Mapping[str, str] = field(default_factory=dict)  # … that shows `{count}` devices
+    hasty: Mapping[str, str] = field(default_factory=dict)  # … that compiles with less care
     dump: Mapping[str, str] = field(default_factory=dict)  # programs are written to `{folder}`
     replicas: Path | None = None  # runs ranks as threads on the CPU, where one process has all
     # devices; else each rank is a process
@@ -52,10 +53,13 @@ class Host:
         virtual = {} if count is None else with_own(self.virtual, os.environ, count=str(count))
         return {**self.cpu, **virtual}
 
+    def in_haste(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """`environment`, with the settings that make the CPU compile sooner what runs slower."""
+        return {**environment, **with_own(self.hasty, _with(environment))}
+
     def dumping(self, environment: Mapping[str, str], folder: str) -> dict[str, str]:
         """`environment`, with the settings that make a run write its programs to `folder`."""
-        own = {**os.environ, **{name: value for name, value in environment.items() if value}}
-        return {**environment, **with_own(self.dump, own, folder=folder)}
+        return {**environment, **with_own(self.dump, _with(environment), folder=folder)}
 
     def allows_tpu(self, environment: Mapping[str, str]) -> bool:
         """Whether the user has not chosen another device."""
@@ -65,6 +69,10 @@ class Host:
     def reads(self, name: str) -> bool:
         """Whether a variable is one that this target's programs read, and no other's."""
         return name.startswith(self.families)
+
+
+def _with(environment: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, **{name: value for name, value in environment.items() if value}}
 
 
 def with_own(

@@ -50,6 +50,7 @@ _COMPILED = ("input", "output", "loss", "gradients", "weights", "end", "file", "
 _STEPWISE = ("start", "buffers", *_COMPILED)
 # Times what the original takes: until the other runs begin, and of what the script itself takes.
 _STARTING, _STEPPING, _COMPILING = 2.0, 4.0, 2.0
+_SHORT = 30.0  # seconds: of a run that is shorter, most is compiling
 _BEGINNING = 4.0  # seconds until a script begins, of which there is only a golden
 
 
@@ -217,6 +218,14 @@ class _Verification:
         """After how many steps of an optimizer runs end."""
         return self.settings.steps if self.settings.quick else None
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What holds a run to the device; a few short steps are not worth much compiling."""
+        short = self.settings.quick and self.known is None and self.first.seconds < _SHORT
+        if short and not self.device.is_tpu:
+            return self.target.host.in_haste(self.device.environment)
+        return self.device.environment
+
     def stepwise(self, result: ScriptResult) -> ScriptResult:
         """Operator by operator."""
         env = {"TPU_RUNTIME_EAGER": "1"}
@@ -294,7 +303,7 @@ class _Verification:
     ) -> tuple[Run, Recording]:
         copy = self.work / f"{name}-run"
         copy_folder(self.work / "migrated", copy)
-        env = {**self.device.environment, "TPU_RUNTIME_DEVICE": "tpu", **more,
+        env = {**self.environment, "TPU_RUNTIME_DEVICE": "tpu", **more,
                "JAX_COMPILATION_CACHE_DIR": str(self.work / "jax_cache")}  # fmt: skip
         with self.runs.run(name, f"on the {self.device.label}, {name}") as update:
             return record_run(

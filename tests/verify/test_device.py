@@ -76,3 +76,15 @@ def test_the_users_wish_wins_and_is_labelled(monkeypatch: pytest.MonkeyPatch) ->
     assert tpu.is_tpu and tpu.label == "TPU"
     # Named explicitly, so that a TPU that is not there is an error instead of a run on the CPU.
     assert tpu.environment == {"PJRT_DEVICE": "TPU"}
+
+
+def test_what_compiles_sooner_keeps_the_flags_that_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--mine")
+    sooner = "--xla_backend_optimization_level=0"
+    for target in (JAX_TARGET, XLA_TARGET):
+        host, device = target.host, device_for(target, 8)
+        found = host.in_haste(device.environment)
+        own = device.environment.get("XLA_FLAGS", "--mine")
+        assert found == {**device.environment, "XLA_FLAGS": f"{own} {sooner}"}
