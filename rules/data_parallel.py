@@ -1,0 +1,54 @@
+"""nn.DataParallel: a model that is copied to each device."""
+
+import ast
+
+from migrator.analysis.ranks import COPIES as COPYING
+from migrator.construct import Construct
+from migrator.diagnostics import Effort
+from migrator.rule import Context, Decision, Example, Report, Rule
+
+from .ranks import wrapped
+
+COPIES = Rule(
+    code="DST002",
+    name="data-parallel",
+    summary="nn.DataParallel splits each batch over the TPU's devices",
+    why="""One process drives all devices (on torch_xla by SPMD, its way to run one program on
+all devices, which set-up has to know): parameters are on all of them, each batch is split along
+its first dimension, and the sums over devices are XLA's. The batch is the whole one in the
+source too, so batch size and learning rate stay. Which GPUs take part is no question on a TPU:
+all devices do. BatchNorm uses the statistics of the whole batch, where nn.DataParallel uses
+those of each part.""",
+    effort=Effort.HOURS,
+    examples=(
+        Example(
+            """
+            import torch.nn as nn
+            model = nn.DataParallel(model, device_ids=[0, 1])
+            """,
+            after="""
+            import torch.nn as nn
+            import tpu_runtime
+            model = tpu_runtime.DataParallel(model)
+            """,
+        ),
+    ),
+)
+
+
+@COPIES.on("name", *COPYING)
+def copies(ctx: Context, found: Construct) -> Decision | None:
+    words = ctx.words.devices
+    if words is None:
+        return None
+    if isinstance(ctx.parent(found.node), ast.ClassDef):
+        return Report("a class of its own splits batches and joins results in its own way")
+    line = ctx.own_ranks.counts_copies
+    if line is not None:
+        return Report(
+            f"line {line} computes with the number of GPUs, or sums what they give: here a model "
+            "gives the whole batch's result"
+        )
+    sharded = words.sharded if ctx.options.shard == "fsdp" else None
+    note = "BatchNorm uses the statistics of the whole batch"
+    return wrapped(ctx, found, sharded or words.copies, note)

@@ -1,0 +1,300 @@
+"""Ranks: what starts them, what they are told, and what wraps their models and samples."""
+
+import ast
+
+from migrator.analysis.names import argument, dotted
+from migrator.analysis.rank_uses import SPAWN
+from migrator.analysis.ranks import ENVIRONMENT, SHARDED, WRAPPER, environment
+from migrator.construct import Construct
+from migrator.diagnostics import Effort
+from migrator.edits import Delete, EditCall, Replace
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.targets import Devices, Word
+
+RANKS = Rule(
+    code="DST003",
+    name="ranks",
+    imports=("os", "torch.multiprocessing", "torch.utils.data.distributed.DistributedSampler"),
+    summary="ranks stay ranks: a process for each device",
+    why="""A program keeps its ranks, each a process with a device: samplers, batch sizes,
+collectives, rank guards, checkpoints and BatchNorm of one rank mean what they mean on GPUs, and the
+runtime averages gradients after each backward pass. torchrun starts it as before. On torchax
+torch.multiprocessing.spawn does, too; on torch_xla it becomes torch_xla.launch, which uses all
+devices.
+
+With --shard, one process drives all devices of torchax instead: rank 0 of a world of one, so that
+prints, files and checkpoints are those of rank 0. Data are those of all ranks together: the k-th
+batch holds the k-th batch of every rank, in the sampler's order, and is split over the devices.
+Numbers in the program's configuration keep their meaning: the batch size is that of one rank (or
+what the program divides by the number of ranks, which is the number of devices), the learning rate
+stays. Sums and means over the whole batch are those over all ranks, so a collective leaves a tensor
+as it is, and a division by the number of ranks that undoes a sum divides by 1. BatchNorm uses the
+statistics of the whole batch, as SyncBatchNorm does. A program that does not train has one rank,
+and the devices share the model's weights (rule SHD001).""",
+    effort=Effort.HOURS,
+    examples=(
+        Example(
+            """
+            import torch
+            import torch.distributed as dist
+            import torch.multiprocessing as mp
+            from torch.nn.parallel import DistributedDataParallel as DDP
+            from torch.utils.data import DataLoader, DistributedSampler
+
+
+            def main(rank, world_size):
+                dist.init_process_group("nccl", rank=rank, world_size=world_size)
+                sampler = DistributedSampler(data, world_size, rank)
+                loader = DataLoader(data, batch_size=32, sampler=sampler)
+                model = DDP(net.to(rank), device_ids=[rank])
+                dist.all_reduce(loss)
+                loss = loss / world_size
+
+
+            n = torch.cuda.device_count()
+            mp.spawn(main, args=(n,), nprocs=n)
+            """,
+            after="""
+            import torch
+            import torch.distributed as dist
+            import torch.multiprocessing as mp
+            import tpu_runtime
+            from torch.utils.data import DataLoader, DistributedSampler
+
+
+            def main(rank, world_size):
+                dist.init_process_group("{device}", rank=rank, world_size=world_size)
+                sampler = DistributedSampler(data, world_size, rank)
+                loader = DataLoader(data, batch_size=32, sampler=sampler)
+                model = tpu_runtime.DistributedDataParallel(net.to("{device}"))
+                dist.all_reduce(loss)
+                loss = loss / world_size
+
+
+            n = tpu_runtime.device_count()
+            mp.spawn(main, args=(n,), nprocs=n)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch.distributed as dist
+                import torch_xla
+                import tpu_runtime
+                from torch.utils.data import DataLoader, DistributedSampler
+
+
+                def main(rank, world_size):
+                    dist.init_process_group("{device}", rank=rank, world_size=world_size, init_method="{device}://")
+                    sampler = DistributedSampler(data, world_size, rank)
+                    loader = DataLoader(data, batch_size=32, sampler=sampler)
+                    model = tpu_runtime.DistributedDataParallel(net.to("{device}"))
+                    dist.all_reduce(loss)
+                    loss = loss / world_size
+
+
+                n = tpu_runtime.device_count()
+                torch_xla.launch(main, args=(n,))
+                """
+            },
+        ),
+    ),
+)
+
+_STATISTICS = (
+    "batch size (of one rank) and learning rate stay; BatchNorm uses the statistics of the whole "
+    "batch, where each rank uses those of its own part"
+)
+
+
+def rank_words(ctx: Context) -> Devices | None:
+    """The target's words for a program with ranks."""
+    return ctx.words.devices if ctx.ranks else None
+
+
+def in_one_process(ctx: Context) -> Devices | None:
+    """The same where one process takes the place of all ranks."""
+    words = rank_words(ctx)
+    return words if not ctx.words.launches else None
+
+
+def is_alone(ctx: Context) -> bool:
+    """Whether the only rank does what all do together, as if a launcher had started one."""
+    return in_one_process(ctx) is not None and ctx.only_infers
+
+
+def wrapped(
+    ctx: Context, found: Construct, word: Word, note: str = "", gone: tuple[str, ...] = ()
+) -> Decision:
+    """The target's wrapper of a model, without these keywords, or with nothing but the model."""
+    assert isinstance(found.node, ast.expr)
+    call = ctx.names.call_of(found.node)
+    if call is None:
+        return Rewrite([Replace(found.node, word.code)], word.requires)
+    others: list[ast.expr | ast.keyword] = [
+        k for k in call.keywords if (k.arg in gone if gone else k.arg != "module")
+    ]
+    others += call.args[1:]
+    return Rewrite([EditCall(call, function=word.code, drop=others)], word.requires, note)
+
+
+@RANKS.on("name", WRAPPER, *SHARDED)
+def wrapper(ctx: Context, found: Construct) -> Decision | None:
+    words = rank_words(ctx)
+    if words is None:
+        return None
+    if words.launch is not None and found.key == WRAPPER:
+        return wrapped(ctx, found, words.ranks, gone=("device_ids", "output_device"))
+    if words.launch is not None:
+        return Keep("asked of what is none here")
+    whole = found.key == WRAPPER and ctx.options.shard != "fsdp"
+    sharded = words.ranks if whole else words.sharded
+    return wrapped(ctx, found, sharded or words.ranks, _STATISTICS)
+
+
+@RANKS.on("name", "torch.utils.data.DistributedSampler")
+def sampler(ctx: Context, found: Construct) -> Decision | None:
+    words = in_one_process(ctx)
+    if words is None:
+        return None
+    assert isinstance(found.node, ast.expr)
+    call, word = ctx.names.call_of(found.node), words.sampler
+    if word is None:
+        return ctx.lacks(found.key)
+    if call is None:
+        return Rewrite([Replace(found.node, word.code)], word.requires)
+    return Rewrite([EditCall(call, function=word.code)], word.requires)
+
+
+@RANKS.on("name", "torch.nn.SyncBatchNorm.convert_sync_batchnorm")
+def synchronised(ctx: Context, found: Construct) -> Decision | None:
+    call = ctx.names.call_of(found.node)
+    module = argument(call, 0, "module") if call is not None else None
+    if not in_one_process(ctx) or call is None or module is None:
+        return None
+    note = "BatchNorm uses the statistics of the whole batch in any case"
+    match ctx.parent(call):
+        case ast.Assign(targets=[target]) as statement if dotted(target) == (dotted(module) or ""):
+            return Rewrite([Delete(statement)], note=note)
+    return Rewrite([Replace(call, "{module}", {"module": module})], note=note)
+
+
+_GROUP_ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank")
+
+
+@RANKS.on("name", "torch.distributed.init_process_group")
+def group(ctx: Context, found: Construct) -> Decision | None:
+    words, call = rank_words(ctx), ctx.names.call_of(found.node)
+    if words is None or call is None:
+        return None
+    if words.launch is not None and not words.address:
+        return _other_backend(ctx, call, words.group)
+    kept = ("world_size",) if words.launch is None else ("timeout", "world_size", "rank")
+    gone = [k for k in call.keywords if k.arg not in (*kept, "init_method")]
+    drop: list[ast.expr | ast.keyword] = [*call.args, *gone]
+    put = {"init_method": ctx.quoted(words.address + "alone" * is_alone(ctx), call)}
+    for name, value in zip(_GROUP_ARGUMENTS, call.args, strict=False):
+        if name in kept:
+            put[name] = ctx.source.code(value)
+    return Rewrite([EditCall(call, drop=drop, first=ctx.quoted(words.group, call), put=put)])
+
+
+def _other_backend(ctx: Context, call: ast.Call, group: str) -> Decision:
+    """The same group, by another back end; which device a rank has is not for it to say."""
+    backend, word = argument(call, 0, "backend"), ctx.quoted(group, call)
+    gone = [k for k in call.keywords if k.arg in ("device_id", "pg_options")]
+    if isinstance(backend, ast.Constant) and backend.value == group and not gone:
+        return Keep("the target's back end")
+    if call.args:
+        return Rewrite([EditCall(call, drop=[*gone, call.args[0]], first=word)])
+    if backend is None:
+        for options in (k.value for k in call.keywords if k.arg is None):  # with one, perhaps
+            if ast.unparse(options).endswith("device_id=None)"):
+                return Keep("the target's back end")
+            text = f"dict({{options}}, backend={word}, device_id=None)"
+            return Rewrite([Replace(options, text, {"options": options})])
+        return Rewrite([EditCall(call, drop=gone, first=word)])
+    return Rewrite([EditCall(call, drop=gone, put={"backend": word})])
+
+
+@RANKS.on("name", SPAWN)
+def spawned(ctx: Context, found: Construct) -> Decision | None:
+    words, call = rank_words(ctx), ctx.names.call_of(found.node)
+    if words is None or call is None:
+        return None
+    function, given = argument(call, 0, "fn"), argument(call, 1, "args")
+    if function is None:
+        return Report("what it starts can not be seen")
+    if words.launch is not None and not words.launch.requires:
+        return Keep("starts a process for each device")
+    if words.launch is not None:
+        drop: list[ast.expr | ast.keyword] = [
+            *call.args[2:], *(k for k in call.keywords if k.arg in ("nprocs", "join", "daemon"))
+        ]  # fmt: skip
+        edit = EditCall(call, function=words.launch.code, drop=drop)
+        return Rewrite([edit], words.launch.requires, "a process for each device, all of them")
+    holes = {"function": function}
+    if isinstance(given, ast.Tuple) and not any(isinstance(x, ast.Starred) for x in given.elts):
+        holes |= {f"a{i}": x for i, x in enumerate(given.elts)}
+        arguments = "".join(f", {{a{i}}}" for i in range(len(given.elts)))
+    elif given is not None:
+        holes["given"] = given
+        arguments = ", *{given}"
+    else:
+        arguments = ""
+    return Rewrite([Replace(call, f"{{function}}(0{arguments})", holes)])
+
+
+@RANKS.on("name", "torch.distributed.get_world_size")
+def world(ctx: Context, found: Construct) -> Decision | None:
+    call = ctx.names.call_of(found.node)
+    if not in_one_process(ctx) or call is None:
+        return None
+    if is_alone(ctx):
+        return Keep("1: one rank does what all do together")
+    if call in ctx.ranks[""].undone:
+        return Keep("undoes a sum over the ranks: 1, in a world of one")
+    count = ctx.runtime("device_count")
+    return Rewrite([Replace(call, f"{count.code}()")]) if count else ctx.lacks(found.key)
+
+
+@RANKS.on("ranks", "undone")
+def undone(ctx: Context, found: Construct) -> Decision:
+    if not in_one_process(ctx) or is_alone(ctx):
+        return Keep("a number")
+    assert isinstance(found.node, ast.expr)
+    spelled, requires = ctx.module("torch.distributed")
+    return Rewrite([Replace(found.node, f"{spelled}.get_world_size()")], requires)
+
+
+@RANKS.on("ranks", "option")
+def option(ctx: Context, found: Construct) -> Decision:
+    """The option that a launcher gives to each process; nobody gives it to the only one."""
+    call = found.node
+    default = argument(call, None, "default") if isinstance(call, ast.Call) else None
+    if not in_one_process(ctx) or (isinstance(default, ast.Constant) and default.value == 0):
+        return Keep("a launcher may give it")
+    assert isinstance(call, ast.Call)
+    needed: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "required"]
+    return Rewrite([EditCall(call, drop=needed, put={"default": "0"})])
+
+
+@RANKS.on("ranks", "environment")
+def launcher(ctx: Context, found: Construct) -> Decision:
+    """What torchrun says to each process."""
+    if not in_one_process(ctx):
+        return Keep("set by a launcher")
+    node = found.node
+    assert isinstance(node, ast.expr)
+    value = ENVIRONMENT[environment(ctx.names, node) or ""]
+    if value is None:
+        count = ctx.runtime("device_count")
+        if count is None and not is_alone(ctx):
+            return ctx.lacks("a number of ranks")
+        value = "1" if count is None or is_alone(ctx) else f"{count.code}()"
+    if isinstance(node, ast.Compare):
+        return Rewrite([Replace(node, str(isinstance(node.ops[0], ast.In)))])
+    outer = ctx.parent(node)
+    if isinstance(outer, ast.Call) and dotted(outer.func) == "int" and outer.args == [node]:
+        return Rewrite([Replace(outer, value)])
+    text = ctx.quoted(value, node) if value.isdigit() else f"str({value})"
+    return Rewrite([Replace(node, text)])
