@@ -18,7 +18,8 @@ from migrator.analysis.hot import Hot
 from migrator.analysis.indices import compares_indices
 from migrator.analysis.kinds import Kind
 from migrator.analysis.names import Names
-from migrator.analysis.ranks import Obstacle, Ranks
+from migrator.analysis.ranks.file_ranks import Ranks
+from migrator.analysis.ranks.obstacles import Obstacle
 from migrator.analysis.scripts import is_script
 from migrator.analysis.training import speaks_of_training, stops_gradients
 from migrator.construct import Construct
@@ -336,9 +337,9 @@ class Context:
                     return node.lineno, reason
             return None
         if self.only_infers:
-            return ranks.lone_obstacle
+            return ranks.obstacles.to_one_rank
         if self.project is None or path is None:
-            return ranks.obstacle()
+            return ranks.obstacles.to_one_process()
         return self.project.obstacle(path, ranks)
 
     def _in_the_way(self, ranks: Ranks) -> Sequence[Obstacle]:
@@ -346,7 +347,7 @@ class Context:
         devices = self.words.devices
         if devices is None or devices.launch is None:
             return ()
-        return ranks.launch_obstacles(devices.exchanges, is_renamed=bool(devices.address))
+        return ranks.obstacles.to_launch(devices.exchanges, is_renamed=bool(devices.address))
 
     @cached_property
     def unserved(self) -> dict[ast.AST, str]:

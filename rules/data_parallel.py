@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.ranks import COPIES as COPYING
+from migrator.analysis.ranks.vocabulary import COPIES as COPYING
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.rule import Context, Decision, Example, Report, Rule

@@ -2,9 +2,9 @@
 
 import ast
 
-from migrator.analysis.exchanged import CHECKPOINTING, is_served
 from migrator.analysis.names import argument
-from migrator.analysis.ranks import Ranks
+from migrator.analysis.ranks.file_ranks import Ranks
+from migrator.analysis.ranks.vocabulary import CHECKPOINTING, is_served
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort

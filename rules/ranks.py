@@ -3,8 +3,7 @@
 import ast
 
 from migrator.analysis.names import argument, dotted
-from migrator.analysis.rank_uses import SPAWN
-from migrator.analysis.ranks import ENVIRONMENT, SHARDED, WRAPPER, environment
+from migrator.analysis.ranks.vocabulary import ENVIRONMENT, SHARDED, SPAWN, WRAPPER, environment
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, EditCall, Replace

@@ -24,8 +24,7 @@ from migrator.analysis.names import (
     dotted,
     parameters,
 )
-from migrator.analysis.rank_uses import SPAWN
-from migrator.analysis.ranks import environment
+from migrator.analysis.ranks.vocabulary import SPAWN, environment
 
 # Libraries without torch in their names whose models and tensors are torch's.
 _ON_TORCH = frozenset({

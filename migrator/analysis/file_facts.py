@@ -12,7 +12,8 @@ from migrator.analysis import accelerators, device_strings, traces
 from migrator.analysis.flow import Flow
 from migrator.analysis.indices import compares_indices
 from migrator.analysis.names import Names, statements
-from migrator.analysis.ranks import STARTS, Ranks
+from migrator.analysis.ranks.file_ranks import Ranks
+from migrator.analysis.ranks.vocabulary import STARTS
 from migrator.analysis.said import Said, said
 from migrator.analysis.scripts import is_main_guard
 from migrator.analysis.training import speaks_of_training, stops_gradients

@@ -10,7 +10,7 @@ from migrator.analysis.accelerators import Parsed
 from migrator.analysis.facts import ProjectFacts
 from migrator.analysis.flow import Flow
 from migrator.analysis.names import Names
-from migrator.analysis.ranks import Ranks
+from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.construct import Construct
 from migrator.frameworks.framework import Framework, ModuleView
 from migrator.vocabulary import Vocabulary

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from migrator.analysis.imported_values import ImportedValues
-from migrator.analysis.ranks import RPC, Ranks
+from migrator.analysis.ranks.file_ranks import Ranks
+from migrator.analysis.ranks.vocabulary import RPC
 from migrator.analysis.reach import Reach, is_test
 from migrator.analysis.starting_points import StartingPoints
 
@@ -101,7 +102,7 @@ class ProgramFacts(ImportedValues, StartingPoints):
                 found = there.definition(function)
                 return found[2] if found is not None else None
 
-            self.cache.obstacles[path] = ranks.obstacle(definition)
+            self.cache.obstacles[path] = ranks.obstacles.to_one_process(definition)
         return self.cache.obstacles[path]
 
     def serves_ranks(self) -> bool:

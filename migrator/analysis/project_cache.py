@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis.file_facts import File, FileFacts
 from migrator.analysis.guards import Guards
-from migrator.analysis.ranks import Ranks
+from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.readers import Reader
 
 if TYPE_CHECKING:

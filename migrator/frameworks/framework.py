@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis.flow import Flow
 from migrator.analysis.names import Names
-from migrator.analysis.ranks import Ranks
+from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.construct import Construct
 from migrator.vocabulary import Vocabulary
 

@@ -15,8 +15,9 @@ from migrator.analysis.flow import Flow
 from migrator.analysis.ladders import ladders
 from migrator.analysis.libraries import MODULES
 from migrator.analysis.names import Names
-from migrator.analysis.rank_uses import asks_other_launcher
-from migrator.analysis.ranks import Ranks, environment
+from migrator.analysis.ranks.file_ranks import Ranks
+from migrator.analysis.ranks.processes import asks_other_launcher
+from migrator.analysis.ranks.vocabulary import environment
 from migrator.analysis.training import rounds_without_gradients
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports

@@ -1,8 +1,26 @@
-"""Exchanged: what torch.distributed has, by what a target has to do for it."""
+"""What torch.distributed and launchers have, by what a target has to do for it."""
 
+import ast
+
+from migrator.analysis.names import Names
 from migrator.targets.words import Words
 
 GROUP = "torch.distributed."
+SAMPLER = "torch.utils.data.DistributedSampler"
+LOADER = "torch.utils.data.DataLoader"
+SPAWN = "torch.multiprocessing.spawn"
+WRAPPER = "torch.nn.parallel.DistributedDataParallel"
+SHARDED = ("torch.distributed.fsdp.FullyShardedDataParallel",)
+COPIES = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
+RPC = "torch.distributed.rpc.init_rpc"
+STARTS = (
+    "torch.distributed.init_process_group", SPAWN, WRAPPER,
+    *SHARDED, RPC, "torch.distributed.init_device_mesh",
+    "torch.distributed.device_mesh.init_device_mesh",
+)  # fmt: skip
+# Environment variables that a launcher sets, and what they are where there is one process.
+ENVIRONMENT = {"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": None,
+               "LOCAL_WORLD_SIZE": None}  # fmt: skip
 
 REDUCTIONS = ("all_reduce", "reduce")
 GATHERS = ("all_gather", "gather", "all_gather_object", "gather_object")
@@ -49,3 +67,19 @@ def is_served(name: str, words: Words) -> bool:
     if words.devices is None or not words.launches or not name.startswith(GROUP):
         return False
     return name.removeprefix(GROUP).partition(".")[0] in WITH_PROCESSES | words.devices.exchanges
+
+
+def environment(names: Names, node: ast.AST) -> str | None:
+    """The launcher's variable that an expression reads: `os.environ["RANK"]`, `os.getenv(…)`."""
+    match node:
+        case ast.Subscript(value=owner, slice=ast.Constant(value=str(key)), ctx=ast.Load()):
+            read = names.qualified(owner) == "os.environ"
+        case ast.Call(func=func, args=[ast.Constant(value=str(key)), *_]):
+            read = names.qualified(func) in ("os.environ.get", "os.getenv")
+        case ast.Compare(
+            left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()], comparators=[owner]
+        ):
+            read = names.qualified(owner) == "os.environ"
+        case _:
+            return None
+    return key if read and key in ENVIRONMENT else None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from migrator.analysis.names import argument
 
 if TYPE_CHECKING:
-    from migrator.analysis.ranks import Ranks
+    from migrator.analysis.ranks.file_ranks import Ranks
 
 _UNKNOWN = object()
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {

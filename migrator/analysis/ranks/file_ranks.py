@@ -9,44 +9,26 @@ What can not be told apart, or what only a process of its own can do, is an obst
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable
 from functools import cached_property
 
-from migrator.analysis import hints, traces
-from migrator.analysis.annotations import is_only_named
-from migrator.analysis.exchanged import (
-    ALONE,
+from migrator.analysis import hints
+from migrator.analysis.flow import Flow
+from migrator.analysis.names import Names, argument, choices, dotted, number, said_name
+from migrator.analysis.ranks.launched import Launched
+from migrator.analysis.ranks.obstacles import Obstacles
+from migrator.analysis.ranks.vocabulary import (
+    COPIES,
     GATHERS,
     GROUP,
-    HARMLESS,
     REDUCTIONS,
-    SHARDING,
-    UNDERSTOOD,
-    WITH_PROCESSES,
-)  # fmt: skip
-from migrator.analysis.flow import Flow
-from migrator.analysis.launched import Launched
-from migrator.analysis.names import Names, argument, choices, dotted, number, said_name
-from migrator.analysis.rank_uses import SAMPLER, SPAWN, Uses, is_named, parameter_name
+    SAMPLER,
+    SPAWN,
+    STARTS,
+    WRAPPER,
+    environment,
+)
 from migrator.targets import RUNTIME
-
-# Finds the function or class of a qualified name.
-Definition = Callable[[str], ast.AST | None]
-# What is in the way, and why.
-Obstacle = tuple[ast.expr, str]
-
-WRAPPER = "torch.nn.parallel.DistributedDataParallel"
-SHARDED = ("torch.distributed.fsdp.FullyShardedDataParallel",)
-COPIES = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
-RPC = "torch.distributed.rpc.init_rpc"
-STARTS = (
-    "torch.distributed.init_process_group", SPAWN, WRAPPER,
-    *SHARDED, RPC, "torch.distributed.init_device_mesh",
-    "torch.distributed.device_mesh.init_device_mesh",
-)  # fmt: skip
-# Environment variables that a launcher sets, and what they are where there is one process.
-ENVIRONMENT = {"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": None,
-               "LOCAL_WORLD_SIZE": None}  # fmt: skip
 
 
 class Ranks:
@@ -54,7 +36,6 @@ class Ranks:
 
     def __init__(self, names: Names, flow: Flow) -> None:
         self.names, self.flow = names, flow
-        self._launch_obstacles: dict[tuple[frozenset[str], bool], list[Obstacle]] = {}
 
     # ---- what is what ---------------------------------------------------------------------
 
@@ -68,7 +49,7 @@ class Ranks:
         """All that starts processes or replicas."""
         return [
             node
-            for node in self._references()
+            for node in self.references
             if self.names.call_of(node) and self.names.qualified(node) in STARTS
         ]
 
@@ -127,41 +108,39 @@ class Ranks:
     @cached_property
     def spawns(self) -> bool:
         """Whether the file itself starts a process for each device."""
-        return bool(self._calls(SPAWN))
+        return bool(self.calls(SPAWN))
 
     @cached_property
     def copies(self) -> bool:
         """Whether a model is copied to several devices, in the source or in what it has become."""
         return any(
             (self.names.qualified(n) or "") in (*COPIES, f"{RUNTIME}.DataParallel")
-            for n in self._references()
+            for n in self.references
         )
 
     @cached_property
     def samples(self) -> bool:
         """Whether samples are divided among the ranks by torch's sampler."""
-        return any(self.names.qualified(n) == SAMPLER for n in self._references())
+        return any(self.names.qualified(n) == SAMPLER for n in self.references)
 
     @cached_property
     def take_part(self) -> bool:
         """Whether the file has to do with ranks."""
         known = (GROUP, WRAPPER, SAMPLER, SPAWN)
         return any(
-            (self.names.qualified(node) or "").startswith(known) for node in self._references()
+            (self.names.qualified(node) or "").startswith(known) for node in self.references
         ) or any(environment(self.names, node) for node in self.names.order)
 
-    def _references(self) -> list[ast.expr]:
-        return self._all_references
-
     @cached_property
-    def _all_references(self) -> list[ast.expr]:
+    def references(self) -> list[ast.expr]:
+        """All names that the file speaks of."""
         return [n for n in self.names.order if isinstance(n, ast.Attribute | ast.Name)]
 
     @cached_property
     def _by_name(self) -> dict[str, list[tuple[int, ast.expr]]]:
         """What a qualified name is found as, with its place among all references."""
         found: dict[str, list[tuple[int, ast.expr]]] = {}
-        for place, node in enumerate(self._references()):
+        for place, node in enumerate(self.references):
             if (name := self.names.qualified(node)) is not None:
                 found.setdefault(name.removeprefix(GROUP), []).append((place, node))
         return found
@@ -193,7 +172,7 @@ class Ranks:
 
     # ---- what is exchanged ----------------------------------------------------------------
 
-    def _calls(self, *functions: str) -> list[ast.Call]:
+    def calls(self, *functions: str) -> list[ast.Call]:
         found = sorted(
             (place for name in set(functions) for place in self._by_name.get(name, ())),
             key=lambda place: place[0],
@@ -202,10 +181,10 @@ class Ranks:
         return [call for call in calls if call is not None]
 
     def reductions(self) -> list[ast.Call]:
-        return self._calls(*REDUCTIONS)
+        return self.calls(*REDUCTIONS)
 
     def gathers(self) -> list[ast.Call]:
-        return self._calls(*GATHERS)
+        return self.calls(*GATHERS)
 
     @cached_property
     def _exchanged(self) -> dict[ast.AST | None, set[str]]:
@@ -286,135 +265,10 @@ class Ranks:
                         return node.lineno
         return None
 
-    # ---- what is in the way -----------------------------------------------------------------
-
     @cached_property
-    def uses(self) -> Uses:
-        return Uses(self)
-
-    def obstacle(self, definition: Definition | None = None) -> tuple[int, str] | None:
-        """The line and the reason why one process can not do what the ranks do.
-
-        What goes to other files is followed by `definition`.
-        """
-        found = [*_lines(self._unknown(UNDERSTOOD)), *self.uses.obstacles]
-        for passed in self.uses.passed:
-            callee = definition(passed.function) if definition is not None else None
-            name = parameter_name(callee, passed.place) if callee is not None else ""
-            if not is_named(self, name, passed.kind):
-                short = passed.function.rpartition(".")[2]
-                reason = f"the {passed.kind} goes to {short}(), where it is not followed"
-                found.append((passed.line, reason))
-        return min(found, default=None)
-
-    @cached_property
-    def lone_obstacle(self) -> tuple[int, str] | None:
-        """The line and the reason why one rank alone can not do what all do together.
-
-        A launcher may start any number of ranks, so one will do, if nothing else says how many.
-        """
-        found = [*_lines(self._unknown(ALONE)), *self.uses.processes]
-        found += self._counted_otherwise()
-        return min(found, default=None)
-
-    def _counted_otherwise(self) -> Iterator[tuple[int, str]]:
-        """Ranks that the program starts itself, or counts by what the machine has."""
-        for call in self._calls(SPAWN):
-            yield call.lineno, "the program starts its ranks itself, as many as there are devices"
-        for node in self._references():
-            if self.names.qualified(node) != "torch.cuda.device_count":
-                continue
-            counted = self.names.call_of(node)
-            match self.names.parents.get(counted) if counted is not None else None:
-                case ast.BinOp(op=ast.Mod(), right=right) if right is counted:  # its device
-                    continue
-                case ast.Compare():
-                    continue
-            if counted is not None and self.uses.is_shown(counted):
-                continue
-            yield node.lineno, "device_count() may stand for the number of ranks"
-
-    def launch_obstacles(self, exchanges: frozenset[str], *, is_renamed: bool) -> list[Obstacle]:
-        """What the target can not start the processes of the ranks with, and why, in order.
-
-        Args:
-            exchanges: what else of torch.distributed the target has.
-            is_renamed: whether what starts them is put into other words.
-        """
-        asked = exchanges, is_renamed
-        if asked not in self._launch_obstacles:
-            known = WITH_PROCESSES | exchanges
-            found = [*self._unknown(known, of_xla=not is_renamed), *self._hooks()]
-            if is_renamed:
-                found += [*self.uses.children, *self._by_position()]
-            self._launch_obstacles[asked] = sorted(found, key=lambda one: (one[0].lineno, one[1]))
-        return self._launch_obstacles[asked]
-
-    def _hooks(self) -> Iterator[Obstacle]:
-        for node in self.names.order:
-            if isinstance(node, ast.Attribute) and node.attr == "register_comm_hook":
-                yield node, f"{node.attr} changes how ranks exchange gradients"
-
-    def _by_position(self) -> Iterator[Obstacle]:
-        """Calls that can not be put into other words."""
-        for call in self._calls(SPAWN):
-            count = argument(call, 2, "nprocs")
-            for part in ast.walk(count) if count is not None else ():
-                if isinstance(part, ast.Call) and not self.is_world(part) and not choices(part):
-                    yield call, f"{ast.unparse(part)} may do more than count processes"
-        for call in self._calls(WRAPPER):
-            if len(call.args) > 3:
-                yield call, "DistributedDataParallel has unnamed arguments behind the third"
-
-    def _is_asked_for_backend(self, node: ast.expr, name: str) -> bool:
-        """`dist.get_backend() == dist.Backend.NCCL`: no, as on any machine without GPUs."""
-        return name.startswith(f"{GROUP}Backend.") and isinstance(
-            self.names.parents.get(node), ast.Compare
-        )
-
-    def _unknown(self, understood: Set[str], of_xla: bool = True) -> Iterator[Obstacle]:
-        """Functions and options of torch.distributed, and of torch_xla, that are not understood."""
-        for node in self._references():
-            name = self.names.qualified(node) or ""
-            if name.startswith(traces.RANK_MODULES) and of_xla:
-                if self.names.call_of(node) and not self.names.is_question(node):
-                    yield node, f"{name} is not understood"
-            if not name.startswith(GROUP) or isinstance(
-                self.names.parents.get(node), ast.Attribute
-            ):
-                continue
-            if not isinstance(getattr(node, "ctx", None), ast.Load):
-                continue
-            if is_only_named(self.names, node) or self._is_asked_for_backend(node, name):
-                continue
-            if name in SHARDED and understood is UNDERSTOOD:
-                call = self.names.call_of(node)
-                given = {k.arg for k in call.keywords} if call is not None else {"isinstance"}
-                for option in sorted(str(option) for option in given - SHARDING):
-                    yield node, f"{option} of FullyShardedDataParallel is not understood"
-            elif name.removeprefix(GROUP).split(".")[0] not in understood:
-                if not name.startswith(HARMLESS):
-                    yield node, f"{name} is not understood"
-
-
-def _lines(found: Iterator[Obstacle]) -> Iterator[tuple[int, str]]:
-    return ((node.lineno, reason) for node, reason in found)
-
-
-def environment(names: Names, node: ast.AST) -> str | None:
-    """The launcher's variable that an expression reads: `os.environ["RANK"]`, `os.getenv(…)`."""
-    match node:
-        case ast.Subscript(value=owner, slice=ast.Constant(value=str(key)), ctx=ast.Load()):
-            read = names.qualified(owner) == "os.environ"
-        case ast.Call(func=func, args=[ast.Constant(value=str(key)), *_]):
-            read = names.qualified(func) in ("os.environ.get", "os.getenv")
-        case ast.Compare(
-            left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()], comparators=[owner]
-        ):
-            read = names.qualified(owner) == "os.environ"
-        case _:
-            return None
-    return key if read and key in ENVIRONMENT else None
+    def obstacles(self) -> Obstacles:
+        """What is in the way of another way to start them, or of one process for all."""
+        return Obstacles(self)
 
 
 def _is_type_asked_for(node: ast.AST, parent: ast.AST | None) -> bool:

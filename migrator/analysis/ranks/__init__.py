@@ -1,0 +1,1 @@
+"""Ranks: what a program that starts a process for each device does with them."""

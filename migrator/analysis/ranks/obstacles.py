@@ -1,0 +1,155 @@
+"""Obstacles: what is in the way of running a program's ranks in the target's way, and where."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Set
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from migrator.analysis import traces
+from migrator.analysis.annotations import is_only_named
+from migrator.analysis.names import argument, choices
+from migrator.analysis.ranks.data import Data
+from migrator.analysis.ranks.numbers import Numbers, is_named, parameter_name
+from migrator.analysis.ranks.processes import Processes
+from migrator.analysis.ranks.vocabulary import (
+    ALONE,
+    GROUP,
+    HARMLESS,
+    SHARDED,
+    SHARDING,
+    SPAWN,
+    UNDERSTOOD,
+    WITH_PROCESSES,
+    WRAPPER,
+)
+
+if TYPE_CHECKING:
+    from migrator.analysis.ranks.file_ranks import Ranks
+
+# Finds the function or class of a qualified name.
+Definition = Callable[[str], ast.AST | None]
+# What is in the way, and why.
+Obstacle = tuple[ast.expr, str]
+
+
+class Obstacles:
+    """What is in the way in one file."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks, self.names = ranks, ranks.names
+        self.numbers, self.data, self.processes = Numbers(ranks), Data(ranks), Processes(ranks)
+        self._to_launch: dict[tuple[frozenset[str], bool], list[Obstacle]] = {}
+
+    @cached_property
+    def _uses(self) -> list[tuple[int, str]]:
+        parts = (self.numbers, self.data, self.processes)
+        return [found for part in parts for found in part.obstacles()]
+
+    def to_one_process(self, definition: Definition | None = None) -> tuple[int, str] | None:
+        """The line and the reason why one process can not do what the ranks do.
+
+        What goes to other files is followed by `definition`.
+        """
+        found = [*_lines(self._unknown(UNDERSTOOD)), *self._uses]
+        for passed in self.numbers.passed:
+            callee = definition(passed.function) if definition is not None else None
+            name = parameter_name(callee, passed.place) if callee is not None else ""
+            if not is_named(self.ranks, name, passed.kind):
+                short = passed.function.rpartition(".")[2]
+                reason = f"the {passed.kind} goes to {short}(), where it is not followed"
+                found.append((passed.line, reason))
+        return min(found, default=None)
+
+    @cached_property
+    def to_one_rank(self) -> tuple[int, str] | None:
+        """The line and the reason why one rank alone can not do what all do together.
+
+        A launcher may start any number of ranks, so one will do, if nothing else says how many.
+        """
+        found = [*_lines(self._unknown(ALONE)), *self.processes.in_the_way]
+        found += self._counted_otherwise()
+        return min(found, default=None)
+
+    def _counted_otherwise(self) -> Iterator[tuple[int, str]]:
+        """Ranks that the program starts itself, or counts by what the machine has."""
+        for call in self.ranks.calls(SPAWN):
+            yield call.lineno, "the program starts its ranks itself, as many as there are devices"
+        for node in self.ranks.references:
+            if self.names.qualified(node) != "torch.cuda.device_count":
+                continue
+            counted = self.names.call_of(node)
+            match self.names.parents.get(counted) if counted is not None else None:
+                case ast.BinOp(op=ast.Mod(), right=right) if right is counted:  # its device
+                    continue
+                case ast.Compare():
+                    continue
+            if counted is not None and self.numbers.is_shown(counted):
+                continue
+            yield node.lineno, "device_count() may stand for the number of ranks"
+
+    def to_launch(self, exchanges: frozenset[str], *, is_renamed: bool) -> list[Obstacle]:
+        """What the target can not start the processes of the ranks with, and why, in order.
+
+        Args:
+            exchanges: what else of torch.distributed the target has.
+            is_renamed: whether what starts them is put into other words.
+        """
+        asked = exchanges, is_renamed
+        if asked not in self._to_launch:
+            known = WITH_PROCESSES | exchanges
+            found = [*self._unknown(known, of_xla=not is_renamed), *self.processes.hooks()]
+            if is_renamed:
+                found += [*self.processes.children, *self._by_position()]
+            self._to_launch[asked] = sorted(found, key=lambda one: (one[0].lineno, one[1]))
+        return self._to_launch[asked]
+
+    def _by_position(self) -> Iterator[Obstacle]:
+        """Calls that can not be put into other words."""
+        for call in self.ranks.calls(SPAWN):
+            count = argument(call, 2, "nprocs")
+            for part in ast.walk(count) if count is not None else ():
+                if (
+                    isinstance(part, ast.Call)
+                    and not self.ranks.is_world(part)
+                    and not choices(part)
+                ):
+                    yield call, f"{ast.unparse(part)} may do more than count processes"
+        for call in self.ranks.calls(WRAPPER):
+            if len(call.args) > 3:
+                yield call, "DistributedDataParallel has unnamed arguments behind the third"
+
+    def _is_asked_for_backend(self, node: ast.expr, name: str) -> bool:
+        """`dist.get_backend() == dist.Backend.NCCL`: no, as on any machine without GPUs."""
+        return name.startswith(f"{GROUP}Backend.") and isinstance(
+            self.names.parents.get(node), ast.Compare
+        )
+
+    def _unknown(self, understood: Set[str], of_xla: bool = True) -> Iterator[Obstacle]:
+        """Functions and options of torch.distributed, and of torch_xla, that are not understood."""
+        for node in self.ranks.references:
+            name = self.names.qualified(node) or ""
+            if name.startswith(traces.RANK_MODULES) and of_xla:
+                if self.names.call_of(node) and not self.names.is_question(node):
+                    yield node, f"{name} is not understood"
+            if not name.startswith(GROUP) or isinstance(
+                self.names.parents.get(node), ast.Attribute
+            ):
+                continue
+            if not isinstance(getattr(node, "ctx", None), ast.Load):
+                continue
+            if is_only_named(self.names, node) or self._is_asked_for_backend(node, name):
+                continue
+            if name in SHARDED and understood is UNDERSTOOD:
+                call = self.names.call_of(node)
+                given = {k.arg for k in call.keywords} if call is not None else {"isinstance"}
+                for option in sorted(str(option) for option in given - SHARDING):
+                    yield node, f"{option} of FullyShardedDataParallel is not understood"
+            elif name.removeprefix(GROUP).split(".")[0] not in understood:
+                if not name.startswith(HARMLESS):
+                    yield node, f"{name} is not understood"
+
+
+def _lines(found: Iterator[Obstacle]) -> Iterator[tuple[int, str]]:
+    return ((node.lineno, reason) for node, reason in found)

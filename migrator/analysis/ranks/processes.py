@@ -1,0 +1,125 @@
+"""Processes that a program starts in a way of its own, or has another launcher start."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from migrator.analysis.names import argument
+from migrator.analysis.ranks.apart import are_apart
+from migrator.analysis.ranks.vocabulary import SPAWN
+
+if TYPE_CHECKING:
+    from migrator.analysis.ranks.file_ranks import Ranks
+
+_PROCESSES = (
+    "multiprocessing.Process", "multiprocessing.get_context", "torch.multiprocessing.Process",
+    "torch.multiprocessing.start_processes", "torch.multiprocessing.get_context",
+)  # fmt: skip
+_ENVIRONMENT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+_LAUNCHERS = ("SLURM_", "OMPI_COMM_", "PMI_")
+# What such a launcher tells a process of its place among the others.
+_PLACES = re.compile(
+    r"SLURM_(?:PROCID|LOCALID|NTASKS\w*|NPROCS|NODEID|(?:JOB_|STEP_)?(?:NODELIST|NUM_NODES))"
+    r"|OMPI_COMM_WORLD_\w*(?:RANK|SIZE)|PMI_(?:RANK|SIZE)"
+)
+
+
+class Processes:
+    """The processes of one file."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks, self.names = ranks, ranks.names
+
+    def obstacles(self) -> Iterator[tuple[int, str]]:
+        """Lines and reasons why one process can not take the place of all."""
+        yield from ((started.lineno, reason) for started, reason in self.children)
+        yield from self._launchers()
+        for node in self.names.order:
+            yield from self._asked(node)
+
+    @cached_property
+    def in_the_way(self) -> list[tuple[int, str]]:
+        """Lines and reasons why processes can not be started in another way, in order."""
+        hooks = ((node.lineno, reason) for node, reason in self.hooks())
+        children = ((node.lineno, reason) for node, reason in self.children)
+        return sorted([*hooks, *children, *self._launchers()])
+
+    @cached_property
+    def children(self) -> list[tuple[ast.expr, str]]:
+        """Where the program starts processes in a way of its own, and what is in the way."""
+        return [found for n in self.names.order for found in self._starts(n)]
+
+    def hooks(self) -> Iterator[tuple[ast.expr, str]]:
+        for node in self.names.order:
+            if isinstance(node, ast.Attribute) and node.attr == "register_comm_hook":
+                yield node, f"{node.attr} changes how ranks exchange gradients"
+
+    def _launchers(self) -> Iterator[tuple[int, str]]:
+        for node in self.names.order:
+            yield from self._other_launchers(node)
+
+    def _starts(self, node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+        """Processes that are started in a way of their own, and may be ranks."""
+        match node:
+            case ast.Attribute() | ast.Name():
+                name = self.names.qualified(node) or ""
+                if name in _PROCESSES:
+                    if not are_apart(self.names, node):
+                        yield node, f"{name} starts processes with work of their own"
+            case ast.Call() if self.names.qualified(node.func) == SPAWN:
+                join = argument(node, 3, "join")
+                if isinstance(join, ast.Constant) and join.value is False:
+                    yield node, "the program goes on beside its processes"
+
+    def _other_launchers(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+        """Horovod, Slurm and MPI."""
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                module = getattr(node, "module", None) or ""
+                modules = [module, *(alias.name for alias in node.names)]
+                if any(m.partition(".")[0] == "horovod" for m in modules):
+                    yield node.lineno, "horovod starts processes with work of their own"
+            case ast.Constant(value=str(text)):
+                if text.startswith(_LAUNCHERS) and not self._asks_for_torchrun:
+                    yield node.lineno, f"{text} is what another launcher sets"
+
+    def _asked(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+        """Ranks and their number, asked for in a way that is not followed."""
+        match node:
+            case ast.Attribute() | ast.Name():
+                name = self.names.qualified(node) or ""
+                last = name.rpartition(".")[2]
+                asked = last in ("get_rank", "get_world_size") and "." in name
+                if asked and self.names.call_of(node) is None:
+                    yield node.lineno, f"{last} is passed on, not called"
+            case ast.Constant(value=str(text)) if text in _ENVIRONMENT:
+                if not self._is_read_or_set(node):
+                    yield node.lineno, f"{text} is asked for in a way that is not followed"
+
+    @cached_property
+    def _asks_for_torchrun(self) -> bool:
+        """Whether torchrun is asked for first, as which the program is started."""
+        return any(
+            isinstance(node, ast.Compare) and self.ranks.is_asked_for(node)
+            for node in self.names.order
+        )
+
+    def _is_read_or_set(self, node: ast.Constant) -> bool:
+        parent = self.names.parents.get(node)
+        if parent is not None and (self.ranks.is_rank(parent) or self.ranks.is_world(parent)):
+            return True
+        stored = isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store | ast.Del)
+        return stored or isinstance(parent, ast.Expr | ast.FormattedValue | ast.Compare)
+
+
+def asks_other_launcher(node: ast.AST) -> bool:
+    """Whether a string names what Slurm or MPI tell a process of its place among the others."""
+    return (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and _PLACES.fullmatch(node.value) is not None
+    )
