@@ -54,7 +54,8 @@ CUDA wheels, are named, also by their wheels and repositories. Libraries keep th
 one around the tested version, since pins would shut out every other library: there, what the target
 needs is an extra of its own, `tpu`. So it is in requirements.txt and constraints, pyproject.toml
 (lists of PEP 621, uv, Hatch and PDM, tables of Poetry and pixi), Pipfile, pixi.toml, setup.py,
-setup.cfg, tox.ini and environment.yml; a lock file has to be made again. Conda has no torch that
+setup.cfg, tox.ini and environment.yml; a lock file has to be made again, and so has a list that uv
+or pip-compile wrote, which is named once. Conda has no torch that
 fits a TPU: in environment.yml its `pytorch` moves to the list of what pip installs, if no package
 of conda's needs it there. What needs the build of a project gets torch's version alone. Bounds on
 Python, numpy and scipy that leave no version that was tested are named. Requirements of projects

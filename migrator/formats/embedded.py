@@ -25,6 +25,7 @@ TEXT = "__text__"  # a line of a text in YAML: it may be read as settings, or by
 DEPENDENCY = "__dependency__"  # the same of a project that others install
 EXTRA = "__extra__"  # where its extra for TPUs stands, or would
 CONSTRAINT = "__constraint__"  # the same of constraints, which install nothing
+COMPILED = "__compiled__"  # a whole list that a tool made of what a project asks for
 CONDA = "__conda__"  # a package that conda installs
 BUILD = "__build__"  # a requirement of what builds the project
 PYTHON = "__python__"  # the Pythons that a project is for
@@ -34,7 +35,8 @@ PIXI = "__pixi__"  # a package that pixi takes from conda
 TIMED = "__timed__"  # a magic in front of a statement: `__timed__("%time "); f()`
 FILE = "__file__"  # a cell that writes a file, which is migrated as one of its own
 OTHER = "__other__"  # what is looked into for the words of GPUs alone: a cell of `%%bash`
-REQUIRED = (REQUIREMENT, DEPENDENCY, EXTRA, CONSTRAINT, CONDA, BUILD, PYTHON, TABLE, SOURCE, PIXI)
+REQUIRED = (REQUIREMENT, DEPENDENCY, EXTRA, CONSTRAINT, COMPILED, CONDA, BUILD, PYTHON, TABLE,
+            SOURCE, PIXI)  # fmt: skip
 _FUNCTIONS = (COMMAND, *REQUIRED, SETTING, TEXT, OTHER)
 _CALL = re.compile(
     rf"(?P<function>{'|'.join((*_FUNCTIONS, TIMED, FILE))})"

@@ -12,6 +12,7 @@ from migrator.analysis.names import Names
 from migrator.construct import Construct
 from migrator.formats.embedded import (
     COMMAND,
+    COMPILED,
     CONDA,
     EXTRA,
     OTHER,
@@ -34,6 +35,9 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
                 code = text.encode(errors="replace")
                 if has_tokens(code) or vocabulary.may_be_in(code):
                     yield Construct("command", "other", node)
+            elif function == COMPILED:
+                if any(matters(mentions.without_comment(line)) for line in text.split("\n")):
+                    yield Construct("requirement", "compiled", node)
             elif function in REQUIRED:
                 always = function in (PYTHON, EXTRA) or (function == CONDA and _PYTHON.match(text))
                 if always or matters(mentions.without_comment(text)):
