@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from migrator import imports, unserved
 from migrator.analysis import traces
-from migrator.analysis.guards import Guards, place
+from migrator.analysis.guards import Guards
 from migrator.analysis.kinds import Kind
+from migrator.analysis.questions import place
 from migrator.codes import UNKNOWN
 from migrator.construct import Construct
 from migrator.context import Context

@@ -18,7 +18,9 @@ from migrator.requirements import (
 )
 from migrator.rule import Context, Decision, Keep, Report
 
-from .requirements import REQUIREMENT, SHUT_OUT, all_needed, packages_beside, pair
+from .requirement_lists import all_needed, packages_beside, pair
+from .requirement_pythons import python_of_conda
+from .requirements import REQUIREMENT, SHUT_OUT
 
 # ---- tables of Poetry, pipenv, pixi and uv -------------------------------------------------------
 
@@ -142,7 +144,7 @@ def conda(ctx: Context, found: Construct) -> Decision:
     of_pip = packages_beside(ctx, found)
     brings_torch = [each for each in others if each in _OF_PIP]
     if name == "python":
-        return _python(ctx, version, bool(brings_torch) or "torch" in of_pip)
+        return python_of_conda(ctx, version, bool(brings_torch) or "torch" in of_pip)
     back = [each for each in others if each not in (*_OF_PIP, *_CHOOSES_BUILD)
             and _NEEDS_TORCH.fullmatch(each)]  # fmt: skip
     if name in _OF_PIP:
@@ -172,19 +174,6 @@ def conda(ctx: Context, found: Construct) -> Decision:
     if wanted is not None:
         return Report(f"the target takes {wanted}, by pip: leave it out here")
     return Keep("does not depend on the device")
-
-
-def _python(ctx: Context, version: str, needs_torch: bool) -> Decision:
-    first, last = ctx.target.environment.pythons[0], ctx.target.environment.newest
-    low, high = (".".join(map(str, each)) for each in (first, last))
-    match = re.match(r"\s*=*\s*3(?:\.(\d+))?", version) or re.search(r"<\s*3\.(\d+)", version)
-    if not needs_torch or match is None or match[1] is None:
-        return Keep("does not depend on the device")
-    if "<" not in version and first[1] <= int(match[1]) <= last[1]:
-        return Keep("a version that the target has wheels for")
-    if "<" in version and int(match[1]) > first[1]:
-        return Keep("allows a version that the target has wheels for")
-    return Report(f"the target's packages need Python {low} to {high}: `- python={low}`")
 
 
 def _of_conda(text: str) -> tuple[str, str]:

@@ -1,20 +1,13 @@
 """What a project says that has to be installed: by pip, by conda, or when it is built."""
 
-import ast
 import re
-import tomllib
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
 
 from migrator.analysis.libraries import of_package
 from migrator.analysis.mentions import without_comment
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import lines_of
-from migrator.edits import EditCall
-from migrator.formats.kinds import lists_packages
-from migrator.frameworks.torch.setup_py import SETUP
 from migrator.requirements import (
     CPU_WHEELS,
     CUDA_WHEELS,
@@ -24,21 +17,19 @@ from migrator.requirements import (
     clash,
     companions,
     constraint,
-    excludes,
-    extras_of,
-    in_a_range,
     in_place_of,
     name_of,
-    normal,
     older_library,
-    pythons,
     ranges,
     repository_of,
     shut_out,
     tested,
     wheel_of,
 )
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+
+from .requirement_extras import EXTRA, of_library
+from .requirement_lists import all_needed, is_of_jax, packages_beside, what_a_constraint_lacks
 
 FAMILY = Family("REQ", "Requirements", 160)
 
@@ -290,15 +281,15 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     if name not in versions:
         return _without_version(ctx, name, others, line, body)
     if found.key == "dependency" and not (wheel or repository):
-        return _shared(ctx, found, name, said, body)
-    if _is_of_jax(ctx, name, others):
+        return of_library(ctx, found, name, said, body)
+    if is_of_jax(ctx, name, others):
         return Report(_OF_JAX.format(versions[name]))
     new = [in_place_of(body, versions[name])]
     if name == "torch" and found.key != "build":
         new += companions(ctx.target, others)
     advice = ""
     if found.key == "constraint":
-        advice = _bare(ctx, new)
+        advice = what_a_constraint_lacks(ctx, new)
         new = list(map(constraint, new))
     if len(new) == 1 and alike(new[0], wanted) and not options:
         return Keep("the version that was tested", advice)
@@ -327,51 +318,13 @@ def _without_version(
     return Keep("does not depend on the device")
 
 
-def _shared(ctx: Context, found: Construct, name: str, said: str, body: str) -> Decision:
-    """A package of a library's: whoever installs it has versions of others to agree with."""
-    version = tested(ctx.target)[name]
-    if not excludes(asked_of(body), asked_of(version)):
-        return _with_extra(ctx, found, Keep("allows the version that was tested"))
-    if said.strip() != body.strip():
-        return Report(f"leaves out {version}, which was tested with the target")
-    indent = said[: len(said) - len(said.lstrip())]
-    text = indent + in_place_of(body, in_a_range(version)) + ctx.text(found)[len(said) :]
-    new = ctx.with_text(found, text, "a range that has the version that was tested")
-    return _with_extra(ctx, found, new)
-
-
-def _with_extra(ctx: Context, found: Construct, decision: Decision) -> Decision:
-    """The first `torch` of a setup.py brings the extra for TPUs."""
-    dependencies = (each for each in ctx.constructs if each.key == "dependency")
-    first = next((each for each in dependencies if name_of(ctx.text(each)) == "torch"), None)
-    call = next((node for node in ctx.names.order if isinstance(node, ast.Call)
-                 and ctx.names.qualified(node.func) in SETUP), None)  # fmt: skip
-    if call is None or first is not found or not isinstance(decision, Keep | Rewrite):
-        return decision
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
-    extras = given.get("extras_require")
-    if extras is None and None not in given:
-        listed = ", ".join(ctx.quoted(each, call) for each in ranges(ctx.target))
-        put = EditCall(call, put={"extras_require": f"{{{ctx.quoted('tpu', call)}: [{listed}]}}"})
-        edits = decision.edits if isinstance(decision, Rewrite) else ()
-        return Rewrite([*edits, put], note=_EXTRA)
-    if isinstance(extras, ast.Dict) and any(
-        isinstance(key, ast.Constant) and key.value == "tpu" for key in extras.keys
-    ):
-        return decision
-    return replace(decision, advice=f'{_EXTRA}: add `"tpu": {ranges(ctx.target)}`')
-
-
-_EXTRA = "what a TPU needs is an extra of its own, `tpu`"
-
-
 @REQUIREMENT.on("requirement", "extra")
 def extra(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Keep("a portable program takes what its machine has")
     if ctx.text(found):
         return Keep("the extra for TPUs")
-    return ctx.with_text(found, "\n".join(ranges(ctx.target)), _EXTRA)
+    return ctx.with_text(found, "\n".join(ranges(ctx.target)), EXTRA)
 
 
 _PYTORCH = "a name of conda's, under which PyPI has nothing that runs; the target takes {}"
@@ -424,105 +377,3 @@ def requirements_in_text(ctx: Context, found: Construct) -> Decision:
     if not said or (done and not lines and not libraries):
         return Keep("does not depend on the device")
     return Report(f"not changed by itself, since it is not listed plainly: {'; '.join(said)}")
-
-
-# ---- constraints ---------------------------------------------------------------------------------
-
-_TORCH = re.compile(rb"(?<![\w-])(?:torch|pytorch|torch[-_]xla)(?![\w./-])")
-
-
-def _bare(ctx: Context, wanted: Iterable[str]) -> str:
-    """What a constraint can not say, and no list of the project is there to say it."""
-    told = [each for each in wanted if extras_of(each)]
-    if not told or _is_listed(ctx):
-        return ""
-    return f"a constraint has no extras: what installs it has to ask for {', '.join(told)}"
-
-
-def _is_listed(ctx: Context) -> bool:
-    """Whether something that the project installs from names torch: it gets the extra there."""
-    if any(each.kind == "requirement" and each.key in ("package", "dependency", "table")
-           and re.match(r"torch\b(?!-)", ctx.text(each)) for each in ctx.constructs):  # fmt: skip
-        return True
-    if ctx.project is None:
-        return False
-    here, reader = ctx.project.path.parent, ctx.project.reader
-    folders = [here, *(each for each in here.parents if ctx.project.root in (each, *each.parents))]
-    return any(
-        _TORCH.search(reader.read(folder / name) or b"")
-        for folder in folders
-        for name in reader.list(folder)
-        if lists_packages(folder / name) and folder / name != ctx.project.path
-    )
-
-
-# ---- Pythons -------------------------------------------------------------------------------------
-
-
-@REQUIREMENT.on("requirement", "python")
-def python(ctx: Context, found: Construct) -> Decision:
-    asked = re.sub(r"^python(?=\d)", "", ctx.text(found).strip())
-    if ctx.target.portable or not _names_torch(ctx, found):
-        return Keep("does not depend on the device")
-    wanted = pythons(ctx.target)
-    if excludes(asked, wanted):
-        return Report(f"the target's packages have no wheels for these Pythons: take {wanted}")
-    if excludes(asked, f"<{wanted[2:6]}"):
-        return Keep("has Pythons that the target has wheels for")
-    if is_of(ctx, "table"):
-        return Report(f"the target's packages have to fit all of these Pythons: take {wanted}")
-    advice = f"uv locks for all of these Pythons, and the target's packages need {wanted}"
-    return Keep(
-        "has Pythons that the target has wheels for", advice if is_of(ctx, "source") else ""
-    )
-
-
-# ---- what is beside it ---------------------------------------------------------------------------
-
-
-def packages_beside(ctx: Context, found: Construct) -> list[str | None]:
-    """Packages of pip's in the same list (itself, too), or in the file that is one."""
-    inside = _list_of(ctx, found)
-    return [
-        pair(ctx.text(each))[0] if each.key == "table"
-        else name_of(re.split(r"[;\\]| -", without_comment(ctx.text(each)))[0])
-        for each in ctx.constructs
-        if each.kind == "requirement"
-        and each.key in ("package", "dependency", "constraint", "table")
-        and _list_of(ctx, each) is inside
-    ]  # fmt: skip
-
-
-def _is_of_jax(ctx: Context, name: str, others: Iterable[str | None]) -> bool:
-    """Whether a list is without torch: what else is in it may need another JAX."""
-    alone = {"torch", ctx.target.environment.package}.isdisjoint(others) and not is_of(ctx, "conda")
-    return name in ("jax", "jaxlib", "libtpu") and alone
-
-
-def _list_of(ctx: Context, found: Construct) -> object:
-    return next((a for a in ctx.names.ancestors(found.node) if hasattr(a, "elts")), None)
-
-
-def is_of(ctx: Context, key: str) -> bool:
-    return any(each.kind == "requirement" and each.key == key for each in ctx.constructs)
-
-
-def _names_torch(ctx: Context, found: Construct) -> bool:
-    """Whether the file lists torch, or what goes with it, beside its Pythons."""
-    texts = (ctx.text(each) for each in ctx.constructs if each.kind == "requirement")
-    return any(re.match(r"\W*(?:py)?torch\b", text) for text in texts)
-
-
-def all_needed(ctx: Context) -> str:
-    """All that the target needs."""
-    needed = [tested(ctx.target)["torch"], *companions(ctx.target, ())]
-    return ", ".join(f"`{each}`" for each in needed)
-
-
-def pair(text: str) -> tuple[str, Any]:
-    """`torch = "^2.0"` and `torch.version = "^2.0"`: the package, and what is said of it."""
-    try:
-        ((name, value),) = tomllib.loads(text).items()
-    except (tomllib.TOMLDecodeError, ValueError):
-        return "", ""
-    return normal(name), value

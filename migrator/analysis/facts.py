@@ -15,8 +15,6 @@ from migrator.analysis.flow import Flow
 from migrator.analysis.program_facts import ProgramFacts
 from migrator.analysis.project_cache import ProjectCache
 from migrator.analysis.readers import Overlay, Reader
-from migrator.frameworks.torch.inventory import find
-from migrator.frameworks.torch.prefilter import DEVICES
 
 
 class ProjectFacts(ProgramFacts):
@@ -47,10 +45,7 @@ class ProjectFacts(ProgramFacts):
         """True for a module of the project that can not be imported without a library of CUDA's."""
         path = self.resolve(module)
         facts = self.cache.facts(path) if path is not None else None
-        if facts is None:
-            return False
-        found = find(facts.names, facts.flow, DEVICES)
-        return any(c.kind == "library" and not facts.names.is_guarded_import(c.node) for c in found)
+        return facts is not None and facts.needs_cuda
 
     def taken_names(self) -> frozenset[str]:
         """Names of this file that other files of the project take from it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from migrator.analysis.ranks.vocabulary import STARTS
 from migrator.analysis.said import Said, said
 from migrator.analysis.scripts import is_main_guard
 from migrator.analysis.training import speaks_of_training, stops_gradients
+from migrator.construct import Construct
 from migrator.formats.python import decode
 from migrator.frameworks.torch.inventory import find
 from migrator.frameworks.torch.prefilter import DEVICES, has_tokens, uses_device
@@ -42,12 +43,25 @@ class FileFacts:
         self.flow = Flow(names)
         self.ranks = Ranks(names, self.flow)
 
+    def _constructs(self) -> Iterator[Construct]:
+        """What in it has to do with devices."""
+        return find(self.names, self.flow, DEVICES)
+
+    @cached_property
+    def needs_cuda(self) -> bool:
+        """Whether it can not be imported without a library of CUDA's."""
+        return any(
+            found.kind == "library" and not self.names.is_guarded_import(found.node)
+            for found in self._constructs()
+        )
+
     @cached_property
     def uses_device(self) -> bool:
         """Whether it works on a device, before a migration or after one."""
         with suppress(RecursionError):
-            found = find(self.names, self.flow, DEVICES)
-            return any(map(uses_device, found)) or device_strings.is_migrated(self.names, self.flow)
+            if any(map(uses_device, self._constructs())):
+                return True
+            return device_strings.is_migrated(self.names, self.flow)
         return False
 
 

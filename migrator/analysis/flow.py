@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 from migrator.analysis import hints
-from migrator.analysis.command_line import is_option, option_name
+from migrator.analysis.definitions import Definitions
 from migrator.analysis.inference import Inference
 from migrator.analysis.kinds import (
     CONSTRUCTED,
@@ -27,16 +27,13 @@ from migrator.analysis.kinds import (
 from migrator.analysis.names import Binding, Names, Scope, argument, dotted
 
 
-class Flow:
+class Flow(Definitions):
     """Kinds of expressions in one file; `imported` answers for names of other project files."""
 
     def __init__(self, names: Names, imported: Callable[[str], Kind] | None = None) -> None:
-        self.names = names
+        super().__init__(names)
         self._imported = imported or (lambda qualname: Kind.NOTHING)
         self._kinds = Inference(Kind.NOTHING, self._bind_in_order)
-        self._returns: dict[ast.AST, list[ast.expr | None]] = {}
-        self._made: dict[int, list[ast.ClassDef]] = {}
-        self._options: dict[str, ast.Call] | None = None
 
     def kind(self, node: ast.expr | None) -> Kind:
         """Every kind that `node` may have."""
@@ -111,7 +108,7 @@ class Flow:
             case ast.Call(func=ast.Attribute(attr="values" | "items", value=table)):
                 return self._items(table)
             case ast.Call():
-                return any_of(self._items(returned, index) for returned in self._returned(node))
+                return any_of(self._items(returned, index) for returned in self.returned(node))
         return nothing
 
     def _items_of_all(self, key: int, values: Iterable[ast.expr | None], index: int | None) -> Kind:
@@ -122,22 +119,6 @@ class Flow:
         owner = self.names.owner_class(node.value)
         return self.names.class_attributes[owner].get(node.attr, ()) if owner else ()
 
-    def _returned(self, call: ast.Call) -> list[ast.expr | None]:
-        """The expressions that a function of this file returns; a method is found by its name."""
-        function = self.definition(call.func)
-        if function is None and isinstance(call.func, ast.Attribute):
-            methods = self._methods.get(call.func.attr, ())
-            function = methods[0] if len(methods) == 1 else None
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            return []
-        if function not in self._returns:
-            self._returns[function] = [
-                node.value
-                for node in ast.walk(function)
-                if isinstance(node, ast.Return) and self.names.function(node) is function
-            ]
-        return self._returns[function]
-
     @cached_property
     def zeroed(self) -> set[str]:
         """The dumps of what `zero_grad` or `param_groups` is used of."""
@@ -146,15 +127,6 @@ class Flow:
             for node in self.names.order
             if isinstance(node, ast.Attribute) and node.attr in ("zero_grad", "param_groups")
         }
-
-    @cached_property
-    def _methods(self) -> dict[str, list[ast.AST]]:
-        """The methods of all classes, by name."""
-        found: dict[str, list[ast.AST]] = {}
-        for owner in self.names.class_attributes:
-            for name, bindings in self.names.scopes[owner].bindings.items():
-                found.setdefault(name, []).extend(b.node for b in bindings if b.kind == "def")
-        return found
 
     def _binary(self, node: ast.BinOp) -> Kind:
         left, right = self.kind(node.left), self.kind(node.right)
@@ -214,34 +186,6 @@ class Flow:
                 kinds |= self._imported(f"{module}.{node.id}")
         return kinds
 
-    def definition(self, func: ast.expr) -> ast.AST | None:
-        """The definition in this file that an expression means, if it is the only one."""
-        if isinstance(func, ast.Name):
-            bindings = self.names.lookup(func)
-            if len(bindings) == 1 and bindings[0].kind in ("def", "class"):
-                return bindings[0].node
-        if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
-            owner = self.names.owner_class(func.value)
-            if owner is not None:
-                methods = self.names.scopes[owner].bindings.get(func.attr, [])
-                if len(methods) == 1 and methods[0].kind == "def":
-                    return methods[0].node
-        return None
-
-    def made(self, bindings: list[Binding]) -> list[ast.ClassDef]:
-        """The classes of this file that a name is bound to an object of."""
-        if id(bindings) not in self._made:
-            calls = [
-                self.definition(b.value.func)
-                for b in bindings
-                if b.kind in ("assign", "with", "param") and isinstance(b.value, ast.Call)
-            ]
-            self._made[id(bindings)] = [d for d in calls if isinstance(d, ast.ClassDef)]
-        return self._made[id(bindings)]
-
-    def called_definition(self, call: ast.Call) -> ast.AST | None:
-        return self.definition(call.func)
-
     def returns(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Kind:
         """What a function may return, from its `return` statements."""
         return self._kinds.of(function, lambda: self._infer_returned(function))
@@ -256,17 +200,6 @@ class Flow:
             elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 stack.extend(c for c in ast.iter_child_nodes(node) if not isinstance(c, ast.expr))
         return kinds
-
-    def is_module_class(self, node: ast.ClassDef, depth: int = 0) -> bool:
-        for base in node.bases:
-            name = self.names.qualified(base) or dotted(base) or ""
-            if name.startswith("torch.nn.") or name.rpartition(".")[2].endswith("Module"):
-                return True
-            local = self.definition(base)
-            if isinstance(local, ast.ClassDef) and depth < 8:
-                if self.is_module_class(local, depth + 1):
-                    return True
-        return False
 
     def _name(self, node: ast.Name) -> Kind:
         if self.names.qualified(node):
@@ -358,22 +291,6 @@ class Flow:
             else:
                 kinds |= self._binding(binding)
         return kinds
-
-    def is_flag(self, node: ast.Attribute) -> bool:
-        """True for `self.is_cuda` that the program sets itself, or `args.is_cuda`."""
-        if dotted(node) in self.names.dotted_assignments or self.command_line_option(node.attr):
-            return True
-        owner = self.names.owner_class(node.value) if isinstance(node.value, ast.Name) else None
-        return owner is not None and bool(self.names.class_attributes[owner].get(node.attr))
-
-    def command_line_option(self, attribute: str) -> ast.Call | None:
-        """The `add_argument` (or click option) call that defines `args.<attribute>`."""
-        if self._options is None:
-            self._options = {}
-            for node in self.names.order:
-                if isinstance(node, ast.Call) and is_option(node):
-                    self._options.setdefault(option_name(node), node)
-        return self._options.get(attribute)
 
     def is_device(self, node: ast.expr) -> bool:
         """True where `node` is, or by its name is meant to be, a device or a device's name."""

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrator.analysis.file_facts import File, FileFacts
-from migrator.analysis.guards import Guards
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.readers import Reader
 
 if TYPE_CHECKING:
+    from migrator.analysis.kernels import Kernels
     from migrator.analysis.module_facts import ModuleFacts
     from migrator.analysis.reach import Reach
 
@@ -31,7 +31,7 @@ class ProjectCache:
         self.bases: dict[Path, list[Path]] = {}
         self.installed: dict[Path, Set[Path]] = {}
         self.reached: dict[Path, Set[Path]] = {}
-        self.guards: dict[Path, Guards] = {}
+        self.kernels: dict[Path, Kernels] = {}
         self.speaks_of_kernels: dict[Path, bool] = {}
         self.last: ModuleFacts | None = None
         self.importers: dict[Path, list[Path]] = {}

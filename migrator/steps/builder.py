@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
@@ -13,9 +12,9 @@ from migrator.analysis.training import calls_model, is_backward, reads
 from migrator.edits import Edit, Replace
 from migrator.steps.blocks import COUNTER, counter_names, loop_of, loops_of
 from migrator.steps.computation import Computation
-from migrator.steps.graphs import is_harmless, keeps, only_detached, with_graph
+from migrator.steps.fixtures import is_fixture
+from migrator.steps.graphs import is_detached_first, is_harmless, keeps, only_detached, with_graph
 from migrator.steps.region import (
-    TRAINERS,
     Region,
     Role,
     owner_name,
@@ -235,7 +234,7 @@ class Builder:
         bindings = self.code.names.scopes[self.around].bindings.get(name, ())
         if not bindings or all(isinstance(b.value, ast.Constant) for b in bindings):
             return False
-        return not _is_fixture(self.code, name, moved)
+        return not is_fixture(self.code, name, moved)
 
     def _check_parameters(
         self, parameters: list[str], moved: list[ast.stmt], call: ast.stmt
@@ -263,33 +262,9 @@ class Builder:
         fresh = surely_known(self.code.names, call, moved, within=self.loop)
         carried = [name for name in parameters if name in assigned - fresh]
         for name in carried:
-            if not self._is_detached_first(name, moved):
+            if not is_detached_first(self.code, name, moved):
                 raise NotMovable(f"{name} goes from one round to the next")
         return carried
-
-    def _is_detached_first(self, name: str, moved: list[ast.stmt]) -> bool:
-        """`states = detach(states)` in front of all else that uses the states."""
-        uses = [n for n in in_order(moved) if isinstance(n, ast.Name) and n.id == name]
-        first = next((n for n in uses if isinstance(n.ctx, ast.Load)), None)
-        statement = self.code.names.statement(first) if first is not None else None
-        if not isinstance(statement, ast.Assign) or name not in stored_names([statement]):
-            return False
-        block = self.code.names.parents[statement]
-        if any(
-            position(n) < position(statement) or block not in self.code.names.ancestors(n)
-            for n in uses
-        ):
-            return False
-        parts: list[ast.AST] = [statement.value]
-        for call in ast.walk(statement.value):
-            if isinstance(call, ast.Call):
-                definition = self.code.flow.called_definition(call)
-                parts += [definition] if isinstance(definition, ast.FunctionDef) else []
-        return any(
-            isinstance(n, ast.Attribute) and n.attr in ("detach", "data")
-            for part in parts
-            for n in ast.walk(part)
-        )
 
     def _check_backward(self, moved: list[ast.stmt], assigned: set[str]) -> None:
         """What backward() is called on has to be made here, with all that leads to it."""
@@ -386,26 +361,6 @@ class Builder:
             return ""
         owner = last.args[0] if last.args else getattr(last.func, "value", None)
         return (dotted(owner) or "").rpartition(".")[2] if owner is not None else ""
-
-
-def _is_fixture(code: Computation, name: str, moved: Sequence[ast.stmt]) -> bool:
-    """True for a parameter that holds a model, an optimizer, a loss or settings."""
-    for node in (n for s in moved for n in ast.walk(s)):
-        if isinstance(node, ast.Name) and node.id == name:
-            parent = code.names.parents.get(node)
-            if code.flow.kind(node) & TRAINERS or code.names.owner_class(node) is not None:
-                return True
-            if isinstance(parent, ast.Call) and parent.func is node:
-                return True
-            if isinstance(parent, ast.Attribute) and parent.attr in _OF_FIXTURES:
-                return True
-    return bool(_SETTINGS.search(name))
-
-
-_OF_FIXTURES = ("zero_grad", "step", "parameters", "named_parameters", "unscale_", "train", "eval")
-
-
-_SETTINGS = re.compile(r"^(?:args?|opts?|cfgs?|conf(?:ig)?|hparams?|hps?|settings|flags)$", re.I)
 
 
 def _is_used(name: str, moved: Sequence[ast.stmt], but: set[ast.AST]) -> bool:

@@ -9,7 +9,7 @@ from migrator.analysis.names import Names
 from migrator.analysis.training import reads
 from migrator.steps.computation import Computation
 from migrator.steps.region import WAITING_FUNCTIONS
-from migrator.steps.values import loaded_names, stored_names
+from migrator.steps.values import in_order, loaded_names, position, stored_names
 
 _DETACHING = ("detach", "data", "item", "numpy", "cpu", "tolist", "shape", "size", "dtype",
               "device", "ndim", "dim", "numel", "detach_")  # fmt: skip
@@ -61,6 +61,28 @@ def only_detached(name: str, moved: Sequence[ast.stmt]) -> bool:
         if isinstance(n, ast.Attribute) and n.attr in _DETACHING
     ]  # fmt: skip
     return all(load in fine for load in loads)
+
+
+def is_detached_first(code: Computation, name: str, moved: list[ast.stmt]) -> bool:
+    """`states = detach(states)` in front of all else that uses the states."""
+    uses = [n for n in in_order(moved) if isinstance(n, ast.Name) and n.id == name]
+    first = next((n for n in uses if isinstance(n.ctx, ast.Load)), None)
+    statement = code.names.statement(first) if first is not None else None
+    if not isinstance(statement, ast.Assign) or name not in stored_names([statement]):
+        return False
+    block = code.names.parents[statement]
+    if any(position(n) < position(statement) or block not in code.names.ancestors(n) for n in uses):
+        return False
+    parts: list[ast.AST] = [statement.value]
+    for call in ast.walk(statement.value):
+        if isinstance(call, ast.Call):
+            definition = code.flow.called_definition(call)
+            parts += [definition] if isinstance(definition, ast.FunctionDef) else []
+    return any(
+        isinstance(n, ast.Attribute) and n.attr in ("detach", "data")
+        for part in parts
+        for n in ast.walk(part)
+    )
 
 
 def is_harmless(names: Names, use: ast.Name) -> bool:

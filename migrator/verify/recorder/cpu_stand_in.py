@@ -24,7 +24,6 @@ from __future__ import annotations
 import functools
 import runpy
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -93,76 +92,6 @@ def without_cuda(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return wrapper
-
-
-class Stream:
-    """A queue that is always empty, since the CPU has finished when a call returns."""
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        self.device = torch.device("cuda", 0)
-        self.cuda_stream = 0
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        return None
-
-    def query(self) -> bool:
-        """Whether all work is done."""
-        return True
-
-    def synchronize(self) -> None:
-        """Wait for nothing."""
-
-    def wait_stream(self, stream: object) -> None:
-        """Wait for nothing."""
-
-    def wait_event(self, event: object) -> None:
-        """Wait for nothing."""
-
-    def record_event(self, event: Event | None = None) -> Event:
-        """Record `event` (or a new one) now."""
-        event = event or Event()
-        event.record()
-        return event
-
-
-class Event:
-    """A point in time, by the wall clock."""
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        self.seconds = 0.0
-
-    def record(self, stream: object = None) -> None:
-        """Note the time."""
-        self.seconds = time.perf_counter()
-
-    def elapsed_time(self, end: Event) -> float:
-        """Milliseconds from this event to `end`."""
-        return (end.seconds - self.seconds) * 1000
-
-    def query(self) -> bool:
-        """Whether the event has happened."""
-        return True
-
-    def synchronize(self) -> None:
-        """Wait for nothing."""
-
-    def wait(self, stream: object = None) -> None:
-        """Wait for nothing."""
-
-
-class Device:
-    """`torch.cuda.device` and `device_of`: a context that changes nothing."""
-
-    def __init__(self, *args: object, **kwargs: object) -> None: ...
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        return None
 
 
 def nothing(*args: object, **kwargs: object) -> None:
@@ -291,6 +220,8 @@ def patch_factories() -> None:
 
 def patch_cuda(count: int) -> None:
     """The names of torch.cuda and torch.accelerator, with so many devices."""
+    from gpu_objects import Device, Event, Stream
+
     properties = SimpleNamespace(
         name=NAME, major=8, minor=0, total_memory=MEMORY, multi_processor_count=1, warp_size=32
     )

@@ -1,0 +1,55 @@
+"""What a library requires: a range of versions, and for a TPU an extra of its own, `tpu`."""
+
+import ast
+from dataclasses import replace
+
+from migrator.construct import Construct
+from migrator.edits import EditCall
+from migrator.frameworks.torch.setup_py import SETUP
+from migrator.requirements import (
+    asked_of,
+    excludes,
+    in_a_range,
+    in_place_of,
+    name_of,
+    ranges,
+    tested,
+)
+from migrator.rule import Context, Decision, Keep, Report, Rewrite
+
+EXTRA = "what a TPU needs is an extra of its own, `tpu`"
+
+
+def of_library(ctx: Context, found: Construct, name: str, said: str, body: str) -> Decision:
+    """A package of a library's: whoever installs it has versions of others to agree with."""
+    version = tested(ctx.target)[name]
+    if not excludes(asked_of(body), asked_of(version)):
+        return with_extra(ctx, found, Keep("allows the version that was tested"))
+    if said.strip() != body.strip():
+        return Report(f"leaves out {version}, which was tested with the target")
+    indent = said[: len(said) - len(said.lstrip())]
+    text = indent + in_place_of(body, in_a_range(version)) + ctx.text(found)[len(said) :]
+    new = ctx.with_text(found, text, "a range that has the version that was tested")
+    return with_extra(ctx, found, new)
+
+
+def with_extra(ctx: Context, found: Construct, decision: Decision) -> Decision:
+    """The first `torch` of a setup.py brings the extra for TPUs."""
+    dependencies = (each for each in ctx.constructs if each.key == "dependency")
+    first = next((each for each in dependencies if name_of(ctx.text(each)) == "torch"), None)
+    call = next((node for node in ctx.names.order if isinstance(node, ast.Call)
+                 and ctx.names.qualified(node.func) in SETUP), None)  # fmt: skip
+    if call is None or first is not found or not isinstance(decision, Keep | Rewrite):
+        return decision
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    extras = given.get("extras_require")
+    if extras is None and None not in given:
+        listed = ", ".join(ctx.quoted(each, call) for each in ranges(ctx.target))
+        put = EditCall(call, put={"extras_require": f"{{{ctx.quoted('tpu', call)}: [{listed}]}}"})
+        edits = decision.edits if isinstance(decision, Rewrite) else ()
+        return Rewrite([*edits, put], note=EXTRA)
+    if isinstance(extras, ast.Dict) and any(
+        isinstance(key, ast.Constant) and key.value == "tpu" for key in extras.keys
+    ):
+        return decision
+    return replace(decision, advice=f'{EXTRA}: add `"tpu": {ranges(ctx.target)}`')

@@ -1,0 +1,82 @@
+"""Lists of requirements: what stands beside one of them."""
+
+import re
+import tomllib
+from collections.abc import Iterable
+from typing import Any
+
+from migrator.analysis.mentions import without_comment
+from migrator.construct import Construct
+from migrator.formats.kinds import lists_packages
+from migrator.requirements import companions, extras_of, name_of, normal, tested
+from migrator.rule import Context
+
+
+def packages_beside(ctx: Context, found: Construct) -> list[str | None]:
+    """Packages of pip's in the same list (itself, too), or in the file that is one."""
+    inside = _list_of(ctx, found)
+    return [
+        pair(ctx.text(each))[0] if each.key == "table"
+        else name_of(re.split(r"[;\\]| -", without_comment(ctx.text(each)))[0])
+        for each in ctx.constructs
+        if each.kind == "requirement"
+        and each.key in ("package", "dependency", "constraint", "table")
+        and _list_of(ctx, each) is inside
+    ]  # fmt: skip
+
+
+def is_of_jax(ctx: Context, name: str, others: Iterable[str | None]) -> bool:
+    """Whether a list is without torch: what else is in it may need another JAX."""
+    alone = {"torch", ctx.target.environment.package}.isdisjoint(others) and not is_of(ctx, "conda")
+    return name in ("jax", "jaxlib", "libtpu") and alone
+
+
+def _list_of(ctx: Context, found: Construct) -> object:
+    return next((a for a in ctx.names.ancestors(found.node) if hasattr(a, "elts")), None)
+
+
+def is_of(ctx: Context, key: str) -> bool:
+    return any(each.kind == "requirement" and each.key == key for each in ctx.constructs)
+
+
+def all_needed(ctx: Context) -> str:
+    """All that the target needs."""
+    needed = [tested(ctx.target)["torch"], *companions(ctx.target, ())]
+    return ", ".join(f"`{each}`" for each in needed)
+
+
+def pair(text: str) -> tuple[str, Any]:
+    """`torch = "^2.0"` and `torch.version = "^2.0"`: the package, and what is said of it."""
+    try:
+        ((name, value),) = tomllib.loads(text).items()
+    except (tomllib.TOMLDecodeError, ValueError):
+        return "", ""
+    return normal(name), value
+
+
+_TORCH = re.compile(rb"(?<![\w-])(?:torch|pytorch|torch[-_]xla)(?![\w./-])")
+
+
+def what_a_constraint_lacks(ctx: Context, wanted: Iterable[str]) -> str:
+    """What a constraint can not say, and no list of the project is there to say it."""
+    told = [each for each in wanted if extras_of(each)]
+    if not told or _is_listed(ctx):
+        return ""
+    return f"a constraint has no extras: what installs it has to ask for {', '.join(told)}"
+
+
+def _is_listed(ctx: Context) -> bool:
+    """Whether something that the project installs from names torch: it gets the extra there."""
+    if any(each.kind == "requirement" and each.key in ("package", "dependency", "table")
+           and re.match(r"torch\b(?!-)", ctx.text(each)) for each in ctx.constructs):  # fmt: skip
+        return True
+    if ctx.project is None:
+        return False
+    here, reader = ctx.project.path.parent, ctx.project.reader
+    folders = [here, *(each for each in here.parents if ctx.project.root in (each, *each.parents))]
+    return any(
+        _TORCH.search(reader.read(folder / name) or b"")
+        for folder in folders
+        for name in reader.list(folder)
+        if lists_packages(folder / name) and folder / name != ctx.project.path
+    )

@@ -1,0 +1,47 @@
+"""The Pythons that a project allows."""
+
+import re
+
+from migrator.construct import Construct
+from migrator.requirements import excludes, pythons
+from migrator.rule import Context, Decision, Keep, Report
+
+from .requirement_lists import is_of
+from .requirements import REQUIREMENT
+
+
+@REQUIREMENT.on("requirement", "python")
+def python(ctx: Context, found: Construct) -> Decision:
+    asked = re.sub(r"^python(?=\d)", "", ctx.text(found).strip())
+    if ctx.target.portable or not _names_torch(ctx, found):
+        return Keep("does not depend on the device")
+    wanted = pythons(ctx.target)
+    if excludes(asked, wanted):
+        return Report(f"the target's packages have no wheels for these Pythons: take {wanted}")
+    if excludes(asked, f"<{wanted[2:6]}"):
+        return Keep("has Pythons that the target has wheels for")
+    if is_of(ctx, "table"):
+        return Report(f"the target's packages have to fit all of these Pythons: take {wanted}")
+    advice = f"uv locks for all of these Pythons, and the target's packages need {wanted}"
+    return Keep(
+        "has Pythons that the target has wheels for", advice if is_of(ctx, "source") else ""
+    )
+
+
+def python_of_conda(ctx: Context, version: str, needs_torch: bool) -> Decision:
+    first, last = ctx.target.environment.pythons[0], ctx.target.environment.newest
+    low, high = (".".join(map(str, each)) for each in (first, last))
+    match = re.match(r"\s*=*\s*3(?:\.(\d+))?", version) or re.search(r"<\s*3\.(\d+)", version)
+    if not needs_torch or match is None or match[1] is None:
+        return Keep("does not depend on the device")
+    if "<" not in version and first[1] <= int(match[1]) <= last[1]:
+        return Keep("a version that the target has wheels for")
+    if "<" in version and int(match[1]) > first[1]:
+        return Keep("allows a version that the target has wheels for")
+    return Report(f"the target's packages need Python {low} to {high}: `- python={low}`")
+
+
+def _names_torch(ctx: Context, found: Construct) -> bool:
+    """Whether the file lists torch, or what goes with it, beside its Pythons."""
+    texts = (ctx.text(each) for each in ctx.constructs if each.kind == "requirement")
+    return any(re.match(r"\W*(?:py)?torch\b", text) for text in texts)
