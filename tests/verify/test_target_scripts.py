@@ -303,7 +303,7 @@ def _originals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         return known[step]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("migrator.verify.script_verification.trace_original", trace)
+        patch.setattr("migrator.verify.migrated_runs.trace_original", trace)
         yield
 
 

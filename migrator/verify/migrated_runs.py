@@ -1,0 +1,301 @@
+"""The runs of a migrated script: compiled as it will run, or operator by operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from migrator import migrate_paths
+from migrator.config import Config
+from migrator.report.console import show_diff
+from migrator.run_report import Report
+from migrator.targets import Target
+
+from .bisection import Bisection, locate
+from .bisection_sources import with_sources
+from .device import device_for
+from .divergence import compare
+from .errors import VerifyError
+from .findings import Comparison
+from .folders import copy_folder
+from .inside import command_line
+from .interpreters import Interpreter, require
+from .originals import NO_COMPILER, ROUNDING, record_original, run_name, trace_original
+from .progress import Runs, progress
+from .recordings import Recording, Settings, record_run
+from .run import Run
+from .script import Script, translated
+from .script_notes import note_on_growth
+from .script_result import ScriptResult
+from .verification import Options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_COMPILED = ("input", "output", "loss", "gradients", "weights", "end", "file", "printed")
+_STEPWISE = ("start", "buffers", *_COMPILED)
+# Times what the original takes: until the other runs begin, and of what the script itself takes.
+_STARTING, _STEPPING, _COMPILING = 2.0, 4.0, 2.0
+_SHORT = 30.0  # seconds: of a run that is shorter, most is compiling
+
+
+@dataclass
+class MigratedRuns:
+    """The migration, and the runs of what it gives, each compared with the original's."""
+
+    script: Script
+    target: Target
+    interpreter: Interpreter
+    python: Path  # which stands for that
+    settings: Settings
+    options: Options
+    work: Path
+    first: Recording  # of the original
+    known: list[Recording] | None  # roundings of a golden
+    runs: Runs
+    report: Report | None = None  # of the migration
+
+    def __post_init__(self) -> None:
+        self.rounded = self.known or []
+        self.device = device_for(self.target, self.options.devices)
+        self.args = [translated(argument, self.target) for argument in self.script.args]
+
+    @property
+    def console(self) -> Console | None:
+        return self.options.console
+
+    def run(self, result: ScriptResult) -> ScriptResult:
+        result = replace(result, device=self.device.label)
+        if self.args != [*self.script.args]:
+            text = f"the migrated script is given {command_line(self.args)}"
+            result = replace(result, notes=[*result.notes, text])
+        self.migrate(self.work / "migrated")
+        if not self.rounded:
+            self.round_again()
+        if self.compiles and not self.options.bisect:
+            result, says_all = self.compiled(result)
+            return result if says_all else self.stepwise(result)
+        result = self.stepwise(result)
+        if not self.compiles or result.problems:
+            return result
+        if not result.passed:
+            text = "the compiled run is left out: the operators by themselves differ already"
+            return replace(result, notes=[*result.notes, text])
+        return self.compiled(result)[0]
+
+    def expect(self, beginning: float) -> None:
+        """How long the runs will take, of a script that takes ``beginning`` until it begins: as
+        those of benchmarks/verify_time.py did."""
+        own, seconds = self.first.seconds, {}
+        if self.known is None and self.settings.roundings:
+            seconds[run_name(1)] = beginning + (1 + ROUNDING) * own
+        if self.compiles:
+            seconds["compiled"] = _STARTING * beginning + _COMPILING * own
+        if not self.compiles or self.options.bisect:
+            share = min(1.0, (self.stop or math.inf) / max(self.first.steps, 1))
+            seconds["stepwise"] = _STARTING * beginning + _STEPPING * share * own
+        self.runs.expect(seconds)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether steps are compiled as a whole."""
+        return self.target.words.train_step is not None
+
+    @property
+    def replicas(self) -> Path | None:
+        """What runs ranks as threads, where a back end has all devices in one process."""
+        several = self.script.ranks is not None and not self.device.is_tpu
+        return self.target.host.replicas if several else None
+
+    @property
+    def stop(self) -> int | None:
+        """After how many steps of an optimizer runs end."""
+        return self.settings.steps if self.settings.quick else None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What holds a run to the device; a few short steps are not worth much compiling."""
+        short = self.settings.quick and self.known is None and self.first.seconds < _SHORT
+        if short and not self.device.is_tpu:
+            return self.target.host.in_haste(self.device.environment)
+        return self.device.environment
+
+    def stepwise(self, result: ScriptResult) -> ScriptResult:
+        """Operator by operator."""
+        env = {"TPU_RUNTIME_EAGER": "1"}
+        done, run = self.record("stepwise", env, closely=True, stop=self.stop)
+        if run.ended and not run.events:
+            require(self.interpreter.python, self.target)
+        result = self.compared(result, run, "stepwise", _STEPWISE)
+        return self.ended(result, "operator by operator", done, run)
+
+    def compiled(self, result: ScriptResult) -> tuple[ScriptResult, bool]:
+        """As it will run; and whether that is right, and says all that there is to be said."""
+        done, run = self.record("compiled", {}, closely=False, stop=self.stop)
+        result = self.compared(result, run, "compiled", _COMPILED)
+        result = self.ended(result, "compiled", done, run)
+        notes = [f"slower than it could be: {text}" for text in run.in_parts]
+        if run.randomness["traced"]:
+            notes.append(
+                "compiled steps draw random numbers of the back end's own: of the compiled run, "
+                "only NaN, Inf, shapes and dtypes are judged"
+            )
+            odd = [f for f in result.compiled.findings if f.is_odd]
+            result = replace(result, compiled=replace(result.compiled, findings=odd))
+        says_all = not run.randomness["traced"] and self.says_all(result)
+        return replace(result, notes=[*result.notes, *notes]), says_all
+
+    def says_all(self, result: ScriptResult) -> bool:
+        """Whether the compiled run agrees, and has shown what a training, or a model, comes to."""
+        found = result.compiled
+        if not found.passed or found.partial or result.problems:
+            return False
+        seen, wanted = {f.kind for f in found.findings}, {e["kind"] for e in self.first.events}
+        gradients = [e["norms"] for e in self.first.events if e["kind"] == "gradients"]
+        if any(name.startswith("group") for norms in gradients for name in norms):
+            return False  # what is trained belongs to no model, whose weights could be read
+        return {"weights", "end"} <= seen if gradients else wanted & {"output"} <= seen
+
+    def round_again(self) -> bool:
+        """Let the original run once more, rounded otherwise, unless it did as often as it may."""
+        number = len(self.rounded) + 1
+        if self.known is not None or number > self.settings.roundings:
+            return False
+        recording = record_original(
+            self.script, self.work, self.python, self.settings, self.runs,
+            self.options.keep, number,
+        )  # fmt: skip
+        self.rounded.append(recording)
+        return True
+
+    def migrate(self, to: Path) -> None:
+        source = self.script.copy(self.work / "source", self.options.keep)
+        if self.options.migrate is not None:
+            errors = self.options.migrate(source, self.target.name, to)
+            if errors:
+                raise VerifyError("\n".join(errors))
+            return
+        config = Config(portable=self.options.portable)
+        with progress(self.console, "migrating"):
+            report = migrate_paths([source], target=self.target.name, config=config, output=to)
+        self.report = report = _of_folder(report, source)
+        if self.console is not None and self.options.diff:
+            show_diff(report, self.console, companions=False)
+        entry = self.script.entry
+        failed = [d.message for path, d in report.failures if path == Path(entry)]
+        if failed:
+            raise VerifyError(f"{entry} could not be migrated: {failed[0]}")
+
+    def record(
+        self,
+        name: str,
+        more: dict[str, str],
+        *,
+        closely: bool,
+        focus: int | None = None,
+        stop: int | None = None,
+    ) -> tuple[Run, Recording]:
+        copy = self.work / f"{name}-run"
+        copy_folder(self.work / "migrated", copy)
+        env = {**self.environment, "TPU_RUNTIME_DEVICE": "tpu", **more,
+               "JAX_COMPILATION_CACHE_DIR": str(self.work / "jax_cache")}  # fmt: skip
+        with self.runs.run(name, f"on the {self.device.label}, {name}") as update:
+            return record_run(
+                self.python, self.script.entry, self.args, copy,
+                self.work / f"{name}-recording", self.settings, original=self.script.folder,
+                module=self.script.module, stand_in=False, closely=closely, focus=focus, stop=stop,
+                ranks=self.script.ranks, replicas=self.replicas, env=env, on_progress=update,
+            )  # fmt: skip
+
+    def bisect(self, comparison: Comparison) -> Bisection:
+        """Where the runs part inside of the step in which a comparison failed."""
+        first = comparison.first
+        if first is None:
+            where = "what differs is missing here, or comes with compiling, where no value is seen"
+            return Bisection(0, f"operator by operator, what both have agrees: {where}")
+        found = self.focused(first.step)
+        # What is only seen at the end, and what a step begins with, comes from the step before.
+        if first.step and (found.is_earlier or not found.found):
+            earlier = self.focused(first.step - 1)
+            found = earlier if earlier.found else found
+        source = self.work / "source"
+        config = Config(portable=self.options.portable)
+        report = self.report or _of_folder(
+            migrate_paths([source], target=self.target.name, config=config), source
+        )
+        results = {f.path.as_posix(): f.result for f in report.files}
+        return with_sources(found, source, self.work / "migrated", results)
+
+    def focused(self, step: int) -> Bisection:
+        try:
+            first, rounded = trace_original(
+                self.script, self.python, self.settings, step, self.work, self.options
+            )
+            env = {"TPU_RUNTIME_EAGER": "1", **NO_COMPILER}
+            _, run = self.record(f"operations-{step}", env, closely=False, focus=step)
+            with progress(self.console, "comparing operations"):
+                found = locate(first, rounded, run, self.python, self.work)
+        except VerifyError as error:
+            return Bisection(step, str(error))
+        for which, recording in (("original", first), ("migrated script", run)):
+            if recording.ended and not found.found:
+                text = f"the {which}, run operation by operation: {recording.ended}"
+                found = replace(found, problem=text)
+            if recording.left_out:
+                text = f"{len(recording.left_out)} tensors of the {which} were not kept (size)"
+                found = replace(found, differences=[*found.differences, text])
+        return replace(found, step=step)
+
+    def ended(
+        self, result: ScriptResult, how: str, done: Any, recording: Recording
+    ) -> ScriptResult:
+        """What is to be said of a run that ended too early, or was nowhere on the device."""
+        if recording.devices == ["cpu"]:
+            text = "no tensor was on the device: the script, as it was called, chose the CPU"
+            result = replace(result, problems=[*result.problems, text])
+        if recording.ranks != self.first.ranks:
+            text = f"{recording.ranks} ranks joined a process group, {self.first.ranks} did before"
+            result = replace(result, problems=[*result.problems, text])
+        if not recording.ended:
+            return result
+        if recording.was_stopped:
+            text = (
+                f"the migrated script, run {how}, was stopped by --timeout: "
+                "compared as far as both came"
+            )
+            return replace(result, notes=[*result.notes, text])
+        text = f"the migrated script, run {how}, fails: {recording.ended}"
+        return replace(result, problems=[*result.problems, text], log_tail=done.tail(20))
+
+    def compared(
+        self, result: ScriptResult, run: Recording, name: str, kinds: Sequence[str]
+    ) -> ScriptResult:
+        """What differs by more than one rounded run explains is held against more of them: each
+        can only allow more."""
+        found = self.compare(result, run, name, kinds)
+        while found.may_be_rounding and self.round_again():
+            found = self.compare(result, run, name, kinds)
+        if text := note_on_growth(found, self.first):
+            result = replace(result, notes=list(dict.fromkeys([*result.notes, text])))
+        seconds = {**result.seconds, name: run.seconds, "original": self.first.seconds}
+        if name == "stepwise":
+            return replace(result, stepwise=found, seconds=seconds)
+        return replace(result, compiled=found, seconds=seconds)
+
+    def compare(
+        self, result: ScriptResult, run: Recording, name: str, kinds: Sequence[str]
+    ) -> Comparison:
+        with progress(self.console, "comparing"):
+            return compare(
+                self.first, self.rounded, run, self.python, self.work, kinds,
+                result.tolerances, compiled=name == "compiled",
+            )  # fmt: skip
+
+
+def _of_folder(report: Report, folder: Path) -> Report:
+    """With the names that files have in a folder that is a copy."""
+    files = [replace(f, path=f.path.relative_to(folder)) for f in report.files]
+    return replace(report, files=files, output=None, copied=None)
