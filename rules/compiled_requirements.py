@@ -6,7 +6,8 @@ from migrator.construct import Construct
 from migrator.requirements import alike, name_of, tested
 from migrator.rule import Context, Decision, Keep, Report
 
-from .requirements import REQUIREMENT, all_needed
+from .requirement_lists import all_needed
+from .requirements import REQUIREMENT
 
 
 @REQUIREMENT.on("requirement", "compiled")
