@@ -19,11 +19,11 @@ from migrator.analysis.indices import compares_indices
 from migrator.analysis.kinds import Kind
 from migrator.analysis.names import Names
 from migrator.analysis.ranks.file_ranks import Ranks
-from migrator.analysis.ranks.obstacles import Obstacle
+from migrator.analysis.ranks.obstacles import Cause
 from migrator.analysis.scripts import is_script
 from migrator.analysis.training import speaks_of_training, stops_gradients
 from migrator.construct import Construct
-from migrator.decision import Decision, Report, Rewrite
+from migrator.decision import Decision, Obstacle, Report, Rewrite
 from migrator.diagnostics import SourceMap
 from migrator.edits import Edit, SetString, Spread
 from migrator.formats.embedded import is_embedded
@@ -306,10 +306,15 @@ class Context:
             return {"": self.own_ranks} if self.own_ranks.start is not None else {}
         here = self.project.path
         program = self.project.distributed_program()
-        others = {self._label(path): ranks for path, ranks in program.items() if path != here}
+        others = {self.label(path): ranks for path, ranks in program.items() if path != here}
         return {"": self.own_ranks, **others} if program else {}
 
-    def _label(self, path: Path) -> str:
+    @property
+    def files_with_ranks(self) -> Sequence[Path]:
+        """The files of this program, where it is one of a project."""
+        return [*self.project.distributed_program()] if self.project is not None else []
+
+    def label(self, path: Path) -> str:
         """How messages call a file of this program: by its path where others have its name."""
         if self.project is None or path == self.project.path:
             return ""
@@ -318,15 +323,15 @@ class Context:
         return path.name if alone else path.relative_to(self.project.root).as_posix()
 
     @cached_property
-    def rank_obstacle(self) -> tuple[str, int, str] | None:
-        """File ("" for this one), line and reason why the target can not do what its ranks do."""
+    def rank_obstacle(self) -> Obstacle | None:
+        """Why the target can not do what the program's ranks do."""
         if self.project is None:
             found = self._obstacle(self.own_ranks)
-            return ("", *found) if found is not None else None
+            return Obstacle(None, *found) if found is not None else None
         for path, ranks in self.project.distributed_program().items():
             found = self._obstacle(ranks, path)
             if found is not None:
-                return (self._label(path), *found)
+                return Obstacle(path, *found)
         return None
 
     def _obstacle(self, ranks: Ranks, path: Path | None = None) -> tuple[int, str] | None:
@@ -342,7 +347,7 @@ class Context:
             return ranks.obstacles.to_one_process()
         return self.project.obstacle(path, ranks)
 
-    def _in_the_way(self, ranks: Ranks) -> Sequence[Obstacle]:
+    def _in_the_way(self, ranks: Ranks) -> Sequence[Cause]:
         """What the target does not serve of a file's ranks, where it keeps ranks."""
         devices = self.words.devices
         if devices is None or devices.launch is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from migrator.diagnostics import Effort, Safety
 from migrator.edits import Edit
@@ -40,17 +41,29 @@ def advice(text: str) -> Keep:
 
 
 @dataclass(frozen=True)
+class Obstacle:
+    """The line that is in the way of a program; `path` is None for the file itself."""
+
+    path: Path | None
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Report:
     """Left for a person: what is in the way, and what to do.
 
     `whole` is left as it is with everything in it, where half an edit would be wrong. `effort`
-    overrides the rule's own. `unsafe` says what may change where --unsafe would rewrite it.
+    overrides the rule's own. `unsafe` says what may change where --unsafe would rewrite it. Of a
+    file that stays with a program, `obstacle` is what keeps that, and `files` are others of it.
     """
 
     reason: str
     whole: ast.AST | None = None
     effort: Effort | None = None
     unsafe: str = ""
+    obstacle: Obstacle | None = None
+    files: Sequence[Path] = ()
 
 
 Decision = Rewrite | Keep | Report

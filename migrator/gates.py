@@ -21,8 +21,7 @@ def gate_of(context: Context, rules: Registry) -> tuple[str, Report] | None:
         if isinstance(decision, Report):
             return rule.code, decision
     if context.project is not None and context.project.held is not None:
-        reason, unsafe = context.project.held
-        return registry().for_launched_code.code, Report(reason, unsafe=unsafe)
+        return registry().for_launched_code.code, context.project.held
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from migrator.analysis.facts import ProjectFacts
@@ -31,8 +32,8 @@ def held(
     project: Callable[[Path], ProjectFacts],
     target: Target,
     options: Options,
-) -> dict[Path, tuple[str, str]]:
-    """The files that stay because another one does: why, and why --unsafe would rewrite them.
+) -> dict[Path, Report]:
+    """The files that stay because another one does: each with the reason.
 
     Args:
         results: what became of the files of a run, each by itself.
@@ -45,7 +46,7 @@ def held(
         return {}
     known = {path.resolve(): result for path, result in results.items() if not result.failed}
     around = _Around(known, project, target, options)
-    found: dict[Path, tuple[str, str]] = {}
+    found: dict[Path, Report] = {}
     queue = [(path, path, path) for path in around.stay]
     seen: set[Path] = set()
     while queue:
@@ -121,7 +122,7 @@ class _Around:
         result = self.known.get(path)
         return self.facts[path].cache.uses_device(path) if result is None else result.uses_device
 
-    def reason(self, path: Path, through: Path, first: Path) -> tuple[str, str]:
+    def reason(self, path: Path, through: Path, first: Path) -> Report:
         """Why a file stays: a file that stays by itself, and another one that connects the two."""
         gate = self.stay[first]
         root = self.facts[first].root
@@ -131,4 +132,7 @@ class _Around:
             reason = f"{name} imports this file, and a program stays whole: {why}"
         else:
             reason = f"shares {through.name} with {name}, and a program stays whole: {why}"
-        return reason, gate.unsafe
+        obstacle = gate.obstacle
+        if obstacle is not None and obstacle.path is None:
+            obstacle = replace(obstacle, path=first)
+        return replace(gate, reason=reason, obstacle=obstacle, files=(first, through))

@@ -15,6 +15,7 @@ from migrator.analysis.project_cache import ProjectCache
 from migrator.analysis.readers import Reader
 from migrator.codes import INTERNAL, TOO_LARGE, UNREADABLE
 from migrator.config import Config
+from migrator.decision import Report
 from migrator.depth import room_for_depth
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.engine import migrate_file
@@ -54,7 +55,7 @@ class Worker:
         self.given = given or {}
         self.disk = AsGpuCode(reader or Disk(self.given), self.target)
         self.cache = ProjectCache(self.disk, earlier)
-        self.held: Mapping[Path, tuple[str, str]] = {}  # files that stay with their programs
+        self.held: Mapping[Path, Report] = {}  # files that stay with their programs
 
     def project(self, path: Path, roots: Sequence[Path] = ()) -> ProjectFacts:
         """The facts of a file of a project that `roots` are of (default: the worker's)."""

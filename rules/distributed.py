@@ -1,6 +1,7 @@
 """Programs for several devices: rewritten with all their files, or not at all."""
 
 import ast
+from dataclasses import replace
 
 from migrator.analysis.names import argument
 from migrator.analysis.ranks.file_ranks import Ranks
@@ -48,18 +49,28 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
     if any(_joins(ctx.ranks[name], ctx.words) for name in starts):
         return None  # was migrated before
     if "" in starts:
+        files = []
         line = starts[""].lineno
         part = f"this program starts processes for several devices (line {line})"
     else:
         name = next(iter(starts))
         part = f"this file belongs to a program for several devices, which {name} starts"
+        files = [path for path in ctx.files_with_ranks if ctx.label(path) == name]
+    gate = _gate(ctx, part)
+    return replace(gate, files=files) if gate is not None else None
+
+
+def _gate(ctx: Context, part: str) -> Report | None:
+    """Why a program stays, of which `part` says where it starts."""
     if ctx.words.devices is None:
         how = " with --portable" if ctx.target.portable else ""
         return Report(f"{part}, which is not rewritten yet{how}, so the whole file stays")
-    if ctx.rank_obstacle is not None:
-        name, line, reason = ctx.rank_obstacle
-        where = f"line {line}" if not name else f"{name}, line {line}"
-        return Report(f"{part}; it stays as it is, because {reason} ({where})")
+    obstacle = ctx.rank_obstacle
+    if obstacle is not None:
+        name = ctx.label(obstacle.path) if obstacle.path is not None else ""
+        where = f"{name}, line {obstacle.line}" if name else f"line {obstacle.line}"
+        reason = f"{part}; it stays as it is, because {obstacle.reason} ({where})"
+        return Report(reason, obstacle=obstacle)
     if ctx.words.launches or ctx.only_infers:
         return None
     if not any(ranks.samples for ranks in ctx.ranks.values()):

@@ -15,13 +15,14 @@ from migrator.analysis.flow import Flow
 from migrator.analysis.program_facts import ProgramFacts
 from migrator.analysis.project_cache import ProjectCache
 from migrator.analysis.readers import Overlay, Reader
+from migrator.decision import Report
 
 
 class ProjectFacts(ProgramFacts):
     """Facts of the project files that one file imports, directly or not.
 
     `root` is the top of the version-controlled tree (else the path that was given). `held` is why
-    the file stays as it is with its whole program, and why --unsafe would rewrite it, if it would.
+    the file stays as it is with its whole program.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class ProjectFacts(ProgramFacts):
         root: Path,
         reader: Reader,
         cache: ProjectCache,
-        held: tuple[str, str] | None = None,
+        held: Report | None = None,
     ) -> None:
         super().__init__(path, root, reader, cache)
         self.held = held

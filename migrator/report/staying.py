@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from migrator.decision import Report as Gate
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.registry import registry
 from migrator.report.statistics import counted
 from migrator.run_report import FileReport, Report
 
 Found = tuple[Path, Diagnostic]
-# How a gate ends that has found a line which the target can not do: its file may be another one.
-_BECAUSE = re.compile(r".*because (?P<reason>.*) \((?:(?P<file>[^()]+), )?line (?P<line>\d+)\)\Z")
-_FILE = re.compile(r"[\w./-]+\.(?:py|ipynb)\b")
 
 
 @dataclass(frozen=True)
@@ -72,20 +69,19 @@ def staying(report: Report) -> tuple[list[Staying], list[Found]]:
         else:
             others.append((path, diagnostic))
     files = [file for file in held if file.path in kept]
-    known = [file.path for file in report.files]
-    programs = [_program(group, kept, known) for group in _connected(files, kept, known)]
+    shown = {file.path.resolve(): file.path for file in report.files}
+    programs = [_program(group, kept, shown) for group in _connected(files)]
     return programs, others
 
 
-def _connected(
-    files: Sequence[FileReport], kept: dict[Path, list[Diagnostic]], known: Sequence[Path]
-) -> list[list[FileReport]]:
+def _connected(files: Sequence[FileReport]) -> list[list[FileReport]]:
     """Files that name one another, or the same one, as the reason why they stay."""
     groups: dict[Path, list[FileReport]] = {}  # by their files, and those that they name
     for file in files:
-        said = {name for d in kept[file.path] for name in _FILE.findall(d.message)}
-        meant = filter(None, (_meant(name, file.path, known) for name in said))
-        keys = {file.path, *meant}
+        gate = _gate(file)
+        keys = {file.path.resolve(), *gate.files}
+        if gate.obstacle is not None and gate.obstacle.path is not None:
+            keys.add(gate.obstacle.path)
         joined = {id(groups[key]): groups[key] for key in keys if key in groups}
         group = [*(each for found in joined.values() for each in found), file]
         keys |= {key for key, found in groups.items() if id(found) in joined}
@@ -93,32 +89,22 @@ def _connected(
     return list({id(group): group for group in groups.values()}.values())
 
 
-def _meant(name: str, beside: Path, known: Sequence[Path]) -> Path | None:
-    """The file that a message names: the one beside its own file, or the only one."""
-    if (near := beside.parent / name) in known:
-        return near
-    ends = Path(name).parts
-    found = [path for path in known if path.parts[-len(ends) :] == ends]
-    return found[0] if len(found) == 1 else None
+def _gate(file: FileReport) -> Gate:
+    assert file.result.gate is not None
+    return file.result.gate
 
 
 def _program(
-    files: Sequence[FileReport], kept: dict[Path, list[Diagnostic]], known: Sequence[Path]
+    files: Sequence[FileReport], kept: dict[Path, list[Diagnostic]], shown: dict[Path, Path]
 ) -> Staying:
-    own = [file.path for file in files]
     hang: Counter[tuple[Path, int, str]] = Counter()
-    for path in own:
-        for diagnostic in kept[path]:
-            hang[_obstacle(path, diagnostic, known)] += 1
+    for file in files:
+        found = _gate(file).obstacle
+        if found is None:
+            hang.update((file.path, d.range.line, d.message) for d in kept[file.path])
+        else:
+            path = shown.get(found.path, found.path) if found.path is not None else file.path
+            hang[path, found.line, found.reason] += len(kept[file.path])
     obstacles = [Obstacle(*where, count) for where, count in hang.most_common()]
-    unsafe = all(file.result.gate is not None and file.result.gate.unsafe for file in files)
-    return Staying(sorted(own), obstacles, unsafe)
-
-
-def _obstacle(path: Path, found: Diagnostic, known: Sequence[Path]) -> tuple[Path, int, str]:
-    match = _BECAUSE.match(found.message)
-    if match is None:
-        return path, found.range.line, found.message
-    named = match["file"]
-    where = _meant(named, path, known) or Path(named) if named else path
-    return where, int(match["line"]), match["reason"]
+    unsafe = all(_gate(file).unsafe for file in files)
+    return Staying(sorted(file.path for file in files), obstacles, unsafe)

@@ -83,6 +83,11 @@ def test_programs_that_share_nothing_are_told_apart(project: Path) -> None:
         "q/lib/exchange.py",
     ]
     assert {len(program["files"]) for program in programs} == {3}
+    # their files have the same names, by which nobody could tell which one is meant
+    assert [[o["path"] for o in program["obstacles"]] for program in programs] == [
+        ["p/lib/exchange.py"],
+        ["q/lib/exchange.py"],
+    ]
 
 
 def test_programs_with_one_obstacle_are_told_together(project: Path) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Finds the function or class of a qualified name.
 Definition = Callable[[str], ast.AST | None]
 # What is in the way, and why.
-Obstacle = tuple[ast.expr, str]
+Cause = tuple[ast.expr, str]
 
 
 class Obstacles:
@@ -40,7 +40,7 @@ class Obstacles:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks, self.names = ranks, ranks.names
         self.numbers, self.data, self.processes = Numbers(ranks), Data(ranks), Processes(ranks)
-        self._to_launch: dict[tuple[frozenset[str], bool], list[Obstacle]] = {}
+        self._to_launch: dict[tuple[frozenset[str], bool], list[Cause]] = {}
 
     @cached_property
     def _uses(self) -> list[tuple[int, str]]:
@@ -89,7 +89,7 @@ class Obstacles:
                 continue
             yield node.lineno, "device_count() may stand for the number of ranks"
 
-    def to_launch(self, exchanges: frozenset[str], *, is_renamed: bool) -> list[Obstacle]:
+    def to_launch(self, exchanges: frozenset[str], *, is_renamed: bool) -> list[Cause]:
         """What the target can not start the processes of the ranks with, and why, in order.
 
         Args:
@@ -105,7 +105,7 @@ class Obstacles:
             self._to_launch[asked] = sorted(found, key=lambda one: (one[0].lineno, one[1]))
         return self._to_launch[asked]
 
-    def _by_position(self) -> Iterator[Obstacle]:
+    def _by_position(self) -> Iterator[Cause]:
         """Calls that can not be put into other words."""
         for call in self.ranks.calls(SPAWN):
             count = argument(call, 2, "nprocs")
@@ -126,7 +126,7 @@ class Obstacles:
             self.names.parents.get(node), ast.Compare
         )
 
-    def _unknown(self, understood: Set[str], of_xla: bool = True) -> Iterator[Obstacle]:
+    def _unknown(self, understood: Set[str], of_xla: bool = True) -> Iterator[Cause]:
         """Functions and options of torch.distributed, and of torch_xla, that are not understood."""
         for node in self.ranks.references:
             name = self.names.qualified(node) or ""
@@ -151,5 +151,5 @@ class Obstacles:
                     yield node, f"{name} is not understood"
 
 
-def _lines(found: Iterator[Obstacle]) -> Iterator[tuple[int, str]]:
+def _lines(found: Iterator[Cause]) -> Iterator[tuple[int, str]]:
     return ((node.lineno, reason) for node, reason in found)
