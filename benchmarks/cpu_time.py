@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from migrator.diagnostics import Outcome
-from migrator.run import migrate_paths
+from migrator.runs.run import migrate_paths
 
 _PARSE = """
 import sys, libcst

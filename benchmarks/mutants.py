@@ -23,8 +23,8 @@ from functools import cache, partial
 from pathlib import Path
 
 from migrator.diagnostics import Outcome, Severity
-from migrator.engine import migrate
 from migrator.options import Options
+from migrator.pipeline.engine import migrate
 from migrator.targets import targets
 
 _LARGEST = 20_000  # bytes

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from migrator.run import migrate_paths
+from migrator.runs.run import migrate_paths
 
 HERE = Path(__file__).resolve().parent
 MSHNET = HERE.parent / "reference_apps" / "mshnet"

@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from migrator.run import migrate_paths  # noqa: E402
+from migrator.runs.run import migrate_paths  # noqa: E402
 
 LISTED = ROOT / "benchmarks" / "public_repositories.txt"
 SHOWN = 12  # lines of a difference

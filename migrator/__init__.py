@@ -11,13 +11,13 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "migrate_paths", "migrate_source"]
 
 if TYPE_CHECKING:
-    from migrator.run import migrate_paths, migrate_source
+    from migrator.runs.run import migrate_paths, migrate_source
 
 
 def __getattr__(name: str) -> Any:
     """Import the library calls when they are asked for: the runtime and `--help` need none."""
     if name in ("migrate_paths", "migrate_source"):
-        from migrator import run
+        from migrator.runs import run
 
         return getattr(run, name)
     raise AttributeError(name)

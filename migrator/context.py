@@ -10,18 +10,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator.analysis.effects import Effects
-from migrator.analysis.evidence import Evidence
-from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.flow import Flow
-from migrator.analysis.hot import Hot
-from migrator.analysis.indices import compares_indices
-from migrator.analysis.kinds import Kind
-from migrator.analysis.names import Names
+from migrator.analysis.devices.indices import compares_indices
+from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.obstacles import Cause
-from migrator.analysis.scripts import is_script
-from migrator.analysis.training import speaks_of_training, stops_gradients
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.scripts import is_script
+from migrator.analysis.training.hot import Hot
+from migrator.analysis.training.loops import speaks_of_training, stops_gradients
+from migrator.analysis.values.effects import Effects
+from migrator.analysis.values.evidence import Evidence
+from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.decision import Decision, Obstacle, Report, Rewrite
 from migrator.diagnostics import SourceMap
@@ -34,7 +34,7 @@ from migrator.options import Options
 from migrator.targets import RUNTIME, Target, Word, Words, filled, in_one_process
 
 if TYPE_CHECKING:
-    from migrator.analysis.sharding import Table
+    from migrator.analysis.training.sharding import Table
     from migrator.steps import Steps
 
 
@@ -258,7 +258,7 @@ class Context:
         inner = self.options.tensor_parallel
         if not inner:
             return {}
-        from migrator.analysis.sharding import Models
+        from migrator.analysis.training.sharding import Models
 
         return Models(self.names, self.flow, self.project).tables(inner)
 

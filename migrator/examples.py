@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.diagnostics import Severity
-from migrator.engine import migrate_file
 from migrator.errors import UsageError
+from migrator.pipeline.engine import migrate_file
+from migrator.pipeline.result import Result
 from migrator.registry import registry
-from migrator.result import Result
 from migrator.rule import Example, Rule
 from migrator.targets import Target
 

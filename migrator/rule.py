@@ -105,7 +105,7 @@ class Rule:
     def on(self, kind: str, *keys: str) -> Callable[[Handler], Handler]:
         """Register for a construct kind and keys; a key that ends in `*` matches a prefix.
 
-        Kind "advice" is for code that is no construct: see `migrator.advice`.
+        Kind "advice" is for code that is no construct: see `migrator.pipeline.advice`.
         """
 
         def register(handler: Handler) -> Handler:

@@ -2,10 +2,10 @@
 
 import ast
 
-from migrator.analysis.accelerators import LIBRARIES, OTHERS, is_guarded
-from migrator.analysis.kinds import Kind
-from migrator.analysis.ladders import ladder
-from migrator.analysis.names import argument, dotted
+from migrator.analysis.devices.accelerators import LIBRARIES, OTHERS, is_guarded
+from migrator.analysis.devices.ladders import ladder
+from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.values.kinds import Kind
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import AddBranch, Delete

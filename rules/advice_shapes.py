@@ -3,8 +3,8 @@
 import ast
 import re
 
-from migrator.analysis.names import argument, dotted
-from migrator.analysis.tensors import own_nodes
+from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.values.tensors import own_nodes
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.rule import Context, Decision, Example, Rule, advice

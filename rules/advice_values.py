@@ -2,8 +2,8 @@
 
 import ast
 
-from migrator.analysis.kinds import Kind
-from migrator.analysis.names import argument, dotted
+from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.rule import Context, Decision, Example, Rule, advice

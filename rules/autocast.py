@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.kinds import Kind
+from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.edits import EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule

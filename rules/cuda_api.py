@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.current import Role, roles
+from migrator.analysis.devices.current import Role, roles
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap

@@ -2,8 +2,8 @@
 
 import ast
 
-from migrator.analysis.kinds import TENSOR_TYPE_DTYPES, Kind
-from migrator.analysis.names import argument
+from migrator.analysis.syntax.names import argument
+from migrator.analysis.values.kinds import TENSOR_TYPE_DTYPES, Kind
 from migrator.construct import Construct
 from migrator.edits import Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule

@@ -2,8 +2,7 @@
 
 import ast
 
-from migrator.analysis.device_strings import not_a_device
-from migrator.analysis.devices import (
+from migrator.analysis.devices.choices import (
     availability_choice,
     device_call,
     method_caller,
@@ -11,10 +10,11 @@ from migrator.analysis.devices import (
     whole_string,
     with_older_torch,
 )
-from migrator.analysis.indices import INDEXED, compared_with, is_read, names_index
-from migrator.analysis.kinds import CUDA_STRING, Kind
-from migrator.analysis.ladders import question
-from migrator.analysis.names import argument, dotted
+from migrator.analysis.devices.device_strings import not_a_device
+from migrator.analysis.devices.indices import INDEXED, compared_with, is_read, names_index
+from migrator.analysis.devices.ladders import question
+from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.values.kinds import CUDA_STRING, Kind
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Replace, SetString

@@ -3,9 +3,9 @@
 import ast
 from dataclasses import replace
 
-from migrator.analysis.names import argument
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import CHECKPOINTING, is_served
+from migrator.analysis.syntax.names import argument
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort

@@ -2,11 +2,11 @@
 
 import ast
 
-from migrator.analysis.checkpoints import is_only_state
-from migrator.analysis.devices import table_of_location, table_of_places
-from migrator.analysis.kinds import Kind
-from migrator.analysis.names import argument
-from migrator.analysis.scripts import is_script
+from migrator.analysis.devices.choices import table_of_location, table_of_places
+from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.scripts import is_script
+from migrator.analysis.training.checkpoints import is_only_state
+from migrator.analysis.values.kinds import Kind
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Edit, EditCall, Replace

@@ -1,6 +1,6 @@
 """Types of 16 and 64 bits: what a TPU has in their place."""
 
-from migrator.analysis.names import argument
+from migrator.analysis.syntax.names import argument
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.edits import EditCall

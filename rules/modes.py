@@ -2,11 +2,11 @@
 
 import ast
 
-from migrator.analysis.device_strings import is_migrated
-from migrator.analysis.devices import with_older_torch
-from migrator.analysis.kinds import ANY_DEVICE, Kind
-from migrator.analysis.names import argument
-from migrator.analysis.training import trains
+from migrator.analysis.devices.choices import with_older_torch
+from migrator.analysis.devices.device_strings import is_migrated
+from migrator.analysis.syntax.names import argument
+from migrator.analysis.training.loops import trains
+from migrator.analysis.values.kinds import ANY_DEVICE, Kind
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Delete, Replace, Unwrap

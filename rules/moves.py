@@ -2,11 +2,11 @@
 
 import ast
 
-from migrator.analysis.devices import method_caller
-from migrator.analysis.kinds import CUDA_STRING
-from migrator.analysis.kinds import TENSOR_TYPE_DTYPES as DTYPES
-from migrator.analysis.names import argument, dotted
-from migrator.analysis.training import is_model
+from migrator.analysis.devices.choices import method_caller
+from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.training.loops import is_model
+from migrator.analysis.values.kinds import CUDA_STRING
+from migrator.analysis.values.kinds import TENSOR_TYPE_DTYPES as DTYPES
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Edit, EditCall, Replace

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from migrator.analysis.command_line import is_option
+from migrator.analysis.syntax.command_line import is_option
 from migrator.edits import Edit, SetString
 from migrator.rule import Context
 

@@ -2,9 +2,9 @@
 
 import ast
 
-from migrator.analysis.evidence import Loader
-from migrator.analysis.kinds import Kind
-from migrator.analysis.names import argument, dotted
+from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.values.evidence import Loader
+from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.edits import Delete, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule

@@ -2,8 +2,8 @@
 
 import ast
 
-from migrator.analysis.names import argument, dotted
 from migrator.analysis.ranks.vocabulary import ENVIRONMENT, SHARDED, SPAWN, WRAPPER, environment
+from migrator.analysis.syntax.names import argument, dotted
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, EditCall, Replace

@@ -3,12 +3,12 @@
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.names import dotted
-from migrator.analysis.training import following
+from migrator.analysis.syntax.names import dotted
+from migrator.analysis.training.loops import following
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Insert
-from migrator.first_use import above_first_use
+from migrator.pipeline.first_use import above_first_use
 from migrator.rule import Context, Decision, Example, Rewrite, Rule
 from migrator.targets import RUNTIME
 

@@ -2,11 +2,11 @@
 
 import ast
 
-from migrator.analysis.names import argument
+from migrator.analysis.syntax.names import argument
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Edit, Insert, Replace
-from migrator.first_use import above_first_use
+from migrator.pipeline.first_use import above_first_use
 from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
 
 FAMILY = Family("SHD", "Large models", 120)

@@ -4,7 +4,7 @@ import ast
 import itertools
 import re
 
-from migrator.analysis.training import end_of_round, end_of_step, following
+from migrator.analysis.training.loops import end_of_round, end_of_step, following
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort

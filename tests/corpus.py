@@ -22,17 +22,17 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
-from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.project_cache import ProjectCache
+from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.project.project_cache import ProjectCache
 from migrator.codes import INTERNAL
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
-from migrator.engine import migrate, migrate_file
 from migrator.files.discover import Disk, discover, project_root
 from migrator.formats import kinds, notebook, python
-from migrator.normalise import AsGpuCode
+from migrator.pipeline.engine import migrate, migrate_file
+from migrator.pipeline.normalise import AsGpuCode
+from migrator.pipeline.result import Result
 from migrator.registry import registry
-from migrator.result import Result
 from migrator.targets import Target, targets
 
 COLUMNS = ("files", "unread", "hit", "changed", "rewritten", "kept", "reported", "unknown")

@@ -22,10 +22,10 @@ from markdown_it import MarkdownIt
 
 from migrator.cli import main
 from migrator.diagnostics import Diagnostic, Outcome, Severity
-from migrator.engine import migrate_file
 from migrator.formats.python import decode
 from migrator.options import Options
-from migrator.result import Result
+from migrator.pipeline.engine import migrate_file
+from migrator.pipeline.result import Result
 from migrator.targets import RUNTIME, targets
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from migrator.analysis import traces
-from migrator.bundle import Needs
 from migrator.formats.python import decode
+from migrator.runs.bundle import Needs
 from migrator.targets import RUNTIME
 
 UNNAMED = "<unnamed>"  # the word for code that computes the names of what it runs

@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.scripts import is_script
+from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.syntax.scripts import is_script
 from migrator.config import Config
-from migrator.depth import room_for_depth
 from migrator.diagnostics import Effort, Severity
 from migrator.errors import UsageError
 from migrator.formats import kinds
 from migrator.frameworks import find_framework
+from migrator.pipeline.depth import room_for_depth
 from migrator.report.statistics import Work, of_files
-from migrator.run import migrate_paths
-from migrator.run_report import FileReport
+from migrator.runs.run import migrate_paths
+from migrator.runs.run_report import FileReport
+from migrator.runs.worker import Worker
 from migrator.targets import DEFAULT, targets
-from migrator.worker import Worker
 
 Paths = Sequence[str | os.PathLike[str]]
 Tick = Callable[[int, int], None]

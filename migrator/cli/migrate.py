@@ -20,7 +20,7 @@ from migrator.targets import names as target_names
 from migrator.targets.choice import TargetName
 
 if TYPE_CHECKING:
-    from migrator.run_report import Report
+    from migrator.runs.run_report import Report
 
 AUTO = "auto"  # in place of a target's name: the one that gets furthest
 
@@ -241,7 +241,7 @@ def _migrate(asked: Asked, config: Config) -> int:
 
 
 def _report(asked: Asked, config: Config) -> Report:
-    from migrator.run import migrate_paths, strip_todos
+    from migrator.runs.run import migrate_paths, strip_todos
 
     options: dict[str, Any] = {
         "config": config, "write": asked.writes, "output": asked.output,
@@ -259,7 +259,7 @@ def _report(asked: Asked, config: Config) -> Report:
 def _undo(asked: Asked) -> int:
     """Take back the last run, and say what became of its files."""
     from migrator.report.statistics import counted
-    from migrator.run import undo
+    from migrator.runs.run import undo
 
     done = undo(asked.paths)
     for said, files in (("restored", done.restored), ("removed", done.removed)):

@@ -13,7 +13,7 @@ from migrator.report import View, render, write
 from migrator.report.terminal import console
 
 if TYPE_CHECKING:
-    from migrator.run_report import Report
+    from migrator.runs.run_report import Report
 
 
 def write_reports(report: Report, asked: Asked, view: View, *, err: bool = False) -> bool:

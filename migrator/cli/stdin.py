@@ -6,18 +6,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from migrator import todo
 from migrator.cli.asked import Asked
 from migrator.cli.output import print_diff, render_console, says_nothing, write_reports
 from migrator.config import Config
+from migrator.pipeline import todo
+from migrator.pipeline.result import Result
 from migrator.report import View
 from migrator.report.terminal import console
-from migrator.result import Result
-from migrator.run import migrate_content
-from migrator.run_report import FileReport, Report
-from migrator.run_targets import chosen, label
+from migrator.runs.run import migrate_content
+from migrator.runs.run_report import FileReport, Report
+from migrator.runs.run_targets import chosen, label
+from migrator.runs.worker import migrated
 from migrator.targets import RUNTIME
-from migrator.worker import migrated
 
 
 def filter_input(asked: Asked, config: Config) -> int:

@@ -20,10 +20,10 @@ from migrator.errors import UsageError
 from migrator.files.discover import project_root
 from migrator.registry import registry
 from migrator.report.explain import markdown
-from migrator.run_targets import chosen, label
-from migrator.runtime_copies import runtime_beside, write_beside
+from migrator.runs.run_targets import chosen, label
+from migrator.runs.runtime_copies import runtime_beside, write_beside
+from migrator.runs.worker import Worker
 from migrator.targets import RUNTIME
-from migrator.worker import Worker
 
 FIX_ALL = f"source.fixAll.{NAME}"
 WRITE_RUNTIME = f"{NAME}.writeRuntime"

@@ -9,8 +9,8 @@ from pathlib import Path
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.editor.documents import Document, Edit, Text
-from migrator.result import Result
-from migrator.run_targets import chosen
+from migrator.pipeline.result import Result
+from migrator.runs.run_targets import chosen
 from migrator.targets import Target
 
 

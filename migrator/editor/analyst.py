@@ -12,19 +12,19 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
-from migrator import single
-from migrator.analysis.project_cache import ProjectCache
-from migrator.analysis.readers import Overlay
+from migrator.analysis.project.project_cache import ProjectCache
+from migrator.analysis.project.readers import Overlay
 from migrator.codes import INTERNAL
 from migrator.config import Config
-from migrator.depth import DEEP
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.editor.analysis import Analysis, Moment, Rewrite
 from migrator.editor.documents import Document, Edit, Text
 from migrator.files.discover import Disk
+from migrator.pipeline import single
+from migrator.pipeline.depth import DEEP
+from migrator.pipeline.result import Result
 from migrator.registry import registry
-from migrator.result import Result
-from migrator.worker import MAX_BYTES, MAX_NOTEBOOK, Worker, migrate_for_all
+from migrator.runs.worker import MAX_BYTES, MAX_NOTEBOOK, Worker, migrate_for_all
 
 LENGTH = struct.Struct("<Q")  # in front of each message, which is a pickle
 _STACK = 64 * 2**20  # bytes; deep expressions need it, and a thread has as little as 512 KiB

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from migrator.diagnostics import Range, SourceMap
 from migrator.formats import kinds, notebook, python
-from migrator.suppress import comment_for
+from migrator.pipeline.suppress import comment_for
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from migrator.errors import UsageError
 from migrator.files.discover import as_module, is_passed_over, project_root
 from migrator.formats import kinds
 from migrator.registry import registry
-from migrator.run import check
-from migrator.run_targets import chosen
+from migrator.runs.run import check
+from migrator.runs.run_targets import chosen
 from migrator.targets import names as target_names
 
 NAME = "tpu-migrate"

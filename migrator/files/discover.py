@@ -222,7 +222,7 @@ def as_module(path: Path, content: bytes) -> bytes | None:
             return None
     if b"TPU-TODO[" not in content:
         return content
-    from migrator import todo
+    from migrator.pipeline import todo
 
     return todo.silenced(content)
 

@@ -18,7 +18,7 @@ from migrator.diagnostics import Diagnostic, Range, Severity
 from migrator.errors import UsageError
 from migrator.files import git
 from migrator.formats import kinds, notebook
-from migrator.result import Result
+from migrator.pipeline.result import Result
 
 AUTO = "auto"  # as a revision: the default branch
 _USUAL = ("origin/HEAD", "origin/main", "origin/master", "main", "master")

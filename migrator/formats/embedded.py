@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from migrator.diagnostics import Range
 
 if TYPE_CHECKING:
-    from migrator.analysis.names import Names
+    from migrator.analysis.syntax.names import Names
 
 CELL = "__cell__"  # what stands above a cell of a notebook, with its number
 COMMAND = "__command__"  # a line for a shell: `__command__("pip install torch")`

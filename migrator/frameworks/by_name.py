@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.names import Names
+from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 from migrator.frameworks.framework import ModuleView
 from migrator.vocabulary import Vocabulary

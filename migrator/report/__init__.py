@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from migrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from migrator.run_report import Report
+    from migrator.runs.run_report import Report
 
 # What `--format` takes beside "console": each is a module here with `render(report, view) -> str`.
 FORMATS = ("json", "github", "github-review", "gitlab", "markdown", "sarif")

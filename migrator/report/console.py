@@ -29,7 +29,7 @@ from migrator.report.statistics import (
 )
 from migrator.report.staying import Staying, staying
 from migrator.report.terminal import line, print_code, shown
-from migrator.run_report import Report
+from migrator.runs.run_report import Report
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from migrator.files.discover import project_root
-from migrator.run_report import Report
+from migrator.runs.run_report import Report
 
 
 def unified(report: Report, root: Path | None = None) -> Iterator[bytes]:

@@ -13,13 +13,13 @@ from rich.markdown import Markdown
 from rich.syntax import Syntax
 from rich.text import Text
 
-from migrator.advice import KIND
 from migrator.codes import OTHERS, Code
 from migrator.diagnostics import Effort, Outcome, Safety, Severity
-from migrator.engine import migrate_file
+from migrator.pipeline.advice import KIND
+from migrator.pipeline.engine import migrate_file
+from migrator.pipeline.result import Result
 from migrator.registry import registry
 from migrator.report.terminal import print_code
-from migrator.result import Result
 from migrator.rule import Example, Rule
 from migrator.targets import targets
 

@@ -12,13 +12,13 @@ from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 
-from migrator.decide import SUPPRESSED
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
 from migrator.files.discover import project_root
 from migrator.formats import kinds, notebook
+from migrator.pipeline.decide import SUPPRESSED
 from migrator.registry import registry
 from migrator.report.hunks import Hunk, hunks, parts, together
-from migrator.run_report import FileReport, Report
+from migrator.runs.run_report import FileReport, Report
 
 _STDIN = Path("<stdin>")
 _NUMBER = re.compile(r"\bline \d+")

@@ -13,7 +13,7 @@ from migrator.report import View
 from migrator.report.findings import Finding, by_importance, findings, relative, top
 from migrator.report.statistics import counted
 from migrator.report.terminal import shown
-from migrator.run_report import Report
+from migrator.runs.run_report import Report
 
 _SHOWN = 10  # of each kind, by step: GitHub drops what comes behind them
 _MESSAGE = 4000  # characters

@@ -21,7 +21,7 @@ from migrator.report.findings import Text, relative, top
 from migrator.report.hunks import Hunk
 from migrator.report.markup import code, prose, verbatim
 from migrator.report.statistics import counted
-from migrator.run_report import FileReport, Report
+from migrator.runs.run_report import FileReport, Report
 from migrator.targets import RUNTIME
 
 _COMMENTS = 30  # of one review: more than that are better made by the tool itself

@@ -7,7 +7,7 @@ from typing import Any
 from migrator.diagnostics import Effort, Outcome, Safety, Severity
 from migrator.report import View, as_json
 from migrator.report.findings import Finding, findings
-from migrator.run_report import Report
+from migrator.runs.run_report import Report
 
 _LEFT = {Effort.MINUTES: "minor", Effort.HOURS: "major", Effort.REWRITE: "critical"}
 

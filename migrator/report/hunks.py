@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 
 from migrator.diagnostics import Diagnostic, Range, Safety, SourceMap
 from migrator.formats import kinds, notebook, python
-from migrator.result import Result
+from migrator.pipeline.result import Result
 
 _IMPORT = re.compile(r"\s*(?:import|from)\s|\s*[\w., ]*\)?\s*(?:#.*)?$")
 _NAMES = re.compile(r"\s*(?:from\s+\S+\s+)?import\s+(.+)")

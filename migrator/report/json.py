@@ -10,7 +10,7 @@ from migrator.report import View, as_json
 from migrator.report.findings import as_written
 from migrator.report.statistics import Work, by_code, of_file, of_project
 from migrator.report.staying import Staying, staying
-from migrator.run_report import FileReport, Report
+from migrator.runs.run_report import FileReport, Report
 
 
 def render(report: Report, view: View) -> str:

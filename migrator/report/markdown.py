@@ -14,7 +14,7 @@ from migrator.report.hunks import Hunk, parts
 from migrator.report.markup import Page, code, difference, fitting, prose
 from migrator.report.statistics import NO_PROGRAM, counted, of_file, of_project
 from migrator.report.staying import Staying, staying
-from migrator.run_report import FileReport, Report
+from migrator.runs.run_report import FileReport, Report
 
 MARK = "<!-- tpu-migrate -->"  # by which a comment is found again
 _ROWS = 20

@@ -20,7 +20,7 @@ from migrator.report.explain import every_code, explain, markdown
 from migrator.report.findings import Finding, Place, Text, findings, relative, top
 from migrator.report.hunks import Hunk
 from migrator.rule import Rule
-from migrator.run_report import FileReport, Report
+from migrator.runs.run_report import FileReport, Report
 
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

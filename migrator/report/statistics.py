@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome
-from migrator.run_report import FileReport, Report
+from migrator.runs.run_report import FileReport, Report
 from migrator.targets import RUNTIME
 
 MANY = 20  # constructs that take minutes each take hours together, if they are more

@@ -11,7 +11,7 @@ from migrator.decision import Report as Gate
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.registry import registry
 from migrator.report.statistics import counted
-from migrator.run_report import FileReport, Report
+from migrator.runs.run_report import FileReport, Report
 
 Found = tuple[Path, Diagnostic]
 

@@ -9,21 +9,21 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path, PurePosixPath
 
-from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.project_cache import ProjectCache
-from migrator.bundle import NOTHING, bundle
+from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.project.project_cache import ProjectCache
 from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.files import git
 from migrator.files.discover import Disk, bundled_target, is_source
 from migrator.formats import kinds
 from migrator.formats.embedded import REQUIREMENT, SETTING
-from migrator.normalise import AsGpuCode
-from migrator.result import Result
+from migrator.pipeline.normalise import AsGpuCode
+from migrator.pipeline.result import Result
 from migrator.review.compare import Change, Kind, compare
-from migrator.run_targets import chosen
+from migrator.runs.bundle import NOTHING, bundle
+from migrator.runs.run_targets import chosen
+from migrator.runs.worker import MAX_BYTES, migrate_for_all
 from migrator.targets import RUNTIME, Target, portable, targets
-from migrator.worker import MAX_BYTES, migrate_for_all
 
 _REGULAR = ("100644", "100755")
 _NONE = "000000"

@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from migrator.diagnostics import Diagnostic, Safety
 from migrator.formats import kinds, notebook
+from migrator.pipeline.result import Result
 from migrator.registry import registry
 from migrator.report.hunks import Explained, Hunk, hunks, parts
-from migrator.result import Result
 
 
 class Kind(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from migrator.analysis.names import Names
+from migrator.analysis.syntax.names import Names
 from migrator.steps.step import NotMovable
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from migrator.analysis.names import dotted
-from migrator.analysis.training import calls_model, is_backward, reads
+from migrator.analysis.syntax.names import dotted
+from migrator.analysis.training.loops import calls_model, is_backward, reads
 from migrator.edits import Edit, Replace
 from migrator.steps.blocks import COUNTER, counter_names, loop_of, loops_of
 from migrator.steps.computation import Computation

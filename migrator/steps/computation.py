@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from migrator.analysis import hints
-from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.flow import Flow
-from migrator.analysis.kinds import Kind
-from migrator.analysis.names import Binding, Names, dotted, said_name
-from migrator.analysis.training import (
+from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.syntax.names import Binding, Names, dotted, said_name
+from migrator.analysis.training.loops import (
     READING_FUNCTIONS,
     READING_METHODS,
     is_model,
     is_optimizer_step,
     is_scaler,
 )
+from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.kinds import Kind
 from migrator.steps.known import CHANGING, COMPUTED, CREATION, DATA, DRAWS, METHODS, PURE
 from migrator.steps.reads import Reads
 from migrator.steps.values import stored_names

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Set
 from functools import cached_property
 
-from migrator.analysis.names import Binding
-from migrator.analysis.scopes import Scope
-from migrator.analysis.training import is_scaler, trains
+from migrator.analysis.syntax.names import Binding
+from migrator.analysis.syntax.scopes import Scope
+from migrator.analysis.training.loops import is_scaler, trains
 from migrator.steps.blocks import loop_of, runs_repeatedly
 from migrator.steps.builder import Builder
 from migrator.steps.computation import Computation

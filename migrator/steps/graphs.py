@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from migrator.analysis.names import Names
-from migrator.analysis.training import reads
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.training.loops import reads
 from migrator.steps.computation import Computation
 from migrator.steps.region import WAITING_FUNCTIONS
 from migrator.steps.values import in_order, loaded_names, position, stored_names

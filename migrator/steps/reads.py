@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from migrator.analysis.names import Names
-from migrator.analysis.scopes import Scope
-from migrator.analysis.training import is_backward
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.scopes import Scope
+from migrator.analysis.training.loops import is_backward
 from migrator.steps.values import position, stored_names, surely_known
 
 _Block = int  # the identity of a list of statements

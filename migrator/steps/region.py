@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from migrator.analysis.kinds import Kind
-from migrator.analysis.names import dotted
-from migrator.analysis.training import following, is_model, is_optimizer_step, is_scaler
+from migrator.analysis.syntax.names import dotted
+from migrator.analysis.training.loops import following, is_model, is_optimizer_step, is_scaler
+from migrator.analysis.values.kinds import Kind
 from migrator.steps.blocks import block_of, counter_names, loops_of
 from migrator.steps.computation import Computation
 from migrator.steps.values import loaded_names, stored_names, written_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from migrator.analysis.names import Names
+from migrator.analysis.syntax.names import Names
 from migrator.steps.blocks import block_of
 
 

@@ -10,7 +10,7 @@ import click
 
 from migrator.config import load
 from migrator.errors import UsageError
-from migrator.run_targets import of_source
+from migrator.runs.run_targets import of_source
 from migrator.targets import DEFAULT, names, targets
 
 from . import options

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from migrator.diagnostics import Diagnostic
+from migrator.pipeline.result import Result
 from migrator.report.hunks import hunks
-from migrator.result import Result
 
 from .bisection import Bisection, Edit, Place
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.report.console import show_diff
-from migrator.run_report import Report
+from migrator.runs.run_report import Report
 from migrator.targets import Target
 
 from .bisection import Bisection, locate

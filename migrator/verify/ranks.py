@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from migrator.analysis.facts import ProjectFacts
-from migrator.analysis.names import Names
-from migrator.analysis.project_cache import ProjectCache
+from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.project.project_cache import ProjectCache
+from migrator.analysis.syntax.names import Names
 from migrator.files.discover import Disk, project_root
 
 from .tensors import header, read_header

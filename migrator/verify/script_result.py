@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from migrator.run_report import Report
+from migrator.runs.run_report import Report
 
 from .bisection import Bisection
 from .findings import Comparison

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import TARGETS, migrated, reported, run
 
-from migrator.run import migrate_paths
+from migrator.runs.run import migrate_paths
 
 LADDER = """\
 import torch

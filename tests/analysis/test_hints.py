@@ -17,7 +17,7 @@ from helpers import REPOSITORY
 
 from migrator.analysis import hints
 from migrator.diagnostics import Outcome
-from migrator.engine import migrate
+from migrator.pipeline.engine import migrate
 from migrator.registry import registry
 from migrator.rule import Example
 from migrator.targets import Target, targets
@@ -155,7 +155,7 @@ def test_the_names_of_values_are_judged_nowhere_else() -> None:
     """A pattern of names in another module would be a hint that the law does not see."""
     found = {
         f"{path.stem}:{node.targets[0].id}"
-        for path in sorted((REPOSITORY / "migrator" / "analysis").glob("*.py"))
+        for path in sorted((REPOSITORY / "migrator" / "analysis").rglob("*.py"))
         if path.stem != "hints"
         for node in ast.parse(path.read_text("utf-8")).body
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)

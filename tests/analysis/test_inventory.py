@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from migrator.analysis.libraries import MODULES as CUDA_MODULES
 from migrator.formats.python import decode
-from migrator.result import Result
+from migrator.pipeline.result import Result
 
 # ---- a counter of its own ------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import ast
 import pytest
 from helpers import TARGETS, assert_sound, constructs, migrated, outcomes, run
 
-from migrator.analysis.names import Names
+from migrator.analysis.syntax.names import Names
 
 
 def qualified(source: str) -> list[str | None]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from migrator.analysis.file_facts import File
-from migrator.analysis.reach import Reach
+from migrator.analysis.project.file_facts import File
+from migrator.analysis.project.reach import Reach
 
 
 def reaches(**files: str) -> bool:

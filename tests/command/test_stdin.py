@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers import cli, committed, one_line, read_tree, write_tree
 
-from migrator.run import migrate_content
+from migrator.runs.run import migrate_content
 
 HELPER = "import torch\n\n\ndef pick():\n    return torch.device('cuda')\n"
 USER = "import torch\nfrom helper import pick\n\nif pick().type == 'cuda':\n    print(1)\n"
@@ -110,7 +110,7 @@ def test_what_can_not_be_processed_comes_back(
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("migrator.worker.migrate_file", broken)
+    monkeypatch.setattr("migrator.runs.worker.migrate_file", broken)
     report = migrate_content(tmp_path / "a.py", b"cuda\n")
     assert report.files[0].result.source == b"cuda\n" and report.exit_code == 2
 

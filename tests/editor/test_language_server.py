@@ -14,8 +14,8 @@ from lsp_client import Editor, session
 from lsprotocol import types
 
 from migrator import migrate_source
-from migrator.engine import migrate_file
 from migrator.options import Options
+from migrator.pipeline.engine import migrate_file
 from migrator.targets import RUNTIME, targets
 
 SCRIPT = """import torch

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from migrator.diagnostics import Severity
-from migrator.engine import Result, migrate_file
+from migrator.pipeline.engine import Result, migrate_file
 from migrator.registry import registry
 from migrator.rule import Example
 from migrator.targets import RUNTIME, Target, find_target

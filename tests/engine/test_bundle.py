@@ -10,8 +10,8 @@ import pytest
 from helpers import TARGETS, write_tree
 
 from migrator import migrate_paths
-from migrator.bundle import INIT, NOTHING, Needs, bundle
 from migrator.config import Config
+from migrator.runs.bundle import INIT, NOTHING, Needs, bundle
 from migrator.targets import portable, targets
 
 ONCE = (

@@ -25,18 +25,18 @@ from migrator.config import Config, load
 from migrator.editor.analysis import Moment
 from migrator.editor.analyst import Analyst
 from migrator.editor.documents import Document, Text
-from migrator.engine import migrate
 from migrator.errors import UsageError
 from migrator.examples import failures, rules_of
 from migrator.frameworks import find_framework, frameworks
 from migrator.options import Options
+from migrator.pipeline.engine import migrate
+from migrator.pipeline.single import single
 from migrator.registry import registry, vocabulary
 from migrator.review.changes import review
-from migrator.single import single
+from migrator.runs.worker import migrate_for_all
 from migrator.targets import find_target, names, targets
 from migrator.verify.asked import Asked
 from migrator.verify.command import verify_command
-from migrator.worker import migrate_for_all
 
 PAGE = REPOSITORY / "docs" / "adding-a-framework.md"
 NAMED = re.compile(r"`(loom_migrate/\S+\.py|pyproject\.toml|train\.py|tpu-migrate [^`]+)`")

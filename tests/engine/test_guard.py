@@ -9,8 +9,8 @@ import pytest
 from helpers import errors, outcomes, run
 
 import migrator.tree
-from migrator.engine import migrate
-from migrator.result import Result
+from migrator.pipeline.engine import migrate
+from migrator.pipeline.result import Result
 from migrator.targets import targets
 from migrator.tree import apply
 

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from migrator.diagnostics import Outcome
 from migrator.formats.python import decode
-from migrator.result import Result
+from migrator.pipeline.result import Result
 
 # Rules that take whole statements out: a comment inside or at the end of such a line may go.
 DELETING = {"CUD002", "PRE001", "PRE002", "RUN002", "RUN003", "MOV005"}

@@ -14,9 +14,9 @@ from migrator.diagnostics import Outcome
 from migrator.editor.analysis import Moment
 from migrator.editor.analyst import Analyst
 from migrator.editor.documents import Document, Text
-from migrator.result import Result
-from migrator.run import migrate_content
-from migrator.run_report import Report
+from migrator.pipeline.result import Result
+from migrator.runs.run import migrate_content
+from migrator.runs.run_report import Report
 
 # What neither target follows (`split_group`).
 TRAIN = (
@@ -59,7 +59,7 @@ def test_a_file_that_ignores_the_rule_stays_alone(tmp_path: Path, target: str) -
 def test_all_files_of_a_program_stay(
     tmp_path: Path, target: str, jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("migrator.pool._POOL_BYTES", 0)
+    monkeypatch.setattr("migrator.runs.pool._POOL_BYTES", 0)
     write_tree(tmp_path, PROGRAM)
     report = migrate_paths([tmp_path], target, config=Config(jobs=jobs))
     assert not report.changed and not report.companions

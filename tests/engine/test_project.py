@@ -10,7 +10,7 @@ from helpers import DEVICE, TARGETS, cli, read_tree, write_tree
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome
-from migrator.run_report import Report
+from migrator.runs.run_report import Report
 
 Files = dict[str, str | bytes]
 

@@ -10,16 +10,16 @@ import pytest
 from helpers import REPOSITORY, TARGETS
 from tiers import thorough_but
 
-from migrator.analysis.names import Names
+from migrator.analysis.syntax.names import Names
 from migrator.config import Config
-from migrator.engine import migrate_file
 from migrator.options import Options
+from migrator.pipeline.engine import migrate_file
+from migrator.pipeline.result import Result
+from migrator.pipeline.single import single
 from migrator.registry import registry
-from migrator.result import Result
 from migrator.rule import Example
-from migrator.single import single
+from migrator.runs.worker import Worker
 from migrator.targets import targets
-from migrator.worker import Worker
 
 EXAMPLES = [
     pytest.param(example, id=f"{rule.code}-{number}")

@@ -13,10 +13,11 @@ from gpu_code import BLOCKS, EXPRESSIONS, IMPORTS, STATEMENTS
 from helpers import TARGETS, cli, committed, one_line, read_tree, reported, run, write_tree
 from tiers import thorough_but
 
-from migrator import migrate_paths, todo
+from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome
-from migrator.engine import migrate_file
+from migrator.pipeline import todo
+from migrator.pipeline.engine import migrate_file
 from migrator.registry import registry
 from migrator.rule import Example, Rule
 from migrator.targets import targets

@@ -14,7 +14,7 @@ from helpers import cli, committed, git, one_line, read_tree, write_tree
 from migrator import migrate_paths
 from migrator.diagnostics import Outcome
 from migrator.errors import UsageError
-from migrator.run_report import Report
+from migrator.runs.run_report import Report
 
 OLD = "import torch\n\n\ndef old(x):\n    return x.cuda()\n"
 NEW = "\n\ndef new(x):\n    return x.cuda()\n"

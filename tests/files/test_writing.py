@@ -27,7 +27,7 @@ from migrator.files.in_place import Change
 from migrator.files.lock import only_writer
 from migrator.files.overwriting import unsafe_to_write
 from migrator.files.staging import write
-from migrator.run import undo
+from migrator.runs.run import undo
 
 GPU = "import torch\n\n\ndef f(x):\n    return x.cuda()\n"
 TPU = 'import torch\n\n\ndef f(x):\n    return x.to("jax")\n'
@@ -400,9 +400,9 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
         import os, time
         from pathlib import Path
         from migrator.config import Config
-        from migrator.pool import migrate_all
+        from migrator.runs.pool import migrate_all
         from migrator.targets import find_target
-        from migrator.worker import Worker
+        from migrator.runs.worker import Worker
         class Waits(Worker):
             def __call__(self, path):
                 Path({str(tmp_path)!r}, f"worker-{{os.getpid()}}").touch()

@@ -277,7 +277,7 @@ def test_which_files_are_configurations(path: str, is_one: bool, tmp_path: Path)
 
 
 def test_large_data_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("migrator.worker.MAX_BYTES", 1000)
+    monkeypatch.setattr("migrator.runs.worker.MAX_BYTES", 1000)
     (tmp_path / "config.json").write_text('{"device": "cuda"}\n' * 100)
     (tmp_path / "a.ipynb").write_text(
         json.dumps({"cells": [], "nbformat": 4, "metadata": {"picture": "cuda" * 1000}})

@@ -12,10 +12,10 @@ import pytest
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome, Severity
-from migrator.engine import migrate_file
 from migrator.formats import notebook
 from migrator.options import Options
-from migrator.result import Result
+from migrator.pipeline.engine import migrate_file
+from migrator.pipeline.result import Result
 from migrator.targets import targets
 
 BOOK = Path("a.ipynb")

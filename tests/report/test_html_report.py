@@ -19,10 +19,10 @@ from playwright.sync_api import Browser, Locator, Page, sync_playwright
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
+from migrator.pipeline.result import Result
 from migrator.report import html
 from migrator.report.html.numbers import Numbers, Row
-from migrator.result import Result
-from migrator.run_report import FileReport, Report
+from migrator.runs.run_report import FileReport, Report
 
 TO = ("--target", "torchax", "--check")
 SCRIPT = """import torch

@@ -9,8 +9,8 @@ from helpers import REPOSITORY, run
 
 from migrator import migrate_paths
 from migrator.formats import notebook
+from migrator.pipeline.result import Result
 from migrator.report.hunks import Hunk, hunks, parts, together
-from migrator.result import Result
 
 
 def of(source: str, target: str = "torchax", **options: object) -> list[tuple[list[str], str]]:

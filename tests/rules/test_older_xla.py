@@ -9,8 +9,8 @@ import pytest
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome
-from migrator.engine import migrate_file
 from migrator.options import Options
+from migrator.pipeline.engine import migrate_file
 from migrator.targets import targets
 from tests.helpers import constructs, migrated, reported, run
 

@@ -23,10 +23,10 @@ from helpers import (
 from migrator import migrate_paths
 from migrator.analysis.libraries import MODULES as LIBRARIES
 from migrator.construct import Construct
-from migrator.engine import migrate, migrate_file
 from migrator.examples import failures
 from migrator.frameworks.torch.prefilter import DEVICES
 from migrator.options import Options
+from migrator.pipeline.engine import migrate, migrate_file
 from migrator.registry import registry, vocabulary
 from migrator.report.explain import markdown
 from migrator.rule import Rule

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from migrator import migrate_paths
-from migrator.bundle import bundle
 from migrator.config import Config
+from migrator.runs.bundle import bundle
 from migrator.targets import targets
 
 TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from migrator.diagnostics import Outcome
-from migrator.engine import migrate
 from migrator.options import Options
-from migrator.result import Result
+from migrator.pipeline.engine import migrate
+from migrator.pipeline.result import Result
 from migrator.targets import targets
 
 TARGET = os.environ["TPU_MIGRATE_TARGET"]

@@ -6,7 +6,7 @@ import ast
 import builtins
 import sys
 
-from migrator.analysis.names import Names, argument
+from migrator.analysis.syntax.names import Names, argument
 
 # What a context of multiprocessing has beside processes and pools.
 _NO_PROCESSES = frozenset({

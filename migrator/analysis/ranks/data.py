@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from migrator.analysis.names import argument, dotted, number
 from migrator.analysis.ranks.vocabulary import LOADER, SAMPLER
+from migrator.analysis.syntax.names import argument, dotted, number
 
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from functools import cached_property
 
 from migrator.analysis import hints
-from migrator.analysis.flow import Flow
-from migrator.analysis.names import Names, argument, choices, dotted, number, said_name
 from migrator.analysis.ranks.launched import Launched
 from migrator.analysis.ranks.obstacles import Obstacles
 from migrator.analysis.ranks.vocabulary import (
@@ -28,6 +26,8 @@ from migrator.analysis.ranks.vocabulary import (
     WRAPPER,
     environment,
 )
+from migrator.analysis.syntax.names import Names, argument, choices, dotted, number, said_name
+from migrator.analysis.values.flow import Flow
 from migrator.targets import RUNTIME
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from migrator.analysis import hints
-from migrator.analysis.names import argument, dotted, number, parameters, said_name
 from migrator.analysis.ranks.configuration import (
     ACCUMULATED,
     COMPUTED,
@@ -26,6 +25,7 @@ from migrator.analysis.ranks.configuration import (
     words_of,
 )
 from migrator.analysis.ranks.vocabulary import LOADER, SAMPLER, SPAWN
+from migrator.analysis.syntax.names import argument, dotted, number, parameters, said_name
 
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks

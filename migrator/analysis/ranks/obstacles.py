@@ -8,8 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from migrator.analysis import traces
-from migrator.analysis.annotations import is_only_named
-from migrator.analysis.names import argument, choices
 from migrator.analysis.ranks.data import Data
 from migrator.analysis.ranks.numbers import Numbers, is_named, parameter_name
 from migrator.analysis.ranks.processes import Processes
@@ -24,6 +22,8 @@ from migrator.analysis.ranks.vocabulary import (
     WITH_PROCESSES,
     WRAPPER,
 )
+from migrator.analysis.syntax.annotations import is_only_named
+from migrator.analysis.syntax.names import argument, choices
 
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks

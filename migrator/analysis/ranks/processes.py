@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from migrator.analysis.names import argument
 from migrator.analysis.ranks.apart import are_apart
 from migrator.analysis.ranks.vocabulary import SPAWN
+from migrator.analysis.syntax.names import argument
 
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks

@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.names import Names
+from migrator.analysis.syntax.names import Names
 from migrator.targets.words import Words
 
 GROUP = "torch.distributed."

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from migrator.analysis import mentions
 from migrator.analysis.libraries import matters
-from migrator.analysis.names import Names
+from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 from migrator.formats.embedded import (
     COMMAND,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from migrator.analysis import accelerators
-from migrator.analysis.children import Children
+from migrator.analysis.devices import accelerators
+from migrator.analysis.devices.children import Children
 from migrator.analysis.libraries import MODULES
 from migrator.construct import Construct
 from migrator.frameworks.framework import Framework, ModuleView

@@ -9,16 +9,16 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from migrator.analysis import accelerators
-from migrator.analysis.command_line import is_option, option_name
-from migrator.analysis.flow import Flow
-from migrator.analysis.ladders import ladders
+from migrator.analysis.devices import accelerators
+from migrator.analysis.devices.ladders import ladders
 from migrator.analysis.libraries import MODULES
-from migrator.analysis.names import Names
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.processes import asks_other_launcher
 from migrator.analysis.ranks.vocabulary import environment
-from migrator.analysis.training import rounds_without_gradients
+from migrator.analysis.syntax.command_line import is_option, option_name
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.training.loops import rounds_without_gradients
+from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
 from migrator.frameworks.torch.embedded import embedded

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from migrator.analysis import accelerators, traces
+from migrator.analysis import traces
+from migrator.analysis.devices import accelerators
 from migrator.analysis.libraries import MODULES
 from migrator.construct import Construct
 from migrator.vocabulary import Vocabulary

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 
-from migrator.analysis import accelerators, hints
-from migrator.analysis.flow import Flow
-from migrator.analysis.kinds import Kind
-from migrator.analysis.names import Names, argument
-from migrator.analysis.training import is_optimizer_step
+from migrator.analysis import hints
+from migrator.analysis.devices import accelerators
+from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.training.loops import is_optimizer_step
+from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.frameworks.by_name import named
 from migrator.targets import RUNTIME

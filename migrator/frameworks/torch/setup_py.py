@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from migrator.analysis.libraries import matters
-from migrator.analysis.names import Names
+from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 
 SETUP = ("setuptools.setup", "distutils.core.setup")

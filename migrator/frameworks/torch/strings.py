@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from migrator.analysis import accelerators
-from migrator.analysis.kinds import TENSOR_TYPE
-from migrator.analysis.names import Names
+from migrator.analysis.devices import accelerators
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.values.kinds import TENSOR_TYPE
 from migrator.construct import Construct
 from migrator.formats.embedded import is_embedded
 from migrator.vocabulary import Vocabulary

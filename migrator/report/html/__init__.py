@@ -26,7 +26,7 @@ from migrator.report.html.numbers import Numbers
 from migrator.report.markup import pieces
 from migrator.report.statistics import NO_PROGRAM, by_code, counted, of_project, runtimes
 from migrator.report.staying import staying
-from migrator.run_report import FileReport, Report
+from migrator.runs.run_report import FileReport, Report
 from migrator.targets import targets
 
 _MARK = "tpu-migrate report"  # in the second line of the file, which may then be written over

@@ -16,7 +16,7 @@ from migrator.formats import kinds
 from migrator.registry import registry
 from migrator.report.hunks import Hunk, Part, hunks, parts
 from migrator.report.statistics import of_file
-from migrator.run_report import FileReport, Report
+from migrator.runs.run_report import FileReport, Report
 
 MANY_LINES = 5_000  # of a part of a file; of more, only what is around a change is embedded
 AROUND = 50

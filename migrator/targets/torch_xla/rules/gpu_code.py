@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Callable
 
-from migrator.analysis.names import argument, dotted
+from migrator.analysis.syntax.names import argument, dotted
 from migrator.construct import Construct
 from migrator.edits import Delete, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule

@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.names import argument, dotted
+from migrator.analysis.syntax.names import argument, dotted
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace
 from migrator.rule import Context, Decision, Report, Rewrite

@@ -1,0 +1,309 @@
+"""Accelerators that are none of CUDA's: Intel's XPU, Apple's MPS, Ascend's NPU, Vulkan.
+
+A file that runs on one of them, and does not speak of CUDA, is read as if it spoke of CUDA: its
+tree gets CUDA's words, so that every rule knows them. Positions stay those of the source, so edits
+and messages are about what is written there. What is said of another accelerator than that one (a
+branch for Apple's machines in a CUDA program) is none of the program's own.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from migrator.analysis import traces
+from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.values.kinds import CUDA_STRING
+
+OTHERS = ("xpu", "npu", "mps", "vulkan")  # the first of them is the one that a file runs on
+_METHODS = ("xpu", "npu")  # of a tensor or a model; `.mps()` is something else
+
+# Libraries that bring an accelerator into PyTorch when they are imported.
+LIBRARIES = frozenset({
+    "intel_extension_for_pytorch", "oneccl_bindings_for_pytorch", "torch_ccl", "torch_npu",
+    "torch_directml",
+})  # fmt: skip
+
+TOKENS = re.compile(rb"(?<![a-zA-Z])(?:xpu|npu|mps|vulkan)(?![a-z])|_ccl\b|oneccl|ipex|directml")
+
+
+def _device(*kinds: str) -> re.Pattern[str]:
+    """What names a device of such a kind: `xpu`, `xpu:0`, `xpu:%d`, `xpu:{}`."""
+    return re.compile(rf"({'|'.join(kinds)})(?=\Z|:(?:\d+|%[ds]|\{{[^}}]*\}})?\Z)")
+
+
+_DEVICE = _device(*OTHERS)
+_GROUPS = {"xpu": ("ccl", "xccl"), "npu": ("hccl",)}  # back ends of torch.distributed
+_RENAMED = {
+    "mps": {
+        "current_allocated_memory": "memory_allocated",
+        "driver_allocated_memory": "memory_reserved",
+    },
+}
+
+
+def named(text: str) -> str | None:
+    """The accelerator that a string like `xpu:0` names as a device."""
+    match = _DEVICE.match(text)
+    return match[1] if match else None
+
+
+def of_name(qualname: str) -> str | None:
+    """The accelerator that a name of torch's belongs to."""
+    if qualname.startswith(("torch.is_vulkan_available", "torch.backends.vulkan")):
+        return "vulkan"
+    parts = qualname.removeprefix("torch.").removeprefix("backends.").split(".")
+    return parts[0] if qualname.startswith("torch.") and parts[0] in OTHERS else None
+
+
+def moves(call: ast.Call) -> str | None:
+    """The accelerator that a call like `x.xpu()` or `x.npu(0, non_blocking=True)` moves to."""
+    match call:
+        case ast.Call(func=ast.Attribute(attr=name), args=args) if name in _METHODS:
+            named = all(k.arg in ("device", "non_blocking") for k in call.keywords)
+            return name if len(args) < 2 and named else None
+    return None
+
+
+def asked_for(names: Names, test: ast.AST) -> Iterator[str]:
+    """The accelerators that a condition asks torch about."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Attribute | ast.Name):
+            name = names.qualified(node) or ""
+            if name in ("torch.cuda.is_available", "torch.cuda.device_count"):
+                yield "cuda"
+            elif name.endswith("available") and (other := of_name(name)):
+                yield other
+
+
+def is_guarded(names: Names, node: ast.AST) -> bool:
+    """True for code that only runs where another accelerator is there, by what stands around it."""
+    for below, above in pairwise([node, *names.ancestors(node)]):
+        match above:
+            case ast.If(test=test, body=body) if below is not test and _speaks(test):
+                if (below in body) != _is_negative(test):
+                    return True
+            case ast.IfExp(test=test, body=body) if below is not test and _speaks(test):
+                if (below is body) != _is_negative(test):
+                    return True
+            case ast.While(test=test) if below is not test and _speaks(test):
+                return True
+            case ast.BoolOp(values=[first, *_]) if below is not first and _speaks(first):
+                return True
+            case ast.match_case(pattern=pattern) if below is not pattern and _speaks(pattern):
+                return True
+            case ast.Try(body=body, handlers=handlers) if below in body and any(
+                handler.type is None or _CAUGHT.search(ast.unparse(handler.type))
+                for handler in handlers
+            ):
+                return True
+            case ast.FunctionDef(name=name) if _WORD.search(name):
+                return True
+    return False
+
+
+_WORD = re.compile(rf"(?<![a-z])(?:{'|'.join(OTHERS)}|ipex|hip|rocm)(?![a-z])", re.IGNORECASE)
+
+
+# What is raised where an accelerator, or its library, is not there.
+_CAUGHT = re.compile(
+    r"Exception|ImportError|ModuleNotFound|RuntimeError|Attribute|Assertion|OSError"
+)
+
+
+def _is_negative(test: ast.expr) -> bool:
+    match test:
+        case ast.UnaryOp(op=ast.Not()) | ast.Compare(ops=[ast.NotEq() | ast.NotIn() | ast.IsNot()]):
+            return True
+    return False
+
+
+def _speaks(test: ast.AST) -> bool:
+    """Whether a condition asks for another accelerator, and is not met by CUDA as well."""
+    text = ast.unparse(test)
+    match test:
+        case ast.BoolOp(op=ast.Or()) | ast.Compare(ops=[ast.In()]) | ast.MatchOr():
+            return _WORD.search(text) is not None and "cuda" not in text
+    return _WORD.search(text) is not None
+
+
+# ---- reading another accelerator as CUDA ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A program's tree, with CUDA's words in the place of those of the accelerator that it runs on.
+
+    Nobody changes it after this.
+    """
+
+    tree: ast.Module
+    accelerator: str = ""  # "": it is CUDA
+
+
+def parse(text: str, content: bytes) -> Parsed:
+    """Parse a program, whose file has this content, as one for CUDA.
+
+    Raises what `ast.parse` raises.
+    """
+    tree = ast.parse(text)
+    accelerator = _runs_on(tree) if TOKENS.search(content) else None
+    if accelerator is not None:
+        _Reader(accelerator, tree).visit(tree)
+    return Parsed(tree, accelerator or "")
+
+
+def parse_as(accelerator: str, text: str) -> Parsed:
+    """Parse a program as one for CUDA, where it is known what it runs on; "": CUDA."""
+    tree = ast.parse(text)
+    if accelerator:
+        _Reader(accelerator, tree).visit(tree)
+    return Parsed(tree, accelerator)
+
+
+def imported_heads(statement: ast.Import | ast.ImportFrom) -> set[str]:
+    """The packages that an import takes from: `torch` for `import torch.nn as nn`."""
+    if isinstance(statement, ast.ImportFrom):
+        return set() if statement.level else {(statement.module or "").partition(".")[0]}
+    return {alias.name.partition(".")[0] for alias in statement.names}
+
+
+def _runs_on(tree: ast.Module) -> str | None:
+    """The accelerator that a file without a word of CUDA, or of a target, puts tensors on."""
+    chosen: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import() | ast.ImportFrom() if imported_heads(node) & traces.MODULES:
+                return None
+            case ast.Constant(value=str(text)) if text in traces.DEVICES:
+                return None
+            case ast.Attribute(attr="is_cuda") | ast.Call(func=ast.Attribute(attr="cuda")):
+                return None
+            case ast.Attribute(attr=name, value=ast.Attribute(attr="cuda")) if name in _CHOOSES:
+                return None
+            case ast.Constant(value=str(text)) if CUDA_STRING.match(text):
+                return None
+            case ast.alias(name=name) if "cuda" in name.split("."):
+                return None
+            case ast.ImportFrom(module=str(module)) if "cuda" in module.split("."):
+                return None
+            case ast.Call() if (moved := moves(node)) is not None:
+                chosen.add(moved)
+            case ast.Call(func=ast.Attribute(attr=name)) if name in _TAKE_DEVICES:
+                chosen.update(_devices(node.args[:1]))
+            case ast.FunctionDef(name=name) if name in OTHERS:
+                return None  # a method of its own that is called so
+            case ast.keyword(arg="device" | "device_type" | "map_location" | "default"):
+                chosen.update(_devices([node.value]))
+            case ast.Assign() | ast.AnnAssign() | ast.Return() if node.value is not None:
+                chosen.update(_devices([node.value]))
+            case ast.arguments():
+                chosen.update(_devices(node.defaults))
+    return next((name for name in OTHERS if name in chosen), None)
+
+
+_CHOOSES = ("is_available", "current_device", "set_device", "device", "device_count")
+_TAKE_DEVICES = ("device", "to", "autocast", "set_default_device")
+
+
+def _devices(values: list[ast.expr]) -> Iterator[str]:
+    """The accelerators among values: strings, and the branches of a choice."""
+    for value in values:
+        match value:
+            case ast.IfExp(body=body, orelse=orelse):
+                yield from _devices([body, orelse])
+            case (
+                ast.Constant(value=str(text))
+                | ast.JoinedStr(values=[ast.Constant(value=str(text)), *_])
+            ):
+                if (accelerator := named(text) or named(text + "0")) is not None:
+                    yield accelerator
+
+
+class _Reader(ast.NodeTransformer):
+    """Puts CUDA's words in the place of an accelerator's."""
+
+    def __init__(self, accelerator: str, tree: ast.Module) -> None:
+        self.own = accelerator
+        self.device = _device(accelerator)
+        imported = [
+            alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names
+        ]
+        self.torch = {alias.asname or alias.name for alias in imported if alias.name == "torch"}
+        self.groups = _GROUPS.get(accelerator, ())
+        self.renamed = _RENAMED.get(accelerator, {})
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        if isinstance(node.value, str):
+            text = node.value
+            if self.device.match(text) or text == f"{self.own}:":
+                node.value = text.replace(self.own, "cuda", 1)
+            elif text in self.groups:
+                node.value = "nccl"
+            elif text.startswith(f"torch.{self.own}."):
+                node.value = text.replace(self.own, "cuda", 1)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
+        self.generic_visit(node)
+        match node:
+            case ast.Attribute(attr="is_vulkan_available", value=torch) if self.own == "vulkan":
+                node.value = _attribute(torch, "cuda", torch)
+                node.attr = "is_available"
+            case ast.Attribute(
+                attr="is_available" | "is_built",
+                value=ast.Attribute(
+                    attr="cuda", value=ast.Attribute(attr="backends", value=torch)
+                ) as module,
+            ):
+                node.value = _attribute(torch, "cuda", module)
+                node.attr = "is_available"
+            case ast.Attribute(attr=name, value=ast.Attribute(attr="cuda")) if name in self.renamed:
+                node.attr = self.renamed[name]
+        if (
+            node.attr == self.own
+            and (dotted(node.value) or "").removesuffix(".backends") in self.torch
+        ):
+            node.attr = "cuda"
+        elif node.attr == f"is_{self.own}":
+            node.attr = "is_cuda"
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        asks = dotted(node.func) == "hasattr"  # for a name, not for a device
+        name = node.args[1] if asks and len(node.args) > 1 else None
+        text = name.value if isinstance(name, ast.Constant) else None
+        self.generic_visit(node)
+        if isinstance(name, ast.Constant):
+            name.value = text
+        if isinstance(node.func, ast.Attribute) and moves(node) == self.own:
+            node.func.attr = "cuda"
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        if node.module is not None and not node.level:
+            node.module = self._module(node.module)
+        if node.module == "torch":
+            for alias in node.names:
+                if alias.name == self.own:
+                    alias.name, alias.asname = "cuda", alias.asname or self.own
+        return node
+
+    def visit_Import(self, node: ast.Import) -> ast.Import:
+        for alias in node.names:
+            if alias.asname is not None:
+                alias.name = self._module(alias.name)
+        return node
+
+    def _module(self, name: str) -> str:
+        head, _, rest = name.partition(".")
+        if head == "torch" and (rest == self.own or rest.startswith(f"{self.own}.")):
+            return f"torch.cuda{rest[len(self.own) :]}"
+        return name
+
+
+def _attribute(value: ast.expr, name: str, like: ast.expr) -> ast.Attribute:
+    return ast.copy_location(ast.Attribute(value, name, ast.Load()), like)

@@ -1,0 +1,311 @@
+"""Child processes and threads: which of those that a program starts use the device.
+
+Only this file is looked into. Children that stay on the CPU (loaders of data, games, metrics) are
+nobody's business, so nothing is said of them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Set
+
+from migrator.analysis import traces
+from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.syntax.names import Binding, Names, argument, dotted
+from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.inference import Inference
+from migrator.analysis.values.kinds import Kind
+from migrator.construct import Construct
+from migrator.frameworks.torch.prefilter import uses_device
+from migrator.targets import RUNTIME
+
+_MODULES = ("torch.multiprocessing", "multiprocessing", "multiprocessing.context")
+_PROCESSES = {f"{module}.Process" for module in _MODULES}
+_POOLS = {
+    *(f"{module}.Pool" for module in _MODULES), "multiprocessing.pool.Pool",
+    "concurrent.futures.ProcessPoolExecutor",
+}  # fmt: skip
+_CONTEXTS = {f"{module}.get_context" for module in _MODULES}
+_THREADS = {"threading.Thread"}
+# The place of the function among the arguments.
+_THREAD_CALLS = {
+    "asyncio.to_thread": 0, "threading.Timer": 1, "_thread.start_new_thread": 0,
+    "_thread.start_new": 0,
+}  # fmt: skip
+_THREAD_POOLS = {
+    "concurrent.futures.ThreadPoolExecutor", "multiprocessing.pool.ThreadPool",
+    "multiprocessing.dummy.Pool",
+}  # fmt: skip
+_PARALLEL = {"joblib.Parallel", "joblib.parallel.Parallel"}
+_DELAYED = {"joblib.delayed", "joblib.parallel.delayed"}
+_IN_THREADS = {("backend", "threading"), ("prefer", "threads"), ("require", "sharedmem")}
+_ON_A_POOL = frozenset({
+    "map", "map_async", "imap", "imap_unordered", "starmap", "starmap_async", "apply",
+    "apply_async", "submit",
+})  # fmt: skip
+_SHARING = ("share_memory", "share_memory_")
+_BOUND = ("assign", "with")
+_READS = ("cpu", "item", "numpy", "tolist")
+_TARGETS = (f"{RUNTIME}.", *traces.PARTS)
+_QUESTIONS = ("torch.cuda.is_available", "torch.cuda.device_count")
+
+
+class Children:
+    """The processes that a file starts, by what its GPU constructs say."""
+
+    def __init__(
+        self,
+        names: Names,
+        flow: Flow,
+        constructs: Iterable[Construct],
+        project: ProjectFacts | None = None,
+    ) -> None:
+        self._project = project
+        self._names = names
+        self._flow = flow
+        self._known = Inference(False)
+        self._bound: dict[int, list[ast.expr]] = {}
+        self._in_place: Set[str | None] | None = None
+        self._device = {
+            c.node for c in constructs if uses_device(c) and not c.key.startswith(_QUESTIONS)
+        }
+        self._device |= {node for node in names.order if self._is_migrated(node)}
+
+    def constructs(self) -> Iterator[Construct]:
+        """Children and threads that use the device, and memory of it that is shared."""
+        for node in self._names.order:
+            if isinstance(node, ast.Call):
+                given = self._started(node)
+                if any(self._runs_on_device(part) for part in given):
+                    yield Construct("child", "start", node)
+                elif any(self._runs_on_device(part) for part in self._threaded(node)):
+                    yield Construct("child", "thread", node)
+                elif given and self._is_unknown(node, given[0]):
+                    yield Construct("child", "unknown", node)
+                elif isinstance(node.func, ast.Attribute) and node.func.attr in _SHARING:
+                    if self._uses_device(node.func.value):
+                        yield Construct("child", "memory", node)
+            elif isinstance(node, ast.ClassDef):
+                for base in node.bases:
+                    name = self._names.qualified(base)
+                    if name in _PROCESSES | _THREADS and self._uses_device(node):
+                        yield Construct("child", "thread" if name in _THREADS else "start", base)
+
+    def _started(self, call: ast.Call) -> list[ast.expr]:
+        """What a new process, or one of a pool, is given: its function first."""
+        if self._makes(call, "Process", _PROCESSES):
+            return _target(call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _ON_A_POOL:
+            if self._is(call.func.value, "Pool", _POOLS):
+                return [*call.args, *(k.value for k in call.keywords)]
+        return []
+
+    def _threaded(self, call: ast.Call) -> list[ast.expr]:
+        """What a new thread, or one of a pool, is given: its function first."""
+        name = self._names.qualified(call.func)
+        if name in _THREADS:
+            return _target(call)
+        given = [*call.args, *(k.value for k in call.keywords)]
+        if name in _THREAD_CALLS:
+            return [*call.args[_THREAD_CALLS[name] :], *given[len(call.args) :]]
+        makers = self._values(call.func) or [call.func]
+        if any(isinstance(m, ast.Call) and self._is_parallel_in_threads(m) for m in makers):
+            return [part for value in given for part in self._delayed(value)]
+        if isinstance(call.func, ast.Attribute):
+            if call.func.attr == "run_in_executor":
+                return given[1:]
+            if call.func.attr in _ON_A_POOL and self._is(call.func.value, "", _THREAD_POOLS):
+                return given
+        return []
+
+    def _is_parallel_in_threads(self, call: ast.Call) -> bool:
+        """`joblib.Parallel(prefer="threads")`"""
+        return self._names.qualified(call.func) in _PARALLEL and any(
+            isinstance(k.value, ast.Constant) and (k.arg, k.value.value) in _IN_THREADS
+            for k in call.keywords
+        )
+
+    def _delayed(self, node: ast.expr) -> Iterator[ast.expr]:
+        """The functions, and what they are given, in `(delayed(f)(x) for x in xs)`."""
+        for part in ast.walk(node):
+            match part:
+                case ast.Call(func=ast.Call(func=maker, args=[function])) if (
+                    self._names.qualified(maker) in _DELAYED
+                ):
+                    yield from [function, *part.args, *(k.value for k in part.keywords)]
+
+    def _is_migrated(self, node: ast.AST) -> bool:
+        """Whether it is what a migration makes of a device."""
+        match node:
+            case ast.Constant(value=str(text)) if text in traces.DEVICES:
+                return True
+            case ast.Attribute(attr=name):
+                called = self._names.qualified(node) or ""
+                return called.startswith(_TARGETS) and name not in ("is_available", "device_count")
+        return False
+
+    def _is_unknown(self, call: ast.Call, function: ast.expr) -> bool:
+        """Whether tensors may go to a function of another file, where the program uses a device."""
+        if not (self._names.qualified(call.func) or "").startswith("torch.multiprocessing."):
+            return False
+        if not isinstance(function, ast.Name | ast.Attribute) or self._functions(function):
+            return False
+        return bool(self._device) or (
+            self._project is not None and self._project.imports_gpu_code()
+        )
+
+    def _makes(self, call: ast.Call, name: str, known: set[str]) -> bool:
+        """Whether a call is `mp.Process(…)`, or `context.Process(…)`."""
+        if self._names.qualified(call.func) in known:
+            return True
+        match call.func:
+            case ast.Attribute(attr=attribute, value=owner) if attribute == name:
+                return name != "get_context" and self._is(owner, "get_context", _CONTEXTS)
+        return False
+
+    def _is(self, node: ast.expr, name: str, known: set[str]) -> bool:
+        """Whether an expression is, or a name is bound to, what such a call gives."""
+        values = self._values(node) or [node]
+        return any(isinstance(v, ast.Call) and self._makes(v, name, known) for v in values)
+
+    def _values(self, node: ast.expr) -> list[ast.expr]:
+        """What a name, or an attribute, is seen to be bound to."""
+        values: list[ast.expr | None] = []
+        match node:
+            case ast.Name():
+                return self._bound_to(self._names.lookup(node))
+            case ast.Attribute(value=owner, attr=name):
+                values += self._names.dotted_assignments.get(dotted(node) or "", [])
+                classes = [c for c in self._classes(owner) if isinstance(c, ast.ClassDef)]
+                for each in classes:
+                    values += self._names.class_attributes[each].get(name, [])
+                    values += [b.value for b in self._names.scopes[each].bindings.get(name, ())]
+        return [value for value in values if value is not None]
+
+    def _bound_to(self, bindings: list[Binding]) -> list[ast.expr]:
+        if id(bindings) not in self._bound:
+            values = [b.value for b in bindings if b.kind in _BOUND]
+            self._bound[id(bindings)] = [value for value in values if value is not None]
+        return self._bound[id(bindings)]
+
+    def _classes(self, node: ast.expr) -> Iterator[ast.AST]:
+        """The classes of this file that an object may be of: `self`, `Trainer()`, a name of it."""
+        if isinstance(node, ast.Name):
+            owner = self._names.owner_class(node)
+            if owner is not None:
+                yield owner
+            else:
+                yield from self._flow.made(self._names.lookup(node))
+            return
+        for value in [node, *self._values(node)] if not isinstance(node, ast.Call) else [node]:
+            if isinstance(value, ast.Call):
+                made = self._flow.called_definition(value)
+                if isinstance(made, ast.ClassDef):
+                    yield made
+
+    def _functions(self, node: ast.expr, depth: int = 0) -> list[ast.AST]:
+        """The functions of this file that an expression may be, and what is bound to them."""
+        if isinstance(node, ast.Lambda):
+            return [node]
+        definition = self._flow.definition(node)
+        if definition is not None:
+            return [definition]
+        if isinstance(node, ast.Call):
+            if self._names.qualified(node.func) != "functools.partial":
+                return []
+            given = [*node.args, *(k.value for k in node.keywords)]
+            return [part for value in given for part in self._functions(value, depth) or [value]]
+        found: list[ast.AST] = []
+        if isinstance(node, ast.Attribute):
+            for each in self._classes(node.value):
+                methods = self._names.scopes[each].bindings.get(node.attr, ())
+                found += [b.node for b in methods if b.kind == "def"]
+        if depth < 4:
+            for value in self._values(node):
+                found += self._functions(value, depth + 1)
+        return found
+
+    def _runs_on_device(self, node: ast.expr) -> bool:
+        """Whether what a child is given is on the device, or a function that uses it."""
+        return any(map(self._uses_device, self._functions(node) or [node]))
+
+    def _uses_device(self, code: ast.AST) -> bool:
+        """Whether a value is on the device, or code, with what it calls in this file, uses it."""
+        return self._known.of((code, "uses"), lambda: self._looks_used(code))
+
+    def _looks_used(self, code: ast.AST) -> bool:
+        is_value = isinstance(code, ast.expr) and not isinstance(code, ast.Lambda)
+        parts = list(_unread(code) if is_value else ast.walk(code))
+        return any(map(self._names_device, parts)) or any(
+            self._uses_device(called)
+            for node in parts
+            if isinstance(node, ast.Call)
+            for called in self._functions(node.func)
+        )
+
+    def _names_device(self, node: ast.AST) -> bool:
+        """A construct, or the name of what is a device or was moved to one."""
+        if node in self._device:
+            return True
+        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+            return False
+        if dotted(node) in self._moved_in_place():
+            return True
+        values = self._values(node)
+        key = id(values) if isinstance(node, ast.Name) else node
+        return bool(values) and self._known.of(key, lambda: any(map(self._holds_device, values)))
+
+    def _holds_device(self, value: ast.expr) -> bool:
+        """Whether a value is a device that is rewritten, or was moved to one."""
+        return self._moves(value) or bool(
+            self._flow.kind(value) & (Kind.DEVICE | Kind.DEVICE_STRING)
+            and any(part in self._device for part in ast.walk(value))
+        )
+
+    def _moved_in_place(self) -> Set[str | None]:
+        """What statements like `model.cuda()` are about."""
+        if self._in_place is not None:
+            return self._in_place
+        self._in_place = frozenset()  # while it is looked for
+        known, self._known = self._known, Inference(False)
+        self._in_place = {
+            dotted(move.func.value)
+            for move in self._names.order
+            if isinstance(move, ast.Call)
+            and isinstance(move.func, ast.Attribute)
+            and move.func.attr in ("cuda", "to")
+            and isinstance(self._names.parents.get(move), ast.Expr)
+            and self._device_in(move)
+        } - {None}
+        self._known = known
+        return self._in_place
+
+    def _device_in(self, call: ast.Call) -> bool:
+        """Whether a call names the device itself, or by what a name is bound to."""
+        return call.func in self._device or any(
+            self._names_device(part)
+            for given in [*call.args, *(k.value for k in call.keywords)]
+            for part in ast.walk(given)
+        )
+
+    def _moves(self, node: ast.expr) -> bool:
+        """Whether the value of a call is on the device, as far as the call itself tells."""
+        return isinstance(node, ast.Call) and self._known.of(
+            node, lambda: any(map(self._names_device, _unread(node)))
+        )
+
+
+def _target(call: ast.Call) -> list[ast.expr]:
+    """What `Process(…)` or `Thread(…)` is given to run."""
+    parts = [argument(call, 1, "target"), argument(call, 3, "args"), argument(call, 4, "kwargs")]
+    return [part for part in parts if part is not None]
+
+
+def _unread(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a value, without those that are read to the host: `model(x).cpu()`."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name)) if name in _READS:
+            return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _unread(child)

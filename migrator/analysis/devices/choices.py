@@ -1,0 +1,142 @@
+"""Devices: where a device is chosen, named or looked up."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.kinds import Kind
+
+AVAILABLE = ("torch.cuda.is_available", "torch.accelerator.is_available")
+_OTHER_DEVICES = {"cpu", "mps", "xpu", "npu", "hpu", "meta", "xla"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`X if torch.cuda.is_available() else Y`: the whole and the accelerator's branch."""
+
+    node: ast.IfExp
+    device: ast.expr
+
+
+def availability_choice(names: Names, flow: Flow, call: ast.expr) -> Choice | None:
+    """The conditional expression that `call` decides about alone, if it picks a device."""
+    test: ast.AST = call
+    parent = names.parents.get(call)
+    negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
+    if negated and parent is not None:
+        test, parent = parent, names.parents.get(parent)
+    if not isinstance(parent, ast.IfExp) or parent.test is not test:
+        return None
+    gpu, other = (parent.orelse, parent.body) if negated else (parent.body, parent.orelse)
+    devices = Kind.DEVICE | Kind.DEVICE_STRING
+    cpu = flow.kind(other) & Kind.CPU or names_device(other)
+    return Choice(parent, gpu) if flow.kind(gpu) & devices and cpu else None
+
+
+def with_older_torch(names: Names, node: ast.expr) -> ast.expr:
+    """All of `node if hasattr(torch, "accelerator") else …`: torch has had it since 2.6.
+
+    The node itself where it is no part of that.
+    """
+    match names.parents.get(node):
+        case (
+            ast.IfExp(
+                test=ast.Call(
+                    func=ast.Name(id="hasattr"), args=[owner, ast.Constant("accelerator")]
+                ),
+                body=body,
+            ) as choice
+        ) if body is node and names.qualified(owner) == "torch":
+            return choice
+    return node
+
+
+def names_device(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value in _OTHER_DEVICES
+
+
+def device_call(names: Names, node: ast.expr) -> ast.Call | None:
+    """The `torch.device(…)` call that `node` names the device of."""
+    parent = names.parents.get(node)
+    if isinstance(parent, ast.keyword):
+        parent = names.parents.get(parent)
+    if isinstance(parent, ast.Call) and names.qualified(parent.func) == "torch.device":
+        if argument(parent, 0, "type", "device") is node:
+            return parent
+    return None
+
+
+def method_caller(names: Names, node: ast.expr) -> ast.Call | None:
+    """The call `methodcaller("cuda")` for the string in it."""
+    call = names.parents.get(node)
+    if isinstance(call, ast.Call) and call.args[:1] == [node]:
+        return call if names.qualified(call.func) == "operator.methodcaller" else None
+    return None
+
+
+def whole_string(names: Names, node: ast.expr) -> ast.expr:
+    """All of `"cuda:" + str(i)`, `"cuda:%d" % i`, `"cuda:{}".format(i)` for the string in it."""
+    parent = names.parents.get(node)
+    if isinstance(parent, ast.BinOp) and parent.left is node:
+        return parent
+    if isinstance(parent, ast.Attribute) and parent.attr == "format":
+        call = names.call_of(parent)
+        if call is not None:
+            return call
+    return node
+
+
+def table_of_places(names: Names, node: ast.AST) -> tuple[ast.Dict, ast.Call] | None:
+    """The `map_location` that a device string is a part of, if it is one, and its `torch.load`.
+
+    `{"cuda:0": "cuda:1"}` says from where to where; every place in it is a device.
+    """
+    table = next((a for a in (node, *names.ancestors(node)) if isinstance(a, ast.Dict)), None)
+    if table is None or not all(
+        key is not None and _is_place(key) and _is_place(value)
+        for key, value in zip(table.keys, table.values, strict=True)
+    ):
+        return None
+    location: ast.AST = table
+    match names.parents.get(table):
+        case ast.Assign(targets=[ast.Name() as target]):
+            uses = list(names.uses(target.id, names.scope_of(target)))
+            if len(uses) != 1 or len(names.lookup(target)) != 1:
+                return None
+            location = uses[0]
+    keyword = names.parents.get(location)
+    call = names.parents.get(keyword) if isinstance(keyword, ast.keyword) else keyword
+    if isinstance(call, ast.Call) and names.qualified(call.func) == "torch.load":
+        return table, call
+    return None
+
+
+def table_of_location(names: Names, location: ast.expr) -> ast.Dict | None:
+    """The table of places that a `map_location` is, in place or by name."""
+    table: ast.AST | None = location
+    if isinstance(location, ast.Name):
+        found = names.lookup(location)
+        table = found[0].value if len(found) == 1 and found[0].kind == "assign" else None
+    if not isinstance(table, ast.Dict) or not table.values:
+        return None
+    places = table_of_places(names, table.values[0])
+    return places[0] if places is not None else None
+
+
+def _is_place(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text.startswith(("cuda", "cpu"))
+        case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]):
+            return text.startswith("cuda")
+        case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod()):
+            return text.startswith("cuda")
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+            return text.startswith("cuda")
+    return False
+
+
+# Arguments by position that are devices.

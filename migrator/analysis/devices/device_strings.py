@@ -1,0 +1,245 @@
+"""Device strings: whether a string "cuda" is a device at all, by where it stands."""
+
+from __future__ import annotations
+
+import ast
+
+from migrator.analysis import hints, traces
+from migrator.analysis.devices.accelerators import imported_heads
+from migrator.analysis.devices.choices import device_call, names_device
+from migrator.analysis.syntax.command_line import is_option, option_name
+from migrator.analysis.syntax.names import FUNCTIONS, Names, dotted, parameters
+from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.kinds import Kind
+
+
+def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
+    """Why it can not be shown that the string `node` names a device; None where it does."""
+    if device_call(names, node) is not None:
+        return None
+    at, parent = node, names.parents.get(node)
+    while True:
+        match parent:
+            case ast.IfExp() if at is not parent.test:
+                other = parent.orelse if at is parent.body else parent.body
+                if names_device(other) or flow.kind(other) & Kind.CPU:
+                    return None
+            case ast.Tuple() | ast.List() | ast.Set():
+                if any(names_device(e) for e in parent.elts):
+                    return None
+                if isinstance(names.parents.get(parent), ast.Subscript):
+                    return "is part of a subscript"
+            case ast.BoolOp() | ast.Starred() | ast.FormattedValue():
+                pass
+            case ast.ListComp(elt=element) | ast.GeneratorExp(elt=element) if element is at:
+                pass
+            case ast.BinOp() if isinstance(at, ast.List):  # ["cpu"] + ["cuda"]
+                pass
+            case ast.NamedExpr(target=target):
+                return None if _is_device_target(names, flow, target) else _unknown(target)
+            case ast.MatchValue():
+                return _pattern_role(names, flow, parent)
+            case _:
+                break
+        assert isinstance(parent, ast.expr)
+        at, parent = parent, names.parents.get(parent)
+    return _role(names, flow, at, parent)
+
+
+def _pattern_role(names: Names, flow: Flow, pattern: ast.pattern) -> str | None:
+    """`match device.type: case "cuda":`, `case torch.device(type="cuda")`, `case {"device": …}`"""
+    at: ast.AST = pattern
+    places: list[int] = []  # in patterns of sequences, from the innermost
+    for above in names.ancestors(pattern):
+        match above:
+            case ast.MatchOr() | ast.MatchAs():
+                pass
+            case ast.MatchSequence(patterns=patterns) if not any(
+                isinstance(p, ast.MatchStar) for p in patterns
+            ):
+                places.append(patterns.index(at))  # type: ignore[arg-type]
+            case ast.MatchClass(cls=cls):
+                of_device = names.qualified(cls) == "torch.device"
+                if of_device and above.kwd_attrs == ["type"] and not above.patterns:
+                    return None
+                return "is part of a pattern"
+            case ast.MatchMapping(keys=keys, patterns=patterns):
+                key = keys[patterns.index(at)]  # type: ignore[arg-type]
+                return None if _named_device(_text(key)) else "is part of a pattern"
+            case ast.match_case():
+                subject = names.parents[above].subject  # type: ignore[attr-defined]
+                for place in reversed(places):
+                    if not isinstance(subject, ast.Tuple) or place >= len(subject.elts):
+                        return "is part of a pattern"
+                    subject = subject.elts[place]
+                if flow.is_device(subject):
+                    return None
+                return "is compared with something that is not known to be a device"
+            case _:
+                break
+        at = above
+    return "is part of a pattern"
+
+
+def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None) -> str | None:
+    match parent:
+        case ast.Compare():
+            sides = [parent.left, *parent.comparators]
+            if any(flow.is_device(s) for s in sides if s is not at):
+                return None
+            return "is compared with something that is not known to be a device"
+        case ast.Assign(targets=targets):
+            if any(_is_device_target(names, flow, t) for t in targets):
+                return None
+            return _unknown(targets[0])
+        case ast.AnnAssign(target=target):
+            return None if _is_device_target(names, flow, target) else _unknown(target)
+        case ast.For(target=target) | ast.comprehension(target=target):
+            return None if _is_device_target(names, flow, target) else _unknown(target)
+        case ast.arguments():
+            return _parameter_role(names, flow, at, parent)
+        case ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            return _parameter_role(names, flow, at, parent.args)
+        case ast.Return():
+            function = names.function(parent)
+            if function is None:
+                return "is returned"
+            if hints.is_device_name(function.name) or "device" in function.name:
+                return None
+            if flow.returns(function) & (Kind.CPU | Kind.DEVICE):
+                return None
+            return f"is returned by {function.name}()"
+        case ast.Dict():
+            for key, value in zip(parent.keys, parent.values, strict=True):
+                if value is at and isinstance(key, ast.Constant) and _named_device(key.value):
+                    return None
+            return "is part of a dictionary"
+        case ast.keyword(arg=name):
+            call = names.parents.get(parent)
+            if name in ("default", "choices", "const") and isinstance(call, ast.Call):
+                if is_option(call):
+                    return _option_role(call)
+            if name in ("default", "default_factory") and isinstance(
+                call, ast.Call
+            ):  # field(default=)
+                owner = names.parents.get(call)
+                if isinstance(owner, ast.AnnAssign):
+                    return _role(names, flow, call, owner)
+            if _named_device(name):
+                return None
+            return f"is passed as {name}="
+        case ast.Call():
+            return _argument_role(names, flow, at, parent)
+        case ast.Attribute(attr="startswith"):
+            return "is asked what it starts with"
+        case ast.Subscript():
+            return "is used as a key"
+    return "its use can not be seen"
+
+
+_READERS = ("get", "pop", "setdefault", "getenv")
+_PLACES = {("torch.device", 0), ("torch.load", 1), ("torch.jit.load", 1)}
+
+
+def _argument_role(names: Names, flow: Flow, at: ast.expr, call: ast.Call) -> str | None:
+    if at not in call.args:
+        return "its use can not be seen"
+    called = names.qualified(call.func) or ""
+    position = call.args.index(at)
+    if (called, position) in _PLACES:
+        return None
+    if called == "operator.methodcaller" and position == 1 and _text(call.args[0]) == "to":
+        return None
+    if called == "getattr" and position == 2 and _named_device(_text(call.args[1])):
+        return None
+    if isinstance(call.func, ast.Attribute):
+        method = call.func.attr
+        if method == "to" and not called.startswith("torch.cuda"):
+            return None
+        if method == "startswith" and flow.is_device(call.func.value):
+            return None
+        if method in _READERS and position == 1 and _named_device(_text(call.args[0])):
+            return None
+        if method == "parametrize" and _named_device(_text(call.args[0])):
+            return None
+    local = flow.called_definition(call)
+    if isinstance(local, ast.ClassDef):
+        inits = names.scopes[local].bindings.get("__init__", [])
+        local = inits[0].node if len(inits) == 1 else None
+        position += 1
+    elif isinstance(local, FUNCTIONS) and isinstance(call.func, ast.Attribute):
+        position += 1  # self
+    if isinstance(local, ast.FunctionDef | ast.AsyncFunctionDef):
+        parameters = local.args.posonlyargs + local.args.args
+        if position < len(parameters):
+            name = parameters[position].arg
+            if _named_device(name) or flow.used_as_device(name, names.scopes[local]):
+                return None
+    return f"is passed to {dotted(call.func) or 'a call'}()"
+
+
+def _option_role(call: ast.Call) -> str | None:
+    name = option_name(call)
+    return None if _named_device(name) else f"is a value of the option --{name}"
+
+
+def _parameter_role(
+    names: Names, flow: Flow, default: ast.expr, arguments: ast.arguments
+) -> str | None:
+    for parameter, value in parameters(arguments):
+        if value is default:
+            function = names.parents.get(parameter)
+            if _named_device(parameter.arg):
+                return None
+            if function in names.scopes and function is not None:
+                if flow.used_as_device(parameter.arg, names.scopes[function]):
+                    return None
+            return f"is the default of the parameter {parameter.arg}"
+    return "its use can not be seen"
+
+
+def _is_device_target(names: Names, flow: Flow, target: ast.expr) -> bool:
+    name = dotted(target)
+    if isinstance(target, ast.Subscript):
+        return _named_device(_text(target.slice))
+    if name is None:
+        return False
+    if _named_device(name.rpartition(".")[2]):
+        return True
+    if isinstance(target, ast.Name):
+        scope = names.scope_of(target)
+        return flow.used_as_device(target.id, scope)
+    return False
+
+
+def _named_device(name: object) -> bool:
+    return isinstance(name, str) and hints.is_device_name(name.replace("-", "_").lstrip("_"))
+
+
+def _text(node: ast.expr) -> str:
+    return str(node.value) if isinstance(node, ast.Constant) else ""
+
+
+def _unknown(target: ast.expr) -> str:
+    return f"is stored as {dotted(target) or 'something'}, which is not known to be a device"
+
+
+def _only_saves(names: Names, statement: ast.Import | ast.ImportFrom) -> bool:
+    """Whether an import is there for checkpoints alone: they are written without a device, too."""
+    bound = [alias.asname or alias.name.partition(".")[0] for alias in statement.names]
+    uses = [names.parents[use] for name in bound for use in names.by_id.get(name, ())]
+    return bool(uses) and all(isinstance(use, ast.Attribute) and use.attr == "save" for use in uses)
+
+
+def is_migrated(names: Names, flow: Flow) -> bool:
+    """True for code that names the device of a target, or imports what a migration needs."""
+    for statement in names.imports:
+        if imported_heads(statement) & traces.MODULES and not names.is_guarded_import(statement):
+            if not _only_saves(names, statement):
+                return True
+    return any(
+        isinstance(node, ast.Constant)
+        and node.value in traces.DEVICES
+        and not_a_device(names, flow, node) is None
+        for node in names.order
+    )

@@ -1,0 +1,229 @@
+"""Kernels: what CUDA has alone, and what of the program runs it without asking.
+
+Names count as hints (`scan_cuda`, `_C`), which only ever keep an answer.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from migrator.analysis import hints
+from migrator.analysis.devices.questions import Questions, is_of_tensor
+from migrator.analysis.libraries import MODULES
+from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.kinds import ANY_DEVICE, Kind
+
+if TYPE_CHECKING:
+    from migrator.analysis.project.facts import ProjectFacts
+
+_Definition = ast.FunctionDef | ast.ClassDef
+_DEEPEST = 6  # definitions that are followed one from the other
+
+# Libraries of operators that are PyTorch's own, or have them for each device.
+_OPERATORS = frozenset({
+    "aten", "prims", "prim", "torchvision", "torchaudio", "quantized", "c10d", "_c10d_functional",
+    "c10d_functional", "higher_order", "profiler", "mkldnn", "xla", "load_library",
+    "loaded_libraries", "import_module",
+})  # fmt: skip
+_LOADERS = ("torch.utils.cpp_extension.load", "ctypes.CDLL", "ctypes.PyDLL", "ctypes.cdll.")
+_KERNELS = (*_LOADERS, "torch._scaled_", "torch._C._jit_get_operation", "triton.", "numba.cuda.")
+_COMPILERS = ("triton.", "numba.cuda.", "cupy.")
+_MENTIONED = re.compile(
+    rb"cpp_extension|ctypes|torch\.ops|_scaled_|_C\b|_ext\b|_kernels\b|_cuda\b|numba|"
+    + "|".join(sorted(MODULES)).encode()
+)
+
+
+class Kernels:
+    """The kernels of one file. What is `served` on the target is none any more."""
+
+    def __init__(
+        self,
+        names: Names,
+        flow: Flow,
+        project: ProjectFacts | None = None,
+        served: Collection[ast.AST] = frozenset(),
+    ) -> None:
+        self.names, self.flow, self.project, self.served = names, flow, project, served
+        self.questions = Questions(names, flow)
+        self._runs: dict[ast.AST, bool] = {}
+        self._brings: dict[ast.AST, bool] = {}
+        # by the list of a name's bindings: whether a value is one, and its imports
+        self._bound: dict[int, tuple[bool, list[ast.Import | ast.ImportFrom]]] = {}
+
+    def kind(self, node: ast.AST, depth: int = 0) -> str:
+        """kernel, wrapper or move; "" for others"""
+        match node:
+            case ast.Call():
+                return "move" if self._moves(node) else ""
+            case _ if node in self.served:
+                return ""
+            case ast.Import() | ast.ImportFrom():
+                guarded = self.names.is_guarded_import(node)
+                return "kernel" if not guarded and self._brings_kernels(node) else ""
+            case ast.Name(ctx=ast.Load()) | ast.Attribute(ctx=ast.Load()):
+                if self._is_kernel(node):
+                    return "kernel"
+                return "wrapper" if self._is_wrapper(node, depth) else ""
+        return ""
+
+    def _is_kernel(self, node: ast.Name | ast.Attribute) -> bool:
+        name = self.names.qualified(node) or ""
+        if name.startswith("torch.ops."):
+            return name.split(".")[2] not in _OPERATORS
+        if name.startswith(_KERNELS):
+            return True
+        if name.startswith("torch."):
+            return False
+        if isinstance(node, ast.Name):
+            return self._is_bound_to_kernel(node)
+        if isinstance(node.value, ast.Name) and self.flow.definition(node) is None:
+            owner = self.names.owner_class(node.value)
+            held = self.names.class_attributes[owner].get(node.attr, ()) if owner else ()
+            if any(self._is_loaded(value) for value in held):
+                return True
+        return self.names.call_of(node) is not None and hints.is_kernel_name(node.attr)
+
+    def _is_bound_to_kernel(self, node: ast.Name) -> bool:
+        bindings = self.names.lookup(node)
+        if id(bindings) not in self._bound:  # a name that is assigned often is read often
+            imports = [b.node for b in bindings if isinstance(b.node, ast.Import | ast.ImportFrom)]
+            made = any(self._makes_kernel(b.node, b.value) for b in bindings)
+            self._bound[id(bindings)] = (made, imports)
+        made, imports = self._bound[id(bindings)]
+        return made or any(self._imports_kernel(node, bound) for bound in imports)
+
+    def _imports_kernel(self, node: ast.Name, bound: ast.Import | ast.ImportFrom) -> bool:
+        if self.names.is_guarded_import(bound) and self._share_try(bound, node):
+            return False
+        parts = (self.names.qualified(node) or node.id).split(".")
+        named = any(hints.is_kernel_name(part) for part in parts)
+        # a file of the program is known by what is in it
+        of_project = named and self._definition(node) is not None
+        return (named and not of_project) or self._brings_kernels(bound)
+
+    def _makes_kernel(self, bound: ast.AST, value: ast.expr | None) -> bool:
+        if isinstance(bound, ast.FunctionDef):
+            called = [d.func if isinstance(d, ast.Call) else d for d in bound.decorator_list]
+            return any((self.names.qualified(d) or "").startswith(_COMPILERS) for d in called)
+        return self._is_loaded(value)
+
+    def _share_try(self, bound: ast.AST, node: ast.AST) -> bool:
+        """Whether a use stands in the `try` of its import, which fails on a TPU machine."""
+        around = {a for a in self.names.ancestors(bound) if isinstance(a, ast.Try)}
+        return any(a in around for a in self.names.ancestors(node))
+
+    def _is_loaded(self, value: ast.expr | None) -> bool:
+        """Whether a value is an extension that is built or loaded here."""
+        if not isinstance(value, ast.Call):
+            return False
+        if (self.names.qualified(value.func) or "").startswith(_LOADERS):
+            return True
+        texts = (a.value for a in value.args if isinstance(a, ast.Constant))
+        if any(isinstance(t, str) and hints.is_kernel_name(t.rpartition(".")[2]) for t in texts):
+            return True
+        found = self._definition(value.func)
+        return found is not None and any(
+            (found[0].names.qualified(node) or "").startswith(_LOADERS)
+            for node in ast.walk(found[1])
+            if isinstance(node, ast.Name | ast.Attribute)
+        )
+
+    def _is_wrapper(self, node: ast.expr, depth: int) -> bool:
+        """Whether a name is that of a function or class of the program that runs kernels."""
+        found = self._definition(node)
+        return found is not None and found[0]._runs_kernels(found[1], depth)
+
+    def _definition(self, node: ast.expr) -> tuple[Kernels, _Definition] | None:
+        """The function or class of the program that a name means, if kernels may be in its file."""
+        here = self.flow.definition(node)
+        if isinstance(here, ast.FunctionDef | ast.ClassDef):
+            return self, here
+        module, _, name = (self.names.qualified(node) or "").rpartition(".")
+        if self.project is None or not module or module.partition(".")[0] == "torch":
+            return None
+        path = self.project.resolve(module if module.strip(".") else f"{module}.")
+        if path is None or not self._may_run_kernels(path):
+            return None
+        found = self.project.definition(f"{module}.{name}" if module.strip(".") else module + name)
+        if found is None:
+            return None
+        facts, there, definition = found
+        known = self.project.cache.kernels
+        if there.path not in known:
+            known[there.path] = Kernels(facts.names, facts.flow, there)
+        return known[there.path], definition
+
+    def _may_run_kernels(self, path: Path) -> bool:
+        """A cheap answer for a file: False where neither it nor what it imports speaks of them."""
+        assert self.project is not None
+        known = self.project.cache.speaks_of_kernels
+        if path not in known:
+            reader = self.project.reader
+            files = (path, *self.project.reached(path))
+            known[path] = any(_MENTIONED.search(reader.read(f) or b"") for f in files)
+        return known[path]
+
+    def _runs_kernels(self, definition: _Definition, depth: int) -> bool:
+        """Whether a function or class runs a kernel without asking, and moves nothing."""
+        if definition not in self._runs:
+            self._runs[definition] = False
+            self._runs[definition] = depth < _DEEPEST and self._has_kernels(definition, depth + 1)
+        return self._runs[definition]
+
+    def _has_kernels(self, definition: _Definition, depth: int) -> bool:
+        found = hints.is_kernel_name(definition.name)
+        for statement in definition.body:
+            for node in ast.walk(statement):
+                kind = self.kind(node, depth)
+                if kind == "move":
+                    return False
+                found = found or (bool(kind) and not self.questions.is_guarded(node))
+        return found
+
+    def _brings_kernels(self, node: ast.Import | ast.ImportFrom) -> bool:
+        """Whether an import needs CUDA: a library for it, an extension, a file that needs one."""
+        if node not in self._brings:
+            self._brings[node] = self._needs_cuda(node)
+        return self._brings[node]
+
+    def _needs_cuda(self, node: ast.Import | ast.ImportFrom) -> bool:
+        project = self.project
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            start = "." * node.level + (node.module or "")
+            modules = [start]
+            if node.level and project is not None and not node.module:
+                for alias in node.names:  # from . import _C
+                    compiled = alias.name.startswith("_") or hints.is_kernel_name(alias.name)
+                    if compiled and project.resolve(f"{start}{alias.name}") is None:
+                        return True
+        return any(
+            not MODULES.keys().isdisjoint((m, m.partition(".")[0])) or self._is_built(m)
+            for m in modules
+        )
+
+    def _is_built(self, module: str) -> bool:
+        """Whether a module is compiled, or a file of the project that imports what is for CUDA."""
+        if self.project is not None and self.project.resolve(module) is not None:
+            return self.project.needs_cuda(module)
+        return any(map(hints.is_kernel_name, module.split(".")))
+
+    def _moves(self, call: ast.Call) -> bool:
+        """`x.cuda()`, `x.to(device)`; not `w.to(x.device)`, where a tensor says where"""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "cuda"):
+            return False
+        if call.func.attr == "cuda":
+            return not (self.names.qualified(call.func) or "").startswith("torch.cuda")
+        device = argument(call, 0, "device")
+        if device is None or is_of_tensor(device):
+            return False
+        if isinstance(device, ast.Constant):
+            return isinstance(device.value, str | int)
+        return bool(self.flow.kind(device) & (ANY_DEVICE | Kind.CPU)) or self.flow.is_device(device)

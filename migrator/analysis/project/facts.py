@@ -1,0 +1,99 @@
+"""Facts: what a file, and the project files that it imports, mean for a rewrite.
+
+`ProjectFacts` follows imports up to the project's root, whatever paths were given on the command
+line, so that one file always migrates to the same bytes. It reads through an injected `Reader`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+
+from migrator.analysis.devices.accelerators import Parsed
+from migrator.analysis.project.program_facts import ProgramFacts
+from migrator.analysis.project.project_cache import ProjectCache
+from migrator.analysis.project.readers import Overlay, Reader
+from migrator.analysis.values.flow import Flow
+from migrator.decision import Report
+
+
+class ProjectFacts(ProgramFacts):
+    """Facts of the project files that one file imports, directly or not.
+
+    `root` is the top of the version-controlled tree (else the path that was given). `held` is why
+    the file stays as it is with its whole program.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        root: Path,
+        reader: Reader,
+        cache: ProjectCache,
+        held: Report | None = None,
+    ) -> None:
+        super().__init__(path, root, reader, cache)
+        self.held = held
+
+    def with_files(self, files: Mapping[Path, bytes | None]) -> ProjectFacts:
+        """The same where some more files are there, or hold something else."""
+        reader = Overlay(self.reader, files)
+        cache = ProjectCache(reader, self.cache)
+        return ProjectFacts(self.path, self.root, reader, cache, self.held)
+
+    def needs_cuda(self, module: str) -> bool:
+        """True for a module of the project that can not be imported without a library of CUDA's."""
+        path = self.resolve(module)
+        facts = self.cache.facts(path) if path is not None else None
+        return facts is not None and facts.needs_cuda
+
+    def taken_names(self) -> frozenset[str]:
+        """Names of this file that other files of the project take from it."""
+        taken: set[str] = set()
+        is_package = self.path.stem == "__init__"
+        stem = self.path.parent.name if is_package else self.path.stem
+        for importer in self.importers():
+            facts = self.cache.facts(importer)
+            there = self.of(importer)
+            for statement in facts.names.imports if facts is not None else ():
+                if isinstance(statement, ast.ImportFrom):
+                    module = "." * statement.level + (statement.module or "")
+                    if there.resolve(module if module.strip(".") else module + ".") == self.path:
+                        taken.update(alias.name for alias in statement.names)
+            if facts is not None and stem in facts.names.by_id:  # utils.autocast
+                taken.update(n.attr for n in facts.names.order if isinstance(n, ast.Attribute))
+        return frozenset(taken)
+
+    def compares_indices(self) -> bool:
+        """True where a program that this file is of, or may set up, compares devices by index.
+
+        A configuration may set up every program beside it or above it.
+        """
+        is_code = self.path.suffix in (".py", ".ipynb")
+        programs = [self.path, *self.importers_above()] if is_code else self.modules_above()
+        files = dict.fromkeys(f for path in programs for f in (path, *self.reached(path)))
+        return any(map(self.cache.compares_indices, files))
+
+    def makes_copies(self) -> bool:
+        """True where a file that this one imports, directly or not, uses nn.DataParallel."""
+        return any(map(self.cache.makes_copies, self.reached()))
+
+    def divides_models(self) -> bool:
+        """True where a file that this one imports moves a model that can be divided."""
+        return any(map(self._divides, self.reached()))
+
+    def _divides(self, path: Path) -> bool:
+        facts = self.cache.facts(path) if self.cache.uses_device(path) else None
+        if facts is None:
+            return False
+        from migrator.analysis.training.sharding import Models  # for --shard alone
+
+        there = self.of(path)
+        tables = Models(facts.names, Flow(facts.names, there.kind), there).tables("replicated")
+        return any(table is not None and table.rules for table in tables.values())
+
+    def parsed(self, source: bytes) -> Parsed | None:
+        """This file as it was parsed for others, if this is what it holds."""
+        file = self.cache.file(self.path)
+        return file.parsed if file.content == source else None

@@ -1,0 +1,173 @@
+"""File facts: what other files need to know of one file, by what it says itself."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
+from functools import cached_property
+
+from migrator.analysis import traces
+from migrator.analysis.devices import accelerators, device_strings
+from migrator.analysis.devices.indices import compares_indices
+from migrator.analysis.project.said import Said, said
+from migrator.analysis.ranks.file_ranks import Ranks
+from migrator.analysis.ranks.vocabulary import STARTS
+from migrator.analysis.syntax.names import Names, statements
+from migrator.analysis.syntax.scripts import is_main_guard
+from migrator.analysis.training.loops import speaks_of_training, stops_gradients
+from migrator.analysis.values.flow import Flow
+from migrator.construct import Construct
+from migrator.formats.python import decode
+from migrator.frameworks.torch.inventory import find
+from migrator.frameworks.torch.prefilter import DEVICES, has_tokens, uses_device
+from migrator.targets import RUNTIME
+
+# Cheap tests: for a file without these words the answer is no, and it is not parsed to find out.
+_DISTRIBUTES = re.compile("|".join({name.rpartition(".")[2] for name in STARTS}).encode())
+_RANKS = re.compile(
+    rb"distributed|spawn|rank|gpus?\b|device_count|world_size|n_?procs|batch_?size"
+    rb"|\bbsz?\b|reduction|Process\b|horovod|Sampler\b|num_?devices",
+    re.I,
+)
+_INFERS = re.compile(rb"no_grad|inference_mode")
+_WORD = re.compile(r"[^\W\d]\w*")
+_TRAINS = re.compile(rb"backward|optim|autograd|train|Trainer|DistributedSampler|func")
+
+
+class FileFacts:
+    """What other files need to know of one file, without the facts of its imports."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.flow = Flow(names)
+        self.ranks = Ranks(names, self.flow)
+
+    def _constructs(self) -> Iterator[Construct]:
+        """What in it has to do with devices."""
+        return find(self.names, self.flow, DEVICES)
+
+    @cached_property
+    def needs_cuda(self) -> bool:
+        """Whether it can not be imported without a library of CUDA's."""
+        return any(
+            found.kind == "library" and not self.names.is_guarded_import(found.node)
+            for found in self._constructs()
+        )
+
+    @cached_property
+    def uses_device(self) -> bool:
+        """Whether it works on a device, before a migration or after one."""
+        with suppress(RecursionError):
+            if any(map(uses_device, self._constructs())):
+                return True
+            return device_strings.is_migrated(self.names, self.flow)
+        return False
+
+
+class File:
+    """One file as it is read: parsed when it is asked for, and once."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    @cached_property
+    def parsed(self) -> accelerators.Parsed | None:
+        """None for what is no Python."""
+        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            return accelerators.parse(decode(self.content).text, self.content)
+        return None
+
+    @property
+    def tree(self) -> ast.Module | None:
+        return self.parsed.tree if self.parsed is not None else None
+
+    @cached_property
+    def facts(self) -> FileFacts | None:
+        with suppress(RecursionError):
+            return FileFacts(Names(self.tree)) if self.tree is not None else None
+        return None
+
+    @cached_property
+    def words(self) -> Set[str]:
+        """All names that may be in it."""
+        return frozenset(_WORD.findall(self.content.decode("utf-8", "replace")))
+
+    @cached_property
+    def said(self) -> Said | None:
+        return said(self.tree) if self.tree is not None else None
+
+    @cached_property
+    def modules(self) -> Sequence[str]:
+        """What it imports: `pkg`, `.sub`, and `pkg.mod` for `from pkg import mod`, too."""
+        found: dict[str, None] = {}
+        for statement in statements(self.tree) if self.tree is not None else ():
+            match statement:
+                case ast.Import(names=aliases):
+                    found.update((alias.name, None) for alias in aliases)
+                case ast.ImportFrom(names=aliases):
+                    module = "." * statement.level + (statement.module or "")
+                    joint = "" if module.endswith(".") else "."
+                    found[module] = None
+                    found.update((f"{module}{joint}{alias.name}", None) for alias in aliases)
+        # what a migration has written is no part of the project
+        return [module for module in found if module.partition(".")[0] != RUNTIME]
+
+    @cached_property
+    def has_main_guard(self) -> bool:
+        if b"__name__" not in self.content or self.tree is None:
+            return False
+        return any(map(is_main_guard, self.tree.body))
+
+    @cached_property
+    def infers(self) -> bool:
+        """Whether it switches gradients off."""
+        if not _INFERS.search(self.content) or self.facts is None:
+            return False
+        return stops_gradients(self.facts.names)
+
+    @cached_property
+    def may_train(self) -> bool:
+        """Whether it speaks of training."""
+        if not _TRAINS.search(self.content):
+            return False
+        return self.tree is not None and speaks_of_training(self.tree)
+
+    @cached_property
+    def distributes(self) -> bool:
+        """True for a file that starts processes for several devices."""
+        if not _DISTRIBUTES.search(self.content) or self.facts is None:
+            return False
+        return self.facts.ranks.start is not None
+
+    @cached_property
+    def speaks_of_ranks(self) -> bool:
+        """A cheap answer: False for a file that can not have to do with ranks."""
+        return _RANKS.search(self.content) is not None
+
+    @cached_property
+    def takes_part(self) -> bool:
+        """True for a file that has to do with ranks."""
+        return self.speaks_of_ranks and self.facts is not None and self.facts.ranks.take_part
+
+    @cached_property
+    def compares_indices(self) -> bool:
+        """True for a file that compares the device of a tensor with one that may have an index."""
+        if b".device" not in self.content or self.facts is None:
+            return False
+        return compares_indices(self.facts.names, self.facts.flow)
+
+    @cached_property
+    def makes_copies(self) -> bool:
+        """True for a file that uses nn.DataParallel, or what a migration made of it."""
+        return (
+            b"DataParallel" in self.content and self.facts is not None and self.facts.ranks.copies
+        )
+
+    @cached_property
+    def uses_device(self) -> bool:
+        """True for a file with GPU code, or with what a migration made of it."""
+        if not (has_tokens(self.content) or traces.MIGRATED.search(self.content)):
+            return False
+        return self.facts is not None and self.facts.uses_device

@@ -1,0 +1,194 @@
+"""The import graph: which files of a project a file imports, and which import it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Set
+from pathlib import Path
+from typing import Self
+
+from migrator.analysis.project import search_path
+from migrator.analysis.project.project_cache import ProjectCache
+from migrator.analysis.project.readers import Reader
+from migrator.targets import RUNTIME
+
+# Cheap tests: for a file without these words the answer is no, and it is not parsed to find out.
+_IMPORT = re.compile(rb"\b(?:from|import)\b((?:\\\r?\n|[^\r\n])*)")
+_ADDS = re.compile(rb"sys\.path|\bsite\b|\bsys\b.*\bpath\b")
+_DEEPEST = 8  # folders below a file that are looked into: a link may lead back up
+
+
+class ImportGraph:
+    """The imports of one file, up to the project's root: the same, whatever paths are migrated.
+
+    `root` is the top of the version-controlled tree (else the path that was given).
+    """
+
+    def __init__(self, path: Path, root: Path, reader: Reader, cache: ProjectCache) -> None:
+        self.path, self.root, self.reader, self.cache = path, root, reader, cache
+
+    def of(self, path: Path) -> Self:
+        """The facts of another file of the project."""
+        return type(self)(path, self.root, self.reader, self.cache)
+
+    def resolve(self, module: str) -> Path | None:
+        """The project file of a module as this file imports it (`utils.dist`, `..models`)."""
+        level = len(module) - len(module.lstrip("."))
+        if level:
+            folder = self.path.parent
+            for _ in range(level - 1):
+                folder = folder.parent
+            return self._module(folder, [p for p in module.lstrip(".").split(".") if p])
+        found = self._absolute(module)
+        return found[0] if found else None
+
+    def holds(self, qualname: str) -> bool:
+        """Whether a file of the project is what a qualified name begins with."""
+        parts = qualname.split(".")
+        return any(self.resolve(".".join(parts[:n])) for n in range(1, len(parts) + 1))
+
+    def _absolute(self, module: str) -> tuple[Path, Path] | None:
+        """The file of an absolute import, and the folder on `sys.path` that it was found from."""
+        parts = module.split(".")
+        for base in self._bases():
+            found = self._module(base, parts)
+            if found is not None and found != self.path:
+                return found, base
+        return None
+
+    def _bases(self) -> list[Path]:
+        """Folders that may be on `sys.path` where this file is imported, or started."""
+        known = self.cache.bases.get(self.path)
+        if known is None:
+            first, last = self._added()
+            folder = self.path.parent
+            known = [*first, folder, folder / "src", *last]
+            while folder != self.root and self.root in folder.parents:
+                folder = folder.parent
+                known += [folder, folder / "src"]
+            self.cache.bases[self.path] = known
+        return known
+
+    def _may_import(self, source: bytes) -> bool:
+        """A cheap answer: False for a file that can not import another of the project's."""
+        heads: set[str] = set()
+        for clause in _IMPORT.findall(source):
+            if not clause.isascii():
+                return True
+            heads.update(word.partition(".")[0] for word in re.findall(r"[\w.]+", clause.decode()))
+        if "" in heads:  # `from . import …`
+            return True
+        files = {f"{head}.py" for head in heads}
+        listings = map(self.reader.list, self._bases())
+        return any(not files.isdisjoint(names) or not heads.isdisjoint(names) for names in listings)
+
+    def _added(self) -> tuple[list[Path], list[Path]]:
+        """Folders that this file puts first on `sys.path`, and last."""
+        known = self.cache.added.get(self.path)
+        if known is None:
+            known = self.cache.added[self.path] = [], []
+            source = self.reader.read(self.path) or b""
+            facts = self.cache.facts(self.path) if _ADDS.search(source) else None
+            found = search_path.added(facts.names, self.path) if facts is not None else ()
+            for _, last, folder in found:
+                for at in self._meant(folder):
+                    if at not in known[last] and self.reader.list(at):
+                        known[last].append(at)
+        return known
+
+    def _meant(self, folder: Path) -> Iterator[Path]:
+        """The folders of the project that a path in this file may mean."""
+        for start in (self.path.parent, self.root):
+            at = Path(os.path.normpath(start / folder))
+            if at == self.root or self.root in at.parents:
+                yield at
+
+    def _module(self, folder: Path, parts: list[str]) -> Path | None:
+        for part in parts[:-1]:
+            if part not in self.reader.list(folder):
+                return None
+            folder = folder / part
+        listing = self.reader.list(folder)
+        if not parts:
+            return folder / "__init__.py" if "__init__.py" in listing else None
+        if f"{parts[-1]}.py" in listing:
+            return folder / f"{parts[-1]}.py"
+        if parts[-1] in listing and "__init__.py" in self.reader.list(folder / parts[-1]):
+            return folder / parts[-1] / "__init__.py"
+        return None
+
+    def imports(self, path: Path) -> list[Path]:
+        """Project files that a file imports."""
+        known = self.cache.imports.get(path)
+        if known is None:
+            here = self.of(path)
+            file = self.cache.file(path)
+            modules = file.modules if here._may_import(file.content) else ()
+            found = (here.resolve(module) for module in modules)
+            known = self.cache.imports[path] = list(dict.fromkeys(p for p in found if p))
+        return known
+
+    def reached(self, path: Path | None = None) -> Set[Path]:
+        """Project files that a file (default: this one) imports, directly or not."""
+        start = path or self.path
+        known = self.cache.reached.get(start)
+        if known is None:
+            seen = {start: None}
+            queue = self.imports(start)[:]
+            while queue:
+                at = queue.pop()
+                if at not in seen:
+                    seen[at] = None
+                    queue += self.imports(at)
+            del seen[start]
+            known = self.cache.reached[start] = seen.keys()
+        return known
+
+    def imports_gpu_code(self) -> bool:
+        """True where a file that this one imports, directly or not, uses a device."""
+        return any(self.cache.uses_device(path) for path in self.reached())
+
+    def importers(self) -> Iterator[Path]:
+        """Files beside this one, above or below it that import it."""
+        yield from self.importers_above()
+        yield from self.importers_below()
+
+    def importers_above(self) -> list[Path]:
+        """Files beside this one or above it that import it, directly or not."""
+        known = self.cache.importers.get(self.path)
+        if known is None:
+            above = self.modules_above()
+            known = [other for other in above if self.path in self.reached(other)]
+            self.cache.importers[self.path] = known
+        return known
+
+    def modules_above(self) -> Iterator[Path]:
+        """Other files beside this one or above it."""
+        folder = self.path.parent
+        while True:
+            for name in sorted(self.reader.list(folder)):
+                if name.endswith(".py") and folder / name != self.path:
+                    yield folder / name
+            if folder == self.root or self.root not in folder.parents:
+                return
+            folder = folder.parent
+
+    def importers_below(self) -> Iterator[Path]:
+        """Files in folders below this one that import it: `from ..utils import torch`."""
+        top = self.path.parent
+        folders = [top]
+        while folders:
+            folder = folders.pop()
+            names = sorted(self.reader.list(folder))
+            files = [folder / name for name in names if name.endswith(".py")]
+            if folder != top:
+                yield from (file for file in files if self.path in self.imports(file))
+            depth = len(folder.relative_to(top).parts)
+            if depth < _DEEPEST and (files or folder == top):  # others hold data
+                folders += [folder / name for name in names if _may_hold_code(name)]
+
+
+def _may_hold_code(name: str) -> bool:
+    """Whether something in a folder may be a package."""
+    return name.isidentifier() and name not in (RUNTIME, "__pycache__")

@@ -1,0 +1,97 @@
+"""Imported values: what a name is that a file imports from its project."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from migrator.analysis.project.file_facts import FileFacts
+from migrator.analysis.project.import_graph import ImportGraph
+from migrator.analysis.syntax.names import Binding
+from migrator.analysis.values.kinds import Kind
+
+
+class ImportedValues(ImportGraph):
+    """What one file imports from its project."""
+
+    def kind(self, qualname: str, depth: int = 0) -> Kind:
+        """What a name that this file imports from the project is, or returns when called."""
+        found = self._definition(qualname)
+        if found is None or depth > 4:
+            return Kind.NOTHING
+        facts, name, path = found
+        kinds = Kind.NOTHING
+        for binding in facts.names.top.bindings.get(name, ()):
+            match binding.node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    kinds |= facts.flow.returns(binding.node)
+                case ast.ClassDef() if facts.flow.is_module_class(binding.node):
+                    kinds |= Kind.MODULE
+            if binding.kind == "assign":
+                kinds |= facts.flow.kind(binding.value)
+            elif binding.kind == "import" and binding.qualname:
+                there = self.of(path)
+                kinds |= there.kind(binding.qualname, depth + 1)
+        return kinds
+
+    def starred(self, module: str, name: str, depth: int = 0) -> str | None:
+        """What of torch's `name` is where `from module import *` brings it."""
+        path = self.resolve(module)
+        facts = self.cache.facts(path) if path is not None else None
+        if path is None or facts is None or depth > 4:
+            return None
+        bindings = facts.names.top.bindings.get(name, ())
+        for binding in bindings:
+            if binding.kind == "import" and (binding.qualname or "").split(".")[0] == "torch":
+                return binding.qualname
+        there = self.of(path)
+        found = (there.starred(m, name, depth + 1) for m in facts.names.star_imports)
+        return None if bindings else next((meaning for meaning in found if meaning), None)
+
+    def definition(
+        self, qualname: str
+    ) -> tuple[FileFacts, Self, ast.FunctionDef | ast.ClassDef] | None:
+        """The function or class of the project that an imported name is, with its file's facts."""
+        match self._bound(qualname):
+            case facts, there, Binding(node=ast.FunctionDef() | ast.ClassDef() as found):
+                return facts, there, found
+        return None
+
+    def assigned(self, qualname: str) -> tuple[FileFacts, Self, ast.expr] | None:
+        """What an imported name of the project is bound to, if that happens once."""
+        match self._bound(qualname):
+            case facts, there, Binding(kind="assign", value=ast.expr() as value):
+                return facts, there, value
+        return None
+
+    def _bound(self, qualname: str, depth: int = 0) -> tuple[FileFacts, Self, Binding] | None:
+        """The only binding of an imported name, in the file of the project that has it."""
+        found = self._definition(qualname)
+        if found is None or depth > 4:
+            return None
+        facts, name, path = found
+        there = self.of(path)
+        match facts.names.top.bindings.get(name):
+            case [Binding(kind="import", qualname=str(origin))]:
+                return there._bound(origin, depth + 1)
+            case [binding]:
+                return facts, there, binding
+        return None
+
+    def _definition(self, qualname: str) -> tuple[FileFacts, str, Path] | None:
+        module, _, name = qualname.rpartition(".")
+        if not module or module.startswith("torch."):
+            return None
+        path = self.resolve(module if module.strip(".") else module + ".")
+        facts = self.cache.facts(path) if path else None
+        return (facts, name, path) if facts and path else None
+
+    def defining(self, attribute: str) -> Iterator[tuple[Path, FileFacts]]:
+        """The files that this one imports, directly or not, with a class that has an attribute."""
+        for path in self.reached():
+            file = self.cache.file(path)
+            if b"class" in file.content and attribute.encode() in file.content:
+                if file.facts is not None and attribute in file.facts.names.owners:
+                    yield path, file.facts

@@ -1,0 +1,110 @@
+"""Program facts: the ranks of the programs for several devices that a file is a part of.
+
+A program is what is imported from a file that starts processes. What is found out about it is kept
+for all its files, and in the processes that a run starts.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+
+from migrator.analysis.project.imported_values import ImportedValues
+from migrator.analysis.project.reach import Reach, is_test
+from migrator.analysis.project.starting_points import StartingPoints
+from migrator.analysis.ranks.file_ranks import Ranks
+from migrator.analysis.ranks.vocabulary import RPC
+
+
+class ProgramFacts(ImportedValues, StartingPoints):
+    """The ranks of the programs that one file is a part of."""
+
+    def find_program(self) -> None:
+        """Find out all that is asked of the programs of this file."""
+        self.only_infers()
+        for path, ranks in self.distributed_program().items():
+            self.obstacle(path, ranks)
+
+    def distributed_program(self) -> dict[Path, Ranks]:
+        """The files of the programs for several devices that this file is a part of."""
+        known = self.cache.programs.get(self.path)
+        if known is None:
+            speaking = filter(self.cache.speaks_of_ranks, self._files_with_ranks())
+            facts = {path: self.cache.facts(path) for path in speaking}
+            known = {path: found.ranks for path, found in facts.items() if found is not None}
+            self.cache.programs[self.path] = known
+        return known
+
+    def only_infers(self) -> bool:
+        """True where nothing in these programs trains, nor in others that share their files."""
+        program = frozenset(self._files_with_ranks())
+        known = self.cache.only_infer.get(program)
+        if known is None:
+            files = set(program)
+            for path in filter(self.cache.takes_part, program):
+                files.update(self.of(path)._files_with_ranks())
+            found = [self.cache.file(path) for path in files]
+            known = any(f.infers for f in found) and not any(f.may_train for f in found)
+            self.cache.only_infer[program] = known
+        return known
+
+    def _files_with_ranks(self) -> Sequence[Path]:
+        """All files of the programs for several devices that this file is a part of.
+
+        These are the files that it imports; and, if it has to do with ranks itself or imports what
+        starts them, the programs that import it, with what they import.
+        """
+        known = self.cache.files_with_ranks.get(self.path)
+        if known is None:
+            files = [self.path, *self.reached()]
+            if self.cache.takes_part(self.path) or any(map(self.cache.distributes, files)):
+                for importer in self.importers_above():
+                    files += [importer, *self.reached(importer)]
+            files = [*dict.fromkeys(files)]
+            known = files if any(self._starts(path, files) for path in files) else []
+            self.cache.files_with_ranks[self.path] = known
+        return known
+
+    def _starts(self, path: Path, program: Sequence[Path]) -> bool:
+        """Whether a file starts the processes of a program; RPC does where the program uses it."""
+        facts = self.cache.facts(path) if self.cache.distributes(path) else None
+        return facts is not None and any(
+            facts.names.qualified(start) != RPC or self._reach(program).reaches(path, start)
+            for start in facts.ranks.starts
+        )
+
+    def reaches(self, path: Path, node: ast.AST) -> bool:
+        """Whether the programs that this file is a part of get to a node of one of their files."""
+        files = self._files_with_ranks()
+        return self._reach(files).reaches(path, node)
+
+    def _reach(self, files: Sequence[Path]) -> Reach:
+        """A test that imports a file is no program of it."""
+        file = self.cache.file
+        files = [p for p in files if p == self.path or not is_test(p, file(p).content)]
+        asked = frozenset(files)
+        if asked not in self.cache.reaches:
+            self.cache.reaches[asked] = Reach(
+                files,
+                self.cache.file,
+                lambda path: self.of(path).is_started(),
+                lambda path, name: self.of(path).holds(name),
+            )
+        return self.cache.reaches[asked]
+
+    def obstacle(self, path: Path, ranks: Ranks) -> tuple[int, str] | None:
+        """What keeps one process from taking the place of the ranks, in one file of a program."""
+        if path not in self.cache.obstacles:
+            there = self.of(path)
+
+            def definition(function: str) -> ast.AST | None:
+                found = there.definition(function)
+                return found[2] if found is not None else None
+
+            self.cache.obstacles[path] = ranks.obstacles.to_one_process(definition)
+        return self.cache.obstacles[path]
+
+    def serves_ranks(self) -> bool:
+        """True for a file that a program for several devices imports."""
+        return any(map(self.cache.distributes, self.importers_above()))

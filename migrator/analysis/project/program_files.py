@@ -1,0 +1,92 @@
+"""Program files: where the files of a program read a name or an attribute, or call a function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.syntax.names import Names, Scope
+from migrator.analysis.values.flow import Flow
+
+
+class ProgramFile:
+    """What one file says; `project` knows the others, and is None for a snippet."""
+
+    def __init__(self, names: Names, flow: Flow, project: ProjectFacts | None) -> None:
+        self.names, self.flow, self.project = names, flow, project
+
+    def files(self) -> Iterator[ProgramFile]:
+        """This file, and those of the project that import it or that it imports."""
+        yield self
+        if self.project is None:
+            return
+        here = self.project
+        for path in dict.fromkeys([*here.importers(), *here.reached()]):
+            facts = here.cache.facts(path) if path != here.path else None
+            if facts is not None:
+                yield ProgramFile(facts.names, facts.flow, here.of(path))
+
+    def definition(self, node: ast.expr) -> tuple[ProgramFile, ast.AST] | None:
+        """The function or class of the program that an expression means."""
+        local = self.flow.definition(node)
+        if local is not None:
+            return self, local
+        meaning = self.names.qualified(node)
+        found = self.project.definition(meaning) if self.project and meaning else None
+        if found is None:
+            return None
+        facts, there, node_there = found
+        return ProgramFile(facts.names, facts.flow, there), node_there
+
+    def scope(self, name: ast.Name) -> Scope | None:
+        """The scope that binds a name."""
+        at: Scope | None = self.names.scope_of(name)
+        while at is not None and name.id not in at.bindings:
+            at = at.parent
+        return at
+
+
+def attributes(names: Names, attribute: str) -> Iterator[ast.Attribute]:
+    """Where a file reads an attribute of that name, of whatever."""
+    for node in names.order:
+        if isinstance(node, ast.Attribute) and node.attr == attribute:
+            if isinstance(node.ctx, ast.Load):
+                yield node
+
+
+def mentions(file: ProgramFile, function: ast.FunctionDef, is_method: bool) -> Iterator[ast.expr]:
+    """Where a file means a function, or may mean a method."""
+    names = file.names
+    for name in names.by_id.get(function.name, ()) if not is_method else ():
+        if isinstance(name.ctx, ast.Load):
+            brought = not names.lookup(name) and bool(names.star_imports)
+            if brought or _is(file, name, function):
+                yield name
+    for node in attributes(names, function.name):
+        if _is(file, node, function) or (is_method and names.qualified(node) is None):
+            yield node
+
+
+def _is(file: ProgramFile, node: ast.expr, function: ast.FunctionDef) -> bool:
+    found = file.definition(node)
+    return found is not None and (
+        found[1] is function
+        or (isinstance(found[1], ast.FunctionDef) and found[1].lineno == function.lineno
+            and found[1].name == function.name)
+    )  # fmt: skip
+
+
+def is_decorated(names: Names, function: ast.FunctionDef) -> bool:
+    """Whether a decorator may change what a function takes or returns."""
+    plain = {"torch.no_grad", "torch.inference_mode"}
+    return not all(
+        names.qualified(each.func if isinstance(each, ast.Call) else each) in plain
+        for each in function.decorator_list
+    )
+
+
+def is_overridden(at: ProgramFile, method: str) -> bool:
+    if len(at.names.owners.get(method, ())) > 1:
+        return True
+    return at.project is not None and any(at.project.defining(method))

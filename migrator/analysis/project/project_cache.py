@@ -1,0 +1,73 @@
+"""The project cache: what is known of the files of a project, shared by all files of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from migrator.analysis.project.file_facts import File, FileFacts
+from migrator.analysis.project.readers import Reader
+from migrator.analysis.ranks.file_ranks import Ranks
+
+if TYPE_CHECKING:
+    from migrator.analysis.devices.kernels import Kernels
+    from migrator.analysis.project.module_facts import ModuleFacts
+    from migrator.analysis.project.reach import Reach
+
+
+class ProjectCache:
+    """What is known of the project's files, shared by all files of one run.
+
+    What an `earlier` run found in files that are the same now is not looked for again.
+    """
+
+    def __init__(self, reader: Reader, earlier: ProjectCache | None = None) -> None:
+        self.reader = reader
+        self._read: dict[Path, File] = dict(earlier._read) if earlier is not None else {}
+        self._files: dict[Path, File] = {}
+        self.imports: dict[Path, list[Path]] = {}
+        self.added: dict[Path, tuple[list[Path], list[Path]]] = {}
+        self.bases: dict[Path, list[Path]] = {}
+        self.installed: dict[Path, Set[Path]] = {}
+        self.reached: dict[Path, Set[Path]] = {}
+        self.kernels: dict[Path, Kernels] = {}
+        self.speaks_of_kernels: dict[Path, bool] = {}
+        self.last: ModuleFacts | None = None
+        self.importers: dict[Path, list[Path]] = {}
+        # Of programs for several devices, by a file of them, or by all:
+        self.files_with_ranks: dict[Path, Sequence[Path]] = {}
+        self.programs: dict[Path, dict[Path, Ranks]] = {}
+        self.obstacles: dict[Path, tuple[int, str] | None] = {}
+        self.only_infer: dict[frozenset[Path], bool] = {}
+        self.reaches: dict[frozenset[Path], Reach] = {}
+
+    def file(self, path: Path) -> File:
+        """A file as it is read; one that can not be read is empty."""
+        if path not in self._files:
+            content = self.reader.read(path) or b""
+            if path not in self._read or self._read[path].content != content:
+                self._read[path] = File(content)
+            self._files[path] = self._read[path]
+        return self._files[path]
+
+    def facts(self, path: Path) -> FileFacts | None:
+        return self.file(path).facts
+
+    def distributes(self, path: Path) -> bool:
+        return self.file(path).distributes
+
+    def compares_indices(self, path: Path) -> bool:
+        return self.file(path).compares_indices
+
+    def makes_copies(self, path: Path) -> bool:
+        return self.file(path).makes_copies
+
+    def takes_part(self, path: Path) -> bool:
+        return self.file(path).takes_part
+
+    def speaks_of_ranks(self, path: Path) -> bool:
+        return self.file(path).speaks_of_ranks
+
+    def uses_device(self, path: Path) -> bool:
+        return self.file(path).uses_device

@@ -1,0 +1,393 @@
+"""Reach: what the files of a program get to by the names that they say, without an option.
+
+A function is reached where code that is reached says its name, as an identifier, an attribute or a
+string; a method, where its class is reached, too. What runs when a file is imported is reached. A
+branch is not, where the defaults of options and attributes answer its question (`defaults.py`).
+Types are not asked: a name means all functions and methods that have it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from migrator.analysis.project.said import unit
+from migrator.analysis.syntax.defaults import Defaults, Values
+from migrator.analysis.syntax.names import DEFINITIONS, dotted
+
+if TYPE_CHECKING:
+    from migrator.analysis.project.file_facts import File
+
+_LARGEST, _DEEPEST = 4000, 120  # of what is asked: beyond, everything is reached
+# Bases outside of a project that call no method of their own accord, or these.
+_PLAIN = frozenset({
+    "object", "ABC", "Generic", "Protocol", "NamedTuple", "Enum", "IntEnum", "str", "int", "dict",
+    "list", "Exception", "ValueError", "RuntimeError", "TypedDict",
+})  # fmt: skip
+_CALLED = frozenset({
+    "forward", "backward", "extra_repr", "state_dict", "load_state_dict", "train", "eval", "apply",
+    "parameters", "named_parameters", "buffers", "named_buffers", "children", "named_children",
+    "modules", "named_modules", "to", "cuda", "cpu", "half", "float", "double", "type", "compile",
+    "requires_grad_", "zero_grad", "share_memory", "get_extra_state", "set_extra_state", "step",
+    "setup_context", "jvp", "vmap", "_apply", "_save_to_state_dict", "_load_from_state_dict",
+    "_named_members", "_get_name", "_call_impl", "_replicate_for_data_parallel",
+})  # fmt: skip
+_OF_TORCH = frozenset({"Module", "Function", "Dataset", "IterableDataset", "Sampler", "Optimizer"})
+_DECORATORS = ("torch.", "functools.", "contextlib.", "abc.", "typing.", "typing_extensions.",
+               "dataclasses.", "warnings.")  # fmt: skip
+_REGISTRIES = ("torch.library.", "functools.singledispatch", "torch.overrides.", "torch.fx.wrap")
+_BUILT_IN = ("property", "staticmethod", "classmethod")
+_ACCESSORS = ("setter", "getter", "deleter")
+
+_TESTS = re.compile(rb"\bdef test|\bpytest\b|\bunittest\b")
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A file of a program."""
+
+    path: Path
+    file: File
+
+    @cached_property
+    def module(self) -> str:
+        return self.path.parent.name if self.path.stem == "__init__" else self.path.stem
+
+    @cached_property
+    def parents(self) -> Mapping[ast.AST, ast.AST]:
+        return self.file.said.parents if self.file.said is not None else {}
+
+
+class Reach:
+    """What one program gets to, by the names in its files."""
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        file: Callable[[Path], File],
+        is_started: Callable[[Path], bool],
+        holds: Callable[[Path, str], bool],
+    ) -> None:
+        """`holds` tells whether what a name means in a file is the project's own."""
+        self.files = [Place(path, file(path)) for path in files]
+        self._by_path = {place.path: place for place in self.files}
+        self._is_started, self._holds = is_started, holds
+        self.defaults = Defaults(self)
+        self._known: dict[Key, Any] = {}
+        self._readers: dict[Key, dict[Key, None]] = {}
+        self._changed: list[Key] = []  # whose readers have to be asked again
+        self._asking: list[Key] = []
+        self._with_word: dict[str, list[Place]] = {}
+
+    def reaches(self, path: Path, node: ast.AST) -> bool:
+        """Whether the program gets to a node of one of its files."""
+        place = self._by_path.get(path)
+        if place is None:
+            return True
+        answer = self.is_live(place, node)
+        while self._changed:
+            for key in self._readers.pop(self._changed.pop(), ()):
+                before = self._known[key]
+                after = self._known[key] = self._evaluated(key)
+                if after != before:
+                    self._changed.append(key)
+            answer = self.is_live(place, node)
+        return answer
+
+    def ask(self, *key: Any) -> Any:
+        """What is known so far: what is reached, and what a value may be, only grows."""
+        if key not in self._known:
+            everything = True if key[0] in ("unit", "name", "module") else None
+            if len(self._asking) > _DEEPEST or len(self._known) > _LARGEST:
+                return everything
+            nothing = self._known[key] = False if everything else frozenset()
+            self._known[key] = self._evaluated(key)
+            if self._known[key] != nothing and key in self._readers:
+                self._changed.append(key)  # some have asked while it was being found out
+        if self._asking and self._known[key] is not True and self._known[key] is not None:
+            self._readers.setdefault(key, {})[self._asking[-1]] = None
+        return self._known[key]
+
+    def _evaluated(self, key: Key) -> bool | Values:
+        self._asking.append(key)
+        try:
+            match key:
+                case "unit", place, node:
+                    return self._is_reached(place, node)
+                case "name", name:
+                    return self._is_named(name)
+                case "module", name:
+                    return self._is_value(name)
+                case "attribute", name:
+                    return self.defaults.attribute(name)
+                case "keyword", name:
+                    return self.defaults.keyword(name)
+                case "variable", place, bindings:
+                    return self.defaults.variable(place, bindings)
+                case _, place, function, parameter:
+                    return self.defaults.parameter(place, function, parameter)
+        finally:
+            self._asking.pop()
+        raise AssertionError(key)
+
+    # ---- places ---------------------------------------------------------------------------------
+
+    def is_live(self, place: Place, node: ast.AST) -> bool:
+        """Whether the program gets to a node, as far as is known."""
+        parents = place.parents
+        if node not in parents:  # of a text that was made of the file's
+            return True
+        within = unit(parents, node)
+        if not self.ask("unit", place, within):
+            return False
+        return all(
+            self.defaults.may_be(place, test, answer)
+            for test, answer in _questions(parents, node, within)
+        )
+
+    def with_word(self, name: str) -> list[Place]:
+        """The files that hold a word."""
+        if name not in self._with_word:
+            self._with_word[name] = [place for place in self.files if name in place.file.words]
+        return self._with_word[name]
+
+    def sites(self, name: str, depth: int = 0) -> Iterator[tuple[Place, ast.AST | None]]:
+        """Where a name is said, also under another one that an import gives it.
+
+        None stands for a file that is no Python.
+        """
+        others: set[str] = set()
+        for place in self.with_word(name):
+            there = place.file.said
+            if there is None:
+                yield place, None
+                continue
+            for node in (*there.mentions.get(name, ()), *there.texts.get(name, ())):
+                if not _is_asked_for(place.parents, node):
+                    yield place, node
+            others |= there.aliases.get(name, set()) - {name}
+        for other in sorted(others) if depth < 3 else ():
+            yield from self.sites(other, depth + 1)
+
+    def definitions(self, name: str) -> Iterator[tuple[Place, ast.AST]]:
+        for place in self.with_word(name):
+            there = place.file.said
+            for node in there.definitions.get(name, ()) if there is not None else ():
+                yield place, node
+
+    # ---- functions, classes and methods ---------------------------------------------------------
+
+    def _is_named(self, name: str) -> bool:
+        return any(
+            node is None or (self.is_live(place, node) and not self._is_foreign(place, node))
+            for place, node in self.sites(name)
+        )
+
+    def _is_foreign(self, place: Place, node: ast.AST) -> bool:
+        """Whether a name is one of another library, by what the file imports."""
+        facts = place.file.facts if isinstance(node, ast.Name | ast.Attribute) else None
+        meaning = facts.names.qualified(node) if facts is not None else None
+        if meaning is None or meaning.startswith("."):
+            return False
+        return "." in meaning and not self._holds(place.path, meaning)
+
+    def _is_reached(self, place: Place, node: ast.AST) -> bool:
+        there = place.file.said
+        if there is None or not isinstance(node, DEFINITIONS) or self.is_entry(place):
+            return True
+        outer = there.parents.get(node)
+        while outer is not None and not isinstance(outer, (*DEFINITIONS, ast.Module)):
+            outer = there.parents.get(outer)
+        if not all(self.passes_on(place, decorator) for decorator in node.decorator_list):
+            return outer is None or bool(self.ask("unit", place, outer))
+        if isinstance(outer, ast.ClassDef):
+            if not self.ask("unit", place, outer):
+                return False
+            if node.name.startswith("__") or self._is_called_by_base(outer, node.name):
+                return True
+        elif there.enumerates or self._is_given_away(place, node.name):
+            return True
+        kept = isinstance(node, ast.ClassDef) and self._registers(node)
+        return kept or bool(self.ask("name", node.name))
+
+    def is_entry(self, place: Place) -> bool:
+        """Whether functions of a file are called from outside: by pytest, a command, torch.hub."""
+        path = place.path
+        return is_test(path, place.file.content) or path.stem == "hubconf" or self._is_started(path)
+
+    def passes_on(self, place: Place, decorator: ast.expr) -> bool:
+        """Whether a decorator does no more with a function than to give it on, or wrap it."""
+        name = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if isinstance(name, ast.Attribute) and name.attr in _ACCESSORS:
+            return True
+        facts = place.file.facts
+        meaning = facts.names.qualified(name) if facts is not None else None
+        if meaning is None and isinstance(name, ast.Name) and name.id in _BUILT_IN:
+            return True
+        if meaning is not None and meaning.startswith(_DECORATORS):
+            return not meaning.startswith(_REGISTRIES)
+        last = (dotted(name) or "").rpartition(".")[2]
+        made = [node for _, node in self.definitions(last)] if last else []
+        return bool(made) and all(map(_only_wraps, made))
+
+    def _is_called_by_base(
+        self, owner: ast.ClassDef, name: str, seen: frozenset[str] = frozenset()
+    ) -> bool:
+        """Whether a class outside of the project may call a method of one that is derived of it."""
+        for base in owner.bases:
+            base = base.value if isinstance(base, ast.Subscript) else base
+            last = (dotted(base) or "").rpartition(".")[2]
+            made = [node for _, node in self.definitions(last) if isinstance(node, ast.ClassDef)]
+            own = [node for node in made if node is not owner]
+            if own and last not in seen:
+                if any(self._is_called_by_base(node, name, seen | {last}) for node in own):
+                    return True
+            elif not own and last not in _PLAIN and (last not in _OF_TORCH or name in _CALLED):
+                return True
+        return False
+
+    def _registers(self, made: ast.ClassDef, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether a class, or one that it is derived of, may keep a list of such classes."""
+        if any(k.arg == "metaclass" and dotted(k.value) not in ("ABCMeta", "abc.ABCMeta")
+               for k in made.keywords):  # fmt: skip
+            return True
+        if any(getattr(node, "name", "") == "__init_subclass__" for node in made.body):
+            return True
+        if any(True for _ in self.sites("__subclasses__")):
+            return True
+        for base in made.bases:
+            last = (dotted(base) or "").rpartition(".")[2]
+            for _, node in self.definitions(last) if last not in seen else ():
+                if isinstance(node, ast.ClassDef) and self._registers(node, seen | {last}):
+                    return True
+        return False
+
+    def _is_given_away(self, place: Place, name: str) -> bool:
+        """Whether a module that has a name is used as a value: who gets it may ask for any name."""
+        holders = {place}
+        holders.update(p for p in self.with_word(name) if _brings(p.file.tree, name))
+        above = place.path.parents
+        holders.update(
+            p for p in self.files
+            if p.module == p.path.parent.name and p.path.parent in above
+            and b"import *" in p.file.content
+        )  # fmt: skip
+        return any(self.ask("module", module) for module in {p.module for p in holders})
+
+    def _is_value(self, module: str) -> bool:
+        """Whether a module is used as a value, but for the names that it is asked for by name."""
+        for place, node in self.sites(module):
+            if not isinstance(node, ast.Name | ast.Attribute):
+                continue
+            match place.parents.get(node):
+                case ast.Attribute():
+                    continue
+                case ast.Call(func=func) if func is node:
+                    continue
+                case ast.Call(
+                    func=ast.Name(id="getattr" | "hasattr"), args=[_, ast.Constant(), *_]
+                ):
+                    continue
+            facts = place.file.facts
+            meaning = facts.names.qualified(node) if facts is not None else module
+            if meaning is not None and not meaning.startswith("torch."):
+                if self.is_live(place, node):
+                    return True
+        return False
+
+
+def is_test(path: Path, content: bytes) -> bool:
+    """Whether a file holds tests for pytest; `test_net.py` may well be a program."""
+    name = path.stem
+    named = name.startswith("test_") or name.endswith("_test") or name == "conftest"
+    return named and _TESTS.search(content) is not None
+
+
+def _questions(
+    parents: Mapping[ast.AST, ast.AST], node: ast.AST, within: ast.AST
+) -> Iterator[tuple[ast.expr, bool]]:
+    """What is asked before a node is reached, and the answers that lead to it."""
+    below = node
+    while below is not within and (parent := parents.get(below)) is not None:
+        match parent:
+            case ast.If(test=test) | ast.While(test=test) if below is not test:
+                yield test, below in parent.body
+            case ast.IfExp(test=test) if below is not test:
+                yield test, below is parent.body
+            case ast.BoolOp(op=op, values=values):
+                place = next(i for i, value in enumerate(values) if value is below)
+                yield from ((value, isinstance(op, ast.And)) for value in values[:place])
+        for block in ("body", "orelse", "finalbody"):
+            listed = getattr(parent, block, None)
+            if isinstance(listed, list) and below in listed:
+                for earlier in listed[: listed.index(below)]:
+                    if isinstance(earlier, ast.If) and not earlier.orelse and _leaves(earlier):
+                        yield earlier.test, False
+        below = parent
+
+
+def around(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> Sequence[ast.AST]:
+    """The statements of the innermost branch, or the innermost function, that a node is in."""
+    below = node
+    while (parent := parents.get(below)) is not None:
+        if isinstance(parent, ast.If) and below is not parent.test:
+            return parent.body if below in parent.body else parent.orelse
+        if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+            return (parent,)
+        if isinstance(parent, ast.IfExp) and below is not parent.test:
+            return (below,)
+        below = parent
+    return (node,)
+
+
+def _is_asked_for(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> bool:
+    """`isinstance(x, Tool)` makes no Tool, and `name == "work"` does no work."""
+    parent = parents.get(node)
+    if isinstance(parent, ast.Compare) and isinstance(node, ast.Constant):
+        return True
+    if isinstance(parent, ast.Tuple):
+        node, parent = parent, parents.get(parent)
+    match parent:
+        case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
+            return kinds is node
+    return False
+
+
+def _leaves(branch: ast.If) -> bool:
+    return isinstance(branch.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
+
+
+def _brings(tree: ast.Module | None, name: str) -> bool:
+    """Whether a module has a name from another one."""
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom)) if tree else ()
+    return any((alias.asname or alias.name) == name for node in imports for alias in node.names)
+
+
+def _only_wraps(decorator: ast.AST) -> bool:
+    """Whether a decorator of the project calls what it is given, or returns it, and no more."""
+    if not isinstance(decorator, ast.FunctionDef) or len(decorator.args.args) != 1:
+        return False
+    given = decorator.args.args[0].arg
+    parents = {child: node for node in ast.walk(decorator) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(decorator):
+        if not isinstance(node, ast.Name) or node.id != given:
+            continue
+        match parents[node]:
+            case ast.Return() | ast.Attribute(ctx=ast.Load()):
+                continue
+            case ast.Call(func=func) if func is node:
+                continue
+            case ast.Call(func=func) as call:
+                name = dotted(func) or ""
+                if name.rpartition(".")[2] == "wraps" or isinstance(parents[call], ast.Return):
+                    if not name.rpartition(".")[2].startswith(("register", "append", "add")):
+                        continue
+        return False
+    return True

@@ -1,0 +1,143 @@
+"""Said: where one file speaks of a name, and what it gives to attributes and options."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from migrator.analysis.syntax.names import DEFINITIONS, dotted
+
+_ASKS = ("getattr", "hasattr", "setattr", "delattr", "add_argument", "add_option")
+
+
+@dataclass
+class Said:
+    """What a file says of each name, wherever in it; imports and `__all__` say nothing."""
+
+    mentions: dict[str, list[ast.expr]] = field(default_factory=dict)
+    texts: dict[str, list[ast.Constant]] = field(default_factory=dict)
+    aliases: dict[str, set[str]] = field(
+        default_factory=dict
+    )  # `import x as y`, `y = a.x`: y, by x
+    stores: dict[str, list[ast.AST]] = field(default_factory=dict)  # of attributes and options
+    definitions: dict[str, list[ast.AST]] = field(default_factory=dict)
+    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    enumerates: bool = False  # whether it asks for all names of itself: `globals()`
+
+
+def said(tree: ast.Module) -> Said:
+    """All that a file says of names."""
+    found = Said()
+    for parent in ast.walk(tree):
+        for child in ast.iter_child_nodes(parent):
+            found.parents[child] = parent
+    passed_over = set(_passed_over(tree, found))
+    for node in ast.walk(tree):
+        if node not in passed_over:
+            _note(found, node)
+    return found
+
+
+def _passed_over(tree: ast.Module, found: Said) -> Iterator[ast.AST]:
+    """Strings that name nothing that is used: docstrings, `__all__`, attributes that are asked."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant() as text):
+                yield text
+            case ast.Assign(targets=targets, value=value) if any(map(_is_all, targets)):
+                yield from ast.walk(value)
+            case ast.AugAssign(target=target, value=value) if _is_all(target):
+                yield from ast.walk(value)
+            case ast.Assign(targets=[ast.Name()], value=ast.Name() | ast.Attribute() as value):
+                yield value  # another name for it, which says nothing by itself
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args):
+                if name in _ASKS:
+                    yield from (arg for arg in args if isinstance(arg, ast.Constant))
+
+
+def _is_all(target: ast.AST) -> bool:
+    return isinstance(target, ast.Name) and target.id == "__all__"
+
+
+def _note(found: Said, node: ast.AST) -> None:
+    match node:
+        case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()):
+            found.mentions.setdefault(name, []).append(node)
+        case ast.Attribute(attr=name):
+            found.stores.setdefault(name, []).append(node)
+        case ast.Constant(value=str(text)):
+            last = re.search(r"(?:^|[.:])([A-Za-z_]\w*)$", text) if len(text) < 200 else None
+            if last is not None:
+                found.texts.setdefault(last[1], []).append(node)
+        case ast.alias(name=name, asname=str(other)):
+            found.aliases.setdefault(name.rpartition(".")[2], set()).add(other)
+        case ast.Assign(
+            targets=[ast.Name(id=other)], value=ast.Name(id=name) | ast.Attribute(attr=name)
+        ):
+            found.aliases.setdefault(name, set()).add(other)
+        case ast.keyword(arg=str(name)):
+            found.stores.setdefault(name, []).append(node)
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            found.definitions.setdefault(node.name, []).append(node)
+            if isinstance(node, ast.ClassDef):
+                for statement in node.body:
+                    _note_field(found, statement)
+        case ast.Call(func=func, args=args):
+            _note_call(found, node, func, args)
+        case ast.Subscript(value=value) if dotted(value) == "sys.modules":
+            found.enumerates = True
+
+
+def _note_field(found: Said, statement: ast.stmt) -> None:
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            if statement.value is not None:
+                found.stores.setdefault(name, []).append(statement)
+
+
+def _note_call(found: Said, call: ast.Call, func: ast.expr, args: list[ast.expr]) -> None:
+    """`getattr(x, "name")` reads an attribute, `setattr` and `add_argument` give it a value."""
+    match func, args:
+        case ast.Name(id="getattr" | "hasattr"), [_, ast.Constant(value=str(name)), *_]:
+            found.mentions.setdefault(name, []).append(call)
+        case ast.Name(id="setattr"), [_, ast.Constant(value=str(name)), _]:
+            found.stores.setdefault(name, []).append(call)
+        case ast.Attribute(attr="add_argument" | "add_option"), _:
+            name = option(call)
+            found.stores.setdefault(name, []).append(call)
+        case ast.Name(id="globals" | "locals" | "Fire") | ast.Attribute(attr="Fire"), []:
+            found.enumerates = True
+        case ast.Name(id="vars" | "dir"), []:
+            found.enumerates = True
+
+
+def option(call: ast.Call) -> str:
+    """The attribute that an option of the command line becomes."""
+    for keyword in call.keywords:
+        if keyword.arg == "dest" and isinstance(keyword.value, ast.Constant):
+            return str(keyword.value.value)
+    names = [str(a.value) for a in call.args if isinstance(a, ast.Constant)]
+    long = [name for name in names if name.startswith("--")] or names
+    return long[0].lstrip("-").replace("-", "_") if long else ""
+
+
+def unit(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> ast.AST:
+    """What is reached as one: a function, a method, or the rest of a class or of the module.
+
+    A function within a function is a part of it. Defaults, annotations and decorators belong to
+    what they are of.
+    """
+    chain = [node] if isinstance(node, DEFINITIONS) else []
+    at = node
+    while (parent := parents.get(at)) is not None:
+        if isinstance(parent, DEFINITIONS):
+            chain.append(parent)
+        at = parent
+    found: ast.AST = at
+    for outer in reversed(chain):
+        found = outer
+        if not isinstance(outer, ast.ClassDef):
+            break
+    return found

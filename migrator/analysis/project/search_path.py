@@ -1,0 +1,106 @@
+"""Where a program looks for modules: the folders that it puts on `sys.path` itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from migrator.analysis.syntax.names import Names
+
+_SAME = ("str", "os.fspath", "pathlib.Path", "pathlib.PurePath", "os.path.abspath",
+         "os.path.realpath", "os.path.normpath", "os.path.expanduser")  # fmt: skip
+_SAME_METHODS = ("resolve", "absolute", "as_posix", "expanduser")
+_CONSTANTS = {"os.pardir": "..", "os.curdir": ".", "os.path.pardir": "..", "os.path.curdir": "."}
+_DEPTH = 6  # of names that are assigned from names
+
+
+def added(names: Names, file: Path) -> Iterator[tuple[int, bool, Path]]:
+    """The folders that a file adds, with the line, and whether each comes last.
+
+    A relative one begins where the program is started, or somewhere that the source does not tell.
+    """
+    for node in names.order:
+        last, folders = True, list[ast.expr]()
+        match node:
+            case ast.Call(func=func, args=[*_, folder]):
+                name = names.qualified(func) or ""
+                last = name != "sys.path.insert"
+                if name in ("sys.path.append", "sys.path.insert", "site.addsitedir"):
+                    folders = [folder]
+                elif name == "sys.path.extend":
+                    folders = _listed(folder)
+            case ast.AugAssign(target=target, value=value) if _is_sys_path(names, target):
+                folders = _listed(value)
+            case ast.Assign(targets=[ast.Subscript(value=target, slice=ast.Slice())], value=value):
+                last, folders = False, _listed(value) if _is_sys_path(names, target) else []
+            case ast.Assign(targets=[target], value=ast.BinOp(left=left, right=right)):
+                if _is_sys_path(names, target):
+                    last, folders = not _listed(left), [*_listed(left), *_listed(right)]
+        for folder in folders:
+            path = _path(names, folder, file)
+            if path is not None:
+                yield folder.lineno, last, path
+
+
+def _is_sys_path(names: Names, node: ast.expr) -> bool:
+    return names.qualified(node) == "sys.path"
+
+
+def _listed(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.List | ast.Tuple) else []
+
+
+def _path(names: Names, node: ast.expr, file: Path, depth: int = 0) -> Path | None:
+    """What path an expression is; None where nothing tells."""
+
+    def path(part: ast.expr) -> Path | None:
+        return _path(names, part, file, depth + 1)
+
+    def joined(*parts: ast.expr) -> Path | None:
+        known = [path(part) for part in parts]
+        return Path(*(p for p in known if p is not None)) if any(known) else None
+
+    if depth > _DEPTH:
+        return None
+    match node:
+        case ast.Constant(value=str(text)):
+            return Path(text)
+        case ast.Name(id="__file__"):
+            return file
+        case ast.Name() if not names.qualified(node):
+            bound = names.lookup(node)
+            value = bound[0].value if len(bound) == 1 and bound[0].kind == "assign" else None
+            return path(value) if value is not None else None
+        case ast.Attribute(attr="parent", value=owner):
+            of = path(owner)
+            return of.parent if of is not None else None
+        case ast.Subscript(
+            value=ast.Attribute(attr="parents", value=owner), slice=ast.Constant(value=int(number))
+        ):
+            above = path(owner)
+            return Path(above, *[".."] * (number + 1)) if above is not None else None
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return joined(left, right)
+        case ast.BinOp(left=left, op=ast.Add(), right=ast.Constant(value=str(text))):
+            return Path(path(left) or "", text.lstrip("/"))
+        case ast.JoinedStr(values=[ast.FormattedValue(value=start), ast.Constant(value=text)]):
+            return Path(path(start) or "", str(text).lstrip("/"))
+        case ast.Name() | ast.Attribute() if (name := names.qualified(node)) in _CONSTANTS:
+            return Path(_CONSTANTS[name])
+        case ast.Call(func=ast.Attribute(attr=method, value=owner), args=[]) if (
+            method in _SAME_METHODS
+        ):
+            return path(owner)
+        case ast.Call(func=func, args=[]):
+            return Path() if names.qualified(func) in ("os.getcwd", "pathlib.Path.cwd") else None
+        case ast.Call(func=func, args=[first, *rest]):
+            name = names.qualified(func) or ""
+            if name == "os.path.dirname":
+                of = path(first)
+                return of.parent if of is not None else None
+            if name == "os.path.join" or name in _SAME:
+                return joined(first, *rest)
+            if isinstance(func, ast.Attribute) and func.attr == "joinpath":
+                return joined(func.value, first, *rest)
+    return None

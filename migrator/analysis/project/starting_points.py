@@ -1,0 +1,116 @@
+"""Starting points: what starts a file, and from which folder its imports are found then."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Set
+from itertools import chain
+from pathlib import Path
+
+from migrator.analysis.devices.accelerators import imported_heads
+from migrator.analysis.project import programs, search_path
+from migrator.analysis.project.file_facts import File
+from migrator.analysis.project.import_graph import ImportGraph
+from migrator.targets import RUNTIME
+
+
+class StartingPoints(ImportGraph):
+    """How one file is started, or the programs that import it."""
+
+    def may_start_gpu_code(self, source: bytes) -> bool:
+        """A cheap answer for files without any token: a script that imports GPU modules."""
+        is_started = (b"__name__" in source and self.has_main_guard()) or self.is_started()
+        return is_started and self.imports_gpu_code()
+
+    def has_main_guard(self) -> bool:
+        return self.cache.file(self.path).has_main_guard
+
+    def is_started(self) -> bool:
+        """True for what `python -m package` starts, or a command that the project installs."""
+        if self.path.name == "__main__.py":
+            return True
+        if self.path.name == "__init__.py":
+            return False  # whoever imports the package would start it
+        folder = self.path.parent
+        while self.path not in self._installed(folder):
+            if folder == self.root or self.root not in folder.parents:
+                return False
+            folder = folder.parent
+        return True
+
+    def _installed(self, folder: Path) -> Set[Path]:
+        """The modules that the packaging in a folder makes commands of."""
+        known = self.cache.installed.get(folder)
+        if known is None:
+            files = (name for name in programs.PACKAGING if name in self.reader.list(folder))
+            content = {name: self.reader.read(folder / name) or b"" for name in files}
+            here = self.of(folder / "setup.py")
+            found = (here.resolve(module) for module in programs.commands(content))
+            known = self.cache.installed[folder] = {path for path in found if path is not None}
+        return known
+
+    def is_imported(self) -> bool:
+        """True where a file beside this one imports it."""
+        stem = self.path.stem
+        word = re.compile(rb"\b" + re.escape(os.fsencode(stem)) + rb"\b")
+        for name in self.reader.list(self.path.parent):
+            other = self.path.parent / name
+            if name.endswith(".py") and other != self.path:
+                source = self.reader.read(other) or b""
+                if word.search(source) and self.path in self.imports(other):
+                    return True
+        return False
+
+    def import_root(self, migrated: bytes = b"") -> Path:
+        """The folder on `sys.path` that what this file imports, once `migrated`, is found from.
+
+        For a module, the folder of the program that imports it; for a program, the folder that its
+        own project imports are found from, if it is on `sys.path` when the runtime is imported. It
+        may be the program that puts it there, by a line below; its own folder always is.
+        """
+        at = self.path.parent
+        while not self.has_main_guard():
+            package = "__init__.py" in self.reader.list(at)  # never on sys.path itself
+            for name in () if package else sorted(self.reader.list(at)):
+                if name.endswith(".py") and at / name != self.path:
+                    if self.path in self.reached(at / name):
+                        return at
+            if at == self.root or self.root not in at.parents:
+                break
+            at = at.parent
+        absolute = (m for m in self.cache.file(self.path).modules if not m.startswith("."))
+        bases = {found[1] for found in map(self._absolute, absolute) if found}
+        own = self.path.parent
+        above = bases & self._added_before_runtime(migrated) & set(own.parents)
+        if bases.intersection(chain(*self._added())) or self._is_plainly_started():
+            bases = above or {own}
+        return min(bases, key=lambda base: len(base.parts)) if bases else self._above_package()
+
+    def _is_plainly_started(self) -> bool:
+        """True for a program that is no module of a package: `python tools/train.py`."""
+        listing = self.reader.list(self.path.parent)
+        return self.has_main_guard() and "__init__.py" not in listing
+
+    def _added_before_runtime(self, migrated: bytes) -> set[Path]:
+        """Folders that the migrated file has on `sys.path` when it imports the runtime."""
+        facts = File(migrated).facts if any(self._added()) else None
+        imports = facts.names.imports if facts is not None else ()
+        lines = [i.lineno for i in imports if imported_heads(i) == {RUNTIME}]
+        if facts is None or not lines:
+            return set()
+        found = search_path.added(facts.names, self.path)
+        folders = [folder for line, _, folder in found if line < min(lines)]
+        return {at for folder in folders for at in self._meant(folder)}
+
+    def package(self) -> str:
+        """The package that this file is in: `mylib.ops` for `mylib/ops/a.py`."""
+        root = self.import_root()
+        inside = root == self.path.parent or root in self.path.parents
+        return ".".join(self.path.parent.relative_to(root).parts) if inside else ""
+
+    def _above_package(self) -> Path:
+        folder = self.path.parent
+        while "__init__.py" in self.reader.list(folder) and self.root in folder.parents:
+            folder = folder.parent
+        return folder

@@ -1,0 +1,1 @@
+"""What one file says: its names, scopes, bindings and scripts."""

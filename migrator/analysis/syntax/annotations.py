@@ -1,0 +1,54 @@
+"""Types that are only named, so that what they can do does not matter."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from migrator.analysis.syntax.names import Names
+
+
+def is_question_of_type(node: ast.Compare) -> bool:
+    """`type(x) is DTensor`, `library is not None`"""
+    sides = (node.left, *node.comparators)
+    return any(
+        (isinstance(side, ast.Constant) and side.value is None)
+        or (isinstance(side, ast.Call) and getattr(side.func, "id", "") == "type")
+        for side in sides
+    )
+
+
+def whole_type(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> ast.AST:
+    """What a class is a part of: `tuple[Net, ...]`, `Net | None`."""
+    while isinstance(parent := parents.get(node), ast.Subscript | ast.Tuple) or (
+        isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.BitOr)
+    ):
+        node = parent
+    return node
+
+
+def is_type(parent: ast.AST | None, whole: ast.AST) -> bool:
+    """Whether it stands in an annotation or in isinstance, where nothing of the class is made."""
+    match parent:
+        case ast.arg():
+            return True
+        case ast.AnnAssign(annotation=kinds):
+            return kinds is whole
+        case ast.FunctionDef(returns=kinds) | ast.AsyncFunctionDef(returns=kinds):
+            return kinds is whole
+        case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
+            return kinds is whole
+    return False
+
+
+def is_only_named(names: Names, node: ast.expr) -> bool:
+    """Whether a class is only named: in an annotation, or in a question about a value."""
+    whole = whole_type(names.parents, node)
+    match parent := names.parents.get(whole):
+        case ast.Call(func=ast.Name(id="hasattr"), args=[asked, ast.Constant()]):
+            return asked is whole
+        case ast.Compare(ops=[ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq()]):
+            return is_question_of_type(parent)
+        case ast.ExceptHandler(type=kinds):
+            return kinds is whole
+    return is_type(parent, whole)

@@ -1,0 +1,306 @@
+"""Defaults: what options, attributes and parameters are where nobody gives them another value."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from migrator.analysis.project.said import unit
+from migrator.analysis.syntax.annotations import is_type, whole_type
+from migrator.analysis.syntax.names import Binding, argument, dotted, parameters
+
+if TYPE_CHECKING:
+    from migrator.analysis.project.reach import Place, Reach
+
+Values = frozenset[Any] | None  # None: anything
+_MANY, _DEEP = 6, 12
+_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+}  # fmt: skip
+_CONVERTED: dict[str, Callable[[Any], Any]] = {"bool": bool, "int": int, "str": str}
+# Functions that make an object with their arguments as attributes.
+_MAKE = frozenset({"dict", "replace", "update", "set_defaults", "partial", "create", "merge"})
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Defaults:
+    """The values in a program that gets no options, from all code that it reaches."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+
+    def may_be(self, place: Place, test: ast.expr, answer: bool, depth: int = 0) -> bool:
+        """Whether a question may have an answer."""
+        match test:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return self.may_be(place, operand, not answer, depth)
+            case ast.BoolOp(op=op, values=values):
+                every = all if isinstance(op, ast.And) is answer else any
+                return every(self.may_be(place, value, answer, depth) for value in values)
+        values_ = self._values(place, test, depth)
+        return values_ is None or any(bool(value) is answer for value in values_)
+
+    # ---- expressions ----------------------------------------------------------------------------
+
+    def _values(self, place: Place, node: ast.expr, depth: int = 0) -> Values:
+        if depth > _DEEP:
+            return None
+        match node:
+            case ast.Constant(value=value):
+                return frozenset({value})
+            case ast.Name():
+                return self._of_name(place, node)
+            case ast.Attribute(attr=name):
+                facts = place.file.facts
+                known = facts is None or facts.names.qualified(node) is not None
+                return None if known else self._asked("attribute", name)
+            case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                default = argument(node, 2)
+                given = self._values(place, default, depth + 1) if default else frozenset()
+                return _joined([self._asked("attribute", name), given])
+            case ast.Call(func=ast.Name(id=name), args=[only], keywords=[]) if name in _CONVERTED:
+                return _applied(_CONVERTED[name], self._values(place, only, depth + 1))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return _applied(operator.neg, self._values(place, operand, depth + 1))
+            case ast.UnaryOp(op=ast.Not()) | ast.BoolOp():
+                answers = {a for a in (True, False) if self.may_be(place, node, a, depth + 1)}
+                is_known = isinstance(node, ast.UnaryOp) or True not in answers
+                return frozenset(answers) if is_known else None
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                parts = ((True, body), (False, orelse))
+                return _joined(
+                    self._values(place, part, depth + 1)
+                    for answer, part in parts
+                    if self.may_be(place, test, answer, depth + 1)
+                )
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARED:
+                two = (self._values(place, side, depth + 1) for side in (left, right))
+                return _applied(_COMPARED[type(op)], *two)
+        return None
+
+    def _asked(self, *key: Any) -> Values:
+        found: Values = self.reach.ask(*key)
+        return found
+
+    def _of_name(self, place: Place, node: ast.Name) -> Values:
+        facts = place.file.facts
+        if facts is None or facts.names.qualified(node) is not None:
+            return None
+        bindings = facts.names.lookup(node)
+        return self._asked("variable", place, tuple(bindings)) if bindings else None
+
+    def variable(self, place: Place, bindings: Sequence[Binding]) -> Values:
+        """What a name is, by all that it is bound to in a scope."""
+        found: list[Values] = []
+        for binding in bindings:
+            function = place.parents.get(binding.node)
+            if binding.kind == "param" and isinstance(binding.node, ast.arg):
+                while isinstance(function, ast.arguments):
+                    function = place.parents.get(function)
+                if not isinstance(function, Function):
+                    return None
+                found.append(self._asked("parameter", place, function, binding.node))
+            elif binding.kind == "assign" and binding.value is not None:
+                if self.reach.is_live(place, binding.value):
+                    found.append(self._values(place, binding.value))
+            else:
+                return None
+        return _joined(found)
+
+    # ---- attributes and options -----------------------------------------------------------------
+
+    def attribute(self, name: str) -> Values:
+        """What an attribute of any object is, by all that gives one of this name a value."""
+        found: list[Values] = []
+        is_given = False
+        for place in self.reach.with_word(name):
+            there = place.file.said
+            if there is None or there.definitions.get(name):
+                return None  # a notebook's cell, a method
+            if self._is_key(place, name):
+                return None  # of a table, perhaps, that becomes attributes
+            for node in there.stores.get(name, ()):
+                for value in self._given(place, node, name):
+                    is_given = True
+                    if self.reach.is_live(place, node):
+                        found.append(value)
+        return _joined(found) if is_given else None
+
+    def _is_key(self, place: Place, name: str) -> bool:
+        """Whether a name is a key of a table, or is listed, in what is reached."""
+        there = place.file.said
+        listed = (
+            text
+            for text in (there.texts.get(name, ()) if there is not None else ())
+            if isinstance(place.parents.get(text), ast.Dict | ast.List | ast.Tuple | ast.Set)
+        )
+        return any(self.reach.is_live(place, text) for text in listed)
+
+    def keyword(self, name: str) -> Values:
+        """What `**arguments` may give to a parameter: what a keyword, or a table, has anywhere."""
+        found: list[Values] = []
+        for place in self.reach.with_word(name):
+            there = place.file.said
+            if there is None or self._is_key(place, name):
+                return None
+            for node in there.stores.get(name, ()):
+                if isinstance(node, ast.keyword) and self.reach.is_live(place, node):
+                    found.append(self._values(place, node.value))
+        return _joined(found)
+
+    def _given(self, place: Place, node: ast.AST, name: str) -> Iterator[Values]:
+        above = place.parents.get(node)
+        match node:
+            case ast.Attribute(ctx=ast.Del()):
+                return
+            case ast.Attribute():
+                match above:
+                    case ast.Assign(targets=targets, value=value) if node in targets:
+                        yield self._values(place, value)
+                    case ast.AnnAssign(value=given):
+                        yield from [self._values(place, given)] if given is not None else ()
+                    case _:
+                        yield None
+            case ast.Assign(value=ast.expr() as value) | ast.AnnAssign(value=ast.expr() as value):
+                yield self._values(place, value)
+            case ast.keyword(value=value):
+                if isinstance(above, ast.Call) and self._makes(above):
+                    yield self._values(place, value)
+            case ast.Call(func=ast.Name(id="setattr"), args=[_, _, value]):
+                yield self._values(place, value)
+            case ast.Call():
+                yield self._option(place, node)
+
+    def _makes(self, call: ast.Call) -> bool:
+        """Whether a call makes an object with its arguments as attributes, or may."""
+        callee = (dotted(call.func) or str(getattr(call.func, "attr", ""))).rpartition(".")[2]
+        made = [node for _, node in self.reach.definitions(callee)]
+        if not made:
+            return callee in _MAKE or callee[:1].isupper()
+        classes = [node for node in made if isinstance(node, ast.ClassDef)]
+        return any(
+            all(getattr(part, "name", "") != "__init__" for part in node.body) for node in classes
+        )
+
+    def _option(self, place: Place, call: ast.Call) -> Values:
+        """The default of `add_argument`."""
+        action, default = argument(call, None, "action"), argument(call, None, "default")
+        said = action.value if isinstance(action, ast.Constant) else None
+        names = [a.value for a in call.args if isinstance(a, ast.Constant)]
+        required = argument(call, None, "required")
+        is_positional = not names or not str(names[0]).startswith("-")
+        if is_positional or (required is not None and not _is_false(required)):
+            return None
+        if default is None:
+            return frozenset({{"store_true": False, "store_false": True}.get(str(said))})
+        values = self._values(place, default)
+        if values is not None and argument(call, None, "type") is not None:
+            if any(isinstance(value, str) for value in values):
+                return None  # the type is made of it
+        return values
+
+    # ---- parameters -----------------------------------------------------------------------------
+
+    def parameter(self, place: Place, function: Function, parameter: ast.arg) -> Values:
+        """What a parameter is, by its default and all calls that are reached."""
+        reach, parents = self.reach, place.parents
+        decorators = function.decorator_list
+        if unit(parents, function) is not function or reach.is_entry(place):
+            return None
+        if not all(reach.passes_on(place, decorator) for decorator in decorators):
+            return None
+        owner = parents.get(function)
+        is_made = isinstance(owner, ast.ClassDef) and function.name == "__init__"
+        if function.name.startswith("__") and not is_made:
+            return None
+        if parameter in (function.args.vararg, function.args.kwarg):
+            return None
+        all_of = [one for one, _ in parameters(function.args)]
+        default = next(value for one, value in parameters(function.args) if one is parameter)
+        static = any(dotted(d) == "staticmethod" for d in decorators)
+        bound = 1 if isinstance(owner, ast.ClassDef) and not static else 0
+        index: int | None = all_of.index(parameter) - bound
+        if parameter in function.args.kwonlyargs:
+            index = None
+        if index is not None and index < 0:
+            return None
+        found = [self._values(place, default)] if default is not None else []
+        sites = self._makers(owner) if isinstance(owner, ast.ClassDef) and is_made else None
+        for there, node in sites if sites is not None else reach.sites(function.name):
+            if node is None:
+                return None
+            if not reach.is_live(there, node):
+                continue
+            call = there.parents.get(node)
+            if isinstance(call, ast.Call) and call.func is node:
+                found.append(self._passed(there, call, index, parameter.arg))
+            elif not (is_made and _is_only_a_type(there.parents, node)):
+                return None
+        return _joined(found)
+
+    def _makers(self, owner: ast.ClassDef) -> Iterator[tuple[Place, ast.AST | None]]:
+        """Where objects of a class, or of one that is derived of it, are made."""
+        names, queue = {owner.name}, [owner.name]
+        while queue:
+            base = queue.pop()
+            for place, node in self.reach.sites(base):
+                derived = place.parents.get(node) if node is not None else None
+                if isinstance(derived, ast.ClassDef) and node in derived.bases:
+                    if derived.name not in names:
+                        names.add(derived.name)
+                        queue.append(derived.name)
+        for name in sorted(names):
+            yield from self.reach.sites(name)
+        for place, node in self.reach.sites("__init__"):
+            at = node
+            while at is not None and not isinstance(at, ast.ClassDef):
+                at = place.parents.get(at)
+            if at is None or at.name in names:
+                yield place, node
+
+    def _passed(self, place: Place, call: ast.Call, index: int | None, name: str) -> Values:
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return self._values(place, keyword.value)
+        if any(keyword.arg is None for keyword in call.keywords):
+            return self._asked("keyword", name)
+        if index is None:
+            return frozenset()
+        if any(isinstance(given, ast.Starred) for given in call.args[: index + 1]):
+            return None
+        return self._values(place, call.args[index]) if index < len(call.args) else frozenset()
+
+
+def _joined(found: Iterator[Values] | list[Values]) -> Values:
+    whole: set[Any] = set()
+    for values in found:
+        if values is None:
+            return None
+        whole |= values
+    return frozenset(whole) if len(whole) <= _MANY else None
+
+
+def _applied(function: Callable[..., Any], *values: Values) -> Values:
+    found: list[tuple[Any, ...]] = [()]
+    for one in values:
+        if one is None:
+            return None
+        found = [(*before, value) for before in found for value in one]
+    try:
+        return frozenset(function(*given) for given in found)
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not node.value
+
+
+def _is_only_a_type(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> bool:
+    """Whether a class is named as a base, in an annotation or in isinstance: none is made."""
+    whole = whole_type(parents, node)
+    parent = parents.get(whole)
+    return is_type(parent, whole) or (isinstance(parent, ast.ClassDef) and whole in parent.bases)

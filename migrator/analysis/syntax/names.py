@@ -1,0 +1,389 @@
+"""Names: which import, parameter or assignment does a name mean here?
+
+Once the scopes are known, `qualified` answers what a dotted expression means through aliases, local
+imports and shadowing (`th.cuda`, `from torch import cuda`).
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+from collections.abc import Callable, Iterator
+
+from migrator.analysis.syntax.scopes import (
+    COMPREHENSIONS,
+    DEFINITIONS,
+    FUNCTIONS,
+    Binding,
+    Scope,
+    Scopes,
+    dotted,
+    parameters,
+    statements,
+)
+
+__all__ = [
+    "COMPREHENSIONS", "DEFINITIONS", "FUNCTIONS", "Binding", "Names", "Scope", "argument",
+    "choices", "dotted", "number", "parameters", "said_name", "statements",
+]  # fmt: skip
+
+
+# Where a library defines what it re-exports: both spellings are found in real code.
+_CANONICAL = {
+    "torch.cuda.amp.autocast_mode": "torch.cuda.amp",
+    "torch.cuda.amp.grad_scaler": "torch.cuda.amp",
+    "torch.amp.autocast_mode": "torch.amp",
+    "torch.amp.grad_scaler": "torch.amp",
+    "torch.cuda.random": "torch.cuda",
+    "torch.cuda.memory": "torch.cuda",
+    "torch.cuda.streams": "torch.cuda",
+    "torch.cuda.graphs": "torch.cuda",
+    "torch.utils.data.dataloader": "torch.utils.data",
+    "torch.utils.data.distributed": "torch.utils.data",
+    "torch.distributed.distributed_c10d": "torch.distributed",
+    "torch.distributed.fsdp.fully_sharded_data_parallel": "torch.distributed.fsdp",
+    "torch.nn.parallel.data_parallel": "torch.nn.parallel",
+    "torch.nn.parallel.distributed": "torch.nn.parallel",
+    "torch.serialization": "torch",
+    "flash_attn.flash_attn_interface": "flash_attn",
+    "xformers.ops.fmha": "xformers.ops",
+    "xformers.ops.attn_bias": "xformers.ops",
+    "xformers.ops.fmha.attn_bias": "xformers.ops",
+    "apex.optimizers.fused_adam": "apex.optimizers",
+    "apex.optimizers.fused_sgd": "apex.optimizers",
+    "apex.normalization.fused_layer_norm": "apex.normalization",
+}
+
+_AMP = ("torch.cuda.amp.", "torch.amp.")
+_EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
+
+
+class Names(Scopes):
+    """Qualified names of one parsed file.
+
+    `starred` tells what a name means that a star import of the project brings: (module, name).
+    """
+
+    def __init__(
+        self, tree: ast.Module, starred: Callable[[str, str], str | None] | None = None
+    ) -> None:
+        super().__init__(tree)
+        self._starred = starred
+        self._others: dict[str, str] = {}
+        self._qualified: dict[ast.AST, str | None] = {}
+        self._kinds: dict[int, tuple[set[str | None], list[Binding]]] = {}
+
+    def in_project(self, starred: Callable[[str, str], str | None]) -> Names:
+        """The same file, where it is known what other files bring; it is not walked again."""
+        other = copy.copy(self)
+        other._starred, other._others, other._qualified = starred, {}, {}
+        return other
+
+    def qualified(self, node: ast.AST) -> str | None:
+        """`torch.cuda.amp.autocast` for any spelling of it, None for what no import explains."""
+        if node in self._qualified:
+            return self._qualified[node]
+        self._qualified[node] = None  # a name defined by itself has no meaning
+        result: str | None = None
+        if isinstance(node, ast.Name):
+            result = self._qualified_name(node)
+        elif isinstance(node, ast.Attribute):
+            base = self.qualified(node.value)
+            result = f"{base}.{node.attr}" if base else None
+        elif isinstance(node, ast.Call | ast.Subscript):
+            result = self._named_by_text(node)
+        if result and "." in result:
+            head, _, last = result.rpartition(".")
+            result = _CANONICAL.get(result) or f"{_CANONICAL.get(head, head)}.{last}"
+        self._qualified[node] = result
+        return result
+
+    def _named_by_text(self, node: ast.Call | ast.Subscript) -> str | None:
+        """`getattr(torch, "cuda")`, `importlib.import_module("torch.cuda")`"""
+        match node:
+            case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name))]):
+                base = self.qualified(owner) or ""
+                return f"{base}.{name}" if f"{base}.".startswith("torch.") else None
+            case ast.Call(func=function, args=[ast.Constant(value=str(name))]):
+                imports = self.qualified(function) == "importlib.import_module"
+                return name if imports and name.startswith("torch.") else None
+            case ast.Subscript(value=owner, slice=ast.Constant(value=str(name))):
+                holds = name.startswith("torch.") and self.qualified(owner) == "sys.modules"
+                return name if holds else None
+        return None
+
+    def spelled(self, module: str) -> str | None:
+        """The local name of a module that is imported at the top, None without one."""
+        for name, bindings in self.top.bindings.items():
+            if any(b.kind == "import" and b.qualname == module for b in bindings):
+                return name
+        return module if module in self.by_id and self._brought(module) == module else None
+
+    def _brought(self, name: str) -> str | None:
+        """What a name means that is not bound in this file: a star import has brought it."""
+        for module in reversed(self.star_imports):
+            if module == "torch" and name in ("cuda", "device", "backends"):
+                return f"torch.{name}"
+            meaning = self._starred(module, name) if self._starred is not None else None
+            if meaning is not None:
+                return meaning
+        return name if self.star_imports and name == "torch" else None
+
+    def _sorted(self, bindings: list[Binding]) -> tuple[set[str | None], list[Binding]]:
+        """What a name is imported as, and its other bindings: once for each list of a scope."""
+        if id(bindings) not in self._kinds:
+            imported = {b.qualname for b in bindings if b.kind == "import"}
+            others = [b for b in bindings if b.kind != "import"]
+            self._kinds[id(bindings)] = (imported, others)
+        return self._kinds[id(bindings)]
+
+    def _qualified_name(self, node: ast.Name) -> str | None:
+        bindings = self.lookup(node)
+        if not bindings:
+            return node.id if hasattr(builtins, node.id) else self._brought(node.id)
+        imported, others = self._sorted(bindings)
+        if len(imported) > 1:  # try: from torch.cuda.amp … except: from torch.amp …
+            first = next(b.qualname for b in bindings if b.kind == "import")
+            return first if len({q.rpartition(".")[2] for q in imported if q}) == 1 else None
+        if imported:
+            meant = next(b for b in bindings if b.kind == "import")
+            alternatives = all(self._are_alternatives(meant.node, b.node) for b in others)
+            return self._passed_on(meant) if alternatives else None
+        if len(others) == 1 and others[0].kind == "assign" and others[0].value is not None:
+            meaning = self.qualified(others[0].value)  # cuda = torch.cuda
+            if meaning in ("torch.cuda", "torch.cuda.amp", "torch.amp", "torch.backends.cudnn"):
+                return meaning
+        return None
+
+    def _passed_on(self, imported: Binding) -> str | None:
+        """What of torch's a file of the project passes on under a name that is imported from it."""
+        name = imported.qualname or ""
+        module, _, last = name.rpartition(".")
+        of_project = (
+            isinstance(imported.node, ast.ImportFrom) and module.partition(".")[0] != "torch"
+        )
+        if not of_project or self._starred is None:
+            return imported.qualname
+        if name not in self._others:
+            self._others[name] = self._starred(module or ".", last) or name
+        return self._others[name]
+
+    def _are_alternatives(self, one: ast.AST, other: ast.AST) -> bool:
+        """True for two definitions in branches of one `try` or `if`: a stand-in for an import."""
+        branching = {a for a in self.ancestors(one) if isinstance(a, ast.Try | ast.If)}
+        return any(a in branching for a in self.ancestors(other))
+
+    def is_guarded_import(self, node: ast.AST) -> bool:
+        """True where a failing import is caught, so that the file runs without the library."""
+        return any(
+            isinstance(a, ast.ExceptHandler) or (isinstance(a, ast.Try) and self._goes_on(a))
+            for a in self.ancestors(node)
+        )
+
+    def _goes_on(self, block: ast.Try) -> bool:
+        """Whether code behind a `try` is reached when it fails."""
+        return bool(block.handlers) and not all(self.ends(h.body) for h in block.handlers)
+
+    def ends(self, body: list[ast.stmt]) -> bool:
+        """Whether statements raise an exception, or end the program, in any case."""
+        match body[-1] if body else None:
+            case ast.Raise():
+                return True
+            case ast.Expr(value=ast.Call(func=func)):
+                return self.qualified(func) in _EXITS
+            case ast.If(body=then, orelse=orelse):
+                return self.ends(then) and self.ends(orelse)
+        return False
+
+    def never_fails(self, node: ast.AST) -> ast.Try | None:
+        """The `try` around an import that only a PyTorch without torch.cuda.amp needs one for."""
+        match self.parents.get(node):
+            case ast.Try(body=[ast.ImportFrom(module=str(module), level=0)]) as block:
+                own = block.body[0] is node and not block.orelse and not block.finalbody
+                return block if own and f"{module}.".startswith(_AMP) else None
+        return None
+
+    def never_runs(self, node: ast.AST) -> bool:
+        """True for what is done for a PyTorch without torch.cuda.amp, the `except` of an import."""
+        return any(
+            isinstance(a, ast.ExceptHandler)
+            and isinstance(block := self.parents[a], ast.Try)
+            and self.never_fails(block.body[0]) is block
+            for a in self.ancestors(node)
+        )
+
+    def is_plain_import(self, node: ast.AST) -> bool:
+        """True for an import that runs in any case, in the file or when its function is called."""
+        return isinstance(self.parents.get(node), (ast.Module, *FUNCTIONS))
+
+    def is_plainly_imported(self, node: ast.expr) -> bool:
+        """True where plain imports, and nothing else, say what a dotted name begins with."""
+        bindings = self._first(node)
+        return bool(bindings) and all(
+            b.kind == "import" and self.is_plain_import(b.node) for b in bindings
+        )
+
+    def is_question(self, node: ast.AST) -> bool:
+        """True for a name of what is imported below `try`, `if` or in a function only."""
+        return any(b.kind == "import" and b.node not in self.tree.body for b in self._first(node))
+
+    def ends_without(self, node: ast.AST) -> bool:
+        """True for a name of what is imported below a `try` that ends the program if it fails."""
+        return any(
+            b.kind == "import"
+            and isinstance(self.parents.get(b.node), ast.Try)
+            and not self.is_guarded_import(b.node)
+            for b in self._first(node)
+        )
+
+    def _first(self, node: ast.AST) -> list[Binding]:
+        """What the first name of a dotted one is bound to."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return self.lookup(node) if isinstance(node, ast.Name) else []
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        at = self.parents.get(node)
+        while at is not None:
+            yield at
+            at = self.parents.get(at)
+
+    def statement(self, node: ast.AST) -> ast.stmt | None:
+        """The innermost statement that contains `node` (or is it)."""
+        at: ast.AST | None = node
+        while at is not None and not isinstance(at, ast.stmt):
+            at = self.parents.get(at)
+        return at
+
+    def block(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements among which one stands, empty where it is in no such list."""
+        parent = self.parents.get(statement)
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(parent, name, None)
+            if isinstance(block, list) and statement in block:
+                return block
+        return []
+
+    def function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        for ancestor in self.ancestors(node):
+            if isinstance(ancestor, ast.FunctionDef | ast.AsyncFunctionDef):
+                return ancestor
+        return None
+
+    def enclosing_class(self, node: ast.AST) -> ast.ClassDef | None:
+        for ancestor in self.ancestors(node):
+            if isinstance(ancestor, ast.ClassDef):
+                return ancestor
+        return None
+
+    def owner_class(self, name: ast.Name) -> ast.ClassDef | None:
+        """The class that `self` stands for."""
+        return self._owner_class(self.scope_of(name), name.id)
+
+    def call_of(self, node: ast.AST) -> ast.Call | None:
+        """The call whose function is `node`."""
+        parent = self.parents.get(node)
+        return parent if isinstance(parent, ast.Call) and parent.func is node else None
+
+    def partial_of(self, node: ast.AST) -> ast.Call | None:
+        """`functools.partial(f, …)` for the function `f` in it."""
+        call = self.parents.get(node)
+        if isinstance(call, ast.Call) and call.args[:1] == [node]:
+            return call if self.qualified(call.func) == "functools.partial" else None
+        return None
+
+    def calls(self, node: ast.expr, depth: int = 0) -> Iterator[tuple[ast.Call, list[ast.expr]]]:
+        """The calls that this file is seen to make of a function, with what is given by position.
+
+        Also as a `partial`, and by a name or an attribute that it is bound to.
+        """
+        call = self.call_of(node)
+        if call is not None:
+            yield call, call.args
+        bound = self.partial_of(node)
+        if bound is not None:
+            yield bound, bound.args[1:]
+            for call, given in self.calls(bound, depth):
+                yield call, [*bound.args[1:], *given]
+        whole: ast.AST = node
+        while isinstance(above := self.parents.get(whole), ast.IfExp | ast.BoolOp):
+            whole = above
+        if depth < 4 and isinstance(above, ast.Assign | ast.AnnAssign) and above.value is whole:
+            for target in above.targets if isinstance(above, ast.Assign) else [above.target]:
+                for use in self.loads(target):
+                    yield from self.calls(use, depth + 1)
+
+    def loads(self, target: ast.expr) -> Iterator[ast.expr]:
+        """Where a name or an attribute that is assigned to is read."""
+        if isinstance(target, ast.Name):
+            yield from self.uses(target.id, self.scope_of(target))
+        elif isinstance(target, ast.Attribute) and (name := dotted(target)):
+            for node in self.order:
+                if isinstance(node, ast.Attribute) and node.attr == target.attr:
+                    if isinstance(node.ctx, ast.Load) and dotted(node) == name:
+                        yield node
+
+    def uses(self, name: str, scope: Scope) -> Iterator[ast.Name]:
+        """Loads of a name that is bound in `scope`."""
+        for node in self.by_id.get(name, ()):
+            if isinstance(node.ctx, ast.Load):
+                at: Scope | None = self._scope_of[node]
+                while at is not None and name not in at.bindings:
+                    at = at.parent
+                if at is scope:
+                    yield node
+
+
+def number(node: ast.expr) -> ast.expr:
+    """What is within `int(…)` and `float(…)`."""
+    while isinstance(node, ast.Call) and dotted(node.func) in ("int", "float") and node.args:
+        node = node.args[0]
+    return node
+
+
+def choices(node: ast.AST) -> list[ast.expr]:
+    """What an expression may be: `int(a)`, `max(a, 1)`, `a or b`, `a if … else b`."""
+    match node:
+        case ast.Call(func=ast.Name(id="int" | "float" | "str" | "max" | "min")):
+            return node.args
+        case ast.BoolOp(values=values):
+            return values
+        case ast.IfExp(body=body, orelse=orelse):
+            return [body, orelse]
+    return []
+
+
+def said_name(node: ast.AST) -> str:
+    """The name of a value: `n`, `args.n`, `cfg["n"]`, `cfg.get("n")`; "" for others."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(slice=ast.Constant(value=str(name))):
+            return name
+        case ast.Call(
+            func=ast.Attribute(attr="get", value=owner), args=[ast.Constant(value=str(name)), *_]
+        ):
+            return "" if (dotted(owner) or "").endswith("environ") else name
+    return ""
+
+
+def argument(call: ast.Call, position: int | None, *keywords: str) -> ast.expr | None:
+    """An argument by position or by any of its keywords."""
+    for keyword in call.keywords:
+        if keyword.arg in keywords:
+            return keyword.value
+    if position is None or any(isinstance(a, ast.Starred) for a in call.args[: position + 1]):
+        return None
+    return call.args[position] if position < len(call.args) else None
+
+
+def exported(names: Names) -> set[str]:
+    """What `__all__` lists."""
+    values = [b.value for b in names.top.bindings.get("__all__", ()) if b.value is not None]
+    return {
+        node.value
+        for value in values
+        for node in ast.walk(value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }

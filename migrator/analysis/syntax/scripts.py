@@ -1,0 +1,58 @@
+"""Scripts: whether a module is a program that is started, by what it says itself."""
+
+from __future__ import annotations
+
+import ast
+
+from migrator.analysis.syntax.names import Names, dotted
+from migrator.formats.embedded import CELL
+
+_HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", "plt", "np",
+             "numpy", "random", "torch", "th", "sns", "setattr", "register", "cv2", "mp",
+             "multiprocessing", "__all__"}  # fmt: skip
+
+
+def is_script(names: Names) -> bool | None:
+    """True for a program that is started, False for a library, None where only callers tell."""
+    active = False
+    for statement in names.tree.body:
+        if is_main_guard(statement) or _starts_a_cell(statement):
+            return True
+        active = active or _is_active(statement)
+    if any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports):
+        return False
+    return None if active else False
+
+
+def _starts_a_cell(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            return name == CELL
+    return False
+
+
+def is_main_guard(statement: ast.stmt) -> bool:
+    """`if __name__ == "__main__":`"""
+    return isinstance(statement, ast.If) and any(
+        isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(statement.test)
+    )
+
+
+def _is_active(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.For() | ast.While() | ast.With() | ast.AsyncFor() | ast.AsyncWith():
+            return True
+        case ast.Expr(value=ast.Call(func=func)):
+            return (dotted(func) or "").partition(".")[0] not in _HARMLESS
+        case ast.Assign(value=value):
+            return any(
+                isinstance(n, ast.Call)
+                and isinstance(n.func, ast.Attribute)
+                and n.func.attr in ("cuda", "to", "parse_args")
+                for n in ast.walk(value)
+            )
+        case ast.If(body=body, orelse=orelse):
+            return any(_is_active(s) for s in [*body, *orelse])
+        case ast.Try(body=body):
+            return any(_is_active(s) for s in body)
+    return False

@@ -1,0 +1,130 @@
+"""Hot places: where a value costs time, for advice.
+
+A hot place runs again and again: the forward pass of a model, a round of a loop that trains or
+calls a model, a function of the file that such a round calls.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from migrator.analysis import hints
+from migrator.analysis.syntax.names import DEFINITIONS, Names
+from migrator.analysis.training.loops import is_backward, is_optimizer_step
+from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.tensors import Function, Tensors, last_word, own_nodes
+
+Loop = ast.For | ast.While
+_TYPED = ("input", "getpass.getpass", "sys.stdin", "sys.stdin.readline", "click.prompt")
+
+
+class Hot(Tensors):
+    """Where a file works on the device in each round, and which of its values are tensors there."""
+
+    def __init__(self, names: Names, flow: Flow) -> None:
+        super().__init__(names, flow)
+        self._works: dict[ast.AST, bool] = {}
+        self._called: set[ast.AST] | None = None
+
+    def is_hot(self, node: ast.AST) -> bool:
+        if self.in_pass(node) or self.loop(node) is not None:
+            return True
+        return self.names.function(node) in self._called_in_rounds()
+
+    def loop(self, node: ast.AST) -> Loop | None:
+        """The innermost loop around a node, if it trains or calls a model in each round."""
+        below = node
+        for above in self.names.ancestors(node):
+            if isinstance(above, (*DEFINITIONS, ast.Lambda)):
+                return None
+            if isinstance(above, Loop) and not (
+                isinstance(above, ast.For) and below in (above.iter, above.target)
+            ):
+                return above if self.works(above) else None
+            below = above
+        return None
+
+    def works(self, loop: Loop) -> bool:
+        known = self._works.get(loop)
+        if known is None:
+            works = any(map(self._is_work, own_nodes(loop.body)))
+            once = any(isinstance(statement, ast.Break) for statement in loop.body)
+            known = self._works[loop] = works and not once and not self._runs_over_layers(loop)
+        return known
+
+    def in_some_rounds(self, node: ast.AST, loop: ast.AST) -> bool:
+        """Whether an `if` in the loop, which does not hold its work, decides about a node."""
+        below = node
+        for above in self.names.ancestors(node):
+            if above is loop:
+                return False
+            if isinstance(above, ast.If) and below is not above.test:
+                if not any(map(self._is_work, own_nodes(above.body))):
+                    return True
+            if isinstance(above, ast.IfExp) and below is not above.test:
+                return True
+            if isinstance(above, ast.Try | ast.ExceptHandler) and below not in (
+                getattr(above, "body", ())
+            ):
+                return True
+            below = above
+        return False
+
+    def waits_for_a_person(self, loop: Loop) -> bool:
+        """Whether each round reads what somebody types, beside which the device is quick."""
+        header = loop.iter if isinstance(loop, ast.For) else loop.test
+        return any(
+            self.names.qualified(node) in _TYPED
+            for node in [*ast.walk(header), *own_nodes(loop.body)]
+            if isinstance(node, ast.Name | ast.Attribute)
+        )
+
+    def _is_work(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        if self._is_training(node):
+            return True
+        if self.is_model(node.func):
+            return not hints.is_loss_name(last_word(node))
+        definition = self.flow.called_definition(node)
+        return isinstance(definition, Function) and self._steps(definition)
+
+    def _is_training(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            return False
+        if is_backward(node.func):
+            return True
+        return node.func.attr == "step" and bool(is_optimizer_step(self.names, self.flow, node))
+
+    def _steps(self, function: Function) -> bool:
+        """Whether a function trains once in each call."""
+        known = self._works.get(function)
+        if known is None:
+            known = any(
+                isinstance(n, ast.Call) and is_backward(n.func) for n in own_nodes(function.body)
+            )
+            self._works[function] = known
+        return known
+
+    @staticmethod
+    def _runs_over_layers(loop: Loop) -> bool:
+        """`for block in blocks: x = block(x)`"""
+        if not isinstance(loop, ast.For):
+            return False
+        targets = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+        return any(
+            isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id in targets
+            for n in own_nodes(loop.body)
+        )
+
+    def _called_in_rounds(self) -> set[ast.AST]:
+        if self._called is None:
+            self._called = set()
+            roots: list[Function] = []
+            for node in self.names.order:
+                if isinstance(node, ast.Call):
+                    definition = self.flow.called_definition(node)
+                    if isinstance(definition, Function) and self.loop(node) is not None:
+                        roots.append(definition)
+            self._called = self.reached(roots)
+        return self._called

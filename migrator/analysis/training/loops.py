@@ -1,0 +1,261 @@
+"""Training: where a program steps its optimizers, for any target. Found on the `ast`, never run.
+
+Only an optimizer's step is an optimizer's step: `scheduler.step()`, `env.step()`, `self.step()` are
+told apart by what the receiver is (flow), then by its name; what stays unclear is said so.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from migrator.analysis import hints
+from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.kinds import Kind
+
+
+def is_optimizer_step(names: Names, flow: Flow, call: ast.Call) -> bool | None:
+    """Whether `x.step(…)` changes parameters; None where nothing tells."""
+    assert isinstance(call.func, ast.Attribute)
+    receiver = call.func.value
+    kind = flow.kind(receiver)
+    if kind & Kind.OPTIMIZER:
+        return True
+    if kind & Kind.SCHEDULER:
+        return False
+    owner = receiver.value if isinstance(receiver, ast.Subscript) else receiver  # optimizers["g"]
+    name = (dotted(owner) or "").rpartition(".")[2]
+    if is_scaler(flow, receiver):
+        return bool(call.args)  # scaler.step(optimizer)
+    if ast.dump(receiver) in flow.zeroed:
+        return True
+    if not name or hints.steps_otherwise(name):
+        return False
+    if hints.is_optimizer_name(name):
+        return True
+    return False if call.args else None
+
+
+def is_scaler(flow: Flow, node: ast.expr) -> bool:
+    """Whether an expression is a GradScaler."""
+    owner = node.value if isinstance(node, ast.Subscript) else node
+    name = (dotted(owner) or "").rpartition(".")[2]
+    return bool(flow.kind(node) & Kind.SCALER) or "scaler" in name.lower()
+
+
+def is_backward(node: ast.AST) -> bool:
+    """`loss.backward`."""
+    return isinstance(node, ast.Attribute) and node.attr == "backward"
+
+
+def trains(node: ast.AST) -> bool:
+    """True for code with a backward pass."""
+    return any(map(is_backward, ast.walk(node)))
+
+
+def end_of_step(names: Names, call: ast.Call) -> ast.stmt:
+    """The statement behind which a step of the loop is over.
+
+    Out of `if (i + 1) % n == 0:`, since the gradients of every round have to be computed; out of
+    `for opt in optimizers:`; behind the last of several steps in a row.
+    """
+    at = names.statement(call)
+    assert at is not None
+    parent = names.parents.get(at)
+    stepped = {n.id for n in ast.walk(call.func) if isinstance(n, ast.Name)}
+    while (isinstance(parent, ast.If) and _counts(parent.test)) or (
+        isinstance(parent, ast.For)
+        and any(isinstance(n, ast.Name) and n.id in stepped for n in ast.walk(parent.target))
+    ):
+        at, parent = parent, names.parents.get(parent)
+    for follower in following(names, at):
+        if not _is_step(follower):
+            break
+        at = follower
+    return at
+
+
+def speaks_of_training(tree: ast.AST) -> bool:
+    """True for code that may train, if only by what it is called: a hint."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr="backward") | ast.Call(func=ast.Attribute(attr="train")):
+                return True
+            case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=called), *_]):
+                if called in ("backward", "train"):
+                    return True
+            case ast.Attribute(attr="grad" | "backward" | "vjp", value=owner):
+                if (dotted(owner) or "").rpartition(".")[2] in _DERIVES:
+                    return True
+            case ast.ImportFrom(module=str(module)) if module.rpartition(".")[2] in _DERIVES:
+                return True
+        if any(map(hints.speaks_of_training, _identifiers(node))):
+            return True
+    return False
+
+
+_DERIVES = ("autograd", "func", "functorch")
+
+
+def _identifiers(node: ast.AST) -> tuple[str, ...]:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.ClassDef(name=name):
+            return (name,)
+        case ast.alias(name=name):
+            return (name,)
+        case ast.ImportFrom(module=str(module)):
+            return (module,)
+    return ()
+
+
+def stops_gradients(names: Names) -> bool:
+    """True for code that switches gradients off, for a block or for a function."""
+    for node in names.order:
+        match node:
+            case ast.With(items=items) | ast.AsyncWith(items=items):
+                given = [item.context_expr for item in items]
+            case ast.FunctionDef(decorator_list=given) | ast.AsyncFunctionDef(decorator_list=given):
+                pass
+            case _:
+                continue
+        if any(_stops_gradients(names, part) for part in given):
+            return True
+    return False
+
+
+_NO_GRADIENTS = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad",
+                 "torch.autograd.inference_mode", "torch.set_grad_enabled")  # fmt: skip
+READING_METHODS = frozenset({"item", "cpu", "numpy", "tolist"})
+READING_FUNCTIONS = frozenset({"print", "float", "int", "bool"})
+_READING_WHOLE = frozenset({"all", "any"})  # where they are given a tensor
+
+
+def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast.While]:
+    """Loops that call a model in each round, where no gradients are recorded: the innermost ones.
+
+    Loops of `forward` are parts of a model.
+    """
+    found: dict[ast.AST, None] = {}
+    for node in names.order:
+        if isinstance(node, ast.Call) and is_model(flow, node.func):
+            loop = _loop_of(names, node)
+            if loop is not None and not _runs_over_models(loop, node):
+                found.setdefault(loop)
+    for loop in found:
+        if isinstance(loop, ast.For | ast.While) and not trains(loop):
+            yield loop
+
+
+def is_model(flow: Flow, function: ast.expr) -> bool:
+    if not isinstance(function, ast.Name | ast.Attribute):
+        return False
+    if isinstance(function, ast.Attribute) and function.attr == "forward":
+        return is_model(flow, function.value)
+    if (flow.names.qualified(function) or "").startswith("torch."):
+        return False  # torch.Generator
+    name = (dotted(function) or "").rpartition(".")[2]
+    return bool(flow.kind(function) & Kind.MODULE) or hints.is_model_name(name)
+
+
+def _loop_of(names: Names, call: ast.Call) -> ast.AST | None:
+    """The loop that runs a call without gradients, None for another one."""
+    function = names.function(call)
+    if function is None:
+        decorators: list[ast.expr] = []
+    elif function.name in ("forward", "__call__"):
+        return None
+    else:
+        decorators = function.decorator_list
+    loop: ast.AST | None = None
+    off = any(_stops_gradients(names, d) for d in decorators)
+    for above in names.ancestors(call):
+        if above is function:
+            break
+        if isinstance(above, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            return None
+        if isinstance(above, ast.For | ast.While) and loop is None:
+            loop = above
+        if isinstance(above, ast.With):
+            off = off or any(_stops_gradients(names, item.context_expr) for item in above.items)
+    return loop if off else None
+
+
+def _stops_gradients(names: Names, node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        if node.args and not (isinstance(node.args[0], ast.Constant) and not node.args[0].value):
+            return False  # inference_mode(flag), set_grad_enabled(phase == "train")
+        node = node.func
+    return names.qualified(node) in _NO_GRADIENTS
+
+
+def _runs_over_models(loop: ast.AST, call: ast.Call) -> bool:
+    """`for block in blocks: x = block(x)`"""
+    if not isinstance(loop, ast.For):
+        return False
+    targets = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    return any(isinstance(n, ast.Name) and n.id in targets for n in ast.walk(call.func))
+
+
+def end_of_round(names: Names, flow: Flow, loop: ast.For | ast.While) -> ast.stmt | None:
+    """The statement that a boundary stands behind; None where none is needed.
+
+    Not above the last call of a model, and in front of the first statement that reads a value.
+    """
+    block: list[ast.stmt] = loop.body
+    at = _last_model_call(flow, block)
+    while isinstance(at, ast.With):
+        inner = _last_model_call(flow, at.body)
+        if not any(map(reads, at.body[at.body.index(inner) + 1 :])):
+            break
+        block, at = at.body, inner
+    if reads(at):
+        return None
+    for statement in block[block.index(at) + 1 :]:
+        if reads(statement) or isinstance(statement, ast.Break | ast.Continue | ast.Return):
+            break
+        at = statement
+    return at
+
+
+def _last_model_call(flow: Flow, block: list[ast.stmt]) -> ast.stmt:
+    return next((s for s in reversed(block) if calls_model(flow, s)), block[0])
+
+
+def calls_model(flow: Flow, node: ast.AST) -> bool:
+    return any(isinstance(n, ast.Call) and is_model(flow, n.func) for n in ast.walk(node))
+
+
+def reads(statement: ast.stmt) -> bool:
+    """True for a statement that asks for the values of tensors."""
+    for node in ast.walk(statement):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name)) if name in READING_METHODS:
+                return True
+            case ast.Call(func=ast.Name(id=name), args=args) if name in READING_FUNCTIONS:
+                if not all(isinstance(argument, ast.Constant) for argument in args):
+                    return True
+            case ast.Call(func=ast.Name(id=name), args=[ast.Name() | ast.Attribute()]):
+                if name in _READING_WHOLE:
+                    return True
+    return False
+
+
+def following(names: Names, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements behind one, in its block."""
+    block = names.block(statement)
+    return block[block.index(statement) + 1 :] if block else []
+
+
+def _is_step(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="step"))):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="update"), args=args)):
+            # `scaler.update()`, `ema.update(model)`; a meter is given a time, or what was read
+            return all(isinstance(each, ast.Name | ast.Attribute) for each in args)
+    return False
+
+
+def _counts(test: ast.expr) -> bool:
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))

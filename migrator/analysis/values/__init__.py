@@ -1,0 +1,1 @@
+"""What values are, and what shows it."""

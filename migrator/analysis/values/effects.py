@@ -1,0 +1,157 @@
+"""Effects: whether an expression does nothing but give a value, so that it can be left out.
+
+What a call means is asked of imports and definitions, never of how it is called: a call that they
+do not explain may do anything.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from migrator.analysis import traces
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.kinds import Kind
+
+if TYPE_CHECKING:
+    from migrator.analysis.project.facts import ProjectFacts
+
+# What only computes, or asks what the machine or the launcher has. A dot at the end: all of it.
+_PURE = frozenset({
+    "abs", "all", "any", "bool", "dict", "enumerate", "float", "frozenset", "getattr", "hasattr",
+    "int", "isinstance", "issubclass", "len", "list", "map", "max", "min", "range", "repr",
+    "reversed", "round", "set", "sorted", "str", "sum", "super", "tuple", "type", "vars", "zip",
+    "os.getenv", "os.environ.get", "os.environ.copy", "os.getcwd", "os.cpu_count", "pathlib.Path",
+    "torch.device", "torch.get_device_module", "torch.get_default_device",
+    "torch.get_default_dtype", "torch.is_tensor", "torch.finfo", "torch.iinfo",
+    *(f"torch.distributed.{name}" for name in (
+        "get_rank", "get_world_size", "get_backend", "is_initialized", "is_available",
+        "is_nccl_available", "is_gloo_available", "is_mpi_available", "is_torchelastic_launched",
+        "get_node_local_rank",
+    )),
+    *(f"horovod.torch.{name}" for name in ("rank", "local_rank", "size", "local_size")),
+    *(f"deepspeed.comm.{name}" for name in ("get_rank", "get_local_rank", "get_world_size")),
+})  # fmt: skip
+_PURE_MODULES = ("math.", "os.path.", "torch.cuda.", "torch.accelerator.", "torch.backends.",
+                 "torch.xpu.", *traces.PARTS, "intel_extension_for_pytorch.")  # fmt: skip
+_OF_TEXT = frozenset({
+    "format", "join", "lower", "upper", "strip", "lstrip", "rstrip", "split", "replace",
+    "startswith", "endswith", "removeprefix", "removesuffix",
+})  # fmt: skip
+_OF_TENSOR = frozenset({
+    "get_device", "size", "dim", "numel", "stride", "element_size", "is_floating_point", "cuda",
+    "cpu", "to",
+})  # fmt: skip
+_OF_MODULE = frozenset({"parameters", "buffers", "named_parameters", "modules", "children"})
+_DEPTH = 4  # of functions that call functions
+
+
+class Effects:
+    """What the expressions of one file do; `known` are attributes that are torch's own."""
+
+    def __init__(
+        self,
+        names: Names,
+        flow: Flow,
+        project: ProjectFacts | None = None,
+        known: Collection[ast.AST] = (),
+        depth: int = 0,
+    ) -> None:
+        self.names, self.flow, self.project = names, flow, project
+        self.known, self.depth = known, depth
+
+    def first(self, nodes: Iterable[ast.AST]) -> ast.AST | None:
+        """The first of some nodes, each by itself, that does more than give a value."""
+        return next((node for node in nodes if self._acts(node)), None)
+
+    def none(self, *nodes: ast.AST) -> bool:
+        """Whether nothing is done by any part of these."""
+        return all(self.first(_evaluated(node)) is None for node in nodes)
+
+    def _acts(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Call):
+            return not self._is_pure(node)
+        return isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
+
+    def _is_pure(self, call: ast.Call) -> bool:
+        """Whether a call does nothing itself; its arguments are asked for themselves."""
+        name = self.names.qualified(call.func)
+        if name is not None and (name in _PURE or name.startswith(_PURE_MODULES)):
+            return True
+        if call.func in self.known or self._steps_once(call):
+            return True
+        if isinstance(call.func, ast.Attribute) and name is None:
+            if self._is_pure_method(call.func):
+                return True
+        return self._only_answers(call)
+
+    def _is_pure_method(self, method: ast.Attribute) -> bool:
+        owner, kind = method.value, self.flow.kind(method.value)
+        match owner:
+            case ast.Constant(value=str()) | ast.JoinedStr():
+                return method.attr in _OF_TEXT
+            case ast.Dict():
+                return method.attr == "get"
+            case ast.Name():
+                bound = self.names.lookup(owner)
+                if method.attr == "get" and len(bound) == 1:
+                    return isinstance(bound[0].value, ast.Dict) and bound[0].kind == "assign"
+        if method.attr in _OF_TENSOR:
+            return kind == Kind.TENSOR
+        return method.attr in _OF_MODULE and (kind == Kind.MODULE or self._is_module(owner))
+
+    def _is_module(self, owner: ast.expr) -> bool:
+        """`self` in a model of this file."""
+        of = self.names.owner_class(owner) if isinstance(owner, ast.Name) else None
+        return of is not None and self.flow.is_module_class(of)
+
+    def _steps_once(self, call: ast.Call) -> bool:
+        """`next(model.parameters())`: of an iterator that nobody else has."""
+        match call:
+            case ast.Call(func=ast.Name(id="next" | "iter"), args=[ast.Call() as made, *_]):
+                return self.names.qualified(call.func) in ("next", "iter") and self._is_pure(made)
+        return False
+
+    def _only_answers(self, call: ast.Call) -> bool:
+        """Whether a function of the project does nothing but return a value."""
+        function = self.flow.definition(call.func)
+        there: Effects = self
+        name = self.names.qualified(call.func)
+        if function is None and name is not None and self.project is not None:
+            found = self.project.definition(name)
+            if found is not None:
+                facts, project, function = found
+                there = Effects(facts.names, facts.flow, project, (), self.depth)
+        if not isinstance(function, ast.FunctionDef) or self.depth > _DEPTH:
+            return False
+        inner = Effects(there.names, there.flow, there.project, there.known, self.depth + 1)
+        return not function.decorator_list and all(map(inner._is_quiet, function.body))
+
+    def _is_quiet(self, statement: ast.stmt) -> bool:
+        """Whether a statement of a function changes nothing outside of it."""
+        match statement:
+            case ast.Return(value=value) | ast.Expr(value=value):
+                return value is None or self.none(value)
+            case ast.If(test=test, body=body, orelse=orelse):
+                return self.none(test) and all(map(self._is_quiet, [*body, *orelse]))
+            case ast.Assign(targets=[ast.Name(id=name) as target], value=value):
+                function = self.names.function(statement)
+                here = function is not None and name in self.names.scopes[function].bindings
+                return here and self.names.scope_of(target).node is function and self.none(value)
+            case ast.Pass() | ast.Import() | ast.ImportFrom():
+                return True
+        return False
+
+
+def _evaluated(node: ast.AST) -> Iterator[ast.AST]:
+    """An expression and its parts, without what only a later call runs."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, ast.Lambda):
+            stack.extend(ast.iter_child_nodes(node))
+        else:
+            stack += [*node.args.defaults, *filter(None, node.args.kw_defaults)]

@@ -1,0 +1,102 @@
+"""Advice: what a TPU expert would mention about code that is right, and no GPU construct.
+
+One walk over the file. A rule registers for what it looks at with `rule.on("advice", …)`: calls by
+their last name (`"nonzero()"`), attributes by theirs (`".float64"`), other nodes by their class
+(`"If"`). What its handler says, with `Keep`, is a diagnostic without an outcome.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from migrator.construct import Construct
+from migrator.context import Context
+from migrator.decision import Keep, Rewrite
+from migrator.diagnostics import Diagnostic, Severity
+from migrator.edits import Hoist
+from migrator.pipeline.decide import excerpt
+from migrator.pipeline.plan import Plan
+from migrator.pipeline.suppress import Suppressions
+from migrator.registry import Registry
+
+KIND = "advice"
+_LINE = re.compile(r"\bline (\d+)\b(?! there)")
+
+
+def advise(
+    context: Context, rules: Registry, plan: Plan, suppressions: Suppressions
+) -> Iterator[Diagnostic]:
+    """Advice on one file that works on a device, about what no edit changes."""
+    if plan.gate or not _works_on_device(context):
+        return
+    handlers = {key: found for (kind, key), found in rules.exact.items() if kind == KIND}
+    told = _told(plan)
+    said: set[tuple[str, ast.AST | None]] = set()
+    for node in context.names.order:
+        if isinstance(node, ast.Name | ast.expr_context):
+            continue  # most nodes
+        key = _key(node)
+        if key not in handlers or node in plan.claimed:
+            continue
+        for rule, handler in handlers[key]:
+            if not context.options.enabled(rule.code):
+                continue
+            decision = handler(context, Construct(KIND, key, node))
+            if not isinstance(decision, Keep):
+                continue
+            once = decision.advice, context.names.statement(node)  # of a line that prints five
+            if once in said:
+                continue
+            said.add(once)
+            shown = getattr(node, "test", node)  # of a branch, what it asks
+            where = context.source.range(shown)
+            last = getattr(node, "end_lineno", where.line) + 1
+            if told.isdisjoint(range(where.line, last)) and not suppressions.covers(
+                where, rule.code
+            ):
+                text = excerpt(context, shown)
+                yield Diagnostic(where, rule.code, Severity.ADVICE, decision.advice, None, text)
+
+
+def _works_on_device(context: Context) -> bool:
+    """Whether time on a device is spent in this file: in a program or a module of one, no test."""
+    if context.project is not None and "tests" in context.project.path.parts:
+        return False
+    return context.uses_device or (bool(context.constructs) and not context.is_entry)
+
+
+def _key(node: ast.AST) -> str:
+    if isinstance(node, ast.Call):
+        function = node.func
+        if isinstance(function, ast.Attribute):
+            return f"{function.attr}()"
+        return f"{function.id}()" if isinstance(function, ast.Name) else ""
+    if isinstance(node, ast.Attribute):
+        return f".{node.attr}"
+    return type(node).__name__
+
+
+def _told(plan: Plan) -> set[int]:
+    """Lines of which something is said already: the advice on a construct is about them, or names
+    them as what is in the way, or the step that was made of the lines around left them behind.
+    """
+    lines: set[int] = set()
+    for ruling in plan.rulings:
+        match ruling.decision:
+            case Keep(advice=advice) if advice:
+                lines.add(ruling.range.line)
+                lines.update(int(number) for number in _LINE.findall(advice))
+            case Rewrite(edits=edits):
+                for edit in edits:
+                    if isinstance(edit, Hoist):
+                        lines |= _left_behind(edit)
+    return lines
+
+
+def _left_behind(step: Hoist) -> set[int]:
+    """The lines between those of a step that did not move with them."""
+    own = {n for s in step.statements for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+    lifted = {n for s in step.lifted for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+    return set(range(min(own), max(own))) - own | lifted

@@ -1,0 +1,44 @@
+"""Analyse: what a module means, and the GPU constructs in it that have to be decided about."""
+
+from __future__ import annotations
+
+from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.project.module_facts import module_facts
+from migrator.construct import Construct
+from migrator.context import Context
+from migrator.diagnostics import SourceMap
+from migrator.frameworks import find_framework
+from migrator.options import Options
+from migrator.pipeline.module import Module
+from migrator.registry import vocabulary
+from migrator.targets import Target, with_ranks
+
+
+def analyse(
+    module: Module, target: Target, options: Options, project: ProjectFacts | None
+) -> tuple[Context, list[Construct]]:
+    """What rules may ask about a module, and its constructs in the order of their decisions."""
+    framework = find_framework(target.framework)
+    known = vocabulary(framework.name, options.replace)
+    facts = module_facts(module.parsed, framework, known, project)
+    constructs = list(facts.constructs)
+    context = Context(
+        facts.names, facts.flow, SourceMap(module.text), target, options, constructs, project
+    )
+    context.own_ranks = facts.ranks
+    # First of all, since these take the place of the moves that other rules make.
+    constructs[:0] = [Construct("model", "move", move) for move in context.shardings]
+    if context.words.launches:
+        if context.ranks or (project is not None and project.serves_ranks()):
+            context.use(with_ranks(context.target))
+    return context, constructs
+
+
+def may_hold_constructs(source: bytes, target: Target, options: Options) -> bool:
+    """A cheap test: False means that a file can not hold a construct."""
+    framework = find_framework(target.framework)
+    if framework.has_tokens(source):
+        return True
+    if b"import" not in source:  # nothing has a name that rules are about, so none is loaded
+        return False
+    return vocabulary(framework.name, options.replace).may_be_in(source)

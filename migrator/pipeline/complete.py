@@ -1,0 +1,119 @@
+"""Complete: what follows from the decisions on a module: imports, set-up, and what became empty."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from migrator.analysis import traces
+from migrator.analysis.syntax.names import Names
+from migrator.construct import Construct
+from migrator.context import Context
+from migrator.decision import Rewrite
+from migrator.diagnostics import START, Diagnostic, Severity
+from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered, places
+from migrator.formats.embedded import spoken
+from migrator.pipeline import imports
+from migrator.pipeline.plan import Plan
+from migrator.pipeline.suppress import Suppressions
+from migrator.registry import Registry, registry, vocabulary
+
+
+@dataclass
+class Additions:
+    edits: list[Edit] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+
+def complete(
+    context: Context, rules: Registry, plan: Plan, suppressions: Suppressions
+) -> Additions:
+    """Set-up statements, imports, and blocks that the edits leave empty."""
+    result = Additions(edits=list(_emptied(context, plan.edits)))
+    emptied = {node for edit in result.edits for node in covered(edit)}
+    removed = emptied | set(plan.claimed)
+    # what only gets other arguments keeps its name
+    removed -= {e.node.func for e in plan.edits if isinstance(e, EditCall) and not e.function}
+    result.edits += _unused(context.names, plan.edits, removed)
+    result.modules = plan.requires(emptied)
+    for rule, handler in (
+        ()
+        if plan.gate or context.is_native or context.is_build
+        else rules.exact.get(("file", "setup"), ())
+    ):
+        decision = handler(context, Construct("file", "setup", context.names.tree))
+        enabled = context.options.enabled(rule.code) and not suppressions.covers(START, rule.code)
+        if isinstance(decision, Rewrite) and enabled:
+            result.edits.extend(decision.edits)
+            result.modules.extend(m for m in decision.requires if m not in result.modules)
+            note = decision.note or rule.summary
+            where = places(decision.edits, context.source)
+            result.diagnostics.append(
+                Diagnostic(START, rule.code, Severity.INFO, note, touched=where)
+            )
+    inserts = [
+        e
+        for e in [*result.edits, *plan.edits]
+        if isinstance(e, Insert) and not e.lines[0].startswith("from ")
+    ]
+    first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
+    foreign: tuple[str, ...] = ()
+    if rules is registry().foreign:
+        foreign = traces.foreign_libraries(context.target.traces.library)
+    known = vocabulary(context.target.framework, context.options.replace)
+    result.edits[:0] = imports.edits(
+        context.names, result.modules, removed, known, context.framework.module, first,
+        foreign=foreign,
+        taken=context.project.taken_names if context.project is not None else frozenset,
+    )  # fmt: skip
+    return result
+
+
+def _emptied(context: Context, edits: Sequence[Edit]) -> list[Edit]:
+    """An `if`, with its `else`, whose statements all went goes too, if its test does nothing."""
+    names = context.names
+    gone: set[ast.AST] = {
+        e.node for e in edits if isinstance(e, Delete) and isinstance(e.node, ast.stmt)
+    }
+    result: list[Edit] = []
+    queue: list[ast.AST] = list(gone)
+    while queue:
+        block = names.parents.get(queue.pop())
+        if (
+            isinstance(block, ast.If)
+            and all(s in gone for s in [*block.body, *block.orelse])
+            and block not in gone
+            and not _is_elif(names, block)
+            and context.effects.none(block.test)
+        ):
+            gone.add(block)
+            queue.append(block)
+            result.append(Delete(block))
+    return result
+
+
+def _unused(names: Names, edits: Sequence[Edit], removed: set[ast.AST]) -> Iterator[Edit]:
+    """A local variable that would only hold a literal goes, if all went that has used it."""
+    if not {"locals", "vars", "eval", "exec"}.isdisjoint(names.by_id):
+        return
+    elsewhere = {name for scope in names.scopes.values() for name in scope.outer_names}
+    elsewhere |= spoken(names)
+    for edit in edits:
+        statement = names.parents.get(edit.node)
+        if not isinstance(edit, Replace) or not isinstance(statement, ast.Assign):
+            continue
+        match statement.targets:
+            case [ast.Name(id=name) as target] if edit.template.isdecimal():
+                scope = names.scope_of(target)
+                uses = list(names.uses(name, scope))
+                bound = scope.bindings.get(name, ())
+                local = isinstance(scope.node, ast.FunctionDef) and len(bound) == 1
+                if local and name not in elsewhere and uses and removed.issuperset(uses):
+                    yield Delete(statement)
+
+
+def _is_elif(names: Names, node: ast.If) -> bool:
+    parent = names.parents.get(node)
+    return isinstance(parent, ast.If) and parent.orelse == [node]

@@ -1,0 +1,289 @@
+"""Decisions: each construct of a file gets exactly one, from the rule that answers for it."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from migrator.analysis import traces
+from migrator.analysis.devices.guards import Guards
+from migrator.analysis.devices.questions import place
+from migrator.analysis.values.kinds import Kind
+from migrator.codes import UNKNOWN
+from migrator.construct import Construct
+from migrator.context import Context
+from migrator.decision import Decision, Keep, Report, Rewrite
+from migrator.diagnostics import Effort, Range, Safety, shortened
+from migrator.edits import Delete, Edit, SetString, code, covered
+from migrator.formats import embedded
+from migrator.frameworks.torch.embedded import next_in_line
+from migrator.pipeline import imports, unserved
+from migrator.pipeline.gates import gate_of
+from migrator.pipeline.plan import Plan, Ruling, claim_earlier, undo
+from migrator.pipeline.suppress import Suppressions
+from migrator.registry import Registry, registry
+from migrator.rule import Rule
+from migrator.targets import RUNTIME
+
+_NATIVE = Keep("of a program for the target itself")
+_LAUNCHED = Report(
+    "only what a launcher starts gets here; one process drives the TPU, so start it without one",
+    effort=Effort.MINUTES,  # for several devices, it takes more
+)
+_OF_BUILD = Keep("asked while the project is built; a TPU machine has no GPU, and builds without")
+SUPPRESSED = Keep("suppressed by a comment")
+
+
+def decide(
+    context: Context, rules: Registry, constructs: Sequence[Construct], suppressions: Suppressions
+) -> Plan:
+    gate = None if context.is_native else gate_of(context, rules)
+    plan = Plan()
+    if gate is not None and gate[1].unsafe and context.options.unsafe:
+        plan.unsafe, gate = gate[1].unsafe, None
+    plan.gate = gate[1] if gate is not None else None
+    for construct in constructs:
+        node = construct.node
+        if node in plan.claimed:
+            rulings = [_ruling(context, construct, plan.claimed[node], Rewrite(()))]
+        elif node in plan.left:
+            rulings = [_ruling(context, construct, *plan.left[node])]
+        elif gate is not None and construct.kind not in ("own", "own import"):
+            rulings = [_ruling(context, construct, gate[0], gate[1])]
+        elif context.is_native and not is_of_environment(construct):
+            rulings = [_ruling(context, construct, registry().for_native_code.code, _NATIVE)]
+        elif context.is_unlaunched and context.own_ranks.launched.holds(node):
+            rulings = [_ruling(context, construct, _launched_code(), _LAUNCHED)]
+        elif (why := unserved.why(context, node)) is not None:
+            rulings = [_ruling(context, construct, _launched_code(), why)]
+        else:
+            rulings = _rule_on_all(context, rules, construct, suppressions)
+        plan.rulings += rulings
+        for ruling in rulings:
+            for whole, decision in _left(ruling.decision):
+                for part in ast.walk(whole):
+                    plan.left[part] = ruling.code, decision
+            if isinstance(ruling.decision, Rewrite):
+                for edit in ruling.decision.edits:
+                    for part in covered(edit):
+                        plan.claimed.setdefault(part, ruling.code)
+    _keep_guards(context, rules, plan)
+    claim_earlier(plan)
+    return plan
+
+
+def _launched_code() -> str:
+    return registry().for_launched_code.code
+
+
+def _left(decision: Decision) -> Iterator[tuple[ast.AST, Decision]]:
+    """What a decision leaves as it is, and what that is to everything in it."""
+    match decision:
+        case Report(whole=ast.AST() as whole):
+            yield whole, decision
+        case Keep(leaves=leaves):
+            yield from ((whole, decision) for whole in leaves)
+        case Rewrite(leaves=leaves, note=note):
+            yield from ((whole, Keep(note)) for whole in leaves)
+
+
+def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
+    """A question in front of what CUDA has alone keeps its answer, which is no on a TPU."""
+    made = [r for r in plan.rulings if isinstance(r.decision, Rewrite) and r.decision.edits]
+    guards = Guards(context.names, context.flow, context.project, plan.claimed)
+    asked = [(r, guard) for r in made if (guard := guards.guard(r.construct.node)) is not None]
+    if not asked:
+        return
+    questions = {id(ruling) for ruling, _ in asked}
+    works = sorted(
+        place(r.construct.node)
+        for r in made
+        if id(r) not in questions and not all(isinstance(e, Delete) for e in r.edits)
+    )
+    lost = sorted(
+        place(r.construct.node, text=r.text)
+        for r in plan.rulings
+        if isinstance(r.decision, Report)
+        and context.options.enabled(r.code)
+        and r.code in rules.rules
+        and rules.rules[r.code].for_cuda
+    )
+    for ruling, guard in asked:
+        kernel = guard.first(guards.places, "kernel")
+        moved = guard.first(guards.places, "move")
+        alone = kernel
+        if moved is None:
+            alone = alone or guard.first(guards.places, "wrapper")
+            if guard.of_tensor or guard.first(works) is None:
+                alone = alone or guard.first(lost)
+        if alone is None:
+            continue
+        behind = f"{alone.text} (line {alone.line})"
+        decision: Decision = Keep(f"no on a TPU, where {behind} does not run")
+        if moved is not None:
+            decision = Report(
+                f"line {moved.line} moves to the device, and on a TPU {behind} does not run: ask "
+                "for each by itself"
+            )
+        undo(plan, ruling, decision)
+
+
+def _rule_on_all(
+    context: Context, rules: Registry, construct: Construct, suppressions: Suppressions
+) -> list[Ruling]:
+    """The rulings on a construct and, where it is a line, on what else this says of GPUs.
+
+    Each handler sees the line as those before it leave it; so all have the last one's edit.
+    """
+    rulings: list[Ruling] = []
+    done: set[str] = set()
+    kept: set[str] = set()
+    found: Construct | None = construct
+    while found is not None:
+        rulings.append(_rule_on(context, rules, found, suppressions))
+        done.add(found.key)
+        if construct.kind not in ("command", "setting") or not isinstance(found.node, ast.Constant):
+            break
+        text = context.text(found)
+        decision = rulings[-1].decision
+        if not isinstance(decision, Report):
+            kept.add(found.key)
+        if isinstance(decision, Rewrite):
+            match decision.edits:
+                case [SetString(value=value)]:
+                    held = embedded.is_embedded(context.parent(found.node))
+                    text = json.loads(f'"{value}"') if held else value
+                case _:
+                    break
+            for ruling in rulings:
+                if isinstance(ruling.decision, Rewrite):
+                    ruling.decision = replace(ruling.decision, edits=decision.edits)
+        found = next_in_line(found, text, done, kept)
+    return rulings
+
+
+def _rule_on(
+    context: Context, rules: Registry, construct: Construct, suppressions: Suppressions
+) -> Ruling:
+    where = _place(context, construct)
+    doubt = _doubt(context, construct)
+    for rule, handler in rules.handlers(construct):
+        decision = handler(context, construct)
+        if decision is None:
+            continue
+        if doubt is not None and isinstance(decision, Rewrite):
+            decision = doubt
+        if suppressions.covers(where, rule.code) or any(
+            suppressions.covers(context.source.range(edit.node), rule.code)
+            for edit in (decision.edits if isinstance(decision, Rewrite) else ())
+            if isinstance(edit.node, ast.expr)
+        ):
+            decision = SUPPRESSED
+        elif (
+            context.is_build
+            and isinstance(decision, Rewrite)
+            and context.framework.uses_device(construct)
+        ):
+            decision = _OF_BUILD
+        elif isinstance(decision, Rewrite):
+            decision = _allowed(context, rule, construct, decision)
+        return _ruling(context, construct, rule.code, decision)
+    reason = f"no rule knows {construct.key}; check by hand what it needs on a TPU"
+    return _ruling(context, construct, UNKNOWN, Report(reason))
+
+
+_OF_TORCH = ("cuda", "is_cuda", "pin_memory", "half", "record_stream", "to", "type", "get_device")
+_ELSEWHERE = Report("this file, and what imports it, do not use PyTorch")
+
+
+def _doubt(context: Context, construct: Construct) -> Report | None:
+    """Why something may not be PyTorch's: an object of another class, or of another library."""
+    node = construct.node
+    if construct.kind == "string" and construct.key == "cuda" and not context.evidence.of_torch:
+        return _ELSEWHERE
+    if construct.kind != "method" or not isinstance(node, ast.Attribute):
+        return None
+    if node.attr not in _OF_TORCH or context.flow.kind(node.value) & Kind.TENSOR:
+        return None
+    if not context.evidence.of_torch:
+        return _ELSEWHERE
+    module = context.evidence.module(node.value)
+    if module is not None:
+        return Report(f"{module} is a module, and its {node.attr} not that of a tensor")
+    found = context.defines(node.attr, context.flow.kind(node.value))
+    if not found:
+        return None
+    call = context.names.call_of(node)
+    given = call.args[0] if call is not None and call.args else None
+    return Report(f"{found} itself; whose {node.attr} this is can not be seen", whole=given)
+
+
+def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrite) -> Decision:
+    options = context.options
+    if not options.enabled(rule.code):
+        return Report(f"{rule.code} is not selected")
+    safety = rewrite.safety or rule.safety
+    why = rewrite.note or rule.summary
+    if safety is Safety.DISPLAY_ONLY:
+        return Report(why)
+    if safety is Safety.UNSAFE and not options.unsafe:
+        return Report(f"{why} (rewritten with --unsafe)", unsafe=why)
+    lost = _lost(context, construct, rewrite.edits)
+    if lost is not None:
+        text = context.source.code(lost)
+        return Report(f"the rewrite would drop {text}; move it to a line of its own")
+    if RUNTIME not in rewrite.requires and any(f"{RUNTIME}." in code(e) for e in rewrite.edits):
+        rewrite = replace(rewrite, requires=(*rewrite.requires, RUNTIME))
+    taken = imports.taken_names(context.names, rewrite.requires)
+    if taken:
+        return Report(f"the rewrite needs the name `{taken[0]}`, which this file uses otherwise")
+    return rewrite
+
+
+def _lost(context: Context, construct: Construct, edits: Sequence[Edit]) -> ast.AST | None:
+    """What edits drop although it may do something, other than the rewritten construct."""
+    own: set[ast.AST | None] = {context.names.call_of(construct.node)}
+    own.update(edit.node for edit in edits)
+    holes = [hole for edit in edits for hole in getattr(edit, "holes", {}).values()]
+    own.update(node for hole in holes for node in ast.walk(hole))
+    dropped = [node for edit in edits for node in covered(edit)]
+    for node in dropped:
+        own.update(ast.walk(node.body) if isinstance(node, ast.Lambda) else ())  # runs later
+    return context.effects.first(node for node in dropped if node not in own)
+
+
+def _place(context: Context, construct: Construct) -> Range:
+    node = construct.node
+    if isinstance(node, ast.Attribute) and construct.kind == "method":
+        span = context.source.range(node)  # the method's own name, as in a traceback
+        start = span.end_column - len(node.attr)
+        return Range(span.end_line, start, span.end_line, span.end_column)
+    return context.source.range(_shown(node))
+
+
+def _shown(node: ast.AST) -> ast.AST:
+    """What stands for a construct: of a loop, what it runs over; of an `if`, what it asks."""
+    match node:
+        case ast.For(iter=header) | ast.While(test=header) | ast.If(test=header):
+            return header
+    return node
+
+
+def _ruling(context: Context, construct: Construct, code: str, decision: Decision) -> Ruling:
+    text = excerpt(context, construct.node)
+    return Ruling(construct, code, decision, _place(context, construct), text)
+
+
+def excerpt(context: Context, node: ast.AST) -> str:
+    """The source text that a diagnostic shows, on one line and shortened."""
+    held = embedded.text_of(node, context.names.parents.get(node))
+    text = context.source.code(_shown(node)) if held is None else held
+    return shortened(text)
+
+
+def is_of_environment(construct: Construct) -> bool:
+    """True for what concerns a target's library, or the machine, where a program is one for it."""
+    kinds = ("command", "requirement", "setting", "variable")
+    return construct.kind in kinds or construct.key.startswith(traces.LIBRARIES)

@@ -1,0 +1,207 @@
+"""Engine: bytes in, bytes and diagnostics out. No I/O; user code is never imported or run.
+
+The way of a file: read -> normalise (to GPU code) -> analyse -> decide -> complete (imports,
+set-up, what became empty) -> write. See docs/how-a-file-is-migrated.md.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from migrator.analysis.project.facts import ProjectFacts
+from migrator.codes import ENCODING, INTERNAL, SYNTAX
+from migrator.diagnostics import START, Diagnostic, Outcome, Severity
+from migrator.formats import kinds, python
+from migrator.frameworks import find_framework
+from migrator.options import Options
+from migrator.pipeline import normalise
+from migrator.pipeline.analyse import analyse, may_hold_constructs
+from migrator.pipeline.depth import room_for_depth
+from migrator.pipeline.module import not_python, read
+from migrator.pipeline.result import Failure, Result
+from migrator.registry import registry
+from migrator.targets import RUNTIME, Target, in_one_process, portable
+
+if TYPE_CHECKING:
+    from migrator.formats.documents import Part
+
+
+def migrate(
+    source: bytes,
+    target: Target,
+    options: Options | None = None,
+    project: ProjectFacts | None = None,
+) -> Result:
+    """Migrate one file of Python source.
+
+    Args:
+        source: the file's bytes, in any encoding that Python accepts.
+        target: the words of the target, from `migrator.targets.targets()`.
+        options: what to select and how; the defaults apply safe edits of every rule.
+        project: facts of the files that this one imports; None for a snippet.
+
+    Never raises for bad input: it comes back unchanged, with a diagnostic of severity error.
+    """
+    options = options or Options()
+    target = portable(target) if options.portable else target
+    with room_for_depth():
+        if normalise.is_foreign(source, target):
+            # Its ranks have no process group, so that one process takes the place of them all.
+            target = in_one_process(target)
+            # places to choose would be those of the text in between
+            options = replace(options, only=None)
+            gpu_code = normalise.as_gpu_code(source, target, options, project)
+            result = _migrate(gpu_code.source, target, options, project, normalise.FOREIGN)
+            result = normalise.of_source(source, gpu_code, result)
+        elif _is_of_concern(source, target, options, project):
+            result = _migrate(source, target, options, project)
+        else:
+            result = _of_no_concern(source)
+    return result if options.runtime != "installed" else replace(result, companions=frozenset())
+
+
+def _migrate(
+    source: bytes,
+    target: Target,
+    options: Options,
+    project: ProjectFacts | None,
+    accelerator: str | None = None,
+) -> Result:
+    """Migrate GPU code, or code for an accelerator that is read as such."""
+    if accelerator is None and not find_framework(target.framework).normalised:
+        accelerator = ""
+    from migrator.pipeline.rewrite import rewrite  # most files need none
+
+    try:
+        module = read(source, project if accelerator is None else None, accelerator)
+        context, constructs = analyse(module, target, options, project)
+        return rewrite(module, context, registry().of(target.framework), constructs)
+    except Failure as failure:
+        return failure.result(source)
+    except RecursionError:
+        return Failure(INTERNAL, "too deeply nested to be rewritten").result(source)
+
+
+def migrate_file(
+    path: Path,
+    content: bytes,
+    target: Target,
+    options: Options | None = None,
+    project: ProjectFacts | None = None,
+) -> Result:
+    """Migrate a file of any format that is known by its name: `migrate`, where it is Python.
+
+    What is no code in a notebook (outputs, execution counts, ids) stays byte for byte.
+    """
+    options = options or Options()
+    result = _migrate_file(path, content, target, options, project)
+    if not options.todo_comments or result.failed:
+        return result
+    from migrator.pipeline import todo
+
+    # Asked of the result: so a second run says the same in the same places.
+    bare = todo.strip(path, result.source)
+    left: tuple[Diagnostic, ...] = ()
+    if any(d.outcome is Outcome.REPORTED for d in result.diagnostics):
+        left = _migrate_file(path, bare, target, options, project).diagnostics
+    return replace(result, source=todo.add(path, bare, left))
+
+
+def _migrate_file(
+    path: Path, content: bytes, target: Target, options: Options, project: ProjectFacts | None
+) -> Result:
+    if kinds.is_module(path):
+        return migrate(content, target, options, project)
+    if kinds.is_notebook(path) and not may_hold_constructs(content, target, options):
+        if project is None or not project.imports_gpu_code():
+            return Result(content, content)
+    from migrator.formats import documents, notebook  # most files are modules
+
+    try:
+        holder = documents.read(path, content, for_tpu=not options.portable)
+    except notebook.NotANotebook as error:
+        return Failure(SYNTAX, str(error)).result(content)
+    except UnicodeDecodeError as error:
+        return Failure(ENCODING, f"can not be decoded: {error}").result(content)
+    if holder is None:
+        return Result(content, content)
+    if project is not None and holder.files:
+        folder = project.path.parent
+        project = project.with_files({folder / name: text for name, text in holder.files.items()})
+    results = [
+        migrate(part.source, target, _within(part, options), _facts_of(part, project))
+        for part in holder.parts
+    ]
+    try:
+        text = holder.with_sources([result.source for result in results])
+    except ValueError as error:
+        message = f"the file can not be put together again: {error}"
+        return Failure(INTERNAL, message).result(content)
+    return Result(
+        content,
+        text,
+        tuple(_said_of(holder.parts, results)),
+        frozenset().union(*(result.companions for result in results)),
+        gate=results[0].gate,
+        uses_device=results[0].uses_device,
+    )
+
+
+def _within(part: Part, options: Options) -> Options:
+    """The options for a part of a file: there, places are its own."""
+    only = options.only
+    if only is None:
+        return options
+    return replace(options, only=lambda where, code: only(part.place(where), code))
+
+
+def _facts_of(part: Part, project: ProjectFacts | None) -> ProjectFacts | None:
+    if project is None or part.written is None:
+        return project
+    return project.of(project.path.parent / part.written.name)
+
+
+def _said_of(parts: Sequence[Part], results: Sequence[Result]) -> list[Diagnostic]:
+    """The diagnostics of the parts of a file, in its order."""
+    found: list[Diagnostic] = []
+    for part, result in zip(parts, results, strict=True):
+        found += map(part.diagnostic, result.diagnostics)
+        if result.companions and part.written is not None and "/" in part.written.name:
+            code = registry().for_written_files.code
+            message = (
+                f"{part.written.name} imports {RUNTIME}: a program there needs a copy beside it"
+            )
+            found.append(Diagnostic(part.written.located(START), code, Severity.ADVICE, message))
+    return sorted(found, key=lambda d: (d.range.cell, d))
+
+
+# ---- files without GPU code ----------------------------------------------------------------------
+
+
+def _is_of_concern(
+    source: bytes, target: Target, options: Options, project: ProjectFacts | None
+) -> bool:
+    return may_hold_constructs(source, target, options) or (
+        project is not None and project.may_start_gpu_code(source)
+    )
+
+
+def _of_no_concern(source: bytes) -> Result:
+    """A file without a word of GPUs; in one that can not be read as text, none would be seen."""
+    if not source.isascii() or b"\0" in source:
+        try:
+            python.decode(source)
+        except (SyntaxError, ValueError) as error:
+            return not_python(error).result(source)
+    imported = frozenset[str]()
+    if RUNTIME.encode() in source:  # migrated before
+        from migrator.pipeline.rewrite import companions
+
+        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            imported = companions(ast.parse(python.decode(source).text))
+    return Result(source, source, companions=imported)

@@ -1,0 +1,65 @@
+"""Read: the bytes of a module as text and as a tree that has CUDA's words."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from migrator.analysis.devices.accelerators import Parsed, parse, parse_as
+from migrator.analysis.project.facts import ProjectFacts
+from migrator.codes import ENCODING, SYNTAX
+from migrator.diagnostics import START, Range
+from migrator.formats import python
+from migrator.pipeline.result import Failure
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of Python, decoded, and parsed as GPU code."""
+
+    content: bytes
+    source: python.Source
+    parsed: Parsed
+
+    @property
+    def tree(self) -> ast.Module:
+        return self.parsed.tree
+
+    @property
+    def text(self) -> str:
+        return self.source.text
+
+
+def read(
+    content: bytes, project: ProjectFacts | None = None, accelerator: str | None = None
+) -> Module:
+    """Decode and parse a module.
+
+    Args:
+        project: the facts of its file, which may have been parsed already.
+        accelerator: what it runs on, where it is known.
+
+    Raises:
+        Failure: it is no Python.
+    """
+    try:
+        source = python.decode(content)
+        known = project.parsed(content) if project is not None else None
+        if known is None and accelerator is None:
+            known = parse(source.text, content)
+        return Module(content, source, known or parse_as(accelerator or "", source.text))
+    except (SyntaxError, ValueError) as error:
+        raise not_python(error) from error
+    except (RecursionError, MemoryError) as error:
+        raise Failure(SYNTAX, "too deeply nested to be parsed") from error
+
+
+def not_python(error: SyntaxError | ValueError) -> Failure:
+    """Why a file can not be decoded or parsed."""
+    if not isinstance(error, SyntaxError):
+        return Failure(ENCODING, f"can not be decoded: {error}")
+    where = START
+    if error.lineno:
+        column = max(error.offset or 1, 1)
+        where = Range(error.lineno, column, error.lineno, column)
+    return Failure(SYNTAX, f"not valid Python: {error.msg}", where)

@@ -1,0 +1,138 @@
+"""The plan for one module: a ruling on each of its constructs, before anything is edited."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from migrator.analysis.syntax.names import Names
+from migrator.construct import Construct
+from migrator.decision import Decision, Keep, Report, Rewrite
+from migrator.diagnostics import Range
+from migrator.edits import Edit, SetString, covered
+
+
+@dataclass
+class Ruling:
+    """The decision about one construct, and the rule that made it."""
+
+    construct: Construct
+    code: str
+    decision: Decision
+    range: Range
+    text: str
+
+    @property
+    def edits(self) -> Sequence[Edit]:
+        return self.decision.edits if isinstance(self.decision, Rewrite) else ()
+
+
+@dataclass
+class Plan:
+    """Everything decided about one file, before any of it is applied."""
+
+    gate: Report | None = None  # a reason to leave the whole file alone
+    unsafe: str = ""  # why all edits of the file are unsafe: what would gate it without --unsafe
+    rulings: list[Ruling] = field(default_factory=list)
+    claimed: dict[ast.AST, str] = field(default_factory=dict)  # node an edit removes -> rule code
+    left: dict[ast.AST, tuple[str, Decision]] = field(default_factory=dict)  # with what is around
+
+    @property
+    def edits(self) -> list[Edit]:
+        """All edits, each once."""
+        return list({id(edit): edit for ruling in self.rulings for edit in ruling.edits}.values())
+
+    @property
+    def alone(self) -> list[Sequence[Edit]]:
+        """The edits of each ruling that has some."""
+        return [ruling.edits for ruling in self.rulings if ruling.edits]
+
+    def requires(self, gone: set[ast.AST]) -> list[str]:
+        """Modules that the new code imports; edits below nodes that are `gone` need nothing."""
+        modules: dict[str, None] = {}
+        for ruling in self.rulings:
+            if isinstance(ruling.decision, Rewrite):
+                if any(edit.node not in gone for edit in ruling.decision.edits):
+                    modules.update(dict.fromkeys(ruling.decision.requires))
+        return list(modules)
+
+
+def undo(plan: Plan, ruling: Ruling, decision: Decision) -> None:
+    """Decide otherwise about a construct, and all that its edits would have rewritten with it."""
+    nodes = {node for edit in ruling.edits for node in covered(edit)}
+    for node in nodes:
+        plan.claimed.pop(node, None)
+    for other in plan.rulings:
+        if other is ruling or other.construct.node in nodes:
+            other.decision = decision
+
+
+def claim_earlier(plan: Plan) -> None:
+    """An outer edit may remove what an earlier construct reported or kept: then it is rewritten.
+
+    A line that is rewritten in part may say more of GPUs, which stays in it.
+    """
+    lines = {e.node for e in plan.edits if isinstance(e, SetString)}
+    for ruling in plan.rulings:
+        node = ruling.construct.node
+        if isinstance(ruling.decision, Rewrite) or node not in plan.claimed:
+            continue
+        if ruling.construct.kind not in ("command", "setting") or node not in lines:
+            ruling.code = plan.claimed[ruling.construct.node]
+            ruling.decision = Rewrite(())
+
+
+def withdraw(plan: Plan, edits: Sequence[Edit]) -> None:
+    """Report the constructs of edits that could not be placed, and all that hangs on them."""
+    lost = {id(edit) for edit in edits}
+    codes = set()
+    for ruling in plan.rulings:
+        if isinstance(ruling.decision, Rewrite) and lost & {id(e) for e in ruling.decision.edits}:
+            nodes = {n for edit in ruling.decision.edits for n in covered(edit)}
+            for other in plan.rulings:
+                if other.construct.node in nodes:
+                    other.decision = _UNPLACED
+            codes.update(nodes)
+            ruling.decision = _UNPLACED
+    for node in codes:
+        plan.claimed.pop(node, None)
+
+
+def restrict(plan: Plan, names: Names, only: Callable[[Range, str], bool]) -> None:
+    """Leave all constructs but some as they are; an edit that they share with others takes those
+    along, an import its uses."""
+    rewritten = [r for r in plan.rulings if isinstance(r.decision, Rewrite)]
+    chosen = [r for r in rewritten if only(r.range, r.code)]
+    uses = {
+        use
+        for ruling in plan.rulings
+        if ruling.construct.kind == "library" and only(ruling.range, ruling.code)
+        for use in _uses(names, ruling.construct.node)
+    }
+    before = -1
+    while len(chosen) > before:
+        before = len(chosen)
+        edits = {id(edit) for ruling in chosen for edit in ruling.edits}
+        nodes = uses | {ruling.construct.node for ruling in chosen}
+        chosen = [
+            ruling
+            for ruling in rewritten
+            if ruling.construct.node in nodes
+            or any(id(e) in edits or not nodes.isdisjoint(covered(e)) for e in ruling.edits)
+        ]
+    plan.claimed = {node: r.code for r in chosen for e in r.edits for node in covered(e)}
+    kept = {ruling.construct.node for ruling in chosen} | plan.claimed.keys()
+    for ruling in rewritten:
+        if ruling.construct.node not in kept:
+            ruling.decision = Keep("left for now")
+
+
+def _uses(names: Names, imported: ast.AST) -> Iterator[ast.AST]:
+    """Where names are used that an import, or an alias of one, binds."""
+    scope = names.scope_of(imported)
+    for alias in getattr(imported, "names", [imported]):
+        yield from names.uses(alias.asname or alias.name.partition(".")[0], scope)
+
+
+_UNPLACED = Report("inside a string expression that can not be edited safely; edit it by hand")

@@ -1,0 +1,61 @@
+"""Decide, complete, write: what a set of rules makes of one module that is parsed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from migrator.analysis.devices.accelerators import imported_heads
+from migrator.analysis.syntax.names import statements
+from migrator.construct import Construct
+from migrator.context import Context
+from migrator.pipeline.account import account
+from migrator.pipeline.advice import advise
+from migrator.pipeline.complete import complete
+from migrator.pipeline.decide import decide
+from migrator.pipeline.module import Module
+from migrator.pipeline.plan import restrict, withdraw
+from migrator.pipeline.result import Failure, Result
+from migrator.pipeline.suppress import Suppressions
+from migrator.pipeline.write import NotPlaced, write
+from migrator.registry import Registry
+from migrator.targets import RUNTIME
+
+
+def rewrite(
+    module: Module, context: Context, rules: Registry, constructs: Sequence[Construct]
+) -> Result:
+    """What becomes of a module, by one decision for each of its constructs."""
+    suppressions = Suppressions(module.text)
+    plan = decide(context, rules, constructs, suppressions)
+    if context.options.only is not None:
+        restrict(plan, context.names, context.options.only)
+    advice = list(advise(context, rules, plan, suppressions))
+    written = None
+    while written is None:
+        added = complete(context, rules, plan, suppressions)
+        edits = [*added.edits, *plan.edits]
+        if not edits:
+            break
+        try:
+            written = write(module, context, edits, plan.alone)
+        except NotPlaced as lost:
+            withdraw(plan, lost.edits)
+        except Failure as failure:
+            return failure.result(module.content)
+    after, tree = (module.content, module.tree) if written is None else written
+    return Result(
+        module.content,
+        after,
+        account(plan, added, advice, context.source),
+        companions(tree),
+        stays=written is None and plan.gate is not None,
+        gate=plan.gate,
+        uses_device=any(map(context.framework.uses_device, constructs)),
+    )
+
+
+def companions(tree: ast.Module) -> frozenset[str]:
+    """The packages of ours that a module imports."""
+    imports = (s for s in statements(tree) if isinstance(s, ast.Import | ast.ImportFrom))
+    return frozenset(head for s in imports for head in imported_heads(s) if head == RUNTIME)

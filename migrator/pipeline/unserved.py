@@ -1,0 +1,26 @@
+"""Unserved: what stays by itself, since its target has nothing for it and no program gets there."""
+
+from __future__ import annotations
+
+import ast
+
+from migrator.analysis.project.reach import around
+from migrator.context import Context
+from migrator.decision import Report
+
+
+def why(context: Context, node: ast.AST) -> Report | None:
+    """Why a node stays that is not served, or is in a branch or a function with what is not.
+
+    Half of such a function would be wrong; all else of the program is right without it.
+    """
+    if not context.unserved:
+        return None
+    parts = (node, *context.names.ancestors(node))
+    for cause, reason in context.unserved.items():
+        text = f"{reason}; the program does not get there by default"
+        if cause is node:
+            return Report(text)
+        if cause in parts or any(part in parts for part in around(context.names.parents, cause)):
+            return Report(f"stays with line {getattr(cause, 'lineno', 0)}, where {text}")
+    return None

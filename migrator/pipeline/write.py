@@ -1,0 +1,91 @@
+"""Write: the edits in the text, and the result compared with what was asked for.
+
+LibCST takes longer to import than all the rest, so it is only when something is written.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from migrator.analysis.devices.accelerators import parse_as
+from migrator.codes import INTERNAL
+from migrator.context import Context
+from migrator.diagnostics import SourceMap, lines_of
+from migrator.edits import Edit
+from migrator.pipeline import guard
+from migrator.pipeline.module import Module
+from migrator.pipeline.result import Failure
+
+if TYPE_CHECKING:
+    from migrator.tree import Tree
+
+
+class NotPlaced(Exception):
+    """Edits that can not be made."""
+
+    def __init__(self, edits: Sequence[Edit]) -> None:
+        super().__init__()
+        self.edits = edits
+
+
+def write(
+    module: Module, context: Context, edits: Sequence[Edit], alone: Iterable[Sequence[Edit]]
+) -> tuple[bytes, ast.Module]:
+    """A module with edits made in it: its content, and its tree.
+
+    Args:
+        alone: those of the edits that are made together, whatever becomes of the others.
+
+    Raises:
+        NotPlaced: some of them can not be made; the others may be.
+        Failure: the module, or what becomes of it, is not what it has to be.
+    """
+    from migrator.tree import ParserSyntaxError, Tree, UnplacedEdit, apply
+
+    try:
+        places = Tree(module.text)
+        if not places.round_trips:
+            raise Failure(INTERNAL, "this file does not survive a round trip; not changed")
+        text = apply(places, context.source, edits)
+    except UnplacedEdit as unplaced:
+        raise NotPlaced(unplaced.edits) from None
+    except ParserSyntaxError as error:
+        raise Failure(INTERNAL, f"LibCST can not parse this file: {error.message}") from error
+    try:
+        tree = parse_as(module.parsed.accelerator, text).tree
+    except SyntaxError as error:
+        at_fault = [e for part in alone if not _parses(places, context.source, part) for e in part]
+        if at_fault:
+            raise NotPlaced(at_fault) from None
+        message = f"the rewrite would not parse ({error.msg}, line {error.lineno}); not changed"
+        raise Failure(INTERNAL, message) from error
+    _compare(module, tree, text, context, edits)
+    return module.source.encode(text), tree
+
+
+def _parses(places: Tree, source: SourceMap, edits: Sequence[Edit]) -> bool:
+    """Whether some edits by themselves make a result that parses."""
+    from migrator.tree import UnplacedEdit, apply
+
+    try:
+        ast.parse(apply(places, source, edits))
+    except (SyntaxError, UnplacedEdit):
+        return False
+    return True
+
+
+def _compare(
+    module: Module, tree: ast.Module, text: str, context: Context, edits: Sequence[Edit]
+) -> None:
+    """Raise Failure where the result is another than the module with its edits."""
+    lines = context.source.lines, lines_of(text)
+    try:
+        guard.check(module.tree, tree, context.names.parents, edits, lines)
+    except guard.Differs as where:
+        message = (
+            "internal error: the rewrite would change more than was asked for, from line "
+            f"{where.line} on; not changed; send the maintainers this file and the command"
+        )
+        raise Failure(INTERNAL, message) from where

@@ -1,0 +1,77 @@
+"""What a file's result depends on in the results of the others of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from migrator.config import Config
+from migrator.files.discover import discover, project_root
+from migrator.formats import kinds
+from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
+from migrator.pipeline.result import Result
+from migrator.registry import registry
+from migrator.runs.run_report import FileReport, Report
+from migrator.runs.runtime_copies import SET_UP
+from migrator.runs.worker import Worker
+
+
+def keep_programs_whole(report: Report, worker: Worker) -> None:
+    """A program that stays in part stays with all its files: half of it would be wrong."""
+    worker.keep_programs({file.path: file.result for file in report.files})
+    for number, file in enumerate(report.files):
+        if file.result.migrated and file.path.resolve() in worker.held:
+            report.files[number] = worker(file.path)
+
+
+def keep_requirements_of_other_code(
+    report: Report, named: Sequence[Path], others: Iterable[Path], worker: Worker
+) -> None:
+    """Requirements and settings of what has no GPU code stay, unless they are named themselves.
+
+    `others` are files where that code may be, beside those of the report.
+    """
+    around = [
+        number
+        for number, file in enumerate(report.files)
+        if _is_no_code(file) and file.path not in named
+    ]
+    if not any(report.files[number].result.diagnostics for number in around):
+        return
+    if any(map(_is_gpu_code, report.files)):
+        return
+    seen = {file.path.resolve() for file in report.files}
+    if any(_is_gpu_code(worker(path)) for path in others if path.resolve() not in seen):
+        return
+    for number in around:
+        file = report.files[number]
+        content = file.result.original
+        report.files[number] = FileReport(file.path, Result(content, content))
+
+
+def lacks_program(files: Iterable[FileReport]) -> bool:
+    """Whether code was rewritten, but no program that starts it: a library."""
+    code = [file.result for file in files if kinds.kind(file.path) is None]
+    if any(SET_UP in result.source for result in code):
+        return False
+    edits = {d.code for result in code for d in result.diagnostics if d.is_edit}
+    return any(rule.moves_to_device for code, rule in registry().rules.items() if code in edits)
+
+
+def _is_gpu_code(file: FileReport) -> bool:
+    result = file.result
+    return not _is_no_code(file) and bool(result.companions or result.migrated)
+
+
+def files_of_projects(roots: Sequence[Path], config: Config) -> Iterator[Path]:
+    """The files of the projects that some files are in, for when they are asked for."""
+    for root in dict.fromkeys(project_root(path.resolve()) for path in roots):
+        yield from discover([root], config.exclude).files
+
+
+def _is_no_code(file: FileReport) -> bool:
+    """Whether it is no code, or only speaks of requirements (setup.py)."""
+    if kinds.kind(file.path) in (REQUIREMENT, CONSTRAINT, SETTING):
+        return True
+    codes = {d.code for d in file.result.diagnostics if d.outcome}
+    return bool(codes) and codes <= {r.code for r in registry().rules.values() if r.is_requirement}

@@ -1,0 +1,280 @@
+"""A run: files in, results and a report out. The one place where the engine meets the disk."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from migrator.codes import UNREADABLE
+from migrator.config import Config
+from migrator.diagnostics import Outcome, shortened
+from migrator.errors import UsageError
+from migrator.files import copying, in_place
+from migrator.files.discover import bundled_target, discover, is_passed_over
+from migrator.files.journal import TakenBack
+from migrator.files.lock import only_writer
+from migrator.files.overwriting import untracked
+from migrator.files.reading import read
+from migrator.pipeline.engine import migrate_file
+from migrator.pipeline.result import Result
+from migrator.registry import check_packages
+from migrator.runs.all_files import (
+    files_of_projects,
+    keep_programs_whole,
+    keep_requirements_of_other_code,
+    lacks_program,
+)
+from migrator.runs.pool import migrate_all
+from migrator.runs.run_report import FileReport, Report
+from migrator.runs.run_targets import chosen, label, without_target
+from migrator.runs.runtime_copies import runtime_files, runtime_folders
+from migrator.runs.saving import projects_of, save, writing
+from migrator.runs.worker import Worker, failed
+from migrator.targets import DEFAULT, Target, find_target, in_one_process
+
+if TYPE_CHECKING:
+    from migrator.files.revisions import Changes
+
+
+def migrate_source(source: str, target: str = DEFAULT, config: Config | None = None) -> Result:
+    """Migrate one piece of source text on its own, without facts of other files."""
+    options = (config or Config()).options
+    return migrate_file(Path("<source>"), source.encode(), find_target(target), options)
+
+
+def migrate_paths(
+    paths: Sequence[str | os.PathLike[str]],
+    target: str | Sequence[str] = DEFAULT,
+    *,
+    config: Config | None = None,
+    write: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    allow_dirty: bool = False,
+    diff_base: str | None = None,
+    from_hook: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Migrate files and folders.
+
+    Args:
+        paths: files, or folders whose `.py` files are meant.
+        target: the name of one, or of one for each framework.
+        write: rewrite in place; else nothing is written but to `output`.
+        output: write a migrated copy of the one path there instead.
+        allow_dirty: write over files that version control does not hold.
+        diff_base: report what concerns lines that differ from this revision of git's, or from the
+            default branch ("auto"), and nothing else.
+        from_hook: the files were not chosen by a person: those that a search would pass over are,
+            and requirements and settings stay where the project has no GPU code.
+        progress: called with (files done, files in all).
+
+    Raises:
+        UsageError: a path that does not exist, an output that is not empty, unsafe overwriting,
+            a file that can not be written (then none is), another run that writes there, a
+            `diff_base` that git does not know, or with which something is to be written.
+    """
+    started = time.perf_counter()
+    config = config or Config()
+    if diff_base is not None and (write or output is not None):
+        raise UsageError("--diff-base only looks, since files are written whole: add --check")
+    roots = _roots(paths, output)
+    wanted = chosen(target)
+    check(config, wanted[0])
+    report = Report(target=label(wanted))
+    with writing(report, roots) if write else nullcontext():
+        every = _discovered(report, roots, config, from_hook)
+        worker = Worker(roots, wanted, config)
+        if diff_base is not None:
+            _migrate_changed(report, every, worker, diff_base, progress)
+            others: Iterable[Path] = every
+        else:
+            report.files = migrate_all(every, worker, progress)
+            others = files_of_projects(roots, config) if from_hook else ()
+        _judge_together(report, () if from_hook else roots, others, worker)
+        folders = runtime_folders(report, roots, worker, output is not None)
+        report.companions = runtime_files(report, folders, worker)
+        if report.changes is not None:
+            report.companions = _without_updates(report.companions)
+        save(report, roots, write, output, allow_dirty)
+    report.notes += without_target(report.files, wanted)
+    report.untracked = untracked(folders)
+    if diff_base is None and not from_hook and any(path.is_dir() for path in roots):
+        report.lacks_program = lacks_program(report.files)
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def migrate_content(
+    path: Path,
+    content: bytes,
+    target: str | Sequence[str] = DEFAULT,
+    *,
+    config: Config | None = None,
+) -> Report:
+    """Migrate what a file holds somewhere else than on the disk: in a pipe, in an editor.
+
+    The facts are those of the project around `path`, which need not exist. A file that a search
+    passes over comes back as it is. Nothing is written.
+
+    Raises:
+        UsageError: an unknown target, or another target's runtime beside the file.
+    """
+    started = time.perf_counter()
+    config = config or Config()
+    wanted = chosen(target)
+    report = Report(label(wanted))
+    if is_passed_over(path, config.home, config.exclude):
+        report.files = [FileReport(path, Result(content, content))]
+    else:
+        worker = Worker([], wanted, config, {path.resolve(): content})
+        file = worker(path)
+        report.files = [file]
+        keep_programs_whole(report, worker)
+        (file,) = report.files
+        if file.result.original != content:  # could not be processed
+            file = replace(file, result=replace(file.result, original=content, source=content))
+        report.files = [file]
+        report.companions = runtime_files(
+            report, runtime_folders(report, [path], worker, False), worker
+        )
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def check(config: Config, target: Target) -> None:
+    """Raise UsageError for what the target does not have, and for a rule package with a fault."""
+    check_packages()
+    devices = in_one_process(target).words.devices
+    if config.shard == "fsdp" and (devices is None or devices.sharded is None):
+        raise UsageError(f"--shard fsdp: {target.name} has no such models; choose another target")
+    if config.portable and target.runtime is None:
+        raise UsageError(f"--portable: {target.name} has no runtime that could choose the device")
+    divides = devices is not None and target.offers("shard")
+    if config.options.tensor_parallel and (config.portable or not divides):
+        how = " --portable" if config.portable else ""
+        raise UsageError(f"--shard {config.shard}: {target.name}{how} has no divided models")
+
+
+def strip_todos(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    config: Config | None = None,
+    write: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    allow_dirty: bool = False,
+) -> Report:
+    """Take the comments of `--todo-comments` out of files, and do nothing else; for any target.
+
+    Arguments and exceptions as for `migrate_paths`.
+    """
+    started = time.perf_counter()
+    roots = _roots(paths, output)
+    report = Report(target="")
+    with writing(report, roots) if write else nullcontext():
+        report.files = [_stripped(f) for f in _discovered(report, roots, config or Config())]
+        save(report, roots, write, output, allow_dirty)
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def _stripped(path: Path) -> FileReport:
+    try:
+        content = read(path)
+    except OSError as error:
+        return failed(path, UNREADABLE, f"can not be read: {error.strerror or error}")
+    from migrator.pipeline import todo
+
+    return FileReport(path, Result(content, todo.strip(path, content)))
+
+
+def _roots(
+    paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str] | None
+) -> list[Path]:
+    roots = [Path(p) for p in paths]
+    for path in roots:
+        try:
+            path.stat()
+        except FileNotFoundError:
+            raise UsageError(f"{path}: no such file or folder") from None
+        except OSError as error:
+            raise UsageError(f"{shortened(str(path))}: {error.strerror or error}") from None
+    if output is not None:
+        if len(roots) != 1:
+            raise UsageError("-o takes exactly one path")
+        copying.check_output(roots[0], Path(output))
+    return roots
+
+
+def _discovered(
+    report: Report, roots: Sequence[Path], config: Config, from_hook: bool = False
+) -> list[Path]:
+    found = discover(roots, config.exclude, config.home if from_hook else None)
+    report.errors += [f"{path}: {reason}" for path, reason in found.errors]
+    report.notes += [f"{path}: {reason}" for path, reason in found.passed_over]
+    if found.excluded and not found.files:
+        report.notes.append(f"all that is there is excluded, by {' '.join(config.exclude)}")
+    return found.files
+
+
+def _migrate_changed(
+    report: Report,
+    files: Sequence[Path],
+    worker: Worker,
+    diff_base: str,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Migrate those of the files that differ from a revision."""
+    from migrator.files.revisions import Changes
+
+    report.changes = changes = Changes(diff_base)
+    report.files = migrate_all([p for p in files if changes.touched(p)], worker, progress)
+    report.since = ", ".join(changes.bases)
+
+
+def _judge_together(
+    report: Report, named: Sequence[Path], others: Iterable[Path], worker: Worker
+) -> None:
+    """What of each file's result depends on the others, and on what the run is asked to tell."""
+    keep_programs_whole(report, worker)
+    keep_requirements_of_other_code(report, named, others, worker)
+    if report.changes is not None:
+        report.files = [_brought(file, report.changes) for file in report.files]
+
+
+def _without_updates(companions: Mapping[Path, bytes]) -> dict[Path, bytes]:
+    """A runtime that is there already, of another version, is no one's change."""
+    return {
+        path: content
+        for path, content in companions.items()
+        if not any(bundled_target(folder) for folder in path.parents)
+    }
+
+
+def _brought(file: FileReport, changes: Changes) -> FileReport:
+    """What of a file is about lines that a change has brought."""
+    from migrator.files.revisions import brought
+
+    if not file.result.diagnostics and not file.result.changed:
+        return file
+    result = brought(file.result, changes.lines(file.path, file.result.original))
+    unsafe = Counter(d.code for d in result.diagnostics if d.outcome is Outcome.REPORTED)
+    return FileReport(file.path, result, file.unsafe & unsafe, file.result)
+
+
+def undo(paths: Sequence[str | os.PathLike[str]]) -> TakenBack:
+    """Take back what the last run has written in place in the projects of some paths.
+
+    A file that has changed since is left as it is.
+
+    Raises:
+        UsageError: there is no such run, a file can not be written, another run writes there.
+    """
+    tops = projects_of(_roots(paths, None))
+    with only_writer(tops):
+        return in_place.undo(tops)

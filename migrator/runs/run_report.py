@@ -1,0 +1,100 @@
+"""The report of a run: what became of its files, and the exit code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from migrator.diagnostics import Diagnostic, Outcome, Severity
+from migrator.pipeline.result import Result
+
+if TYPE_CHECKING:
+    from migrator.files.revisions import Changes
+
+
+@dataclass(frozen=True)
+class FileReport:
+    path: Path
+    result: Result
+    unsafe: Counter[str] = field(default_factory=Counter)  # what --unsafe would rewrite, by code
+    whole: Result | None = None  # with what is not about the change that the run tells of
+
+
+@dataclass
+class Report:
+    """The summary of a run, and its exit code."""
+
+    target: str
+    files: list[FileReport] = field(default_factory=list)
+    companions: dict[Path, bytes] = field(default_factory=dict)  # files that are new or differ
+    errors: list[str] = field(default_factory=list)  # about no single source file
+    notes: list[str] = field(default_factory=list)  # what else there is to know
+    output: Path | None = None  # where a copy was written
+    copied: Path | None = None  # the folder that it is a copy of
+    changes: Changes | None = None  # what the run tells of alone; None: all
+    since: str = ""  # the revision that it tells the changes from; "": it tells all
+    untracked: list[Path] = field(default_factory=list)  # runtimes that git does not have
+    lacks_program: bool = False  # none of a folder's files switches the target on
+    seconds: float = 0.0
+
+    def written_to(self, path: Path) -> Path:
+        """Where a file lies that has been written."""
+        if self.output is None or self.copied is None:
+            return path
+        return self.output / _relative(path, self.copied)
+
+    @property
+    def changed(self) -> list[FileReport]:
+        return [f for f in self.files if f.result.changed]
+
+    def diagnostics(self, *outcomes: Outcome) -> list[tuple[Path, Diagnostic]]:
+        return [
+            (f.path, d) for f in self.files for d in f.result.diagnostics if d.outcome in outcomes
+        ]
+
+    @property
+    def unsafe(self) -> Counter[str]:
+        """How many constructs --unsafe would rewrite, by the code of the rule."""
+        return sum((f.unsafe for f in self.files), Counter())
+
+    def count(self, outcome: Outcome) -> int:
+        return len(self.diagnostics(outcome))
+
+    @property
+    def failures(self) -> list[tuple[Path, Diagnostic]]:
+        return [
+            (f.path, d)
+            for f in self.files
+            for d in f.result.diagnostics
+            if d.severity is Severity.ERROR
+        ]
+
+    @property
+    def advice(self) -> list[tuple[Path, Diagnostic]]:
+        return [
+            (f.path, d)
+            for f in self.files
+            for d in f.result.diagnostics
+            if d.severity is Severity.ADVICE
+        ]
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 2 where a file could not be processed."""
+        return 2 if self.errors or self.failures else 0
+
+    def check_code(self, strict: bool = False) -> int:
+        """As `exit_code`, and 1 where edits are pending or constructs are left for a person."""
+        if self.exit_code:
+            return self.exit_code
+        pending = self.changed or self.companions or self.count(Outcome.REPORTED)
+        return 1 if pending or (strict and self.advice) else 0
+
+
+def _relative(path: Path, top: Path) -> Path:
+    try:
+        return path.relative_to(top)
+    except ValueError:
+        return path.resolve().relative_to(top.resolve())

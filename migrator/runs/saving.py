@@ -1,0 +1,58 @@
+"""Saving: what a run has made, into the projects or a copy; and taking it back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from migrator.files import copying, in_place
+from migrator.files.discover import project_root
+from migrator.files.in_place import Change
+from migrator.files.lock import only_writer
+from migrator.files.reading import read_or_none
+from migrator.runs.run_report import Report
+
+
+def save(
+    report: Report,
+    roots: Sequence[Path],
+    write: bool,
+    output: str | os.PathLike[str] | None,
+    allow_dirty: bool,
+) -> None:
+    outputs = {path: (read_or_none(path), content) for path, content in report.companions.items()}
+    # The runtime comes first: a program without it does not start.
+    outputs |= {f.path: (f.result.original, f.result.source) for f in report.changed}
+    changes = [Change(path, before, after) for path, (before, after) in outputs.items()]
+    if output is not None:
+        report.output, report.copied = Path(output), _folder(roots[0])
+        report.errors += copying.copy(roots[0], report.output, changes)
+    elif write and changes:
+        tops = projects_of(roots)
+        by_root: dict[Path, list[Change]] = {}
+        for change in changes:
+            real = change.path.resolve()
+            top = next(top for top in reversed(tops) if real.is_relative_to(top))
+            by_root.setdefault(top, []).append(change)
+        report.notes += in_place.write(by_root, allow_dirty)
+
+
+def projects_of(roots: Iterable[Path]) -> list[Path]:
+    """What is locked for a run that writes: the projects that its paths are in."""
+    real = [root.resolve() for root in roots]
+    return sorted({project_root(path, real) for path in real})
+
+
+@contextmanager
+def writing(report: Report, roots: Sequence[Path]) -> Iterator[None]:
+    """Hold the projects of some paths, in the state in which the last run was complete."""
+    tops = projects_of(roots)
+    with only_writer(tops):
+        report.notes += in_place.recover(tops)
+        yield
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent

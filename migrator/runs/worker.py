@@ -1,0 +1,143 @@
+"""A worker: migrates one file after the other, with what it has found out about their project."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.project.project_cache import ProjectCache
+from migrator.analysis.project.readers import Reader
+from migrator.codes import INTERNAL, TOO_LARGE, UNREADABLE
+from migrator.config import Config
+from migrator.decision import Report
+from migrator.diagnostics import START, Diagnostic, Outcome, Severity
+from migrator.files.discover import Disk, project_root
+from migrator.files.reading import read
+from migrator.formats import kinds
+from migrator.formats.embedded import SETTING
+from migrator.options import Options
+from migrator.pipeline.analyse import may_hold_constructs
+from migrator.pipeline.depth import room_for_depth
+from migrator.pipeline.engine import migrate_file
+from migrator.pipeline.normalise import AsGpuCode, both
+from migrator.pipeline.result import Result
+from migrator.runs import programs
+from migrator.runs.run_report import FileReport
+from migrator.targets import Target, portable
+
+MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
+MAX_NOTEBOOK = 2**28  # with pictures in it, which are not parsed
+
+
+class Worker:
+    """Migrates one file.
+
+    `given` is what files hold, whatever is on the disk; `reader` knows the other files in place of
+    the disk; `earlier` is what an earlier run knew.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[Path],
+        targets: Sequence[Target],
+        config: Config,
+        given: Mapping[Path, bytes] | None = None,
+        reader: Reader | None = None,
+        earlier: ProjectCache | None = None,
+    ) -> None:
+        self.roots = [root.resolve() for root in roots if root.exists()]
+        self.targets, self.config = targets, config
+        self.target = targets[0]  # whose programs the project's facts are about
+        self.given = given or {}
+        self.disk = AsGpuCode(reader or Disk(self.given), self.target)
+        self.cache = ProjectCache(self.disk, earlier)
+        self.held: Mapping[Path, Report] = {}  # files that stay with their programs
+
+    def project(self, path: Path, roots: Sequence[Path] = ()) -> ProjectFacts:
+        """The facts of a file of a project that `roots` are of (default: the worker's)."""
+        real = path.resolve()
+        tops = [root.resolve() for root in roots] or self.roots
+        root = project_root(real, tops)
+        return ProjectFacts(real, root, self.disk, self.cache, self.held.get(real))
+
+    def find_programs(self, files: Iterable[Path]) -> None:
+        """Find out what the files of a run have in common: their imports, and their programs."""
+        for path in files:
+            if path.suffix != ".py":
+                continue
+            with room_for_depth(), suppress(Exception):  # what fails here is said of the file later
+                project = self.project(path)
+                content = project.cache.file(project.path).content
+                if len(content) < MAX_BYTES and self.may_concern(content):
+                    project.find_program()
+
+    def may_concern(self, content: bytes) -> bool:
+        """A cheap test: False for a file without a word of what is migrated."""
+        options = self.config.options
+        return any(may_hold_constructs(content, target, options) for target in self.targets)
+
+    def keep_programs(self, results: Mapping[Path, Result]) -> None:
+        """From now on, keep the files whose programs stay, by what became of some files alone."""
+        target = portable(self.target) if self.config.portable else self.target
+        self.held = programs.held(results, self.project, target, self.config.options)
+
+    def __call__(self, path: Path) -> FileReport:
+        try:
+            source = self.given.get(path.resolve()) if self.given else None
+            size = path.stat().st_size if source is None else len(source)
+            if kinds.kind(path) == SETTING and size > MAX_BYTES:
+                return FileReport(path, Result(b"", b""))  # data
+            if size > (MAX_NOTEBOOK if kinds.is_notebook(path) else MAX_BYTES):
+                message = f"{size / 2**20:.0f} MiB is too large for source; not processed"
+                return failed(path, TOO_LARGE, message)
+            if source is None:
+                source = read(path)
+            return migrated(path, source, self.targets, self.config.options, self.project(path))
+        except OSError as error:
+            return failed(path, UNREADABLE, f"can not be read: {error.strerror or error}")
+        except Exception as error:  # one file's fault must not stop the others
+            return failed(path, INTERNAL, f"internal error: {type(error).__name__}: {error}")
+
+
+def migrated(
+    path: Path,
+    content: bytes,
+    targets: Sequence[Target],
+    options: Options,
+    project: ProjectFacts | None = None,
+) -> FileReport:
+    """One file, migrated for each framework's target, and what --unsafe would add."""
+    result = migrate_for_all(path, content, targets, options, project)
+    if not any(d.outcome is Outcome.REPORTED and d.safety for d in result.diagnostics):
+        return FileReport(path, result)
+    more = migrate_for_all(path, content, targets, replace(options, unsafe=True), project)
+    return FileReport(path, result, _rewritten(more) - _rewritten(result))
+
+
+def migrate_for_all(
+    path: Path,
+    content: bytes,
+    targets: Sequence[Target],
+    options: Options,
+    project: ProjectFacts | None = None,
+) -> Result:
+    """Migrate one file for each framework's target, one after the other."""
+    result = migrate_file(path, content, targets[0], options, project)
+    for target in targets[1:]:
+        more = migrate_file(path, result.source, target, options, project)
+        if more.diagnostics and not result.failed:
+            result = both(result, more)
+    return result
+
+
+def _rewritten(result: Result) -> Counter[str]:
+    return Counter(d.code for d in result.diagnostics if d.outcome is Outcome.REWRITTEN)
+
+
+def failed(path: Path, code: str, message: str) -> FileReport:
+    diagnostic = Diagnostic(START, code, Severity.ERROR, message)
+    return FileReport(path, Result(b"", b"", (diagnostic,)))
