@@ -69,7 +69,8 @@ def staying(report: Report) -> tuple[list[Staying], list[Found]]:
         else:
             others.append((path, diagnostic))
     files = [file for file in held if file.path in kept]
-    shown = {file.path.resolve(): file.path for file in report.files}
+    read = (file.path for file in report.files if not file.result.failed)
+    shown = {path.resolve(): path for path in read}  # a link to itself would raise
     programs = [_program(group, kept, shown) for group in _connected(files)]
     return programs, others
 
