@@ -39,6 +39,7 @@ _CLOCK = re.compile(  # when it was printed: of ctime, of logging, of ISO 8601
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d+\s+\d\d:\d\d:\d\d\s+\d{4}\b"
     r"|\b\d{4}[-/]\d\d[-/]\d\d(?:T(?=\d)|\b)|(?<![\d.])\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"
 )
+_VERSION = re.compile(r"(?<![\d.])v?\d+\.\d+\.\d[\w.+-]*")  # an address, too
 _DEVICES = ["cuda", *(target.words.device for target in targets().values())]
 _DEVICE = re.compile(rf"\b(?:{'|'.join(_DEVICES)})\b(?::\d+)?")
 # A warning of Python's, of one line or a few, and the line that it is about.
@@ -105,7 +106,7 @@ def _by_text(printed: str) -> dict[tuple[str, int], list[str]]:
     found: dict[tuple[str, int], list[str]] = {}
     count: Counter[str] = Counter()
     plain = _DEVICE.sub("device", _WARNING.sub("", _ESCAPES.sub("", printed)))
-    for line in re.split(r"[\r\n\b]+", _CLOCK.sub("", plain)):
+    for line in re.split(r"[\r\n\b]+", _VERSION.sub("", _CLOCK.sub("", plain))):
         if _TIME.search(line) or "warn" in line.lower() or ".py" in line:
             continue
         numbers = _NUMBER.findall(line)

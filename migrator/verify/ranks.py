@@ -42,13 +42,16 @@ class Ranks:
         return ["-m", "torch.distributed.run", "--standalone", nproc, *program]
 
 
-def find_ranks(script: Path, count: int | None) -> Ranks | None:
-    """The ranks of a script on so many devices; None where it makes no process group."""
+def find_ranks(script: Path, folder: Path, count: int | None) -> Ranks | None:
+    """The ranks of a script on so many devices; None where it makes no process group.
+
+    ``folder``: the one that it is run in, whose modules it may import.
+    """
     if count is None:
         return None
     reader = Disk({})
     cache = ProjectCache(reader)
-    root = project_root(script.resolve(), [script.resolve().parent])
+    root = project_root(script.resolve(), [folder.resolve()])
     project = ProjectFacts(script.resolve(), root, reader, cache)
     files = [cache.facts(p) for p in (project.path, *project.reached()) if cache.speaks_of_ranks(p)]
     called = {name for facts in files if facts is not None for name in _called(facts.names)}

@@ -51,7 +51,7 @@ class Script:
         folder = Path.cwd() if Path.cwd() in file.parents else file.parent
         check_size(folder)
         entry = file.relative_to(folder).as_posix()
-        return cls(folder, entry, list(args), name, find_ranks(file, devices))
+        return cls(folder, entry, list(args), name, find_ranks(file, folder, devices))
 
     def copy(self, to: Path, *without: Path | None) -> Path:
         """A copy to run in, so that nothing of the user's is written over."""

@@ -114,6 +114,8 @@ def _begun(
         first, device = known.first, known.device
         notes += notes_on_golden(known, script)
     notes += notes_on(first, settings)
+    if options.devices is not None and not first.ranks:
+        notes.append("it makes no process group: it ran once, and --devices changed nothing")
     if settings.quick:
         notes.append(note_on_quick(first, settings))
     tolerances = replace(result.tolerances, tf32=bool(first.machine["tf32"]))

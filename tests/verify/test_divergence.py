@@ -186,7 +186,7 @@ class TestPrinted:
         "Step: 12ms | Tot: 1.5ms | Loss: 0.5\b\b\b\b\b",
         " 50%|█████     | 1/2 [00:01<00:01, 1.05it/s]",
         "round: 100%|███| 1/1 [00:01<00:00, 1.05batch/s]",
-        "memory 1.5 GiB",
+        "memory 1.5 GiB", "Arcade Learning Environment (version 0.12.5+8a8fafb)", "v1.5.0",
         "/x/y.py:3: UserWarning: 1.5", "12 samples", "just text",
     ])  # fmt: skip
     def test_times_and_warnings_and_text_are_nothing_to_compare(self, line: str) -> None:

@@ -32,8 +32,16 @@ def test_who_starts_the_ranks(script: str, expected: Ranks | None, tmp_path: Pat
         "import engine\nimport multiprocessing as mp\nmp.Process()\n"
     )
     (tmp_path / "train.py").write_text(script)
-    assert find_ranks(tmp_path / "train.py", 2) == expected
-    assert find_ranks(tmp_path / "train.py", None) is None
+    assert find_ranks(tmp_path / "train.py", tmp_path, 2) == expected
+    assert find_ranks(tmp_path / "train.py", tmp_path, None) is None
+
+
+def test_modules_lie_in_the_folder_that_it_is_run_in(tmp_path: Path) -> None:
+    """As `python -m scripts.train` finds them."""
+    for name, text in {"scripts/train.py": "import lib.engine\n", "lib/engine.py": JOIN}.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    assert find_ranks(tmp_path / "scripts/train.py", tmp_path, 2) == Ranks(2, launched=True)
 
 
 def part(folder: Path, rank: int | None, data: bytes, **more: Any) -> Part:

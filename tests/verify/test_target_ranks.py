@@ -21,6 +21,7 @@ SECOND_TIER = pytest.mark.thorough
 FAULT, AGREES = ([], SECOND_TIER) if TARGET.name == "torch_xla" else (SECOND_TIER, [])
 
 TRAINING = """\
+import argparse
 import os
 
 import torch
@@ -68,11 +69,13 @@ LAUNCHED = """
 
 if __name__ == "__main__":
     dist.init_process_group("nccl")
-    train(int(os.environ["LOCAL_RANK"]), dist.get_world_size())
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--local_rank", type=int, default=int(os.environ["LOCAL_RANK"]))
+    train(parser.parse_args().local_rank, dist.get_world_size())
 """
 
 
-def on_two(text: str, old: str = "", new: str = "") -> ScriptResult:
+def on_two(text: str, old: str = "", new: str = "", *arguments: str) -> ScriptResult:
     """Verify a script in the current folder on two devices; an edit plants a fault."""
     with socket.socket() as free:  # other tests may run at the same time
         free.bind(("", 0))
@@ -82,7 +85,7 @@ def on_two(text: str, old: str = "", new: str = "") -> ScriptResult:
         python=Path(sys.executable), devices=2, migrate=partial(migrated, old, new)
     )  # fmt: skip
     settings = Settings(roundings=0)
-    return verify_against(Path("train.py"), [], TARGET, None, settings, options)
+    return verify_against(Path("train.py"), arguments, TARGET, None, settings, options)
 
 
 def migrated(old: str, new: str, source: Path, target: str, to: Path) -> list[str]:
@@ -102,7 +105,8 @@ def migrated(old: str, new: str, source: Path, target: str, to: Path) -> list[st
 )
 def test_each_rank_is_compared(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    result = on_two(TRAINING + end)
+    option = ["--local_rank={rank}"] if end == LAUNCHED else []  # as torch.distributed.launch did
+    result = on_two(TRAINING + end, "", "", *option)
     assert result.passed, (result.error, result.problems, result.log_tail)
     assert "each of 2 ranks is compared with its own" in result.notes
     found = [f for part in (result.compiled, result.stepwise) for f in part.findings]
@@ -134,4 +138,4 @@ def test_a_rank_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text = (TRAINING + SPAWNED).replace(fault, fault + "    assert rank == 0, 'no data'\n")
     result = on_two(text)
     assert result.error is not None
-    assert "the original fails: rank 1: train.py:14: AssertionError: no data" in result.error
+    assert "the original fails: rank 1: train.py:15: AssertionError: no data" in result.error

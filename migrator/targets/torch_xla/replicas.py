@@ -5,8 +5,9 @@
 On a TPU each rank is a process with a chip. The CPU client has all devices in one process, so here
 each rank is a thread, with XLA's own collectives between them. Ranks run in turn, one at a time,
 from one exchange to the next, and each has what a process would have: its random numbers,
-environment, main module, world of torch.distributed. So a run gives the same numbers each time, and
-where ranks do not do the same exchanges, on which a TPU would hang, that is an error.
+environment, modules of the program, world of torch.distributed. So a run gives the same numbers
+each time, and where ranks do not do the same exchanges, on which a TPU would hang, that is an
+error.
 
 With ``--each`` every rank runs the whole script, as torchrun starts it; ``{rank}`` in an argument
 is its number (``--local_rank={rank}`` is what torch.distributed.launch gives).
@@ -40,6 +41,8 @@ xr: Any = import_module("torch_xla.runtime")
 pjrt: Any = import_module("torch_xla._internal.pjrt")
 multi_threaded_pg: Any = import_module("torch.testing._internal.distributed.multi_threaded_pg")
 
+# Of libraries, these keep what belongs to one run of a program.
+_OWN_LIBRARIES = ("hydra", "omegaconf")
 _EXCHANGES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute")
 
 
@@ -60,8 +63,9 @@ class Turns:
         """Be ``rank`` in this thread, to its end."""
         self._wait(rank)
         # The first rank finds what the program had before it: ranks start alike.
-        self._start = self._start or (dict(os.environ), sys.modules["__main__"], [*sys.argv])
-        _restore((*_fresh_numbers(rank), *self._start))
+        self._start = self._start or (dict(os.environ), _modules()["__main__"], [*sys.argv])
+        environment, main, arguments = self._start
+        _restore((*_fresh_numbers(rank), environment, {"__main__": main}, arguments))
         try:
             yield
         except BaseException:
@@ -110,7 +114,36 @@ _turns = Turns()
 def _state() -> tuple[Any, ...]:
     """What would be a process's own."""
     numbers = torch.get_rng_state(), numpy.random.get_state(), random.getstate()
-    return *numbers, dict(os.environ), sys.modules["__main__"], [*sys.argv]
+    return *numbers, dict(os.environ), _modules(), [*sys.argv]
+
+
+def _modules() -> dict[str, types.ModuleType]:
+    """The modules that each process would import for itself, and keep what it knows in."""
+    found = {}
+    for name, module in [*sys.modules.items()]:
+        path = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
+        if name == "__main__" or _is_own(name.partition(".")[0], path):
+            found[name] = module
+    return found
+
+
+@functools.cache
+def _is_own(package: str, path: str) -> bool:
+    if package in _OWN_LIBRARIES:
+        return True
+    return package != "tpu_runtime" and "site-packages" not in path and path.startswith(_folders())
+
+
+@functools.cache
+def _folders() -> tuple[str, ...]:
+    """Where the program's modules lie."""
+    return tuple(f"{Path(folder).absolute()}{os.sep}" for folder in (sys.path[0], "."))
+
+
+def _put_back(modules: dict[str, types.ModuleType]) -> None:
+    for name in _modules():
+        del sys.modules[name]
+    sys.modules.update(modules)
 
 
 def _fresh_numbers(rank: int) -> tuple[Any, ...]:
@@ -125,7 +158,7 @@ def _restore(state: tuple[Any, ...]) -> None:
     if state[3] != dict(os.environ):
         os.environ.clear()
         os.environ.update(state[3])
-    sys.modules["__main__"] = state[4]
+    _put_back(state[4])
     sys.argv = [*state[5]]
 
 
@@ -173,9 +206,11 @@ def _prepare() -> None:
     threads = pjrt._run_thread_per_device
 
     def run(rank: int, count: int, function: Any, initialize: Any) -> Any:
-        return threads(
-            rank, count, functools.partial(_run_task, pickle.dumps(function)), initialize
-        )
+        modules, task = _modules(), functools.partial(_run_task, pickle.dumps(function))
+        try:
+            return threads(rank, count, task, initialize)
+        finally:
+            _put_back(modules)
 
     pjrt._run_thread_per_device = run
 

@@ -40,6 +40,7 @@ def main() -> int:
     if spec["launched"] and spec["replicas"] is None:
         number = int(os.environ["RANK"])
         output = ranks.folder(output, number)
+        arguments = [argument.replace("{rank}", str(number)) for argument in arguments]
     session = Session(spec, output, number)
     if number is not None:
         ranks.take_output(output, number)

@@ -150,9 +150,26 @@ dist.destroy_process_group()
 """
 
 
+MODULES = """
+import counted, hydra
+
+for module in (counted, hydra):
+    module.ranks.append(rank)
+    dist.barrier()
+    assert module.ranks == [rank], module
+    assert sys.modules[module.__name__] is module
+"""
+
+
 def test_a_script_for_torchrun(tmp_path: Path) -> None:
-    script = migrated(TORCHRUN, tmp_path)
-    variables = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2"}
+    """Each rank has an environment and modules of its own."""
+    end = "dist.destroy_process_group()"
+    script = migrated(TORCHRUN.replace(end, MODULES + end), tmp_path)
+    libraries = tmp_path / "site-packages"
+    libraries.mkdir()
+    for file in (script.parent / "counted.py", libraries / "hydra.py"):
+        file.write_text("ranks = []\n")
+    variables = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2", "PYTHONPATH": str(libraries)}
     printed = execute(Path(replicas.__file__), "--each", script, "--local_rank={rank}", **variables)
     assert "total [3.0, 3.0] 2 2 localhost" in printed
 
