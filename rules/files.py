@@ -3,9 +3,11 @@
 import ast
 
 from migrator.analysis.devices.choices import table_of_location, table_of_places
+from migrator.analysis.project.program_files import ProgramFile
 from migrator.analysis.syntax.names import argument
 from migrator.analysis.syntax.scripts import is_script
 from migrator.analysis.training.checkpoints import is_only_state
+from migrator.analysis.training.places import is_always_cpu
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -203,7 +205,8 @@ def load(ctx: Context, found: Construct) -> Decision:
     ):
         return Report('its arguments are unpacked; map_location has to be "cpu"')
     location = argument(call, 1, "map_location")
-    if location is not None and ctx.flow.kind(location) == Kind.CPU:
+    here = ProgramFile(ctx.names, ctx.flow, ctx.project)
+    if location is not None and is_always_cpu(here, location):
         return Keep("loads to the CPU")
     if _only_state(ctx, call):
         if isinstance(location, ast.Name) and table_of_location(ctx.names, location) is not None:

@@ -180,3 +180,29 @@ def test_a_use_in_another_file_counts(tmp_path: Path) -> None:
     root = write_tree(tmp_path / "p", {**FILES, "other.py": other})
     cli(root, "--target", "torchax", "--allow-dirty", cwd=root)
     assert CPU not in read_tree(root)["lib/io.py"].decode()
+
+
+PARAMETER = {
+    "lib.py": "import torch\n\n\ndef tables(path, device='cpu'):\n"
+    "    return torch.load(path, map_location=device).sum()\n",
+    "train.py": "import torch\nfrom lib import tables\n\n"
+    "device = torch.device('cuda')\nprint(tables('a.pt'@GIVEN@) * torch.ones(2, device=device))\n",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("given", "changes"),
+    [("", False), (", 'cpu'", False), (", device=device", True), (", device", True),
+     (", **options", True)],
+)  # fmt: skip
+def test_a_parameter_is_what_calls_give(
+    given: str, changes: bool, target: str, tmp_path: Path
+) -> None:
+    """Its default "cpu" says nothing of a file whose tensors another file puts on the device."""
+    files = {name: text.replace("@GIVEN@", given) for name, text in PARAMETER.items()}
+    root = write_tree(tmp_path / "p", files)
+    cli(root, "--target", target, "--allow-dirty", cwd=root)
+    found = read_tree(root)["lib.py"].decode()
+    assert (found != files["lib.py"]) is changes
+    assert ("tpu_runtime.load(path, map_location=device)" in found) is changes

@@ -1,0 +1,49 @@
+"""Places that are the CPU wherever a program names them, also as a parameter of a function."""
+
+from __future__ import annotations
+
+import ast
+
+from migrator.analysis.project.program_files import ProgramFile, mentions
+from migrator.analysis.syntax.names import argument, parameters
+from migrator.analysis.values.kinds import Kind
+
+_DEEPEST = 4  # functions that hand a place on
+
+
+def is_always_cpu(at: ProgramFile, place: ast.expr, depth: int = 0) -> bool:
+    """Whether a place is the CPU: of a parameter, what all calls give it, not its default alone."""
+    if at.flow.kind(place) != Kind.CPU or depth > _DEEPEST:
+        return False
+    if not isinstance(place, ast.Name):
+        return True
+    taken = [each for each in at.names.lookup(place) if each.kind == "param"]
+    return not any(_may_be_given(at, each.node, depth) for each in taken)
+
+
+def _may_be_given(at: ProgramFile, parameter: ast.AST, depth: int) -> bool:
+    """Whether a call gives a parameter another place than the CPU."""
+    function = at.names.parents.get(parameter)
+    if not isinstance(function, ast.FunctionDef):
+        return True
+    names = [each.arg for each, _ in parameters(function.args)]
+    name = getattr(parameter, "arg", None)
+    if name not in names:
+        return True
+    is_method = isinstance(at.names.parents.get(function), ast.ClassDef)
+    if is_method and function.name == "__init__":
+        return True  # as many classes call others' by super()
+    for file in at.files():
+        for node in mentions(file, function, is_method):
+            call = file.names.parents.get(node)
+            if not isinstance(call, ast.Call) or call.func is not node:
+                return True
+            if any(isinstance(a, ast.Starred) for a in call.args) or any(
+                keyword.arg is None for keyword in call.keywords
+            ):
+                return True
+            bound = is_method and isinstance(node, ast.Attribute)
+            given = argument(call, names.index(name) - bound, name)
+            if given is not None and not is_always_cpu(file, given, depth + 1):
+                return True
+    return False
