@@ -25,7 +25,13 @@ DISTRIBUTED = Rule(
 half of it would be broken. So it is rewritten with all its files, or stays with all of them, and
 the message names the line that is in the way (docs/several-devices.md). Where only a launcher makes
 processes of it (`if int(os.environ.get("RANK", -1)) != -1:`), the program that nobody launched is
-rewritten, and what a launcher reaches stays.""",
+rewritten, and what a launcher reaches stays.
+
+A line is only in the way where the program gets to it: by names, from what runs when its files are
+imported, with options and parameters at their defaults. Code of a library that the program never
+calls, and a branch that an option selects which is off by default (`if args.fsdp:`), keep no
+program: the function or the branch stays whole and is reported by itself (docs/how-it-decides.md).
+Tests that import a program are no part of it.""",
     effort=Effort.HOURS,
     examples=(
         Example(

@@ -26,10 +26,6 @@ class Run:
     seconds: float
     log: Path
 
-    @property
-    def succeeded(self) -> bool:
-        return self.returncode == 0
-
     def failure(self) -> str | None:
         """One line, or None for a success."""
         if self.returncode == 0:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Set
+from typing import Protocol
 
 from migrator.analysis import traces
-from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.syntax.names import Binding, Names, argument, dotted
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.inference import Inference
@@ -50,6 +50,12 @@ _TARGETS = (f"{RUNTIME}.", *traces.PARTS)
 _QUESTIONS = ("torch.cuda.is_available", "torch.cuda.device_count")
 
 
+class Imports(Protocol):
+    """What a file imports from its project."""
+
+    def imports_gpu_code(self) -> bool: ...
+
+
 class Children:
     """The processes that a file starts, by what its GPU constructs say."""
 
@@ -58,7 +64,7 @@ class Children:
         names: Names,
         flow: Flow,
         constructs: Iterable[Construct],
-        project: ProjectFacts | None = None,
+        project: Imports | None = None,
     ) -> None:
         self._project = project
         self._names = names

@@ -11,8 +11,8 @@ from migrator.analysis.syntax.names import dotted, parameters
 from migrator.frameworks.torch.references import is_device_index
 
 if TYPE_CHECKING:
-    from migrator.analysis.project.facts import ProjectFacts
     from migrator.analysis.values.flow import Flow
+    from migrator.analysis.values.imported import Imported
 
 
 class Role(Enum):
@@ -29,7 +29,7 @@ _DEPTH = 6
 
 
 def roles(
-    flow: Flow, node: ast.expr, project: ProjectFacts | None = None, depth: int = 0
+    flow: Flow, node: ast.expr, project: Imported | None = None, depth: int = 0
 ) -> Iterator[Role]:
     """What the value of an expression is used as, wherever it goes."""
     names = flow.names
@@ -73,7 +73,7 @@ def roles(
             yield Role.UNKNOWN
 
 
-def _is_taken(flow: Flow, target: ast.Name, project: ProjectFacts | None) -> bool:
+def _is_taken(flow: Flow, target: ast.Name, project: Imported | None) -> bool:
     """Whether another file of the project takes a name from this one."""
     is_top = flow.names.scope_of(target) is flow.names.top
     return is_top and project is not None and target.id in project.taken_names()
@@ -84,7 +84,7 @@ def _given(
     node: ast.expr,
     call: ast.Call,
     place: int | str,
-    project: ProjectFacts | None,
+    project: Imported | None,
     depth: int,
 ) -> Iterator[Role]:
     """What an argument of a call is used as."""
@@ -110,7 +110,7 @@ def _as_parameter(
     function: ast.AST | None,
     place: int | str,
     flow: Flow,
-    project: ProjectFacts | None,
+    project: Imported | None,
     depth: int,
     call: ast.Call,
 ) -> Iterator[Role]:

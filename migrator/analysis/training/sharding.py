@@ -11,14 +11,11 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from migrator.analysis.syntax.names import Names, argument, dotted
 from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.imported import Imported
 from migrator.analysis.values.kinds import ANY_DEVICE, Kind
-
-if TYPE_CHECKING:
-    from migrator.analysis.project.facts import ProjectFacts
 
 _END = r"_?(?:proj|projection|lin|linear|layer|fc)?\d?$"
 _QUERY, _KEY, _VALUE = (
@@ -73,7 +70,7 @@ class _Linear:
 class Models:
     """The models of one file."""
 
-    def __init__(self, names: Names, flow: Flow, project: ProjectFacts | None) -> None:
+    def __init__(self, names: Names, flow: Flow, project: Imported | None) -> None:
         self.names, self.flow, self.project = names, flow, project
 
     def tables(self, inner: str) -> dict[ast.expr, Table | None]:
@@ -121,7 +118,7 @@ class _Scope:
     """A file, where names mean something."""
 
     names: Names
-    project: ProjectFacts | None
+    project: Imported | None
 
     def model(self, node: ast.expr, depth: int = 0) -> _Class | None:
         """The class of a model, if all that its name is assigned agree."""

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from migrator.analysis import traces
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.imported import Imported
 from migrator.analysis.values.kinds import Kind
-
-if TYPE_CHECKING:
-    from migrator.analysis.project.facts import ProjectFacts
 
 # What only computes, or asks what the machine or the launcher has. A dot at the end: all of it.
 _PURE = frozenset({
@@ -55,7 +52,7 @@ class Effects:
         self,
         names: Names,
         flow: Flow,
-        project: ProjectFacts | None = None,
+        project: Imported | None = None,
         known: Collection[ast.AST] = (),
         depth: int = 0,
     ) -> None:
