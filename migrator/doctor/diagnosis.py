@@ -151,7 +151,11 @@ def _state(
 ) -> State:
     last = found[-1]
     set_here = variables.judge(target, environment, machine.tpu, last.versions)
-    problems = [*_of_platform(target), *_of_interpreter(target, found, asked), *set_here.problems]
+    problems = [
+        *_platform_problems(target),
+        *_interpreter_problems(target, found, asked),
+        *set_here.problems,
+    ]
     libtpu = _no_libtpu(last, environment) if machine.tpu and last.works else []
     shared = _shared(last) if last.works else []
     usable = last if asked or last.works or last.damaged or len(found) > 1 else None
@@ -165,7 +169,7 @@ def _state(
     )
 
 
-def _of_platform(target: Target) -> list[Problem]:
+def _platform_problems(target: Target) -> list[Problem]:
     system, machine = sys.platform, platform.machine().lower()
     if target.environment.has_wheels(system, machine):
         return []
@@ -177,7 +181,9 @@ def _of_platform(target: Target) -> list[Problem]:
     return [Problem(f"{target.name} has wheels for {wheels} only{how}")]
 
 
-def _of_interpreter(target: Target, found: Sequence[Interpreter], asked: bool) -> list[Problem]:
+def _interpreter_problems(
+    target: Target, found: Sequence[Interpreter], asked: bool
+) -> list[Problem]:
     """What is wrong with the last one that was looked at, if it was meant for the target."""
     last, install = found[-1], _install(target)
     if last.works:

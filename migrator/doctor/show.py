@@ -103,7 +103,7 @@ def _findings(found: Diagnosis, console: Console) -> None:
     for title, style, kind in (("Problems", "bold red", 0), ("Warnings", "bold yellow", 1)):
         said: dict[Problem, list[str]] = {}
         for state in found.states:
-            for problem in _of(state, kind):
+            for problem in _problems_of_kind(state, kind):
                 said.setdefault(problem, []).append(state.target.name)
         if not said:
             continue
@@ -117,5 +117,5 @@ def _findings(found: Diagnosis, console: Console) -> None:
                 console.print(line("    ", (problem.fix, "bold")), soft_wrap=True)
 
 
-def _of(state: State, kind: int) -> Sequence[Problem]:
+def _problems_of_kind(state: State, kind: int) -> Sequence[Problem]:
     return state.warnings if kind else state.problems

@@ -90,10 +90,14 @@ def _suppression(
     if found is None:
         return None
     after = _migrated(document.with_edit(*found), worker, worker.config)
-    return found if _said(after, finding) < _said(analysis.result, finding) else None
+    return (
+        found
+        if _findings_on_line(after, finding) < _findings_on_line(analysis.result, finding)
+        else None
+    )
 
 
-def _said(result: Result, finding: Diagnostic) -> int:
+def _findings_on_line(result: Result, finding: Diagnostic) -> int:
     """How often a rule has something to say of the lines of a finding."""
     where = finding.range
     return sum(

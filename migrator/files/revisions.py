@@ -59,12 +59,12 @@ class Changes:
         Raises:
             UsageError: no git, or no such revision.
         """
-        repository, name = self._of(path)
+        repository, name = self._repository_of(path)
         return repository.all or name in repository.changed
 
     def lines(self, path: Path, content: bytes) -> Lines:
         """The lines of a file that are new or differ. Raises UsageError as `touched` does."""
-        repository, name = self._of(path)
+        repository, name = self._repository_of(path)
         if repository.all:
             return Lines(all=True)
         if name not in repository.changed:
@@ -94,7 +94,7 @@ class Changes:
         """The commits that were compared with, shortened."""
         return sorted({r.base[:10] for r in self._repositories.values() if r.base})
 
-    def _of(self, path: Path) -> tuple[_Repository, str]:
+    def _repository_of(self, path: Path) -> tuple[_Repository, str]:
         real = path.resolve()
         root = self._top(real.parent)
         if root is None:

@@ -173,13 +173,13 @@ class Notebook:
                 ending = cell.source[len(cell.source.rstrip("\n")) :]
                 sources[cell.number] = restored(code).rstrip("\n") + ending
         for_tpu = self.for_tpu and module != self.module
-        return self._with(sources, self._accelerator() if for_tpu else [])
+        return self._text_with(sources, self._accelerator() if for_tpu else [])
 
     def with_sources(self, sources: Mapping[int, str]) -> str:
         """The file's text with other text in cells, by their numbers."""
-        return self._with(sources, [])
+        return self._text_with(sources, [])
 
-    def _with(self, sources: Mapping[int, str], others: list[tuple[_Span, str]]) -> str:
+    def _text_with(self, sources: Mapping[int, str], others: list[tuple[_Span, str]]) -> str:
         values = list(others)
         for cell in self.cells:
             source = sources.get(cell.number, cell.source)

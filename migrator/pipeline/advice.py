@@ -32,7 +32,7 @@ def advise(
     if plan.gate or not _works_on_device(context):
         return
     handlers = {key: found for (kind, key), found in rules.exact.items() if kind == KIND}
-    told = _told(plan)
+    told = _told_lines(plan)
     said: set[tuple[str, ast.AST | None]] = set()
     for node in context.names.order:
         if isinstance(node, ast.Name | ast.expr_context):
@@ -78,7 +78,7 @@ def _key(node: ast.AST) -> str:
     return type(node).__name__
 
 
-def _told(plan: Plan) -> set[int]:
+def _told_lines(plan: Plan) -> set[int]:
     """Lines of which something is said already: the advice on a construct is about them, or names
     them as what is in the way, or the step that was made of the lines around left them behind.
     """

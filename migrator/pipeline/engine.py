@@ -61,7 +61,7 @@ def migrate(
         elif _is_of_concern(source, target, options, project):
             result = _migrate(source, target, options, project)
         else:
-            result = _of_no_concern(source)
+            result = _unconcerned(source)
     return result if options.runtime != "installed" else replace(result, companions=frozenset())
 
 
@@ -145,7 +145,7 @@ def _migrate_file(
     return Result(
         content,
         text,
-        tuple(_said_of(holder.parts, results)),
+        tuple(_diagnostics(holder.parts, results)),
         frozenset().union(*(result.companions for result in results)),
         gate=results[0].gate,
         uses_device=results[0].uses_device,
@@ -166,7 +166,7 @@ def _facts_of(part: Part, project: ProjectFacts | None) -> ProjectFacts | None:
     return project.of(project.path.parent / part.written.name)
 
 
-def _said_of(parts: Sequence[Part], results: Sequence[Result]) -> list[Diagnostic]:
+def _diagnostics(parts: Sequence[Part], results: Sequence[Result]) -> list[Diagnostic]:
     """The diagnostics of the parts of a file, in its order."""
     found: list[Diagnostic] = []
     for part, result in zip(parts, results, strict=True):
@@ -191,7 +191,7 @@ def _is_of_concern(
     )
 
 
-def _of_no_concern(source: bytes) -> Result:
+def _unconcerned(source: bytes) -> Result:
     """A file without a word of GPUs; in one that can not be read as text, none would be seen."""
     if not source.isascii() or b"\0" in source:
         try:

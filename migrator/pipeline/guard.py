@@ -96,7 +96,7 @@ class _Guard:
         expected = [s for statement in old for s in self._expected(statement)]
         at = 0
         for statement in new:
-            if at < len(expected) and self._is(expected[at], statement):
+            if at < len(expected) and self._is_same(expected[at], statement):
                 at += 1
             elif not self._may_be_added(statement):
                 raise self.why or Differs(statement)
@@ -128,7 +128,7 @@ class _Guard:
             return [s for inner in edit.node.body for s in self._expected(inner)]
         return [statement]
 
-    def _is(self, old: ast.AST, new: ast.AST) -> bool:
+    def _is_same(self, old: ast.AST, new: ast.AST) -> bool:
         if old not in self.touched and self._reads_the_same(old, new):
             return True
         added = self.added.copy()

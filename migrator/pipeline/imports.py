@@ -66,7 +66,7 @@ def edits(
     blocks = {e.node.body[0]: e.node for e in unused if isinstance(e.node, ast.Try)}
     missing = [m for m in modules if not _is_imported(names, m)]
     for module in list(missing):
-        beside = _beside(names, framework, module)
+        beside = _imports_below_try(names, framework, module)
         if beside:
             missing.remove(module)
             result += [
@@ -92,7 +92,7 @@ def edits(
     return result
 
 
-def _beside(names: Names, framework: str, module: str) -> list[ast.stmt]:
+def _imports_below_try(names: Names, framework: str, module: str) -> list[ast.stmt]:
     """Where a library is only imported below `try`: its first import in each.
 
     Below `if`, other branches may need it, too.

@@ -127,13 +127,13 @@ def _read(path: Path, content: bytes) -> _File | None:
             book = notebook.read(content)
         except notebook.NotANotebook:
             return None
-        return _File({cell.number: _of_cell(cell) for cell in book.cells}, book=book)
+        return _File({cell.number: _cell_part(cell) for cell in book.cells}, book=book)
     if function is not None:
         try:
             entries = lines.read(content, function).lines
         except UnicodeDecodeError:
             return None
-        return _File({0: _of_lines(entries, function, path.suffix)})
+        return _File({0: _lines_part(entries, function, path.suffix)})
     try:
         source = python.decode(content)
     except (SyntaxError, UnicodeDecodeError):
@@ -142,7 +142,7 @@ def _read(path: Path, content: bytes) -> _File | None:
     return _File({0: _Part(text, *_statements(source.text))}, source.encoding, source)
 
 
-def _of_cell(cell: notebook.Cell) -> _Part:
+def _cell_part(cell: notebook.Cell) -> _Part:
     text = re.findall(r"[^\n]*\n|[^\n]+", cell.source)
     if cell.code.startswith(f"{OTHER}("):
         ours = {n for n, line in enumerate(text, 1) if _OURS.match(line)}
@@ -206,7 +206,7 @@ def _statements(code: str) -> tuple[dict[int, int], set[int]]:
 # ---- shell scripts, requirements, configurations -----------------------------------------------
 
 
-def _of_lines(entries: Sequence[str], function: str, suffix: str) -> _Part:
+def _lines_part(entries: Sequence[str], function: str, suffix: str) -> _Part:
     text: list[str] = []
     above: dict[int, int] = {}
     ours: set[int] = set()

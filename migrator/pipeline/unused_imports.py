@@ -29,7 +29,7 @@ def unused_imports(
     if not found:
         return []
     kept = taken()
-    return [edit for edit in map(partial(_without, kept), found) if edit is not None]
+    return [edit for edit in map(partial(_edit_without, kept), found) if edit is not None]
 
 
 def _unused(
@@ -82,7 +82,7 @@ def _with_fallback(names: Names, statement: ast.Import | ast.ImportFrom) -> ast.
     return block
 
 
-def _without(taken: frozenset[str], edit: Edit) -> Edit | None:
+def _edit_without(taken: frozenset[str], edit: Edit) -> Edit | None:
     """Less what other files take: they import it from here."""
     node = edit.node.body[0] if isinstance(edit.node, ast.Try) else edit.node
     aliases = edit.drop if isinstance(edit, EditImport) else getattr(node, "names", ())

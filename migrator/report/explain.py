@@ -164,7 +164,7 @@ def _by_hand(rule: Rule) -> Iterator[str]:
     yield "What a TPU expert would change:"
     yield _fenced(_diff(before, after), "diff")
     said = {name: _messages(rule, rule.examples[0], name) for name in rule.targets}
-    yield from _said(said)
+    yield from _quoted_messages(said)
 
 
 def _example(rule: Rule, example: Example) -> Iterator[str]:
@@ -186,7 +186,7 @@ def _example(rule: Rule, example: Example) -> Iterator[str]:
         yield f"{'Both targets' if both else ', '.join(names)}{unsafe}{flags}{file}{stays}:"
         language = "diff" if diff else Syntax.guess_lexer(example.path, example.before)
         yield _fenced(diff or example.before, language)
-        yield from _said({name: _messages(rule, example, name) for name in names})
+        yield from _quoted_messages({name: _messages(rule, example, name) for name in names})
 
 
 def _migrated(example: Example, target: str) -> Result:
@@ -210,7 +210,7 @@ def _plain(text: str) -> str:
     return re.sub(r"(`[^`]*`)|([_*<])", lambda m: m[1] or f"\\{m[2]}", text)
 
 
-def _said(messages: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _quoted_messages(messages: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """A list of the messages; those that some targets alone have, with their names."""
     lines: list[str] = []
     for message in dict.fromkeys(line for found in messages.values() for line in found):

@@ -221,11 +221,11 @@ def findings(report: Report, *, written: bool = False) -> list[Finding]:
     folder = top(report)
     found: list[Finding] = []
     for file in report.files:
-        found += _of_file(file, relative(file.path, folder), written)
+        found += _file_findings(file, relative(file.path, folder), written)
     return found
 
 
-def _of_file(file: FileReport, path: str, written: bool) -> Iterator[Finding]:
+def _file_findings(file: FileReport, path: str, written: bool) -> Iterator[Finding]:
     text = Text(file, written)
     seen: Counter[tuple[str, ...]] = Counter()
     for diagnostic in file.result.diagnostics:

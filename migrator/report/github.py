@@ -28,21 +28,23 @@ def render(report: Report, view: View) -> str:
     lines: list[str] = []
     rest: list[str] = []
     for error in report.errors:
-        _put(lines, rest, counts, "error", {"title": "tpu-migrate"}, error, error)
+        _add_annotation(lines, rest, counts, "error", {"title": "tpu-migrate"}, error, error)
     for note in report.notes:
-        _put(lines, rest, counts, "notice", {"title": "tpu-migrate"}, note, note)
+        _add_annotation(lines, rest, counts, "notice", {"title": "tpu-migrate"}, note, note)
     for group in _by_line(by_importance(found)):
         first = group[0]
         message = "\n".join(dict.fromkeys([*(f.message for f in group), *_becomes(group)]))
         where = _where(first, folder)
         plain = f"{first.code}  {where['file']}:{first.place.line}  {first.message}"
-        _put(lines, rest, counts, _kind(first), {**where, "title": _title(group)}, message, plain)
+        _add_annotation(
+            lines, rest, counts, _kind(first), {**where, "title": _title(group)}, message, plain
+        )
     if rest:
         lines += [f"::group::tpu-migrate: and {len(rest)} more", *rest, "::endgroup::"]
     return "\n".join([*lines, _summary(report, view)])
 
 
-def _put(
+def _add_annotation(
     lines: list[str],
     rest: list[str],
     counts: Counter[str],

@@ -31,7 +31,7 @@ _GAP = 2  # lines between edits that are one suggestion
 def render(report: Report, view: View) -> str:
     """The review as JSON; no `comments`: there is nothing to suggest."""
     folder = top(report)
-    by_file = [(file, list(_of_file(file, folder, report))) for file in report.changed]
+    by_file = [(file, list(_file_comments(file, folder, report))) for file in report.changed]
     found = [comment for _, comments in by_file for comment in comments]
     body = (
         f"tpu-migrate makes {counted(min(len(found), _COMMENTS), 'suggestion')}: "
@@ -52,7 +52,7 @@ def render(report: Report, view: View) -> str:
     return as_json({"event": "COMMENT", "body": body, "comments": found[:_COMMENTS]})
 
 
-def _of_file(file: FileReport, folder: Path, report: Report) -> Iterator[dict[str, Any]]:
+def _file_comments(file: FileReport, folder: Path, report: Report) -> Iterator[dict[str, Any]]:
     if kinds.is_notebook(file.path) or not _can_be_said(file):
         return  # lines of JSON; a text that a suggestion would change
     assert report.changes is not None
@@ -122,7 +122,7 @@ def _comment(path: str, span: _Span, lines: Sequence[str], others: Sequence[int]
     for hunk in reversed(hunks):
         text[hunk.start - first + 1 : hunk.end - first + 1] = hunk.after
     told = dict.fromkeys(d for h in hunks for d in h.diagnostics)
-    said = [_said(d) for d in told] or ["What the others import."]
+    said = [_text_of(d) for d in told] or ["What the others import."]
     if others:
         where = ", ".join(map(str, others))
         said.append(f"Goes together with line{'s' * (len(others) > 1)} {where}: commit all.")
@@ -138,6 +138,6 @@ def _comment(path: str, span: _Span, lines: Sequence[str], others: Sequence[int]
     return comment | ({"start_line": first, "start_side": "RIGHT"} if last > first else {})
 
 
-def _said(diagnostic: Diagnostic) -> str:
+def _text_of(diagnostic: Diagnostic) -> str:
     rule = registry().rules.get(diagnostic.code)
     return f"{diagnostic.code}: {prose(diagnostic.message or (rule.summary if rule else ''))}"

@@ -153,7 +153,7 @@ def _hunks(part: Part, made: Sequence[Diagnostic]) -> Iterator[Hunk]:
     for start, end, first, last in found:
         before, after = tuple(part.before[start:end]), tuple(part.after[first:last])
         adds_imports = start == end and _label(after) == "imports"
-        diagnostics = () if adds_imports else _of(start, end, in_part, part.before)
+        diagnostics = () if adds_imports else _touching(start, end, in_part, part.before)
         about = part.cell == 0 and part.of_notebook
         label = "" if diagnostics else "metadata" if about else _label([*before, *after])
         if not diagnostics and not label and in_part:
@@ -166,7 +166,7 @@ def _opcodes(part: Part) -> Iterable[tuple[str, int, int, int, int]]:
     return SequenceMatcher(None, part.before, part.after, autojunk=False).get_opcodes()
 
 
-def _of(
+def _touching(
     start: int, end: int, made: Iterable[tuple[Diagnostic, Range]], lines: Sequence[str]
 ) -> tuple[Diagnostic, ...]:
     """The diagnostics that touch lines `start` to `end`, or the place between two lines."""

@@ -43,11 +43,11 @@ class _Edit:
 def render(report: Report, view: View) -> str:
     """A table, the edits from the riskiest, what is left for a person, and advice, folded."""
     edits = sorted(_edits(report), key=lambda e: -e.risk)
-    risky = [_shown(e) for e in edits if e.risk > 1]
-    others = [_shown(e) for e in edits if e.risk <= 1]
+    risky = [_edit_text(e) for e in edits if e.risk > 1]
+    others = [_edit_text(e) for e in edits if e.risk <= 1]
     now = as_written(report, edits=False) if view.written else report
     left = _left(now)
-    advice = [_said(path, diagnostics) for path, diagnostics in _grouped(now, now.advice)]
+    advice = [_bullet(path, diagnostics) for path, diagnostics in _grouped(now, now.advice)]
     page = Page([MARK, _title(report, view), *_errors(report), *_table(report, view)])
     page.add("Look at these changes first" if others else "Changes", risky, 0.5 if left else 0.75)
     page.add("Left for a person", left, 0.75 if others or advice else 1)
@@ -153,7 +153,7 @@ def _edits(report: Report) -> list[_Edit]:
     return found
 
 
-def _shown(edit: _Edit) -> str:
+def _edit_text(edit: _Edit) -> str:
     hunk = edit.hunk
     why = [d.why if d.safety is Safety.UNSAFE else d.message for d in hunk.diagnostics]
     rule = registry().rules.get(hunk.codes[0]) if len(hunk.codes) == 1 else None
@@ -181,7 +181,7 @@ def _left(report: Report) -> list[str]:
     folder = top(report)
     return [
         *(_staying(program, folder) for program in programs),
-        *(_said(path, diagnostics) for path, diagnostics in grouped),
+        *(_bullet(path, diagnostics) for path, diagnostics in grouped),
     ]
 
 
@@ -211,7 +211,7 @@ def _grouped(
     return [(path, diagnostics) for (path, _, _), diagnostics in groups.items()]
 
 
-def _said(path: str, diagnostics: list[Diagnostic]) -> str:
+def _bullet(path: str, diagnostics: list[Diagnostic]) -> str:
     first = diagnostics[0]
     effort = f" **{first.effort}**" if first.effort else ""
     what = f" {code(first.construct)}" if first.construct else ""

@@ -223,7 +223,7 @@ class _Reviewer:
                 result.errors.append(f"{entry.new}: can not be read: {error.strerror or error}")
             except _Failed as error:
                 result.errors.append(f"{entry.old}: {error}")
-        result.files.extend(self._of_runtimes())
+        result.files.extend(self._runtime_reviews())
         result.files.sort(key=_attention)
         return result
 
@@ -313,7 +313,7 @@ class _Reviewer:
 
     # ---- runtimes -------------------------------------------------------------------------
 
-    def _of_runtimes(self) -> Iterator[FileReview]:
+    def _runtime_reviews(self) -> Iterator[FileReview]:
         """Each runtime that is part of the change, and each that should be."""
         whole = bundle(self.with_runtime)
         named = {n for e in self.entries for n in (e.old, e.new) if n}

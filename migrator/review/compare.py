@@ -75,7 +75,7 @@ def compare(suffix: str, result: Result, now: bytes) -> list[Change]:
     return [
         change
         for cell, (tool, after) in sorted(lines.items())
-        for change in _of_lines(
+        for change in _line_changes(
             [h for h in made if h.cell == cell], old.get(cell, tool), tool, after, cell
         )
     ]
@@ -99,7 +99,7 @@ class _Rest:
     last: int
 
 
-def _of_lines(
+def _line_changes(
     made: Sequence[Hunk], old: Sequence[str], tool: Sequence[str], now: Sequence[str], cell: int
 ) -> Iterator[Change]:
     codes = SequenceMatcher(None, tool, now, autojunk=False).get_opcodes()

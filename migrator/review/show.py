@@ -48,7 +48,7 @@ def _place(file: FileReview, change: Change) -> str:
     return f"{file.path}:{cell}{change.line}"
 
 
-def _said(file: FileReview, change: Change) -> str:
+def _remark(file: FileReview, change: Change) -> str:
     """What there is to say of a change beside its lines."""
     if file.status in _WHOLE:
         lines = len(change.after or change.before)
@@ -105,7 +105,7 @@ def _change(file: FileReview, change: Change, out: Console) -> None:
     unsafe = change.safety is Safety.UNSAFE
     head = line(
         _place(file, change), "  ", (change.name, "cyan"),
-        (f"  {Safety.UNSAFE.words}" * unsafe, "yellow"), ("  " + _said(file, change), "dim"),
+        (f"  {Safety.UNSAFE.words}" * unsafe, "yellow"), ("  " + _remark(file, change), "dim"),
     )  # fmt: skip
     head.rstrip()
     out.print(head, soft_wrap=True)
@@ -213,7 +213,7 @@ def markdown(review: Review) -> str:
 
 
 def _item(file: FileReview, change: Change) -> str:
-    said = prose(_said(file, change))
+    said = prose(_remark(file, change))
     flags = f" with {code(' '.join(file.flags))}" if file.flags and change.tool else ""
     unsafe = f"**{Safety.UNSAFE.words}**" * (change.safety is Safety.UNSAFE)
     words = [change.name + flags, unsafe, said]

@@ -111,7 +111,7 @@ def surely_known(
         before = [s for s in block[: block.index(statement)] if s not in moved]
         for other in before:
             if other not in names.given:
-                names.given[other] = _given(other)
+                names.given[other] = _assigned_by(other)
             known |= names.given[other]
         match parent:
             case ast.For(target=target):
@@ -127,7 +127,7 @@ def surely_known(
         statement = parent
 
 
-def _given(statement: ast.stmt) -> set[str]:
+def _assigned_by(statement: ast.stmt) -> set[str]:
     """What has a value behind a statement, however it ended."""
     match statement:
         case ast.Try():

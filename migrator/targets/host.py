@@ -55,11 +55,11 @@ class Host:
 
     def in_haste(self, environment: Mapping[str, str]) -> dict[str, str]:
         """`environment`, with the settings that make the CPU compile sooner what runs slower."""
-        return {**environment, **with_own(self.hasty, _with(environment))}
+        return {**environment, **with_own(self.hasty, _added_to_ours(environment))}
 
     def dumping(self, environment: Mapping[str, str], folder: str) -> dict[str, str]:
         """`environment`, with the settings that make a run write its programs to `folder`."""
-        return {**environment, **with_own(self.dump, _with(environment), folder=folder)}
+        return {**environment, **with_own(self.dump, _added_to_ours(environment), folder=folder)}
 
     def allows_tpu(self, environment: Mapping[str, str]) -> bool:
         """Whether the user has not chosen another device."""
@@ -71,7 +71,7 @@ class Host:
         return name.startswith(self.families)
 
 
-def _with(environment: Mapping[str, str]) -> dict[str, str]:
+def _added_to_ours(environment: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **{name: value for name, value in environment.items() if value}}
 
 

@@ -274,11 +274,11 @@ def require(python: Path, target: Target, by_import: bool = True) -> Interpreter
     """``python`` for ``target``. Raises VerifyError, a line for each problem."""
     found = examine(python, target, by_import)
     if not found.works:
-        raise VerifyError(_told(found.problems))
+        raise VerifyError(_joined(found.problems))
     return found
 
 
-def _told(problems: list[Problem]) -> str:
+def _joined(problems: list[Problem]) -> str:
     """A line for each, and one command once."""
     last = {problem.fix: problem for problem in problems}
     return "\n".join(
@@ -311,10 +311,10 @@ def find(target: Target, by_import: bool = True) -> Interpreter | None:
     if current.works:
         return current
     if current.damaged:
-        raise VerifyError(_told(current.problems))
+        raise VerifyError(_joined(current.problems))
     if not cached:
         return None
     if cached[0].works:
         return cached[0]
     home = cached[0].python.parent.parent
-    raise VerifyError(f"{_told(cached[0].problems)}\nRemove {home} and run again with --install.")
+    raise VerifyError(f"{_joined(cached[0].problems)}\nRemove {home} and run again with --install.")

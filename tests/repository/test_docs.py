@@ -194,3 +194,14 @@ def test_tests_that_are_named_are_there() -> None:
     for path, test in named:
         file = REPOSITORY / path if path else file
         assert not test or f"def {test}(" in file.read_text("utf-8"), (path, test)
+
+
+def test_files_of_the_tool_that_are_named_are_there() -> None:
+    texts = [page.read_text("utf-8") for page in (REPOSITORY / "README.md", *DOCS.glob("*.md"))]
+    named = {path for text in texts for path in re.findall(r"`(migrator/[\w/]+\.py)`", text)}
+    assert len(named) > 4
+    assert [path for path in sorted(named) if not (REPOSITORY / path).is_file()] == []
+    stages = (DOCS / "how-a-file-is-migrated.md").read_text("utf-8")
+    homes = [REPOSITORY / "migrator" / room for room in ("", "pipeline", "runs")]
+    for path in re.findall(r"\(`((?:[a-z_]+/)*[a-z_]+\.py)`", stages):
+        assert any((home / path).is_file() for home in homes), path

@@ -102,7 +102,7 @@ class Children:
         if self._makes(call, "Process", _PROCESSES):
             return _target(call)
         if isinstance(call.func, ast.Attribute) and call.func.attr in _ON_A_POOL:
-            if self._is(call.func.value, "Pool", _POOLS):
+            if self._comes_from(call.func.value, "Pool", _POOLS):
                 return [*call.args, *(k.value for k in call.keywords)]
         return []
 
@@ -120,7 +120,9 @@ class Children:
         if isinstance(call.func, ast.Attribute):
             if call.func.attr == "run_in_executor":
                 return given[1:]
-            if call.func.attr in _ON_A_POOL and self._is(call.func.value, "", _THREAD_POOLS):
+            if call.func.attr in _ON_A_POOL and self._comes_from(
+                call.func.value, "", _THREAD_POOLS
+            ):
                 return given
         return []
 
@@ -166,10 +168,10 @@ class Children:
             return True
         match call.func:
             case ast.Attribute(attr=attribute, value=owner) if attribute == name:
-                return name != "get_context" and self._is(owner, "get_context", _CONTEXTS)
+                return name != "get_context" and self._comes_from(owner, "get_context", _CONTEXTS)
         return False
 
-    def _is(self, node: ast.expr, name: str, known: set[str]) -> bool:
+    def _comes_from(self, node: ast.expr, name: str, known: set[str]) -> bool:
         """Whether an expression is, or a name is bound to, what such a call gives."""
         values = self._values(node) or [node]
         return any(isinstance(v, ast.Call) and self._makes(v, name, known) for v in values)

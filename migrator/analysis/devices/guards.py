@@ -72,13 +72,13 @@ class Guards:
             for node in ast.walk(part):
                 kind = self.kernels.kind(node)
                 if kind:
-                    found = place(node, kind, _said(node))
+                    found = place(node, kind, _label(node))
                     at = bisect_left(self.places, found)
                     if self.places[at : at + 1] != [found]:
                         insort(self.places, found)
 
 
-def _said(node: ast.AST) -> str:
+def _label(node: ast.AST) -> str:
     """What a place is called in a message."""
     match node:
         case ast.Call(func=ast.Attribute(attr=name)):

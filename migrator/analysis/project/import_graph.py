@@ -92,12 +92,12 @@ class ImportGraph:
             facts = self.cache.facts(self.path) if _ADDS.search(source) else None
             found = search_path.added(facts.names, self.path) if facts is not None else ()
             for _, last, folder in found:
-                for at in self._meant(folder):
+                for at in self._candidates(folder):
                     if at not in known[last] and self.reader.list(at):
                         known[last].append(at)
         return known
 
-    def _meant(self, folder: Path) -> Iterator[Path]:
+    def _candidates(self, folder: Path) -> Iterator[Path]:
         """The folders of the project that a path in this file may mean."""
         for start in (self.path.parent, self.root):
             at = Path(os.path.normpath(start / folder))

@@ -61,14 +61,14 @@ def mentions(file: ProgramFile, function: ast.FunctionDef, is_method: bool) -> I
     for name in names.by_id.get(function.name, ()) if not is_method else ():
         if isinstance(name.ctx, ast.Load):
             brought = not names.lookup(name) and bool(names.star_imports)
-            if brought or _is(file, name, function):
+            if brought or _is_definition(file, name, function):
                 yield name
     for node in attributes(names, function.name):
-        if _is(file, node, function) or (is_method and names.qualified(node) is None):
+        if _is_definition(file, node, function) or (is_method and names.qualified(node) is None):
             yield node
 
 
-def _is(file: ProgramFile, node: ast.expr, function: ast.FunctionDef) -> bool:
+def _is_definition(file: ProgramFile, node: ast.expr, function: ast.FunctionDef) -> bool:
     found = file.definition(node)
     return found is not None and (
         found[1] is function

@@ -101,7 +101,7 @@ class StartingPoints(ImportGraph):
             return set()
         found = search_path.added(facts.names, self.path)
         folders = [folder for line, _, folder in found if line < min(lines)]
-        return {at for folder in folders for at in self._meant(folder)}
+        return {at for folder in folders for at in self._candidates(folder)}
 
     def package(self) -> str:
         """The package that this file is in: `mylib.ops` for `mylib/ops/a.py`."""

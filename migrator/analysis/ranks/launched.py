@@ -49,19 +49,21 @@ class Launched:
             match parent:
                 case ast.If(test=test) if below is not test:
                     inside = isinstance(below, ast.stmt) and below in parent.body
-                    if self._is(test, not inside):
+                    if self._has_answer(test, not inside):
                         return True
                 case ast.IfExp(test=test) if below is not test:
-                    if self._is(test, below is parent.orelse):
+                    if self._has_answer(test, below is parent.orelse):
                         return True
                 case ast.BoolOp(op=op, values=values):
                     place = next(i for i, value in enumerate(values) if value is below)
-                    if any(self._is(value, isinstance(op, ast.Or)) for value in values[:place]):
+                    if any(
+                        self._has_answer(value, isinstance(op, ast.Or)) for value in values[:place]
+                    ):
                         return True
             below = parent
         return False
 
-    def _is(self, test: ast.expr, answer: bool) -> bool:
+    def _has_answer(self, test: ast.expr, answer: bool) -> bool:
         """Whether a question has this answer without a launcher, and asks for one."""
         value = self._value(test) if self._asks(test) else _UNKNOWN
         return value is not _UNKNOWN and bool(value) is answer

@@ -138,7 +138,7 @@ class Tensors:
                 if method in ("squeeze", "view", "reshape", "flatten", "unsqueeze", "expand"):
                     return self.is_mask(owner)
             case ast.Name():
-                binding = self._meant(node)
+                binding = self._last_binding(node)
                 if binding is not None and binding.kind == "assign" and binding.value is not None:
                     return self.is_tensor(node) and self.is_mask(binding.value)
         return False
@@ -248,7 +248,7 @@ class Tensors:
     def _name(self, node: ast.Name) -> bool:
         if self.names.qualified(node):
             return False
-        binding = self._meant(node)
+        binding = self._last_binding(node)
         if binding is None:
             return False
         match binding.kind:
@@ -281,7 +281,7 @@ class Tensors:
 
     def _is_given(self, node: ast.Name) -> bool:
         """A parameter of a forward pass, of which nothing is said."""
-        binding = self._meant(node)
+        binding = self._last_binding(node)
         if binding is None or binding.kind != "param" or binding.annotation or binding.value:
             return False
         function = self.names.parents.get(binding.node)
@@ -290,7 +290,7 @@ class Tensors:
         is_method = isinstance(self.names.parents.get(function), ast.ClassDef)
         return not is_method or binding.node not in function.args.args[:1]
 
-    def _meant(self, node: ast.Name) -> Binding | None:
+    def _last_binding(self, node: ast.Name) -> Binding | None:
         """The binding that a name most likely has: the last one in front of it."""
         statement = self.names.statement(node)
         best: Binding | None = None

@@ -103,7 +103,7 @@ def _file(file: FileReport, messages: _Table) -> tuple[Json, Json]:
         or any(d.range.cell == part.cell for d in result.diagnostics)
     ]
     work = of_file(file)
-    entry |= _said(
+    entry |= _without_empty(
         python=kinds.kind(path) is None,
         changed=result.changed,
         notebook=any(part.of_notebook for part in shown),
@@ -117,14 +117,14 @@ def _file(file: FileReport, messages: _Table) -> tuple[Json, Json]:
     return entry, {"before": before, "after": ["\n".join(h.after) for h in made]}
 
 
-def _said(**values: Any) -> Json:
+def _without_empty(**values: Any) -> Json:
     """What is not empty; a zero is a number."""
     return {name: v for name, v in values.items() if v or (v == 0 and v is not False)}
 
 
 def _note(diagnostic: Diagnostic, messages: _Table) -> Json:
     where = diagnostic.range
-    return _said(
+    return _without_empty(
         kind=kind(diagnostic),
         code=diagnostic.code,
         cell=where.cell or None,
@@ -139,7 +139,7 @@ def _note(diagnostic: Diagnostic, messages: _Table) -> Json:
 
 
 def _hunk(hunk: Hunk, numbers: dict[Diagnostic, int]) -> Json:
-    return _said(
+    return _without_empty(
         cell=hunk.cell or None,
         at=[hunk.start, hunk.end, hunk.new_start, hunk.new_end],
         by=[numbers[d] for d in hunk.diagnostics],
