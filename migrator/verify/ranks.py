@@ -23,7 +23,8 @@ from .tensors import header, read_header
 
 _JOIN = "torch.distributed.init_process_group"
 _STARTS = ("torch.multiprocessing.", "multiprocessing.")
-_STARTED = (".spawn", ".start_processes", ".Process")
+_RANKS, _ANY = (".spawn", ".start_processes"), ".Process"  # what they start
+_TOLD = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}  # by torchrun
 _DATA = 2**22  # bytes that are copied at a time
 
 
@@ -57,14 +58,27 @@ def find_ranks(script: Path, folder: Path, count: int | None) -> Ranks | None:
     called = {name for facts in files if facts is not None for name in _called(facts.names)}
     if _JOIN not in called:
         return None
-    starts = any(name.startswith(_STARTS) and name.endswith(_STARTED) for name in called)
-    return Ranks(count, launched=not starts)
+    started = {name for name in called if name.startswith(_STARTS)}
+    if any(name.endswith(_RANKS) for name in started):
+        return Ranks(count, launched=False)
+    told = any(facts is not None and _is_told(facts.names) for facts in files)
+    return Ranks(count, launched=told or not any(name.endswith(_ANY) for name in started))
 
 
 def _called(names: Names) -> Iterator[str]:
     for node in names.order:
         if isinstance(node, ast.Call) and (name := names.qualified(node.func)):
             yield name
+
+
+def _is_told(names: Names) -> bool:
+    """Whether a file looks for what torchrun sets; one that starts ranks itself may set it."""
+    for node in names.order:
+        if isinstance(node, ast.Constant) and node.value in _TOLD:
+            above = names.parents.get(node)
+            if not (isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Store)):
+                return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -88,16 +102,19 @@ def merged(whole: Part | None, parts: Sequence[Part], output: Path, tensors: str
     """One table, and one file of tensors in ``output``, of all processes of a program.
 
     ``whole`` is the process that the others were started by, None for torchrun; ``parts`` that
-    never joined a process group are left out. Raises Damaged where tensors can not be read.
+    never joined a process group are left out, where there is anything else. Raises Damaged where
+    tensors can not be read.
     """
     ranks = sorted((p for p in parts if p.rank is not None), key=lambda part: part.rank or 0)
     found = [part for part in (whole, *ranks) if part is not None]
+    if not found:  # launched, and all failed before they could join
+        found = [min(parts, key=lambda part: part.table.get("ended_at", 0.0))]
     first = (ranks or found)[0].table
     events = [_titled(event, part) for part in found for event in part.table["events"]]
     started = whole.table["processes"] - len(ranks) if whole is not None else 0
     table: dict[str, Any] = {
         **first,
-        "ended": _ended(whole, ranks),
+        "ended": _ended(whole, ranks or found),
         "seconds": max(part.table["seconds"] for part in found),
         "events": sorted(events, key=lambda event: event["step"]),  # as they go on together
         "files": [file for part in found for file in _files(part)],

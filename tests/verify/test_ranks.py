@@ -22,6 +22,10 @@ JOIN = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
         (JOIN + "import torch.multiprocessing as mp\nmp.spawn(f)\n", Ranks(2, launched=False)),
         (JOIN + "from torch.multiprocessing import Process as P\nP(target=f)\n",
          Ranks(2, launched=False)),
+        (JOIN + "import multiprocessing as mp\nmp.Process(target=backup)\n"
+         "if 'WORLD_SIZE' in os.environ:\n    pass\n", Ranks(2, launched=True)),
+        (JOIN + "import os\nimport multiprocessing as mp\nmp.Process(target=train)\n"
+         "def train(rank):\n    os.environ['RANK'] = str(rank)\n", Ranks(2, launched=False)),
         ("import engine\n", Ranks(2, launched=True)),
     ],
 )  # fmt: skip
@@ -83,3 +87,12 @@ def test_the_rank_that_failed_is_named_not_those_that_ended_for_its_sake(tmp_pat
         part(tmp_path / "1", 1, b"", ended="t.py:3: ValueError: no", ended_at=7.0),
     ]
     assert merged(None, parts, tmp_path, "t")["ended"] == "rank 1: t.py:3: ValueError: no"
+
+
+def test_where_no_rank_could_join_the_first_that_failed_is_told(tmp_path: Path) -> None:
+    parts = [
+        part(tmp_path / "0", None, b"x", ended="t.py:9: ImportError: peer", ended_at=7.5),
+        part(tmp_path / "1", None, b"x", ended="t.py:3: ImportError: no", ended_at=7.0),
+    ]
+    table = merged(None, parts, tmp_path, "t")
+    assert (table["ended"], table["ranks"]) == ("t.py:3: ImportError: no", 0)

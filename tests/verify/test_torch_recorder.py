@@ -175,6 +175,14 @@ if __name__ == "__main__":
     assert {event["name"] for event in first.events} == {"Linear", "loss", "SGD"}
 
 
+def test_what_names_the_default_generator_draws_the_same_in_all_runs() -> None:
+    """`random_split` names it; its state is the back end's."""
+    split = "print(0.5, torch.utils.data.random_split(range(40), [20, 20])[0].indices)\n"
+    other = "torch.default_generator.set_state(torch._C.Generator().manual_seed(5).get_state())\n"
+    one, two = (record(f"import torch\n{start}{split}")[0].printed for start in ("", other))
+    assert one == two
+
+
 def test_processes_of_its_own_are_counted() -> None:
     text = f"{STEP}step(torch.ones(2, 3))\nif os.fork() == 0:\n    step(torch.ones(2, 3))\n"
     text += "    os._exit(0)\nos.wait()\n"

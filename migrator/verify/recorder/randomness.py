@@ -51,7 +51,7 @@ class Randomness:
     def generator(self, name: str, shape: Any, named: torch.Generator | None) -> torch.Generator:
         """A generator of the CPU for one call; `named` is the one that the call names."""
         self.drawn += 1
-        if named is not None:
+        if named is not None and named is not torch.default_generator:
             return named if named.device.type == "cpu" else self._on_cpu(named)
         key = f"{name} {shape}"
         self.counts[key] += 1
@@ -112,6 +112,7 @@ def install(found: Any) -> None:
     torch.manual_seed(seed)
     for name in _DRAWING:
         setattr(torch, name, _drawing(found, name, getattr(torch, name)))
+    torch.utils.data.dataset.randperm = torch.randperm  # random_split has its own name for it
     for name in ("bernoulli", "multinomial"):
         setattr(torch.Tensor, name, _drawing(found, name, getattr(torch.Tensor, name)))
     for name in _LIKE:

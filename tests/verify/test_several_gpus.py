@@ -1,0 +1,38 @@
+"""The CPU in the place of several GPUs: exchanges that nccl has and gloo has not."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+RECORDER = Path(__file__).parents[2] / "migrator/verify/recorder"
+PROGRAM = f"""
+import sys
+sys.path.insert(0, {str(RECORDER)!r})
+import several_gpus
+import torch, torch.distributed as dist
+
+several_gpus.patch()
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+part, whole, mean = torch.empty(2), torch.empty(4), torch.full((2,), float(rank))
+given = torch.arange(4.0) * (rank + 1)
+work = dist.reduce_scatter_tensor(part, given, op=dist.ReduceOp.AVG, async_op=True)
+work.wait()
+work.get_future().wait()
+assert part.tolist() == [[0.0, 1.5], [3.0, 4.5]][rank], part
+dist.all_gather_into_tensor(whole, part, async_op=True).get_future().wait()
+assert whole.tolist() == [0.0, 1.5, 3.0, 4.5], whole
+dist.all_reduce(mean, op=dist.ReduceOp.AVG, async_op=True).get_future().wait()
+assert mean.tolist() == [0.5, 0.5], mean
+dist.destroy_process_group()
+"""
+
+
+def test_averages_and_futures_as_of_nccl(tmp_path: Path) -> None:
+    """Each exchange is waited for by its future, as sharded optimizers do."""
+    (tmp_path / "train.py").write_text(PROGRAM)
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
