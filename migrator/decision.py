@@ -51,7 +51,7 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Report:
-    """Left for a person: what is in the way, and what to do.
+    """Left to change by hand: what is in the way, and what to do.
 
     `whole` is left as it is with everything in it, where half an edit would be wrong. `effort`
     overrides the rule's own. `unsafe` says what may change where --unsafe would rewrite it. Of a

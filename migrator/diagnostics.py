@@ -10,7 +10,7 @@ from enum import StrEnum
 
 class Severity(StrEnum):
     ERROR = "error"  # the file could not be processed
-    WARNING = "warning"  # a GPU construct is left for a person
+    WARNING = "warning"  # a GPU construct is left to change by hand
     ADVICE = "advice"  # nothing is wrong, but a TPU expert would mention it
     INFO = "info"  # a construct that was rewritten, or that is right as it stands
 

@@ -64,7 +64,7 @@ def constructs(result: Result) -> list[Diagnostic]:
 
 
 def reported(result: Result) -> list[str]:
-    """The source text of what was left for a person."""
+    """The source text of what was left to change by hand."""
     return [d.construct for d in result.diagnostics if d.outcome is Outcome.REPORTED]
 
 

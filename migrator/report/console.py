@@ -1,4 +1,4 @@
-"""The terminal: changes by file, what is left for a person, a summary."""
+"""The terminal: changes by file, what is left to change by hand, a summary."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _left(report: Report, console: Console) -> None:
         others = (other.furthest for other in programs[number + 1 :])
         _staying(console, program, "" if program.furthest in others else program.furthest)
     if left:
-        _section(console, "Left for a person", left)
+        _section(console, "Needs manual changes", left)
 
 
 def _staying(console: Console, program: Staying, furthest: str) -> None:

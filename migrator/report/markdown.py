@@ -41,7 +41,7 @@ class _Edit:
 
 
 def render(report: Report, view: View) -> str:
-    """A table, the edits from the riskiest, what is left for a person, and advice, folded."""
+    """A table, the edits from the riskiest, what is left to change by hand, and advice, folded."""
     edits = sorted(_edits(report), key=lambda e: -e.risk)
     risky = [_edit_text(e) for e in edits if e.risk > 1]
     others = [_edit_text(e) for e in edits if e.risk <= 1]
@@ -50,7 +50,7 @@ def render(report: Report, view: View) -> str:
     advice = [_bullet(path, diagnostics) for path, diagnostics in _grouped(now, now.advice)]
     page = Page([MARK, _title(report, view), *_errors(report), *_table(report, view)])
     page.add("Look at these changes first" if others else "Changes", risky, 0.5 if left else 0.75)
-    page.add("Left for a person", left, 0.75 if others or advice else 1)
+    page.add("Needs manual changes", left, 0.75 if others or advice else 1)
     more = "more change" if risky else "change"
     page.add(counted(len(others), more), others, 0.75, fold=True)
     page.add(f"Advice ({len(report.advice)})", advice, 1, fold=True)
@@ -63,7 +63,7 @@ def _title(report: Report, view: View) -> str:
     left = report.count(Outcome.REPORTED)
     words = [f"{files} {verb}" if report.changed else "nothing to change"]
     if left:
-        words.append(f"{counted(left, 'construct')} left for a person")
+        words.append(f"{counted(left, 'construct')} left to change by hand")
     target = f" for {code(report.target)}" if report.target else ""
     return f"### tpu-migrate{target}: {', '.join(words)}"
 

@@ -57,7 +57,7 @@ class Staying:
 
 
 def staying(report: Report) -> tuple[list[Staying], list[Found]]:
-    """The programs of a run that stay, and what is left for a person beside them."""
+    """The programs of a run that stay, and what is left to change by hand beside them."""
     code = registry().for_launched_code.code
     held = [file for file in report.files if file.result.gate is not None]
     paths = {file.path for file in held}

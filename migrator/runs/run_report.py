@@ -86,7 +86,7 @@ class Report:
         return 2 if self.errors or self.failures else 0
 
     def check_code(self, strict: bool = False) -> int:
-        """As `exit_code`, and 1 where edits are pending or constructs are left for a person."""
+        """As `exit_code`, and 1 where edits are pending or something is left to do by hand."""
         if self.exit_code:
             return self.exit_code
         pending = self.changed or self.companions or self.count(Outcome.REPORTED)

@@ -1,4 +1,4 @@
-"""Comments above what is left for a person: where they stand, and that they leave no trace."""
+"""Comments above what is left to change by hand: where they stand, and that they leave no trace."""
 
 from __future__ import annotations
 

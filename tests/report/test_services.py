@@ -374,9 +374,9 @@ def test_every_report_counts_the_same(tmp_path: Path) -> None:
     assert rewritten > 5 and said in run.stdout.decode()
     assert f"| **all 2** | {rewritten} |  | {left} |" in (root / "r.md").read_text()
     page = (root / "r.html").read_text()
-    cards = re.findall(r"<dt>(Rewritten|Kept|Left for a person)</dt><dd><b>(\d+)</b>", page)
+    cards = re.findall(r"<dt>(Rewritten|Kept|Needs manual changes)</dt><dd><b>(\d+)</b>", page)
     assert dict(cards) == {
-        "Rewritten": str(rewritten), "Kept": str(kept), "Left for a person": str(left),
+        "Rewritten": str(rewritten), "Kept": str(kept), "Needs manual changes": str(left),
     }  # fmt: skip
 
 

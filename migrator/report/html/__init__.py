@@ -171,7 +171,7 @@ class _Row:
 
 @dataclass
 class _Reason:
-    """What is left for a person, or advice, for one reason."""
+    """What is left to change by hand, or advice, for one reason."""
 
     code: str
     message: str

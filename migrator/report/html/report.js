@@ -40,7 +40,7 @@
   const KINDS = {
     rewritten: ["Rewritten", "constructs that were rewritten"],
     added: ["Added", "what the program gains: imports, set-up, comments"],
-    left: ["Left", "constructs that are left for a person"],
+    left: ["Left", "constructs that are left to change by hand"],
     advice: ["Advice", "nothing is wrong, but a TPU expert would mention it"],
     kept: ["Kept", "right as they stand: shown when chosen here, or by their rule"],
     failed: ["Failed", "could not be processed"],
@@ -55,7 +55,7 @@
   const change = data.written ? "changed" : "would change";
   const STATUSES = {
     failed: ["✕", "Failed", "could not be processed"],
-    left: ["!", "Left", "something is left for a person"],
+    left: ["!", "Left", "something is left to change by hand"],
     changed: ["✓", data.written ? "Changed" : "Would change", `${change}, nothing is left`],
     clean: ["–", "Clean", "nothing to do"],
   };
@@ -882,7 +882,7 @@
     const advice = file.items.filter(isFinding("advice")).length;
     const numbers = make("span", { class: "numbers" },
       file.hunks.length ? make("span", { class: "changes", title: counted(file.hunks.length, "change") }, `±${file.hunks.length}`) : null,
-      left ? make("span", { class: "left", title: `${left} left for a person` }, `!${left}`) : null,
+      left ? make("span", { class: "left", title: `${left} left to change by hand` }, `!${left}`) : null,
       advice ? make("span", { class: "advice", title: `${advice} advice` }, `i${advice}`) : null);
     if (!file.listed) return make("span", { class: "leaf clean" }, statusMark(file.status), name);
     return make("a", { class: "leaf", href: address(file), "data-number": String(file.number),
