@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from migrator.analysis import hints
-from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.syntax.names import Binding, Names, dotted, said_name
 from migrator.analysis.training.loops import (
     READING_FUNCTIONS,
@@ -22,6 +21,7 @@ from migrator.analysis.training.loops import (
     is_scaler,
 )
 from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.imported import Imported
 from migrator.analysis.values.kinds import Kind
 from migrator.steps.known import CHANGING, COMPUTED, CREATION, DATA, DRAWS, METHODS, PURE
 from migrator.steps.reads import Reads
@@ -44,7 +44,7 @@ class Computation:
 
     names: Names
     flow: Flow
-    project: ProjectFacts | None = None
+    project: Imported | None = None
 
     @cached_property
     def reads(self) -> Reads:

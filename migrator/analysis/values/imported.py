@@ -27,5 +27,8 @@ class Imported(Protocol):
     ) -> tuple[Defining, Imported, ast.FunctionDef | ast.ClassDef] | None:
         """The function or class that an imported name is, and the file that has it."""
 
+    def assigned(self, qualname: str) -> tuple[Defining, Imported, ast.expr] | None:
+        """What an imported name is bound to, if that happens once, and the file that has it."""
+
     def taken_names(self) -> frozenset[str]:
         """Names of this file that other files of the project take from it."""
