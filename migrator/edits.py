@@ -39,7 +39,8 @@ class EditCall:
     """Change a call in place: its name, single arguments; what is not named stays as written.
 
     `method` renames an attribute (`x.cuda(…)` to `x.to(…)`), `function` replaces the whole callee.
-    `put` sets keyword arguments, replacing those that are there; `first` is put before all others.
+    `put` sets keyword arguments, replacing those that are there; `rename` gives them other names,
+    and `first` is put before all others.
     """
 
     node: ast.Call
@@ -48,6 +49,8 @@ class EditCall:
     drop: Sequence[ast.expr | ast.keyword] = ()
     first: str | None = None
     put: dict[str, str] = field(default_factory=dict)
+    rename: dict[str, str] = field(default_factory=dict)
+    parts: Sequence[EditCall] = ()  # what it was joined from
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +157,37 @@ def code(edit: Edit) -> str:
     return ""
 
 
+def joined(edits: Iterable[Edit]) -> list[Edit]:
+    """The edits with those of one call as one; where they contradict each other, the first is."""
+    found: dict[object, Edit] = {}
+    for edit in edits:
+        before = found.get(edit.node)
+        if isinstance(edit, EditCall) and isinstance(before, EditCall):
+            both = _both(before, edit)
+            found[edit.node if both is not None else edit] = both or edit
+        else:
+            found[edit.node if isinstance(edit, EditCall) else edit] = edit
+    return list(found.values())
+
+
+def _both(one: EditCall, other: EditCall) -> EditCall | None:
+    """None where both change the same of a call."""
+    for name in ("method", "function", "first"):
+        if getattr(one, name) is not None and getattr(other, name) is not None:
+            return None
+    said = [
+        {*edit.put, *edit.rename, *(k.arg for k in edit.drop if isinstance(k, ast.keyword))}
+        for edit in (one, other)
+    ]
+    if said[0] & said[1]:
+        return None
+    return EditCall(
+        one.node, one.method or other.method, one.function or other.function,
+        [*one.drop, *other.drop], one.first or other.first, {**one.put, **other.put},
+        {**one.rename, **other.rename}, [*(one.parts or [one]), other],
+    )  # fmt: skip
+
+
 def covered(edit: Edit) -> Iterator[ast.AST]:
     """Every node that an edit removes from the source or rewrites."""
     match edit:
@@ -176,6 +210,7 @@ def covered(edit: Edit) -> Iterator[ast.AST]:
             gone = [k for k in edit.node.keywords if k.arg in edit.put]
             for part in [*edit.drop, *gone]:
                 yield from ast.walk(part)
+            yield from (k for k in edit.node.keywords if k.arg in edit.rename)
         case Delete():
             yield from ast.walk(edit.node)
         case Unwrap():
@@ -194,9 +229,9 @@ def touched(edit: Edit, source: SourceMap) -> Iterator[Range]:
             if edit.method or edit.function:
                 yield _end(source.range(edit.node.func))
             yield from map(source.range, edit.drop)
-            old = [k for k in edit.node.keywords if k.arg in edit.put]
+            old = [k for k in edit.node.keywords if k.arg in {**edit.put, **edit.rename}]
             yield from map(source.range, old)
-            if edit.first or len(old) < len(edit.put):
+            if edit.first or len(old) < len(edit.put) + len(edit.rename):
                 yield _end(source.range(edit.node))
         case Unwrap() if edit.items and len(edit.items) < len(getattr(edit.node, "items", ())):
             yield from (source.range(item.context_expr) for item in edit.items)

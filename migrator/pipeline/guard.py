@@ -296,7 +296,10 @@ class _Guard:
         if edit.first is not None:
             args.insert(0, _expression(edit.first))
         keywords: list[tuple[str | None, ast.AST]] = [
-            (k.arg, _expression(put.pop(k.arg)) if k.arg in put else k.value)
+            (
+                edit.rename.get(k.arg or "", k.arg),
+                _expression(put.pop(k.arg)) if k.arg in put else k.value,
+            )
             for k in old.keywords
             if k not in edit.drop
         ]

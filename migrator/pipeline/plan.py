@@ -85,7 +85,7 @@ def claim_earlier(plan: Plan) -> None:
 
 def withdraw(plan: Plan, edits: Sequence[Edit]) -> None:
     """Report the constructs of edits that could not be placed, and all that hangs on them."""
-    lost = {id(edit) for edit in edits}
+    lost = {id(part) for edit in edits for part in (edit, *getattr(edit, "parts", ()))}
     codes = set()
     for ruling in plan.rulings:
         if isinstance(ruling.decision, Rewrite) and lost & {id(e) for e in ruling.decision.edits}:

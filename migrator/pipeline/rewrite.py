@@ -9,6 +9,7 @@ from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.syntax.names import statements
 from migrator.construct import Construct
 from migrator.context import Context
+from migrator.edits import joined
 from migrator.pipeline.account import account
 from migrator.pipeline.advice import advise
 from migrator.pipeline.complete import complete
@@ -34,7 +35,7 @@ def rewrite(
     written = None
     while written is None:
         added = complete(context, rules, plan, suppressions)
-        edits = [*added.edits, *plan.edits]
+        edits = joined([*added.edits, *plan.edits])
         if not edits:
             break
         try:

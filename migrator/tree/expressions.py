@@ -78,6 +78,8 @@ def edit_call(edit: EditCall, call: cst.Call) -> cst.Call:
             continue
         if isinstance(node, ast.keyword) and node.arg in put:
             arg = arg.with_changes(value=parse(put.pop(node.arg)))
+        if isinstance(node, ast.keyword) and node.arg in edit.rename:
+            arg = arg.with_changes(keyword=cst.Name(edit.rename[node.arg]))
         args.append(arg)
     last_comma = call.args[-1].comma if call.args else cst.MaybeSentinel.DEFAULT
     end = call.args[-1].whitespace_after_arg if call.args else cst.SimpleWhitespace("")

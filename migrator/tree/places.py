@@ -154,7 +154,8 @@ class Places:
             if kept is None:
                 return False
             self.holes[id(kept)] = id(hole)
-        self.edits[id(found)] = edit
+        if self.edits.setdefault(id(found), edit) is not edit:
+            return False  # a node is changed once
         for part in (node, *holes):
             offset = self.source.span(part)[0]
             at = bisect_left(self.wanted, offset)

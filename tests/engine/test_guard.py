@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable
 
@@ -9,10 +10,12 @@ import pytest
 from helpers import errors, outcomes, run
 
 import migrator.tree
+from migrator.diagnostics import SourceMap
+from migrator.edits import EditCall, joined
 from migrator.pipeline.engine import migrate
 from migrator.pipeline.result import Result
 from migrator.targets import targets
-from migrator.tree import apply
+from migrator.tree import Tree, UnplacedEdit, apply
 
 SOURCE = """\
 import torch
@@ -182,3 +185,21 @@ if __name__ == "__main__":
     result = migrate(source, targets()["torchax"])
     assert not result.failed, result.diagnostics
     assert b"train_step" in result.source
+
+
+def test_edits_of_one_call_are_made_together() -> None:
+    """By two rules, say; of two that contradict each other, one is not made, and is named."""
+    source = "f(a, b=1, c=2, d=3)\n"
+    call = ast.parse(source).body[0].value  # type: ignore[attr-defined]
+    first, _, third = call.keywords
+    edits = joined([
+        EditCall(call, drop=[first]),
+        EditCall(call, rename={"c": "e"}),
+        EditCall(call, function="g", put={"d": "4"}),
+    ])  # fmt: skip
+    tree, text = Tree(source), SourceMap(source)
+    assert apply(tree, text, edits) == "g(a, e=2, d=4)\n"
+    contrary = joined([EditCall(call, drop=[third]), EditCall(call, put={"d": "4"})])
+    with pytest.raises(UnplacedEdit) as unplaced:
+        apply(tree, text, contrary)
+    assert unplaced.value.edits == contrary[1:]
