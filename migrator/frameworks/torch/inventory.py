@@ -25,6 +25,7 @@ from migrator.frameworks.torch.embedded import embedded
 from migrator.frameworks.torch.references import is_device_index, reference_of
 from migrator.frameworks.torch.setup_py import required
 from migrator.frameworks.torch.strings import VISIBLE, strings
+from migrator.frameworks.torch.trainers import subclassed, trainers
 from migrator.vocabulary import Vocabulary
 
 _PINNED = ("pin_memory", "pin_memory_device")
@@ -95,6 +96,7 @@ def _of_expression(
             yield from _arguments(names, flow, node, vocabulary)
             yield from embedded(names, node, vocabulary)
             yield from required(names, node)
+            yield from trainers(names, node)
             if environment(names, node):
                 yield Construct("ranks", "environment", node)
             if is_option(node) and option_name(node) == "local_rank":
@@ -117,6 +119,8 @@ def _of_statement(names: Names, node: ast.stmt, vocabulary: Vocabulary) -> Itera
                 yield Construct("keyword", key, node)
         case ast.If() | ast.While() | ast.Assert() if _reads_values(names, node):
             yield Construct("branch", "values", node)
+        case ast.ClassDef():
+            yield from subclassed(names, node)
         case ast.Import():
             for alias in node.names:
                 yield from library_of(alias, [alias.name])

@@ -8,6 +8,7 @@ from migrator.analysis import traces
 from migrator.analysis.devices import accelerators
 from migrator.analysis.libraries import MODULES
 from migrator.construct import Construct
+from migrator.frameworks.torch import trainers
 from migrator.vocabulary import Vocabulary
 
 # What is found by more than its name: a file without any of these bytes, and without the words of
@@ -17,6 +18,8 @@ _TOKENS = re.compile(
     rb"cuda|cudnn|nccl|nvidia-smi|torchrun|XRT_|lightning|__cell__|__command__|__setting__|__text__|__requirement__|__dependency__|"
     rb"__constraint__|__compiled__|__conda__|__build__|__python__|__table__|__source__|__pixi__|_requires?\b|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
+    + trainers.TOKENS
+    + b"|"
     + "|".join([*sorted(MODULES), *traces.LIBRARIES, *sorted(traces.OLDER_VARIABLES)]).encode()
 )
 
@@ -63,4 +66,6 @@ def uses_device(construct: Construct) -> bool:
         return construct.key.startswith(_DEVICE_NAMES)
     if construct.kind in ("method", "keyword"):
         return construct.key in _DEVICE_METHODS
+    if construct.kind == "trainer":
+        return construct.key in ("accelerator", "trainer")
     return construct.kind in ("string", "tensor_type")

@@ -1,0 +1,56 @@
+"""Libraries that train for a program, and choose the device by themselves."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from migrator.analysis.names import Names
+from migrator.construct import Construct
+
+# What takes the device when it is made.
+_ACCELERATOR = re.compile(r"accelerate\.(?:\w+\.)*(?:Accelerator|PartialState|AcceleratorState)")
+_TRAINER = re.compile(
+    r"transformers\.(?:\w+\.)*(?:Seq2Seq)?Trainer|trl\.(?:\w+\.)*[A-Z]\w*Trainer"
+    r"|sentence_transformers\.(?:\w+\.)*(?:Sparse|Cross)?(?:Encoder|SentenceTransformer)Trainer"
+)
+# What it is told; some of it names kernels or types that a TPU has not.
+_ARGUMENTS = re.compile(
+    r"transformers\.(?:\w+\.)*(?:Seq2Seq)?TrainingArguments|trl\.(?:\w+\.)*[A-Z]\w*Config"
+)
+SETTINGS = frozenset({
+    "fp16", "fp16_full_eval", "tf32", "torch_compile", "optim", "deepspeed", "fsdp",
+    "mixed_precision", "deepspeed_plugin", "fsdp_plugin", "dynamo_backend", "dynamo_plugin",
+    "megatron_lm_plugin",
+})  # fmt: skip
+_CPU = ("cpu", "use_cpu", "no_cuda")  # arguments that keep a program on the CPU
+TOKENS = rb"Accelerator\(|PartialState|Trainer\b|TrainingArguments"
+
+
+def trainers(names: Names, node: ast.Call) -> Iterator[Construct]:
+    """What a call makes or tells of such a library."""
+    qualname = names.qualified(node.func) or ""
+    tells = _ARGUMENTS.fullmatch(qualname) is not None
+    takes = _ACCELERATOR.fullmatch(qualname) is not None
+    if not (tells or takes or _TRAINER.fullmatch(qualname)):
+        return
+    if any(keyword.arg in _CPU and not _is_off(keyword.value) for keyword in node.keywords):
+        yield Construct("trainer", "cpu", node)
+        return
+    if not tells:
+        yield Construct("trainer", "accelerator" if takes else "trainer", node)
+    for keyword in node.keywords:
+        if keyword.arg in SETTINGS and not _is_off(keyword.value):
+            yield Construct("trainer", keyword.arg, keyword)
+
+
+def subclassed(names: Names, node: ast.ClassDef) -> Iterator[Construct]:
+    """A trainer of the program's own."""
+    for base in node.bases:
+        if _TRAINER.fullmatch(names.qualified(base) or ""):
+            yield Construct("trainer", "trainer", base)
+
+
+def _is_off(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value in (False, None, "", "no")

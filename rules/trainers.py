@@ -1,0 +1,173 @@
+"""Accelerate, transformers' Trainer, TRL: they find the device, if set-up has shown it to them."""
+
+import ast
+
+from migrator.codes import Family
+from migrator.construct import Construct
+from migrator.diagnostics import Effort
+from migrator.edits import EditCall, SetString
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+FAMILY = Family("FRW", "Training frameworks", 95)
+
+TRAINER = Rule(
+    code="FRW001",
+    name="trainer",
+    summary="Accelerate, transformers' Trainer and TRL choose the device by themselves",
+    why="""They look for the accelerators that they know. Accelerate finds torch_xla by itself, and
+torchax's device by the variable ACCELERATE_TORCH_DEVICE, which `setup()` sets. Trainer and TRL are
+built on Accelerate. So the program stays as it is, and set-up comes in front. Where an argument
+keeps it on the CPU (`cpu`, `use_cpu`, `no_cuda`), it stays there.""",
+    examples=(
+        Example(
+            """
+            import torch
+            from accelerate import Accelerator
+
+            accelerator = Accelerator()
+            model, optimizer = accelerator.prepare(model, optimizer)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            from accelerate import Accelerator
+
+            tpu_runtime.setup()
+
+            accelerator = Accelerator()
+            model, optimizer = accelerator.prepare(model, optimizer)
+            """,
+            script=True,
+        ),
+    ),
+)
+
+HALF = Rule(
+    code="FRW002",
+    name="trainer-half-precision",
+    summary="training in float16 becomes training in bfloat16",
+    why="""TPUs compute in bfloat16, not in float16. Its range is that of float32, so no loss
+scaling is needed; it has 8 bits of significand instead of 11, as with `autocast`.""",
+    examples=(
+        Example(
+            """
+            from accelerate import Accelerator
+            accelerator = Accelerator(mixed_precision="fp16")
+            """,
+            after="""
+            from accelerate import Accelerator
+            accelerator = Accelerator(mixed_precision="bf16")
+            """,
+        ),
+        Example(
+            """
+            from transformers import TrainingArguments
+            args = TrainingArguments("out", fp16=True, max_steps=100)
+            """,
+            after="""
+            from transformers import TrainingArguments
+            args = TrainingArguments("out", bf16=True, max_steps=100)
+            """,
+        ),
+    ),
+)
+
+SETTING = Rule(
+    code="FRW003",
+    name="trainer-setting",
+    summary="what a trainer is told that is for GPUs",
+    why="""`tf32=True` raises where there is no Ampere GPU; set-up decides on the precision of
+float32 products. `torch_compile=True` compiles by Inductor, while XLA compiles by itself.
+bitsandbytes and apex, behind some of the names of `optim`, are for CUDA only, and so are DeepSpeed
+and Megatron-LM. FSDP shards parameters over GPUs.""",
+    effort=Effort.MINUTES,
+    for_cuda=True,
+    examples=(
+        Example(
+            """
+            from transformers import TrainingArguments
+            args = TrainingArguments("out", tf32=True, max_steps=100)
+            """,
+            after="""
+            from transformers import TrainingArguments
+            args = TrainingArguments("out", max_steps=100)
+            """,
+        ),
+        Example(
+            """
+            from transformers import TrainingArguments
+            args = TrainingArguments("out", optim="paged_adamw_8bit")
+            """,
+        ),
+    ),
+)
+_GPU_OPTIMIZERS = ("8bit", "bnb", "paged", "apex")
+
+
+@TRAINER.on("trainer", "accelerator", "trainer")
+def trainer(ctx: Context, found: Construct) -> Decision:
+    return Keep("takes the device that set-up shows it")
+
+
+@TRAINER.on("trainer", "cpu")
+def stays(ctx: Context, found: Construct) -> Decision:
+    return Keep("stays on the CPU, as it says")
+
+
+@HALF.on("trainer", "mixed_precision")
+def mixed_precision(ctx: Context, found: Construct) -> Decision:
+    value = _value(found)
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        if value.value == "fp16":
+            return Rewrite([SetString(value, "bf16")], note="float16 becomes bfloat16")
+        if value.value == "bf16":
+            return Keep("bfloat16 is what TPUs compute in")
+    return Report('is decided at run time: on a TPU it has to be "bf16" or "no"')
+
+
+@HALF.on("trainer", "fp16", "fp16_full_eval")
+def half(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.parents.get(found.node)
+    value, wanted = _value(found), found.key.replace("fp", "bf")
+    assert isinstance(call, ast.Call)
+    given = {keyword.arg for keyword in call.keywords}
+    if not isinstance(value, ast.Constant) or wanted in given or None in given:
+        return Report(f"is decided at run time: a TPU has no float16; it takes {wanted}=True")
+    edit = EditCall(call, rename={found.key: wanted})
+    return Rewrite([edit], note="float16 becomes bfloat16")
+
+
+@SETTING.on("trainer", "tf32", "torch_compile")
+def dropped(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.parents.get(found.node)
+    assert isinstance(call, ast.Call) and isinstance(found.node, ast.keyword)
+    if not isinstance(found.node.value, ast.Constant):
+        return Report("is decided at run time: leave it out, a TPU has no use for it")
+    return Rewrite([EditCall(call, drop=[found.node])])
+
+
+@SETTING.on("trainer", "optim")
+def optimizer(ctx: Context, found: Construct) -> Decision:
+    value = _value(found)
+    name = value.value if isinstance(value, ast.Constant) else None
+    if not isinstance(name, str):
+        return Keep("does not name an optimizer for CUDA here")
+    if any(word in name for word in _GPU_OPTIMIZERS):
+        return Report('an optimizer of a library for CUDA; "adamw_torch" is the plain one')
+    return Keep("an optimizer of torch's")
+
+
+@SETTING.on("trainer", "deepspeed", "fsdp", "deepspeed_plugin", "fsdp_plugin", "megatron_lm_plugin")
+def sharded(ctx: Context, found: Construct) -> Decision:
+    return Report("shards over GPUs; leave it out, and the model is whole on each device",
+                  effort=Effort.HOURS)  # fmt: skip
+
+
+@SETTING.on("trainer", "dynamo_backend", "dynamo_plugin")
+def dynamo(ctx: Context, found: Construct) -> Decision:
+    return Report("compiles for GPUs; leave it out, XLA compiles by itself")
+
+
+def _value(found: Construct) -> ast.expr:
+    assert isinstance(found.node, ast.keyword)
+    return found.node.value

@@ -1,0 +1,94 @@
+"""Accelerate, transformers' Trainer, TRL: nothing of them is silent, and set-up comes in front."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import TARGETS, constructs, migrated, run
+
+from migrator.diagnostics import Outcome
+
+ARGUMENTS = "from transformers import TrainingArguments\nargs = TrainingArguments('out'{})\n"
+PROGRAM = """\
+from accelerate import Accelerator
+
+accelerator = Accelerator({})
+print(accelerator.device)
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "made",
+    [
+        "from accelerate import Accelerator\nx = Accelerator()\n",
+        "import accelerate\nx = accelerate.Accelerator(log_with='all')\n",
+        "from accelerate.state import PartialState\nx = PartialState()\n",
+        "from transformers import Trainer\nx = Trainer(model, args)\n",
+        "from transformers import Seq2SeqTrainer as T\nx = T(model, args)\n",
+        "from transformers import Trainer\nclass Own(Trainer):\n    pass\nx = Own(model, args)\n",
+        "import transformers\nx = transformers.Trainer(model, args)\n",
+        "from trl import SFTTrainer\nx = SFTTrainer(model, args)\n",
+    ],
+)
+def test_a_program_that_only_makes_a_trainer_is_set_up(made: str, target: str) -> None:
+    """Without set-up it would train on the CPU, or with another precision, and say nothing."""
+    result = run(made, target, entry=True)
+    (found,) = constructs(result)
+    assert (found.code, found.outcome) == ("FRW001", Outcome.KEPT)
+    text = result.source.decode()
+    assert text.index("tpu_runtime.setup()") < text.index("x = ")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("given", ["cpu=True", "cpu=cpu"])
+def test_what_an_argument_keeps_on_the_cpu_stays_there(given: str, target: str) -> None:
+    result = run(PROGRAM.format(given), target, entry=True)
+    assert not result.changed
+    (found,) = constructs(result)
+    assert found.outcome == Outcome.KEPT
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (", fp16=True", ", bf16=True"),
+        (", fp16=True, tf32=True, max_steps=4", ", bf16=True, max_steps=4"),
+        (", tf32=True, fp16=True, fp16_full_eval=True", ", bf16=True, bf16_full_eval=True"),
+        (", torch_compile=True", ""),
+        (", fp16=False, tf32=None", ", fp16=False, tf32=None"),
+        (", optim='adafactor'", ", optim='adafactor'"),
+    ],
+)
+def test_settings_for_gpus_become_those_for_tpus(before: str, after: str, target: str) -> None:
+    """Those of one call are rewritten together."""
+    assert migrated(ARGUMENTS.format(before), target) == ARGUMENTS.format(after)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("fp16=half", "bf16=True"),
+        ("fp16=True, bf16=False", "bf16=True"),
+        ("fp16=True, **more", "bf16=True"),
+        ("optim='paged_adamw_32bit'", "adamw_torch"),
+        ("optim='adamw_bnb_8bit'", "adamw_torch"),
+        ("deepspeed='zero3.json'", "shards over GPUs"),
+        ("fsdp='full_shard auto_wrap'", "shards over GPUs"),
+    ],
+)
+def test_settings_that_a_person_has_to_decide_are_reported(given: str, said: str) -> None:
+    result = run(ARGUMENTS.format(f", {given}"))
+    assert not result.changed
+    (found,) = constructs(result)
+    assert found.outcome == Outcome.REPORTED and said in found.message
+
+
+@pytest.mark.parametrize(
+    ("given", "outcome"),
+    [("'fp16'", Outcome.REWRITTEN), ("'bf16'", Outcome.KEPT), ("half", Outcome.REPORTED)],
+)
+def test_the_precision_of_accelerate(given: str, outcome: Outcome) -> None:
+    result = run(PROGRAM.format(f"mixed_precision={given}"), entry=True)
+    assert {d.outcome for d in constructs(result) if d.code == "FRW002"} == {outcome}
+    assert ("'fp16'" in result.source.decode()) is False
