@@ -105,7 +105,7 @@ def interpreter(folder: Path) -> Path:
 def environment(uv: list[str], target: str | None) -> Path:
     """The interpreter of a target's environment, made or brought up to date; None: of no target."""
     folder = ROOT / f".venv-{target or 'fast'}"
-    extra = ["--extra", target] if target else []
+    extra = ["--extra", target, "--group", "trainers"] if target else []
     subprocess.run(
         [*uv, "sync", "--frozen", "-q", "--python", PYTHONS, *extra],
         cwd=ROOT, env={**os.environ, "UV_PROJECT_ENVIRONMENT": str(folder)}, check=True,

@@ -3,7 +3,8 @@
 TPU_MIGRATE_TARGET=torchax JAX_PLATFORMS=cpu PYTHON -m pytest tests/runtime
 TPU_MIGRATE_TARGET=torch_xla PJRT_DEVICE=CPU PYTHON -m pytest tests/runtime
 
-A folder is a target's own; what stands beside them holds for all.
+The folder `for_TARGET` is a target's own (libraries look for `TARGET` by that name); what stands
+beside it holds for all.
 """
 
 import gc
@@ -18,7 +19,7 @@ if target is None:
     collect_ignore_glob = ["*.py", "*/*.py"]
 else:
     folders = (folder.name for folder in HERE.iterdir() if folder.is_dir())
-    collect_ignore_glob = [f"{name}/*" for name in folders if name != target]
+    collect_ignore_glob = [f"{name}/*" for name in folders if name != f"for_{target}"]
     sys.path[:0] = [str(RUNTIMES / target), str(HERE)]
 if target == "torchax":
     import jax  # noqa: F401

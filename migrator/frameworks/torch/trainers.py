@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from migrator.analysis.names import Names
+from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 
 # What takes the device when it is made.

@@ -27,6 +27,7 @@ from . import (  # noqa: E402
     launching,
     logs,
     mesh,
+    mixed_attention,
     normalization,
     operators,
     optimizers,
@@ -211,6 +212,7 @@ def setup(
         launching,
         parallel,
         products,
+        mixed_attention,
         jit,
     ):
         concern.install()

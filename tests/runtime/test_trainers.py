@@ -1,0 +1,94 @@
+"""Accelerate and transformers' Trainer on both targets: set-up alone, and the CPU's numbers.
+
+Run in the environment of each target, see conftest.py.
+"""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import tpu_runtime as tpu
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+from tests.runtime.support import WORD
+
+tpu.setup()
+
+CONFIG = LlamaConfig(
+    vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+    num_key_value_heads=2, max_position_embeddings=16,
+)  # fmt: skip
+
+
+def trained(model: nn.Module, batches: list[Any], step: Any) -> list[float]:
+    """The losses of CPU torch, as both train by default: AdamW, gradients clipped to 1."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    losses = []
+    for batch in batches:
+        optimizer.zero_grad()
+        loss: Tensor = step(model, batch)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_a_loop_with_accelerate(precision: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+    data = TensorDataset(torch.randn(44, 16), torch.randint(0, 4, (44,)))
+    loader = DataLoader(data, batch_size=16)
+
+    def step(net: nn.Module, batch: Any) -> Tensor:
+        return nn.functional.cross_entropy(net(batch[0]), batch[1])
+
+    expected = trained(copy.deepcopy(model), list(loader), step)
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = Accelerator(mixed_precision=precision)
+    assert accelerator.device.type == WORD
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    losses = []
+    for batch in loader:
+        optimizer.zero_grad()
+        loss = step(model, batch)
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    apart = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
+    assert 1e-5 < apart < 3e-2 if precision == "bf16" else apart < 1e-5
+    assert next(model.parameters()).device.type == WORD
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_transformers_trainer(bf16: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(CONFIG)
+    words = torch.randint(0, 64, (8, 16))
+    data = [{"input_ids": line, "labels": line} for line in words]
+    every = {"input_ids": words, "labels": words}
+    expected = trained(copy.deepcopy(model), [every] * 3, lambda net, batch: net(**batch).loss)
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    arguments = TrainingArguments(
+        str(tmp_path), per_device_train_batch_size=8, num_train_epochs=3, learning_rate=1e-2,
+        lr_scheduler_type="constant", logging_steps=1, report_to=[], save_strategy="no", bf16=bf16,
+        disable_tqdm=True,
+    )  # fmt: skip
+    assert arguments.device.type == WORD
+    trainer = Trainer(model=model, args=arguments, train_dataset=data)
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    apart = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
+    assert 1e-4 < apart < 5e-2 if bf16 else apart < 1e-4  # the log has four digits
+    assert next(model.parameters()).device.type == WORD
