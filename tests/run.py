@@ -147,7 +147,8 @@ def targets_of(file: Path) -> list[str]:
     """In which environments a file of tests runs; [""] stands for any one."""
     room = file.relative_to(ROOT / "tests").parts
     if room[0] == "runtime":
-        return [room[1]] if room[1] in BACK_ENDS else [*BACK_ENDS]
+        own = room[1].removeprefix("for_")
+        return [own] if own in BACK_ENDS else [*BACK_ENDS]
     return [*BACK_ENDS] if file.name.startswith("test_target_") else [""]
 
 
