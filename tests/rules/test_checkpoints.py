@@ -206,3 +206,26 @@ def test_a_parameter_is_what_calls_give(
     found = read_tree(root)["lib.py"].decode()
     assert (found != files["lib.py"]) is changes
     assert ("tpu_runtime.load(path, map_location=device)" in found) is changes
+
+
+def test_what_programs_in_a_folder_beside_do_counts(tmp_path: Path) -> None:
+    """`scripts/` beside a package, run as `python -m scripts.train`."""
+    given = PARAMETER["train.py"].replace("from lib", "from lib.tables")
+    state = "import torch\n\n\ndef load(path):\n    return torch.load(path)\n"
+    computes = (
+        "from lib.state import load\nimport torch\n\nx = load('x.pt') @ torch.ones(2).cuda()\n"
+    )
+    files = {
+        "lib/__init__.py": "",
+        "lib/tables.py": PARAMETER["lib.py"],
+        "lib/state.py": state,
+        "lib/restore.py": "from lib.state import load\n\n\ndef restore(model):\n"
+        "    model.load_state_dict(load('net.pt'))\n",
+        "scripts/train.py": given.replace("@GIVEN@", ", device"),
+        "scripts/compute.py": computes,
+    }
+    root = write_tree(tmp_path / "p", files)
+    cli(root, "--target", "torchax", "--allow-dirty", cwd=root)
+    found = read_tree(root)
+    assert b"tpu_runtime.load(path, map_location=device)" in found["lib/tables.py"]
+    assert found["lib/state.py"].decode() == state

@@ -188,6 +188,21 @@ class ImportGraph:
             if depth < _DEEPEST and (files or folder == top):  # others hold data
                 folders += [folder / name for name in names if _may_hold_code(name)]
 
+    def modules_beside(self) -> Iterator[Path]:
+        """Files that are neither above this one nor below it: of `scripts/` beside a package."""
+        above = {self.path.parent, *self.path.parent.parents}
+        folders = [self.root]
+        while folders:
+            folder = folders.pop()
+            names = sorted(self.reader.list(folder))
+            files = [folder / name for name in names if name.endswith(".py")]
+            if folder not in above:
+                yield from files
+            depth = len(folder.relative_to(self.root).parts)
+            if depth < _DEEPEST and (files or folder in above):
+                inner = [folder / name for name in names if _may_hold_code(name)]
+                folders += [each for each in inner if each != self.path.parent]
+
 
 def _may_hold_code(name: str) -> bool:
     """Whether something in a folder may be a package."""

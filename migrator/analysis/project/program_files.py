@@ -16,13 +16,24 @@ class ProgramFile:
     def __init__(self, names: Names, flow: Flow, project: ProjectFacts | None) -> None:
         self.names, self.flow, self.project = names, flow, project
 
-    def files(self) -> Iterator[ProgramFile]:
-        """This file, and those of the project that import it or that it imports."""
+    def files(self, naming: str | None = None) -> Iterator[ProgramFile]:
+        """This file, and those of the project that import it or that it imports.
+
+        ``naming``: with those in folders beside, as far as they have this name.
+        """
         yield self
         if self.project is None:
             return
         here = self.project
-        for path in dict.fromkeys([*here.importers(), *here.reached()]):
+        found = dict.fromkeys([*here.importers(), *here.reached()])
+        if naming is not None:
+            word = naming.encode()
+            found |= {
+                path: None
+                for path in here.modules_beside()
+                if word in here.cache.file(path).content
+            }
+        for path in found:
             facts = here.cache.facts(path) if path != here.path else None
             if facts is not None:
                 yield ProgramFile(facts.names, facts.flow, here.of(path))

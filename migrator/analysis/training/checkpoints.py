@@ -304,7 +304,7 @@ class _Uses:
         is_method = isinstance(at.names.parents.get(function), ast.ClassDef)
         found = [
             (file, node)
-            for file in at.files()
+            for file in at.files(function.name)
             for node in mentions(file, function, is_method)
         ]  # fmt: skip
         for file, node in found:

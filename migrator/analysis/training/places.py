@@ -33,7 +33,7 @@ def _may_be_given(at: ProgramFile, parameter: ast.AST, depth: int) -> bool:
     is_method = isinstance(at.names.parents.get(function), ast.ClassDef)
     if is_method and function.name == "__init__":
         return True  # as many classes call others' by super()
-    for file in at.files():
+    for file in at.files(function.name):
         for node in mentions(file, function, is_method):
             call = file.names.parents.get(node)
             if not isinstance(call, ast.Call) or call.func is not node:
