@@ -4,7 +4,7 @@ import ast
 from dataclasses import replace
 
 from migrator.analysis.ranks.file_ranks import Ranks
-from migrator.analysis.ranks.vocabulary import CHECKPOINTING, is_served
+from migrator.analysis.ranks.vocabulary import CHECKPOINTING, WRAPPER, is_served
 from migrator.analysis.syntax.names import argument
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -13,7 +13,7 @@ from migrator.edits import Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import Words
 
-from .ranks import in_one_process, rank_words
+from .ranks import in_one_process, is_asked_for, rank_words
 
 FAMILY = Family("DST", "Several devices", 110)
 
@@ -121,6 +121,8 @@ def distributed(ctx: Context, found: Construct) -> Decision:
         return Keep("a program in one process has one rank")
     if in_one_process(ctx):
         return Keep("means the same in a world of one")
+    if found.key == WRAPPER and ctx.words.launches and is_asked_for(ctx, found):
+        return Keep("what it becomes is one, too")
     if rank_words(ctx) or is_served(found.key, ctx.words):
         return Keep("the target's process group does the same")
     return Report("code for several devices is not rewritten yet")

@@ -2,7 +2,15 @@
 
 import ast
 
-from migrator.analysis.ranks.vocabulary import ENVIRONMENT, SHARDED, SPAWN, WRAPPER, environment
+from migrator.analysis.ranks.vocabulary import (
+    ENVIRONMENT,
+    OF_SHARDED,
+    SHARDED,
+    SPAWN,
+    WRAPPER,
+    environment,
+)
+from migrator.analysis.syntax.annotations import is_only_named
 from migrator.analysis.syntax.names import argument, dotted
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
@@ -17,7 +25,9 @@ RANKS = Rule(
     summary="ranks stay ranks: a process for each device",
     why="""A program keeps its ranks, each a process with a device: samplers, batch sizes,
 collectives, rank guards, checkpoints and BatchNorm of one rank mean what they mean on GPUs, and the
-runtime averages gradients after each backward pass. torchrun starts it as before. On torchax
+runtime averages gradients after each backward pass. What FullyShardedDataParallel becomes has its
+numbers, wrapping, mixed precision and state dicts, but each rank has all parameters: memory is not
+divided. torchrun starts it as before. On torchax
 torch.multiprocessing.spawn does, too; on torch_xla it becomes torch_xla.launch, which uses all
 devices.
 
@@ -96,13 +106,58 @@ and the devices share the model's weights (rule SHD001).""",
                 """
             },
         ),
+        Example(
+            """
+            import torch
+            import torch.distributed as dist
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp import ShardingStrategy, StateDictType
+
+            dist.init_process_group("nccl")
+            model = FSDP(net, device_id=torch.cuda.current_device(), sync_module_states=True)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                state = model.state_dict()
+            """,
+            after="""
+            import torch
+            import torch.distributed as dist
+            import tpu_runtime
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp import ShardingStrategy, StateDictType
+
+            dist.init_process_group("{device}")
+            model = tpu_runtime.UnshardedDataParallel(net, sync_module_states=True)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                state = model.state_dict()
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch.distributed as dist
+                import tpu_runtime
+                from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+                from torch.distributed.fsdp import ShardingStrategy, StateDictType
+
+                dist.init_process_group("{device}", init_method="{device}://")
+                model = tpu_runtime.UnshardedDataParallel(net, sync_module_states=True)
+                with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                    state = model.state_dict()
+                """
+            },
+        ),
     ),
 )
 
+_UNSHARDED = "each rank has all parameters: the same numbers, and memory is not divided"
 _STATISTICS = (
     "batch size (of one rank) and learning rate stay; BatchNorm uses the statistics of the whole "
     "batch, where each rank uses those of its own part"
 )
+
+
+def is_asked_for(ctx: Context, found: Construct) -> bool:
+    """`isinstance(model, DistributedDataParallel)`"""
+    return isinstance(found.node, ast.expr) and is_only_named(ctx.names, found.node)
 
 
 def rank_words(ctx: Context) -> Devices | None:
@@ -144,10 +199,25 @@ def wrapper(ctx: Context, found: Construct) -> Decision | None:
     if words.launch is not None and found.key == WRAPPER:
         return wrapped(ctx, found, words.ranks, gone=("device_ids", "output_device"))
     if words.launch is not None:
-        return Keep("asked of what is none here")
+        if is_asked_for(ctx, found):
+            return Keep("what it becomes is one, too")
+        word = words.unsharded or words.ranks
+        return wrapped(ctx, found, word, _UNSHARDED, gone=("device_id",))
     whole = found.key == WRAPPER and ctx.options.shard != "fsdp"
     sharded = words.ranks if whole else words.sharded
     return wrapped(ctx, found, sharded or words.ranks, _STATISTICS)
+
+
+@RANKS.on("name", f"{SHARDED[0]}.*")
+def of_sharded(ctx: Context, found: Construct) -> Decision | None:
+    """`FSDP.state_dict_type(model, …)`"""
+    words, node = rank_words(ctx), found.node
+    if words is None or words.launch is None or words.unsharded is None:
+        return None
+    name = found.key.rpartition(".")[2]
+    if name in ("clip_grad_norm_", "summon_full_params") and isinstance(node, ast.Attribute):
+        return Rewrite([Replace(node.value, words.unsharded.code)], words.unsharded.requires)
+    return Keep("asks for what the model is wrapped with") if name in OF_SHARDED else None
 
 
 @RANKS.on("name", "torch.utils.data.DistributedSampler")

@@ -47,7 +47,8 @@ class Devices:
     launch: Word | None = None  # what torch.multiprocessing.spawn becomes; it may stay itself
     address: str = ""  # the init_method of the group, where it is not the program's own
     exchanges: frozenset[str] = frozenset()  # of torch.distributed, beside what each target has
-    sharded: Word | None = None  # what FullyShardedDataParallel becomes, and more with --shard fsdp
+    unsharded: Word | None = None  # what FullyShardedDataParallel becomes, where ranks stay ranks
+    sharded: Word | None = None  # what it becomes with --shard fsdp, and more
     sampler: Word | None = None  # what torch.utils.data.DistributedSampler becomes
     copies_setup: str = ""  # what set-up has to be told, where there are copies
     launch_setup: str = ""  # the same, where processes are started

@@ -296,6 +296,8 @@ def test_ranks_stay_ranks(before: str, after: str | None, target: str) -> None:
          "rank=rank)"),
         ("dist.init_process_group(init_method='env://', backend=args.backend)",
          "dist.init_process_group('xla', init_method='xla://')"),
+        ("pair = dist.new_group([0, 1]); dist.barrier(group=pair)",
+         "pair = dist.new_group([0, 1]); dist.barrier(group=pair)"),
     ],
 )  # fmt: skip
 def test_torch_xla_starts_them_in_its_own_way(before: str, after: str) -> None:
@@ -375,10 +377,7 @@ def test_copies_of_another_file_are_told_to_setup(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("part = dist.new_group([0])", "torch.distributed.new_group is not understood"),
         ("dist.send(x, 1)", "torch.distributed.send is not understood"),
-        ("from torch.distributed.fsdp import FullyShardedDataParallel as F; net = F(net)",
-         "FullyShardedDataParallel is not understood"),
         ("model.register_comm_hook(None, hook)", "register_comm_hook changes"),
         ("p = mp.Process(target=main)", "starts processes with work of their own"),
         ("ctx = mp.spawn(main, nprocs=2, join=False)", "goes on beside its processes"),
@@ -457,6 +456,10 @@ def test_one_device_on_request(target: str, given: str) -> None:
 
 
 FSDP = f"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n{HEAD}"
+SHARDED = f"""from functools import partial
+from torch.distributed.fsdp import MixedPrecision, StateDictType
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+{FSDP}"""
 
 
 def test_fully_sharded_data_parallel() -> None:
@@ -468,6 +471,57 @@ def test_fully_sharded_data_parallel() -> None:
     result = run(FSDP + precision, unsafe=True, shard="fsdp")
     assert not result.changed
     assert "mixed_precision of FullyShardedDataParallel" in constructs(result)[0].message
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("net = FSDP(net, auto_wrap_policy=policy, device_id=rank)",
+         "net = tpu_runtime.UnshardedDataParallel(net, auto_wrap_policy=policy)"),
+        ("wrap = partial(FSDP, mixed_precision=MixedPrecision(torch.float16))",
+         "wrap = partial(tpu_runtime.UnshardedDataParallel, "
+         "mixed_precision=MixedPrecision(torch.float16))"),
+        ("part = isinstance(net, FSDP) and FSDP.fsdp_modules(net)", None),
+        ("with FSDP.state_dict_type(net, StateDictType.FULL_STATE_DICT): pass", None),
+        ("with FSDP.summon_full_params(net): pass",
+         "with tpu_runtime.UnshardedDataParallel.summon_full_params(net): pass"),
+        ("scaler = ShardedGradScaler()", None),
+    ],
+)  # fmt: skip
+def test_sharded_models_of_ranks_become_whole(before: str, after: str | None, target: str) -> None:
+    text = migrated(f"{SHARDED}    {before}\n", target)
+    assert text.splitlines()[-1].strip() == (after or before)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("net = FSDP(net, device_mesh=mesh)", "device_mesh of FullyShardedDataParallel"),
+        ("net = partial(FSDP, param_init_fn=fill)", "param_init_fn of FullyShardedDataParallel"),
+        ("net = FSDP(net, None, strategy)", "unnamed arguments behind the first"),
+        ("class Own(FSDP): pass", "divides parameters in its own way"),
+        ("state = FSDP.optim_state_dict(net, optimizer)", "optim_state_dict is not understood"),
+        ("from torch.distributed.fsdp import fully_shard; fully_shard(net)",
+         "torch.distributed.fsdp.fully_shard is not understood"),
+    ],
+)  # fmt: skip
+def test_what_is_sharded_in_another_way_stays(line: str, reason: str, target: str) -> None:
+    result = run(f"{SHARDED}    {line}\n", target)
+    assert not result.changed
+    assert reason in constructs(result)[0].message
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_library_may_ask_for_a_wrapper(target: str) -> None:
+    """Whoever wraps: what that becomes is a subclass of torch's."""
+    source = (
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+        "def plain(model):\n    return model.module if isinstance(model, (DDP,)) else model\n"
+    )
+    result = run(source, target)
+    assert not result.changed and not reported(result)
 
 
 def test_data_parallel_needs_no_ranks() -> None:

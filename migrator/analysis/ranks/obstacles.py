@@ -15,12 +15,14 @@ from migrator.analysis.ranks.vocabulary import (
     ALONE,
     GROUP,
     HARMLESS,
+    NOT_SHARDED_BY,
     SHARDED,
     SHARDING,
     SPAWN,
     UNDERSTOOD,
     WITH_PROCESSES,
     WRAPPER,
+    is_beside_sharded,
 )
 from migrator.analysis.syntax.annotations import is_only_named
 from migrator.analysis.syntax.names import argument, choices
@@ -146,9 +148,27 @@ class Obstacles:
                 given = {k.arg for k in call.keywords} if call is not None else {"isinstance"}
                 for option in sorted(str(option) for option in given - SHARDING):
                     yield node, f"{option} of FullyShardedDataParallel is not understood"
+            elif name in SHARDED and understood is not ALONE:
+                yield from self._sharded(node)
             elif name.removeprefix(GROUP).split(".")[0] not in understood:
-                if not name.startswith(HARMLESS):
+                launches = understood not in (UNDERSTOOD, ALONE)
+                if not name.startswith(HARMLESS) and not (launches and is_beside_sharded(name)):
                     yield node, f"{name} is not understood"
+
+    def _sharded(self, node: ast.expr) -> Iterator[Cause]:
+        """What a FullyShardedDataParallel for ranks can not be."""
+        match self.names.parents.get(node):
+            case ast.ClassDef():
+                yield node, "a class of its own divides parameters in its own way"
+            case ast.Call(func=func, args=args, keywords=keywords) if func is node or (
+                node in args and self.names.qualified(func) == "functools.partial"
+            ):
+                for option in keywords:
+                    none = isinstance(option.value, ast.Constant) and option.value.value is None
+                    if option.arg in NOT_SHARDED_BY and not none:
+                        yield node, f"{option.arg} of FullyShardedDataParallel is not understood"
+                if func is node and len(args) > 1:
+                    yield node, "FullyShardedDataParallel has unnamed arguments behind the first"
 
 
 def _lines(found: Iterator[Cause]) -> Iterator[tuple[int, str]]:

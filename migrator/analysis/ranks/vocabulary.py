@@ -60,12 +60,41 @@ SHARDING = frozenset({
 HARMLESS = CHECKPOINTING + tuple(
     f"torch.distributed.fsdp.{name}" for name in ("wrap.", "ShardingStrategy", "BackwardPrefetch")
 )
+# What FullyShardedDataParallel goes on with as it is, where ranks stay ranks.
+BESIDE_SHARDED = (
+    f"{GROUP}fsdp.wrap.",
+    *(
+        f"{GROUP}fsdp.{module}{name}"
+        for module in ("", "api.")
+        for name in (
+            "BackwardPrefetch", "CPUOffload", "MixedPrecision", "ShardingStrategy",
+            "StateDictConfig", "StateDictSettings", "StateDictType", "OptimStateDictConfig",
+            "FullStateDictConfig", "LocalStateDictConfig", "ShardedStateDictConfig",
+            "FullOptimStateDictConfig", "LocalOptimStateDictConfig", "ShardedOptimStateDictConfig",
+        )
+    ),
+    f"{GROUP}fsdp.sharded_grad_scaler.ShardedGradScaler",
+    f"{GROUP}fsdp._runtime_utils._reshard",  # programs ask for another strategy than ours first
+)  # fmt: skip
+OF_SHARDED = frozenset({
+    "clip_grad_norm_", "fsdp_modules", "get_state_dict_type", "set_state_dict_type",
+    "state_dict_type", "summon_full_params",
+})  # fmt: skip
+# Options that the runtimes refuse.
+NOT_SHARDED_BY = frozenset({"device_mesh", "param_init_fn", "process_group"})
+
+
+def is_beside_sharded(name: str) -> bool:
+    """Whether it goes with FullyShardedDataParallel, and stays with what that becomes."""
+    return name.startswith(BESIDE_SHARDED) or name.removeprefix(f"{SHARDED[0]}.") in OF_SHARDED
 
 
 def is_served(name: str, words: Words) -> bool:
     """Whether ranks have it on a target, in whatever program: it stays as it is."""
     if words.devices is None or not words.launches or not name.startswith(GROUP):
         return False
+    if name.startswith(BESIDE_SHARDED):
+        return True
     return name.removeprefix(GROUP).partition(".")[0] in WITH_PROCESSES | words.devices.exchanges
 
 

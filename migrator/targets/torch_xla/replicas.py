@@ -43,6 +43,7 @@ multi_threaded_pg: Any = import_module("torch.testing._internal.distributed.mult
 
 # Of libraries, these keep what belongs to one run of a program.
 _OWN_LIBRARIES = ("hydra", "omegaconf")
+_group_of_gloo: Any = torch.distributed.ProcessGroupGloo
 _EXCHANGES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute")
 
 
@@ -53,6 +54,7 @@ class Turns:
         self._condition = threading.Condition()
         self._at = 0  # whose turn it is
         self._running = set(range(COUNT))
+        self._away: set[int] = set()
         self._exchanges: list[str] = []  # so far
         self._done = [0] * COUNT  # how many of them, by rank
         self._failed = False
@@ -92,13 +94,38 @@ class Turns:
                 raise RuntimeError(f"rank {rank} waits for {exchange}, {others}")
             self._next(rank)
         self._wait(rank)
+        while behind := {r for r in range(COUNT) if self._done[r] <= at}:
+            if not behind <= self._running | self._away:
+                _restore(state)
+                raise RuntimeError(f"rank {rank} waits for {exchange}, and another rank has ended")
+            with self._condition:  # who was away may yet come
+                self._next(rank)
+            self._wait(rank)
         _restore(state)
-        if min(self._done) <= at:
-            raise RuntimeError(f"rank {rank} waits for {exchange}, and another rank has ended")
+
+    def away(self, work: Callable[[], Any]) -> Any:
+        """What waits for other ranks without XLA, while these take their turns."""
+        rank, state = xr.global_ordinal(), _state()
+        with self._condition:
+            self._running.discard(rank)
+            self._away.add(rank)
+            self._next(rank)
+        try:
+            return work()
+        finally:
+            with self._condition:
+                self._running.add(rank)
+                self._away.discard(rank)
+                if self._at < 0:
+                    self._at = rank
+            self._wait(rank)
+            _restore(state)
 
     def _next(self, rank: int) -> None:
         order = [(rank + 1 + i) % COUNT for i in range(COUNT)]
         self._at = next((r for r in order if r in self._running), -1)
+        if self._at == rank and self._away:
+            self._at = -1  # whoever comes back is the next
         self._condition.notify_all()
 
     def _wait(self, rank: int) -> None:
@@ -184,6 +211,24 @@ def _at_once(name: str, exchange: Callable[..., Any]) -> Callable[..., Any]:
     return exchanged
 
 
+class _Gloo:
+    """A group by gloo, whose ranks wait for each other."""
+
+    def __init__(self, store: Any, *args: Any) -> None:
+        own = store.clone()  # who waits for a value holds the connection
+        self._group = _turns.away(lambda: _group_of_gloo(own, *args))
+
+    def __getattr__(self, name: str) -> Any:
+        exchange = getattr(self._group, name)
+
+        def exchanged(*args: Any) -> Any:
+            work = exchange(*args)
+            _turns.away(work.wait)
+            return work
+
+        return exchanged
+
+
 def _shapes(values: Any) -> str:
     if isinstance(values, torch.Tensor):
         return f"{tuple(values.shape)}"
@@ -196,6 +241,7 @@ def _share() -> None:
     """Make exchanges meet, and torch.distributed's state a thread's own."""
     for name in _EXCHANGES:
         setattr(xm, name, _at_once(name, getattr(xm, name)))
+    torch.distributed.ProcessGroupGloo = _Gloo
     multi_threaded_pg._install_threaded_pg()
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
 

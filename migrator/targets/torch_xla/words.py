@@ -2,6 +2,11 @@
 
 from migrator.targets.words import RUNTIME, Devices, Word, Words
 
+# The group has these of torch.distributed, too.
+_EXCHANGES = frozenset({
+    "get_global_rank", "get_group_rank", "get_process_group_ranks", "new_group", "new_subgroups",
+})  # fmt: skip
+
 WORDS = Words(
     device="xla",
     device_object=Word("torch_xla.device()", ("torch_xla",)),
@@ -12,8 +17,10 @@ WORDS = Words(
         group="xla",
         copies=Word(f"{RUNTIME}.DataParallel", (RUNTIME,)),
         ranks=Word(f"{RUNTIME}.DistributedDataParallel", (RUNTIME,)),
+        unsharded=Word(f"{RUNTIME}.UnshardedDataParallel", (RUNTIME,)),
         launch=Word("torch_xla.launch", ("torch_xla",)),
         address="xla://",
+        exchanges=_EXCHANGES,
         copies_setup="spmd=True",
         launch_setup="ranks=True",
     ),

@@ -18,6 +18,7 @@ WORDS = Words(
         group="jax",
         copies=Word(f"{RUNTIME}.DataParallel", (RUNTIME,)),
         ranks=Word(f"{RUNTIME}.DistributedDataParallel", (RUNTIME,)),
+        unsharded=Word(f"{RUNTIME}.UnshardedDataParallel", (RUNTIME,)),
         launch=Word("torch.multiprocessing.spawn"),
         exchanges=_EXCHANGES,
         one_process=Devices(

@@ -24,12 +24,16 @@ from tests.runtime.several_devices import (
     ACCUMULATION,
     COLLECTIVES,
     PROGRAMS,
+    SHARDED,
+    SHARDED_CASES,
     TWO_PARTS,
     accumulation_by_gloo,
     by_gloo,
     compare,
     compare_collectives,
+    compare_sharded,
     execute,
+    sharded_by_gloo,
     two_parts_by_gloo,
 )
 
@@ -91,6 +95,90 @@ def test_collectives_give_what_they_give_on_gloo(tmp_path: Path) -> None:
     execute(original, there, MASTER_ADDR="localhost")
     on_replicas(2, migrated(COLLECTIVES, tmp_path), here)
     compare_collectives(here, there)
+
+
+def test_sharded_models_end_as_torchs(tmp_path: Path) -> None:
+    there, here, original = tmp_path / "gloo.pt", tmp_path / "here.pt", tmp_path / "original.py"
+    original.write_text(sharded_by_gloo())
+    execute(original, there, *SHARDED_CASES, MASTER_ADDR="localhost")
+    on_replicas(2, migrated(SHARDED, tmp_path), here, *SHARDED_CASES)
+    compare_sharded(here, there)
+
+
+GROUPS = """
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def main(rank, ranks, path):
+    dist.init_process_group("nccl", rank=rank, world_size=ranks)
+    device = torch.device("cuda", rank)
+    own = torch.arange(4.0, device=device) + 10 * rank
+    seen = {}
+
+    def note(name, value):
+        seen[name] = value.tolist()
+
+    pair, single = dist.new_group([0, 2]), dist.new_group([1])
+    group = single if rank == 1 else pair
+    seen["who"] = dist.get_rank(group), dist.get_world_size(group), dist.get_rank(pair)
+    for name in ("SUM", "MAX", "PRODUCT"):
+        value = own.clone()
+        dist.all_reduce(value, op=getattr(dist.ReduceOp, name), group=group)
+        note(name, value)
+    count = torch.tensor([rank, 5], device=device)
+    dist.all_reduce(count, group=group)  # MEAN
+    note("mean", count)
+    if rank != 1:
+        value = own.clone()
+        dist.broadcast(value, src=2, group=pair)
+        note("broadcast", value)
+        parts = [torch.empty_like(own) for _ in range(2)]
+        dist.all_gather(parts, own, group=pair)
+        note("all_gather", torch.stack(parts))
+        whole = torch.empty(8, device=device)
+        dist.all_gather_into_tensor(whole, own, group=pair)
+        note("all_gather_into_tensor", whole)
+        objects = [None, None]
+        dist.all_gather_object(objects, {"rank": rank}, group=pair)
+        seen["objects"] = objects
+        dist.barrier(group=pair)
+    norm = torch.nn.SyncBatchNorm(4, process_group=group).to(device)
+    norm(torch.stack([own, own * own, own + 1]))
+    seen["variance"] = norm.running_var.cpu()
+    everybody = dist.new_group()
+    value = own.clone()
+    dist.all_reduce(value, group=everybody)
+    note("everybody", value)
+    torch.save(seen, f"{path}.{rank}")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(main, args=(3, sys.argv[1]), nprocs=3)
+"""
+
+
+def test_groups_of_some_ranks_exchange_as_on_gloo(tmp_path: Path) -> None:
+    there, here, original = tmp_path / "gloo", tmp_path / "xla", tmp_path / "original.py"
+    text = GROUPS.replace('"nccl"', '"gloo"').replace('"cuda", rank', '"cpu"')
+    # torch's SyncBatchNorm refuses the CPU
+    original.write_text("".join(line for line in text.splitlines(True) if "norm" not in line))
+    execute(original, there, MASTER_ADDR="localhost")
+    mean = GROUPS.replace("group=group)  # MEAN", "group=group, op=dist.ReduceOp.AVG)")
+    on_replicas(3, migrated(mean, tmp_path), here)
+    for rank, of in enumerate((2, 1, 2)):
+        expected, found = torch.load(f"{there}.{rank}"), torch.load(f"{here}.{rank}")
+        expected["mean"] = [total // of for total in expected["mean"]]
+        rows = [torch.arange(4.0) + 10 * r for r in ([1] if rank == 1 else [0, 2])]
+        batch = torch.stack([row for own in rows for row in (own, own * own, own + 1)])
+        variance = 0.9 + 0.1 * batch.var(0)
+        assert torch.allclose(found.pop("variance"), variance, rtol=1e-5)
+        assert found == expected
 
 
 def agree(program: str, on_gloo: str, tolerance: float, folder: Path) -> None:

@@ -17,12 +17,16 @@ from tests.runtime.several_devices import (
     ACCUMULATION,
     COLLECTIVES,
     PROGRAMS,
+    SHARDED,
+    SHARDED_CASES,
     TWO_PARTS,
     accumulation_by_gloo,
     by_gloo,
     compare,
     compare_collectives,
+    compare_sharded,
     execute,
+    sharded_by_gloo,
     two_parts_by_gloo,
 )
 
@@ -90,6 +94,14 @@ def test_collectives_give_what_they_give_on_gloo(tmp_path: Path) -> None:
     execute(original, there, MASTER_ADDR="localhost")
     on_ranks(2, migrated(COLLECTIVES, tmp_path), here)
     compare_collectives(here, there)
+
+
+def test_sharded_models_end_as_torchs(tmp_path: Path) -> None:
+    there, here, original = tmp_path / "gloo.pt", tmp_path / "here.pt", tmp_path / "original.py"
+    original.write_text(sharded_by_gloo())
+    execute(original, there, *SHARDED_CASES, MASTER_ADDR="localhost")
+    on_ranks(2, migrated(SHARDED, tmp_path), here, *SHARDED_CASES, JAX_ENABLE_X64="1")
+    compare_sharded(here, there)
 
 
 GROUPS = """

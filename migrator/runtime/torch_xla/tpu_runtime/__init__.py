@@ -20,6 +20,7 @@ from . import (  # noqa: E402
     clipping,
     convolutions,
     device,
+    distributed,
     edges,
     generators,
     integers,
@@ -31,7 +32,6 @@ from . import (  # noqa: E402
     normalization,
     operators,
     optimizers,
-    parallel,
     parameters,
     process_group,
     products,
@@ -58,6 +58,7 @@ from .device import (  # noqa: E402
     is_bf16_supported,
     synchronize,
 )
+from .distributed import DistributedDataParallel  # noqa: E402
 from .events import Event  # noqa: E402
 from .fused_attention import (  # noqa: E402
     LowerTriangularMask,
@@ -81,7 +82,7 @@ from .memory import (  # noqa: E402
     reset_max_memory_allocated,
     reset_peak_memory_stats,
 )
-from .parallel import DataParallel, DistributedDataParallel  # noqa: E402
+from .parallel import DataParallel  # noqa: E402
 from .precision import set_matmul_precision  # noqa: E402
 from .profiling import profile  # noqa: E402
 from .seeds import initial_seed, manual_seed, manual_seed_all, seed, seed_all  # noqa: E402
@@ -100,6 +101,7 @@ from .tensor_types import (  # noqa: E402
     cast,
     set_default_tensor_type,
 )
+from .unsharded import UnshardedDataParallel  # noqa: E402
 
 __all__ = [
     "BFloat16Tensor",
@@ -117,6 +119,7 @@ __all__ = [
     "LongTensor",
     "LowerTriangularMask",
     "ShortTensor",
+    "UnshardedDataParallel",
     "autocast",
     "cast",
     "current_device",
@@ -210,7 +213,7 @@ def setup(
         sync_batch_norm,
         process_group,
         launching,
-        parallel,
+        distributed,
         products,
         mixed_attention,
         jit,

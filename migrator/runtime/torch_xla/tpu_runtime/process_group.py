@@ -25,6 +25,7 @@ from torch_xla.distributed import xla_backend
 from . import collectives
 from .device import get_device_name, say
 from .seeds import wake
+from .some_ranks import SomeRanks
 
 NEEDED_BY = "distributed init_process_group"
 
@@ -41,10 +42,13 @@ _OPERATIONS = {
 class ProcessGroup(xla_backend.ProcessGroupXla):  # type: ignore[misc]
     """All ranks. Tensors are on the device."""
 
+    def __new__(cls, store: object, rank: int, size: int, timeout: Any) -> Any:
+        if size != xr.world_size():
+            return SomeRanks(store, rank, size, timeout)
+        return super().__new__(cls, store, rank, size, timeout)
+
     def __init__(self, store: object, rank: int, size: int, timeout: object) -> None:
         super().__init__(store, rank, size, timeout)
-        if size != xr.world_size():
-            raise NotImplementedError("a group of some of the ranks")
         ranks = collectives.gather_objects(rank) if size > 1 else [0]
         if sorted(ranks) != list(range(size)):
             raise ValueError(f"each rank has to have a number of its own, these are {ranks}")

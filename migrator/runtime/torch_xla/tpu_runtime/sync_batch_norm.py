@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import collectives
 from .device import DEVICE_TYPE
 from .normalization import computed, follow, scaled
 
@@ -18,17 +17,18 @@ NEEDED_BY = "SyncBatchNorm convert_sync_batchnorm"
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over all ranks; so is its gradient."""
+    """The sum over the ranks of a group; so is its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
+    def forward(ctx: Any, values: Tensor, group: Any) -> Tensor:
+        ctx.group = group
         total = values.clone()
-        collectives.all_reduce([total])
+        torch.distributed.all_reduce(total, group=group)
         return total
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _Sum.forward(ctx, gradient)
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return _Sum.forward(ctx, gradients[0], ctx.group), None
 
 
 def _normalize(norm: Any, x: Tensor, momentum: float | Tensor) -> Tensor:
@@ -37,11 +37,11 @@ def _normalize(norm: Any, x: Tensor, momentum: float | Tensor) -> Tensor:
     shape = [-1 if d == 1 else 1 for d in range(x.dim())]
     values = computed(x)
     number = values.new_full((1,), x.numel() // x.shape[1])
-    sums = _Sum.apply(torch.cat([values.sum(others), number]))
+    sums = _Sum.apply(torch.cat([values.sum(others), number]), norm.process_group)
     count = sums[-1].detach()
     mean = sums[:-1] / count
     centred = values - mean.reshape(shape)
-    variance = _Sum.apply(centred.square().sum(others)) / count
+    variance = _Sum.apply(centred.square().sum(others), norm.process_group) / count
     result = centred * (variance + norm.eps).rsqrt().reshape(shape)
     unbiased = variance.detach() * (count / (count - 1))
     follow((norm.running_mean, norm.running_var), (mean.detach(), unbiased), momentum)
@@ -57,7 +57,7 @@ def install() -> None:
         distributed = torch.distributed
         if input.device.type != DEVICE_TYPE or not distributed.is_initialized():
             return torch_forward(self, input)
-        if not self.training or distributed.get_world_size() == 1:
+        if not self.training or distributed.get_world_size(self.process_group) == 1:
             return nn.modules.batchnorm._BatchNorm.forward(self, input)
         self._check_input_dim(input)
         momentum = self.momentum

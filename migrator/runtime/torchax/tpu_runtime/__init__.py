@@ -119,6 +119,7 @@ from .tensor_types import (  # noqa: E402
     set_default_tensor_type,
 )
 from .train_step import train_step  # noqa: E402
+from .unsharded import UnshardedDataParallel  # noqa: E402
 
 __all__ = [
     "BFloat16Tensor",
@@ -139,6 +140,7 @@ __all__ = [
     "LongTensor",
     "LowerTriangularMask",
     "ShortTensor",
+    "UnshardedDataParallel",
     "autocast",
     "cast",
     "current_device",
