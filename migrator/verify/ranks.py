@@ -40,7 +40,8 @@ class Ranks:
         if not self.launched:
             return [*program]
         nproc = f"--nproc-per-node={self.count}"
-        return ["-m", "torch.distributed.run", "--standalone", nproc, *program]
+        # Without "--", an option of the program's such as --logs is taken for --logs-specs.
+        return ["-m", "torch.distributed.run", "--standalone", nproc, "--", *program]
 
 
 def find_ranks(script: Path, folder: Path, count: int | None) -> Ranks | None:

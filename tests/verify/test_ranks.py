@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.distributed.run import parse_args
 
 from migrator.verify.ranks import Part, Ranks, find_ranks, merged
 from migrator.verify.tensors import read_header
@@ -46,6 +47,13 @@ def test_modules_lie_in_the_folder_that_it_is_run_in(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
     assert find_ranks(tmp_path / "scripts/train.py", tmp_path, 2) == Ranks(2, launched=True)
+
+
+def test_options_of_the_program_are_not_torchruns() -> None:
+    program = ["train.py", "--logs", "out"]
+    _, _, *given = Ranks(2, launched=True).command(program)
+    found = parse_args(given)
+    assert [found.training_script, *found.training_script_args] == program
 
 
 def part(folder: Path, rank: int | None, data: bytes, **more: Any) -> Part:
