@@ -368,6 +368,61 @@ def test_writes(name: str) -> None:
         assert all(torch.equal(y.cpu(), x) for x, y in zip(*older, strict=True))
 
 
+STRIDED: dict[str, Callable[[Tensor], Tensor]] = {
+    "of a leaf": lambda x: x.as_strided((2, 2), (1, 2), 1),
+    "of what is transposed": lambda x: x.t().as_strided((2, 2), (1, 3)),
+    "of rows": lambda x: x[1:].as_strided((2, 2), (1, 2), 4),
+    "of columns that are transposed": lambda x: x[:, 1:].t().as_strided((2, 2), (3, 1), 1),
+    "of columns, where they begin": lambda x: torch.as_strided(x[:, 1:], (2, 2), (3, 1)),
+    "places that overlap": lambda x: x.t().as_strided((3, 3), (1, 1)),
+    "of what is permuted": lambda x: x.view(2, 2, 3).permute(2, 0, 1).as_strided((2, 3), (3, 1)),
+}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_as_strided_counts_places_in_memory(name: str) -> None:
+    """On stock torchax those of the view, silently."""
+    results = []
+    for word in ("cpu", WORD):
+        x = torch.arange(12.0).reshape(4, 3).to(word).requires_grad_()
+        made = STRIDED[name](x)
+        weights = torch.arange(1.0, made.numel() + 1).reshape(made.shape).to(word)
+        (gradient,) = torch.autograd.grad((made * weights).sum(), x)
+        with torch.no_grad():
+            written = x.detach().clone()
+            if name != "places that overlap":
+                STRIDED[name](written).mul_(2)
+        results.append([tensor.detach().cpu() for tensor in (made, gradient, written)])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+REPEATS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "of a number, with the size": lambda x, r: x.repeat_interleave(2, 0, output_size=8),
+    "of a tensor, with the size": lambda x, r: x.repeat_interleave(r, 0, output_size=7),
+    "a function": lambda x, r: torch.repeat_interleave(x, r, dim=-2, output_size=7),
+    "flat": lambda x, r: torch.repeat_interleave(x, 2),
+    "places": lambda x, r: torch.repeat_interleave(r, output_size=7),
+}
+
+
+@pytest.mark.parametrize("name", REPEATS)
+def test_repeat_interleave(name: str) -> None:
+    results = []
+    for word in ("cpu", WORD):
+        x = torch.arange(12.0).reshape(4, 3).to(word).requires_grad_()
+        made = REPEATS[name](x, torch.tensor([1, 2, 0, 4]).to(word))
+        results.append([made.detach().cpu().long()])
+        if made.requires_grad:
+            results[-1].append(torch.autograd.grad((made * made).sum(), x)[0].cpu())
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_a_size_that_is_not_that_of_the_repeats_is_refused() -> None:
+    with pytest.raises(RuntimeError):
+        made = on_device().repeat_interleave(torch.tensor([1, 2]).to(WORD), 0, output_size=7)
+        made.tolist()
+
+
 def test_gradients_survive_indexing_and_casts() -> None:
     x = on_device().requires_grad_()
     y = (x[1, :2] * 2).to(torch.bfloat16).float().sum()

@@ -376,3 +376,16 @@ def test_every_product_has_the_precision_of_the_setup(
     found = products(*make())
     assert [line for line in found if "highest" not in line] == []
     assert found or make is PRODUCTS["resize"]
+
+
+def test_a_backward_pass_on_the_cpu_before_the_first_use_of_the_device() -> None:
+    """On stock torch_xla later ones on the device fail."""
+    code = (
+        "import torch, tpu_runtime; tpu_runtime.setup()\n"
+        "for device in ('cpu', 'xla'):\n"
+        "    x = torch.ones(2, device=device, requires_grad=True)\n"
+        "    (x * 2).sum().backward()\n"
+        "    print(x.grad.tolist())\n"
+    )
+    done = run(code)
+    assert done.stdout == "[2.0, 2.0]\n[2.0, 2.0]\n", done.stderr

@@ -15,6 +15,7 @@ from . import _versions
 _versions.check()
 
 from . import (  # noqa: E402
+    backwards,
     cache,
     checkpointing,
     clipping,
@@ -204,6 +205,7 @@ def setup(
         generators,
         seeds,
         parameters,
+        backwards,
         normalization,
         recurrent,
         recurrence,

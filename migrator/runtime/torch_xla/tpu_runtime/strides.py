@@ -18,13 +18,24 @@ from .kernels import substitute
 
 def _layout(x: Tensor) -> Tensor | None:
     """What has the shape and the strides of ``x``, if it is a view on the device."""
-    base = x._base
-    if base is None or x.device.type != DEVICE_TYPE:
+    if x.device.type != DEVICE_TYPE:
         return None
+    base = x._base
+    if base is None:
+        return _turned(x)
+    memory = _turned(base)
+    if memory is None:
+        memory = torch.empty(base.shape, dtype=base.dtype, device="meta")
     try:
-        return x._view_func_unsafe(torch.empty(base.shape, dtype=base.dtype, device="meta"))  # type: ignore[no-any-return,attr-defined]
+        return x._view_func_unsafe(memory)  # type: ignore[no-any-return,attr-defined]
     except RuntimeError:  # real parts of conjugates
         return None
+
+
+def _turned(x: Tensor) -> Tensor | None:
+    """The layout of a tensor that `t_()` has turned over, if it still is."""
+    known: Tensor | None = x.__dict__.get("_turned")
+    return known if known is not None and known.shape == x.shape else None
 
 
 def _contiguous(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -70,6 +81,33 @@ def _detach(stock: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return detach
 
 
+def _data(stock: Any) -> property:
+    """The same for `.data`."""
+
+    def get(self: Tensor) -> Tensor:
+        base = self._base if self.device.type == DEVICE_TYPE else None
+        layout = None if base is None else _layout(self)
+        if base is None or layout is None or layout.is_contiguous():
+            return stock.__get__(self)  # type: ignore[no-any-return]
+        return self._view_func_unsafe(stock.__get__(base))  # type: ignore[no-any-return,attr-defined]
+
+    return property(get, stock.__set__, doc=stock.__doc__)
+
+
+def _turning(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`t_()` and its like: the tensor keeps its memory."""
+
+    @functools.wraps(stock)
+    def turn(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if self.device.type == DEVICE_TYPE and self._base is None:
+            layout = _turned(self)
+            layout = torch.empty(self.shape, device="meta") if layout is None else layout
+            self.__dict__["_turned"] = stock(layout.detach(), *args, **kwargs)
+        return stock(self, *args, **kwargs)
+
+    return turn
+
+
 def _asking(stock: Callable[..., Any]) -> Callable[..., Any]:
     """`stride()` and its like."""
 
@@ -92,11 +130,20 @@ def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
     ) -> Tensor:
         layout = _layout(input)
         if layout is not None:
-            input = input._base  # type: ignore[assignment]
+            input = _in_memory(input if input._base is None else input._base)
             storage_offset = layout.storage_offset() if storage_offset is None else storage_offset
         return stock(input, size, stride, storage_offset)
 
     return as_strided
+
+
+def _in_memory(base: Tensor) -> Tensor:
+    """A base as its memory has it, whichever way it is turned."""
+    layout = _turned(base)
+    if layout is None:
+        return base
+    strides = layout.stride()
+    return base.permute(sorted(range(base.dim()), key=lambda dim: -strides[dim]))
 
 
 def install() -> None:
@@ -108,7 +155,9 @@ def install() -> None:
         (_detach, (torch, Tensor), "detach"),
         (_asking, (Tensor,), "is_contiguous stride storage_offset"),
         (_as_strided, (torch, Tensor), "as_strided"),
+        (_turning, (Tensor,), "t_ transpose_ swapaxes_ swapdims_"),
     ):
         for owner in owners:
             for name in names.split():
                 substitute(owner, name, make(getattr(owner, name)))
+    Tensor.data = _data(Tensor.data)  # type: ignore[assignment,method-assign]

@@ -56,6 +56,18 @@ def _plain(key: Any) -> Any:
     return key
 
 
+def of_base(
+    tensor: Any, size: Any, strides: Any, offset: int | None = None
+) -> tuple[Any, Any, Any, int]:
+    """The arguments of `as_strided`, which counts places in memory: those of the base's array."""
+    if offset is None:
+        offset = torch.Tensor.storage_offset(tensor)
+    dtype = tensor.dtype
+    while (link := tensor.__dict__.get("_link")) is not None and link.parent.dtype == dtype:
+        tensor = link.parent
+    return tensor, size, strides, offset
+
+
 @replaces(torch.Tensor.__getitem__)
 def _getitem(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     tensor, key = args

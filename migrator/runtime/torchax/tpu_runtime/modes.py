@@ -14,7 +14,7 @@ import torch.utils._device as torch_device
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor, XLADispatchMode, XLAFunctionMode
 
-from . import dtypes, gradients, views
+from . import dtypes, gradients, indexing, views
 from .calls import (
     Function,
     holds_device_tensor,
@@ -132,6 +132,8 @@ class DispatchMode(XLADispatchMode):
         wanted = dtypes.of(func, args, kwargs)
         if wanted.inputs is not None:
             args = dtypes.promoted(func, args, wanted, self.env)
+        if func is torch.ops.aten.as_strided.default:
+            args, kwargs = indexing.of_base(*args, **kwargs), {}
         result = super().__torch_dispatch__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         if wanted.results:
             return dtypes.converted(result, wanted, self.env)

@@ -92,10 +92,7 @@ def _set_elem(self: Tensor, value: Array) -> None:
     if link is not None:
         old = _get_elem(self)
         if not _is_dense(self):
-            raise RuntimeError(
-                "in-place write to an expanded tensor: several elements are one place in memory; "
-                "clone() it first"
-            )
+            raise RuntimeError("in-place write to an expanded tensor: clone() it first")
         value = jnp.broadcast_to(value, old.shape).astype(old.dtype)
         _write(link.parent, link.write(link.parent._elem, value), counted=link.counted)
         origin = link.origin and link.origin()
@@ -125,17 +122,19 @@ def count_write(tensor: Tensor) -> None:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    strides = torch.Tensor.stride(tensor)
-    return all(n <= 1 or step != 0 for n, step in zip(tensor.shape, strides, strict=True))
+    layout = zip(tensor.shape, torch.Tensor.stride(tensor), strict=True)
+    return all(n <= 1 or step != 0 for n, step in layout)
 
 
 def layout_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A meta tensor with the strides that torch would give ``tensor``."""
-    return native(  # type: ignore[no-any-return]
-        torch.empty_strided,
-        (tensor.size(), torch.Tensor.stride(tensor)),
-        {"dtype": tensor.dtype, "device": "meta"},
-    )
+    """A meta tensor with the strides and the offset that torch would give ``tensor``."""
+    on_meta = {"dtype": tensor.dtype, "device": "meta"}
+    size, strides = tensor.size(), torch.Tensor.stride(tensor)
+    if not (offset := torch.Tensor.storage_offset(tensor)) or not tensor.numel():
+        return native(torch.empty_strided, (size, strides), on_meta)  # type: ignore[no-any-return]
+    places = offset + 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
+    memory = native(torch.empty, (places,), on_meta)
+    return native(torch.as_strided, (memory, size, strides, offset), {})  # type: ignore[no-any-return]
 
 
 def _scatter(replay: Callable[[Array], Array]) -> Callable[[Array, Array], Array]:

@@ -29,7 +29,20 @@ SAMPLE = (
     "v = x.t().reshape(-1); v.zero_()",
     "torch.max(x, 0, out=(o, i))",
     "F.pad(x, (-1, 2))",
+    "x.sign()",
+    "x.unfold(0, 2, 3)",
+    "x.element_size(), x.itemsize, x.nbytes",
 )
+# Numbers of 64 bits have 32 under torchax, as docs/limits.md says.
+NARROW = {
+    "torch_xla": set(),
+    "torchax": {
+        "x.element_size(), x.itemsize, x.nbytes",
+        "x.view(torch.int16)",
+        "x.view(torch.int32)",
+        "x.view(torch.uint8)",
+    },
+}
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -40,4 +53,6 @@ def test_verdict(name: str) -> None:
 
 
 def test_nothing_is_silently_wrong() -> None:
-    assert set(NOT_RIGHT.values()) == {"raises", "does not raise"}
+    said = {"raises", "does not raise"}
+    silent = {name for name, verdict in NOT_RIGHT.items() if verdict not in said}
+    assert silent == NARROW[TARGET]

@@ -1,0 +1,172 @@
+"""Tensors without elements or without dimensions, bools, and other dtypes of the same bytes, where
+torchax 0.0.13 raises.
+
+Each says where. Found by benchmarks/operator_audit.py.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from torchax.ops import mappings
+from torchax.tensor import Environment
+
+from .calls import Function, register
+from .kernels import Array
+
+_WIDE = (torch.int64, torch.float64, torch.complex128)
+_PARTS = (torch.int32, torch.uint32, torch.int16, torch.uint16, torch.int8, torch.uint8, torch.bool)
+
+
+def _unfold(stock: Function) -> Function:
+    """Of no elements."""
+
+    def unfold(x: Array, dimension: int, size: int, step: int) -> Array:
+        if x.size or size > x.shape[dimension]:
+            return stock(x, dimension, size, step)
+        windows = (x.shape[dimension] - size) // step + 1
+        shape = [*x.shape, size]
+        shape[dimension % x.ndim] = windows
+        return jnp.zeros(shape, x.dtype)
+
+    return unfold
+
+
+def _sign(stock: Function) -> Function:
+    """Of bools."""
+    return lambda x: x if x.dtype == jnp.bool_ else stock(x)
+
+
+def _add_at(stock: Function) -> Function:
+    """Of bools, and at no places."""
+
+    def add(x: Array, dim: int, index: Array, source: Array, **rest: Any) -> Array:
+        if not index.size:
+            return x
+        if x.dtype == jnp.bool_:
+            return stock(x.astype("int32"), dim, index, source.astype("int32"), **rest) != 0
+        return stock(x, dim, index, source, **rest)
+
+    return add
+
+
+def _put_at(stock: Function) -> Function:
+    """Bools added to bools."""
+
+    def put(x: Array, places: Any, values: Array, accumulate: bool = False) -> Array:
+        if accumulate and x.dtype == jnp.bool_:
+            return stock(x.astype("int32"), places, values.astype("int32"), True) != 0
+        return stock(x, places, values, accumulate)
+
+    return put
+
+
+def _unfold_backward(gradient: Array, shape: Sequence[int], dim: int, size: int,
+                     step: int) -> Array:  # fmt: skip
+    """Of no elements."""
+    if not shape:
+        return gradient.sum()
+    result = jnp.zeros(shape, gradient.dtype)
+    if not gradient.size:
+        return result
+    places = jnp.arange(gradient.shape[dim])[:, None] * step + jnp.arange(size)
+    added = jnp.moveaxis(gradient, (dim, -1), (0, 1))
+    return jnp.moveaxis(jnp.moveaxis(result, dim, 0).at[places].add(added), 0, dim)
+
+
+def _var(stock: Function) -> Function:
+    """Along the dimension of a number, which has none."""
+
+    def var(x: Array, dim: Any = None, **rest: Any) -> Array:
+        return stock(x, dim if x.ndim else None, **rest)
+
+    return var
+
+
+def _median(stock: Function) -> Function:
+    """Of no elements it is NaN."""
+
+    def median(x: Array, *args: Any, **kwargs: Any) -> Any:
+        if x.size or args or kwargs:
+            return stock(x, *args, **kwargs)
+        return jnp.full((), math.nan, x.dtype)
+
+    return median
+
+
+def _nan_to_num(x: Array, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Array:
+    """Of complex numbers: of both parts."""
+    return jnp.nan_to_num(x, nan=nan or 0.0, posinf=posinf, neginf=neginf)
+
+
+def _group_norm(stock: Function) -> Function:
+    """Of no elements its gradient."""
+
+    def group_norm(x: Array, weight: Any, bias: Any, n: int, c: int, size: int, group: int,
+                   eps: float) -> Any:  # fmt: skip
+        if x.size:
+            return stock(x, weight, bias, n, c, size, group, eps)
+        statistics = jnp.zeros((n, group), x.dtype)
+        return x, statistics, statistics
+
+    return group_norm
+
+
+def _as_dtype(x: Array, dtype: torch.dtype) -> Array:
+    """`x.view(dtype)`, of another width, too."""
+    if dtype in _WIDE or (x.dtype == jnp.int32 and dtype in _PARTS):
+        raise RuntimeError("64-bit numbers have 4 bytes on this device: view a CPU copy")
+    wanted = jnp.dtype(mappings.t2j_dtype(dtype))
+    if wanted == x.dtype:
+        return x
+    if jnp.iscomplexobj(x):
+        x = jnp.stack([x.real, x.imag], -1).reshape(*x.shape[:-1], -1)
+    if wanted.kind == "c":
+        pairs = _as_dtype(x, torch.float32).reshape(*x.shape[:-1], -1, 2)
+        return jax.lax.complex(pairs[..., 0], pairs[..., 1])
+    x = x.astype("uint8") if x.dtype == jnp.bool_ else x
+    is_bool, wanted = wanted == jnp.bool_, jnp.dtype("uint8") if wanted == jnp.bool_ else wanted
+    ratio = wanted.itemsize // x.dtype.itemsize
+    if ratio > 1:
+        if not x.ndim or x.shape[-1] % ratio:
+            raise RuntimeError(f"{x.shape} has no multiple of {ratio} elements for {dtype}")
+        x = x.reshape(*x.shape[:-1], -1, ratio)
+    result = jax.lax.bitcast_convert_type(x, wanted)
+    if result.ndim > x.ndim:
+        result = result.reshape(*x.shape[:-1], -1)
+    return result.astype(bool) if is_bool else result
+
+
+def _places(repeats: Array, output_size: int | None = None) -> Array:
+    """With `output_size=`, which a compiled step needs: there is no other way to know the shape."""
+    places = jnp.arange(repeats.shape[0], dtype=repeats.dtype)
+    if output_size is not None and not isinstance(repeats, jax.core.Tracer):
+        if int(repeats.sum()) != output_size:
+            raise RuntimeError(f"output_size={output_size} is not the sum of the repeats")
+    return jnp.repeat(places, repeats, total_repeat_length=output_size)
+
+
+def install(env: Environment) -> None:
+    """Replace the operators, or put something around torchax's own."""
+    aten = torch.ops.aten
+    for operator, around in (
+        (aten.unfold, _unfold),
+        (aten.sign, _sign),
+        (aten.scatter_add, _add_at),
+        (aten.index_put, _put_at),
+        (aten.var.correction, _var),
+        (aten.median, _median),
+        (aten.native_group_norm, _group_norm),
+    ):
+        register(env, operator, around(env._ops[operator].func), of_arrays=True)
+    for operator, function in (
+        (aten.nan_to_num.default, _nan_to_num),
+        (aten.unfold_backward, _unfold_backward),
+        (aten.view.dtype, _as_dtype),
+        (aten.repeat_interleave.Tensor, _places),
+    ):
+        register(env, operator, function, of_arrays=True)
+    env._ops.pop(torch.Tensor.repeat_interleave, None)  # has any output_size
