@@ -208,7 +208,6 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
     seeds.wait_for_the_device()
     import torchax
 
-    env = torchax.default_env()
     for concern in (
         report,
         cache,
@@ -248,7 +247,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
         products,
         scripts,
     ):
-        concern.install(env)
+        concern.install(env := torchax.default_env())
     if not env.enabled:
         torchax.enable_globally()
 
