@@ -12,6 +12,7 @@ import torch
 import tpu_runtime as tpu
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from tiers import thorough_but
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
@@ -40,7 +41,7 @@ def trained(model: nn.Module, batches: list[Any], step: Any) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("precision", ["no", "bf16"])
+@pytest.mark.parametrize("precision", thorough_but(["bf16"], ["no", "bf16"]))
 def test_a_loop_with_accelerate(precision: str) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
@@ -70,7 +71,7 @@ def test_a_loop_with_accelerate(precision: str) -> None:
     assert next(model.parameters()).device.type == WORD
 
 
-@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("bf16", thorough_but([True], [False, True]))
 def test_transformers_trainer(bf16: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = LlamaForCausalLM(CONFIG)
