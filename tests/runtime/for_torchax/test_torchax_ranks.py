@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiers import thorough_but
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -96,12 +97,15 @@ def test_collectives_give_what_they_give_on_gloo(tmp_path: Path) -> None:
     compare_collectives(here, there)
 
 
-def test_sharded_models_end_as_torchs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "cases", thorough_but([["bfloat16"]], [["bfloat16"], [*SHARDED_CASES]]), ids=len
+)
+def test_sharded_models_end_as_torchs(cases: list[str], tmp_path: Path) -> None:
     there, here, original = tmp_path / "gloo.pt", tmp_path / "here.pt", tmp_path / "original.py"
     original.write_text(sharded_by_gloo())
-    execute(original, there, *SHARDED_CASES, MASTER_ADDR="localhost")
-    on_ranks(2, migrated(SHARDED, tmp_path), here, *SHARDED_CASES, JAX_ENABLE_X64="1")
-    compare_sharded(here, there)
+    execute(original, there, *cases, MASTER_ADDR="localhost")
+    on_ranks(2, migrated(SHARDED, tmp_path), here, *cases, JAX_ENABLE_X64="1")
+    compare_sharded(here, there, cases)
 
 
 GROUPS = """
