@@ -1,6 +1,5 @@
 """DistributedDataParallel for ranks: each has a copy of the model, and they average gradients."""
 
-import contextlib
 import functools
 import weakref
 from collections.abc import Iterable
@@ -11,7 +10,6 @@ import torch.distributed as dist
 import torchax
 from jax._src.core import trace_state_clean
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel as Stock
 from torch.utils._pytree import tree_map_only
 from torchax.tensor import Environment
 
@@ -21,108 +19,9 @@ from .device import DEVICE_TYPE
 from .inside import NotCompilable
 from .process_group import ProcessGroup
 from .programs import set_gradient
+from .replicated import Replicated
 
 NEEDED_BY = "DistributedDataParallel"
-
-
-class DistributedDataParallel(Stock):
-    """`torch.nn.parallel.DistributedDataParallel` for a rank with a JAX device.
-
-    Parameters and buffers start as those of rank 0. After each `backward()` gradients are the mean
-    over the ranks, exchanged in one program; not within `no_sync()`. With ``broadcast_buffers``
-    each forward pass begins with the buffers of rank 0. torch's own class works by hooks of CUDA
-    and in buckets, which XLA does not need; their options are taken and not used.
-
-    Raises RuntimeError where a forward pass follows on backward passes that gave a parameter no
-    gradient, unless ``find_unused_parameters``; and NotImplementedError for hooks of its own.
-    """
-
-    def __init__(
-        self, module: nn.Module, device_ids: object = None, output_device: object = None,
-        dim: int = 0, broadcast_buffers: bool = True, init_sync: bool = True,
-        process_group: Any = None, bucket_cap_mb: float | None = None,
-        find_unused_parameters: bool = False, check_reduction: bool = False,
-        gradient_as_bucket_view: bool = False, static_graph: bool = False, **options: object,
-    ) -> None:  # fmt: skip
-        nn.Module.__init__(self)
-        self.process_group = dist.group.WORLD if process_group is None else process_group
-        self.module, self.device_ids, self.output_device = module, None, None
-        self.device, self.dim = torch.device(DEVICE_TYPE), dim
-        self.broadcast_buffers = broadcast_buffers
-        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
-        self.require_backward_grad_sync = True
-        ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-        kept = [p for name, p in module.named_parameters() if name not in ignored]
-        trained = [p for p in kept if p.requires_grad]
-        if not trained:
-            raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameters "
-                "that require a gradient."
-            )
-        self.parameters_to_ignore = ignored
-        finds_unused = find_unused_parameters or static_graph
-        self._exchange = Averaging(module, trained, self._group, finds_unused)
-        self._sends_buffers = True  # before the next pass: not within evaluation, as in torch
-        if init_sync:
-            self._from_rank_0([*kept, *self._sent_buffers()])
-
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The module's results for the rank's own batch."""
-        exchanges = torch.is_grad_enabled() or self._sends_buffers
-        if exchanges and self._group.size() > 1 and not trace_state_clean():
-            raise NotCompilable("it exchanges gradients with other ranks")
-        inputs, kwargs = tree_map_only(Tensor, self._there, (inputs, kwargs))
-        self._note_batch((*inputs, *kwargs.values()))
-        if torch.is_grad_enabled():
-            self._exchange.begin(self.require_backward_grad_sync)
-        if self._sends_buffers:
-            self._from_rank_0(self._sent_buffers())
-        self._sends_buffers = torch.is_grad_enabled() and self.require_backward_grad_sync
-        return self.module(*inputs, **kwargs)
-
-    @contextlib.contextmanager
-    def join(self, *args: object, **options: object) -> Any:
-        """Raises NotImplementedError: ranks with different numbers of batches."""
-        raise NotImplementedError("DistributedDataParallel.join: all ranks need as many batches")
-        yield
-
-    def register_comm_hook(self, *args: object) -> None:
-        """Raises NotImplementedError."""
-        raise NotImplementedError("DistributedDataParallel.register_comm_hook")
-
-    def train(self, mode: bool = True) -> "DistributedDataParallel":
-        return nn.Module.train(self, mode)
-
-    def _set_static_graph(self) -> None:
-        self.static_graph = self._exchange.finds_unused = True
-
-    @property
-    def _group(self) -> ProcessGroup:
-        if not isinstance(self.process_group, ProcessGroup):
-            raise ValueError(f'the process group is not one of init_process_group("{DEVICE_TYPE}")')
-        return self.process_group
-
-    def _sent_buffers(self) -> list[Tensor]:
-        """What rank 0 gives to the others."""
-        named = self.module.named_buffers() if self.broadcast_buffers else ()
-        return [buffer for name, buffer in named if name not in self.parameters_to_ignore]
-
-    def _from_rank_0(self, values: Iterable[Tensor]) -> None:
-        tensors = [value.detach() for value in values if is_device_tensor(value)]
-        if tensors and self._group.size() > 1:
-            options = dist.BroadcastOptions()
-            options.rootRank = 0
-            self._group.broadcast(tensors, options)
-
-    def _there(self, tensor: Tensor) -> Tensor:
-        return tensor if is_device_tensor(tensor) else tensor.to(self.device)
-
-    def _note_batch(self, values: tuple[Any, ...]) -> None:
-        """Say once how large the batches are."""
-        batch = next((v for v in values if isinstance(v, Tensor) and v.dim()), None)
-        if batch is not None and dist.get_rank() == 0:
-            n, ranks = batch.shape[0], self._group.size()
-            mesh.say(f"a batch of {n} on each of {ranks} ranks is {n * ranks}")
 
 
 class Averaging(averaging.Averaging):
@@ -168,6 +67,46 @@ class Averaging(averaging.Averaging):
                 parameters, self._group.exchange.reduce(arrays, "avg"), strict=True
             ):
                 set_gradient(env, parameter, array)
+
+
+class DistributedDataParallel(Replicated):
+    """`torch.nn.parallel.DistributedDataParallel` for a rank with a JAX device.
+
+    Parameters and buffers start as those of rank 0. After each `backward()` gradients are the mean
+    over the ranks, exchanged in one program; not within `no_sync()`. With ``broadcast_buffers``
+    each forward pass begins with the buffers of rank 0. torch's own class works by hooks of CUDA
+    and in buckets, which XLA does not need; their options are taken and not used.
+
+    Raises RuntimeError where a forward pass follows on backward passes that gave a parameter no
+    gradient, unless ``find_unused_parameters``; and NotImplementedError for hooks of its own.
+    """
+
+    averaging, say = Averaging, staticmethod(mesh.say)
+
+    @property
+    def _group(self) -> ProcessGroup:
+        if not isinstance(self.process_group, ProcessGroup):
+            raise ValueError(f'the process group is not one of init_process_group("{DEVICE_TYPE}")')
+        return self.process_group
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The module's results for the rank's own batch."""
+        exchanges = torch.is_grad_enabled() or self._sends_buffers
+        if exchanges and self._group.size() > 1 and not trace_state_clean():
+            raise NotCompilable("it exchanges gradients with other ranks")
+        return super().forward(*inputs, **kwargs)
+
+    def _moved(self, values: Any) -> Any:
+        return tree_map_only(
+            Tensor, lambda t: t if is_device_tensor(t) else t.to(self.device), values
+        )
+
+    def _from_rank_0(self, values: Iterable[Tensor]) -> None:
+        tensors = [value.detach() for value in values if is_device_tensor(value)]
+        if tensors and self._group.size() > 1:
+            options = dist.BroadcastOptions()
+            options.rootRank = 0
+            self._group.broadcast(tensors, options)
 
 
 def _see(arrives: dict[int, bool], number: int, gradients: tuple[Tensor | None, ...]) -> None:
