@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from migrator.analysis import traces
 from migrator.analysis.devices.guards import Guards
+from migrator.analysis.devices.kernels import Kernels
 from migrator.analysis.devices.questions import place
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import UNKNOWN
@@ -92,7 +93,7 @@ def _left(decision: Decision) -> Iterator[tuple[ast.AST, Decision]]:
 def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
     """A question in front of what CUDA has alone keeps its answer, which is no on a TPU."""
     made = [r for r in plan.rulings if isinstance(r.decision, Rewrite) and r.decision.edits]
-    guards = Guards(context.names, context.flow, context.project, plan.claimed)
+    guards = Guards(Kernels(context.names, context.flow, context.project, plan.claimed))
     asked = [(r, guard) for r in made if (guard := guards.guard(r.construct.node)) is not None]
     if not asked:
         return

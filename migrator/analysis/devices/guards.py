@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left, insort
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.kernels import Kernels
 from migrator.analysis.devices.questions import Place, end_of, place
-from migrator.analysis.syntax.names import Names, dotted
-from migrator.analysis.values.flow import Flow
+from migrator.analysis.syntax.names import dotted
 
 if TYPE_CHECKING:
-    from migrator.analysis.project.facts import ProjectFacts
+    pass
 
 
 @dataclass(frozen=True)
@@ -39,16 +38,10 @@ class Guard:
 
 
 class Guards:
-    """The guards of one file. What is `served` on the target is no kernel any more."""
+    """The guards of one file, in front of its kernels."""
 
-    def __init__(
-        self,
-        names: Names,
-        flow: Flow,
-        project: ProjectFacts | None = None,
-        served: Collection[ast.AST] = frozenset(),
-    ) -> None:
-        self.kernels = Kernels(names, flow, project, served)
+    def __init__(self, kernels: Kernels) -> None:
+        self.kernels = kernels
         self.places: list[Place] = []  # in what was looked through
         self._looked_from: dict[int, int] = {}  # by block: from where on
 
