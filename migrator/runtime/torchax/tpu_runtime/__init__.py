@@ -196,8 +196,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
     It does not use the device yet, which may belong to ranks that the program starts.
 
     ``precision`` is that of float32 products, see ``set_matmul_precision``. ``num_cores``: 1 for a
-    single device, unless TPU_RUNTIME_NUM_CORES says otherwise. A further call changes the precision
-    only.
+    single device, unless TPU_RUNTIME_NUM_CORES says otherwise. Further calls change the precision.
     """
     global _is_set_up
     set_matmul_precision(precision)
@@ -208,6 +207,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
     seeds.wait_for_the_device()
     import torchax
 
+    env = torchax.default_env()
     for concern in (
         report,
         cache,
@@ -247,7 +247,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
         products,
         scripts,
     ):
-        concern.install(env := torchax.default_env())
+        concern.install(env)
     if not env.enabled:
         torchax.enable_globally()
 
