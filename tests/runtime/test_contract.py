@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
 from safetensors.torch import save_file
+from tiers import thorough_but
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -780,8 +781,9 @@ RECURRENT += [
 ]
 
 
-@pytest.mark.parametrize(("kind", "how"), RECURRENT)
-def test_recurrent_modules(kind: Any, how: dict[str, Any]) -> None:
+@pytest.mark.parametrize("module", thorough_but([*RECURRENT[1::4], RECURRENT[-1]], RECURRENT))
+def test_recurrent_modules(module: tuple[Any, dict[str, Any]]) -> None:
+    kind, how = module
     torch.manual_seed(0)
     module = kind(5, 7, **how)
     x = torch.randn(6, 4, 5)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiers import thorough_but
 
 from migrator.verify.errors import VerifyError
 from migrator.verify.goldens import read
@@ -129,7 +130,7 @@ def test_a_program_that_moves_writes_and_ends_somehow(folder: Path, end: str) ->
     assert [p.name for p in Path().iterdir()] == ["t.py"]
 
 
-@pytest.mark.parametrize("ignores", [False, True])
+@pytest.mark.parametrize("ignores", thorough_but([True], [False, True]))
 def test_what_was_recorded_until_the_time_was_over_is_kept(
     ignores: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
