@@ -25,7 +25,7 @@ LOAD = Rule(
 What a program only gives to `load_state_dict`, or reads numbers and texts from, is loaded to
 the CPU, from where it is copied into the parameters: every use is followed through names, entries,
 functions, methods and files. Anything else goes through the runtime's `load`, which moves it to the
-device afterwards, or is reported.""",
+device afterwards: without `map_location` what was saved from a GPU, as torch does.""",
     examples=(
         Example(
             """
@@ -66,6 +66,19 @@ device afterwards, or is reported.""",
             import torch
             import tpu_runtime
             stats = tpu_runtime.load(path, map_location=device)
+            """,
+        ),
+        Example(
+            """
+            import torch
+            features = torch.load(path)
+            print((features @ features.T).sum())
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            features = tpu_runtime.load(path)
+            print((features @ features.T).sum())
             """,
         ),
         Example(
@@ -197,14 +210,14 @@ torch_xla's device by its name, `"xla"`, but takes no `torch.device` of it.""",
 @LOAD.on("name", "torch.load")
 def load(ctx: Context, found: Construct) -> Decision:
     node = found.node
+    assert isinstance(node, ast.expr)
     call = ctx.names.call_of(node)
     if call is None:
-        return Report("torch.load itself is passed on; its files must be loaded to the CPU")
-    if any(isinstance(a, ast.Starred) for a in call.args) or any(
-        k.arg is None for k in call.keywords
-    ):
-        return Report('its arguments are unpacked; map_location has to be "cpu"')
-    location = argument(call, 1, "map_location")
+        return _loaded(ctx, node)
+    unpacked = any(isinstance(each, ast.Starred) for each in call.args)
+    location = None if unpacked else argument(call, 1, "map_location")
+    if unpacked or (location is None and any(k.arg is None for k in call.keywords)):
+        return _loaded(ctx, node)
     here = ProgramFile(ctx.names, ctx.flow, ctx.project)
     if location is not None and is_always_cpu(here, location):
         return Keep("loads to the CPU")
@@ -218,21 +231,16 @@ def load(ctx: Context, found: Construct) -> Decision:
     if isinstance(location, ast.Lambda):
         return _load_by_function(ctx, call, location)
     if isinstance(location, ast.Dict) and table_of_location(ctx.names, location) is not None:
-        return _loaded(ctx, call, Replace(location, ctx.device_string(location)))
-    if location is None:
-        return Report(
-            "without map_location a file from a GPU can not be read here; "
-            'add map_location="cpu", and move what the device needs'
-        )
-    return _loaded(ctx, call)
+        return _loaded(ctx, node, Replace(location, ctx.device_string(location)))
+    return _loaded(ctx, node)
 
 
-def _loaded(ctx: Context, call: ast.Call, *edits: Edit) -> Decision:
+def _loaded(ctx: Context, function: ast.expr, *edits: Edit) -> Decision:
     """By the runtime's function, which knows the target's device."""
     word = ctx.runtime("load")
     if word is None:
         return Report('load to the CPU (map_location="cpu"), and move what the device needs')
-    return Rewrite([EditCall(call, function=word.code), *edits], word.requires)
+    return Rewrite([Replace(function, word.code), *edits], word.requires)
 
 
 _PLACES = {"safetensors.torch.load_file": 1, "safetensors.torch.load_model": 3,
@@ -279,7 +287,7 @@ def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Dec
         case ast.Name(id=name) if name == first:
             return Rewrite([Replace(location, ctx.quoted("cpu", call))])
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="cuda")) if name == first:
-            return _loaded(ctx, call, Replace(location, ctx.device_string(call)))
+            return _loaded(ctx, call.func, Replace(location, ctx.device_string(call)))
     return Report('its map_location is a function; load to "cpu" and move afterwards', whole=call)
 
 

@@ -873,6 +873,21 @@ def test_load_on_the_cpu(tmp_path: Path, map_location: object) -> None:
     assert tpu.load(path, map_location=map_location)["a"].device.type == "cpu"
 
 
+def test_load_to_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file from a machine with GPUs, which says of each tensor where it was."""
+    path = tmp_path / "x.pt"
+    places = iter(["cuda:1", "cpu", "cuda:0"])
+    monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: next(places))
+    torch.save({"a": small(), "b": small(), "c": [small()]}, path)
+    with pytest.raises(RuntimeError, match="CUDA"):
+        torch.load(path)
+    for where, expected in ((None, (WORD, "cpu", WORD)), ({"cuda:1": "cpu"}, ("cpu", "cpu", WORD))):
+        loaded = tpu.load(path, where)
+        devices = [t.device.type for t in (loaded["a"], loaded["b"], *loaded["c"])]
+        assert devices == [*expected]
+        assert torch.equal(loaded["c"][0].cpu(), small())
+
+
 def test_load_other_things(tmp_path: Path) -> None:
     path = tmp_path / "net.pt"
     net = Net().to(DEVICE)
