@@ -111,6 +111,12 @@ def trainer(ctx: Context, found: Construct) -> Decision:
 
 @TRAINER.on("trainer", "cpu")
 def stays(ctx: Context, found: Construct) -> Decision:
+    knows = ctx.words.accelerate and not ctx.uses_device  # set-up sees to it
+    if knows and "lightning" not in (ctx.names.qualified(_call(found).func) or ""):
+        return Report(
+            "accelerate takes the device of torch_xla wherever that is installed: set "
+            "USE_TORCH_XLA=0 in the environment, and it stays on the CPU"
+        )
     return Keep("stays on the CPU, as it says")
 
 
@@ -166,6 +172,11 @@ def sharded(ctx: Context, found: Construct) -> Decision:
 @SETTING.on("trainer", "dynamo_backend", "dynamo_plugin")
 def dynamo(ctx: Context, found: Construct) -> Decision:
     return Report("compiles for GPUs; leave it out, XLA compiles by itself")
+
+
+def _call(found: Construct) -> ast.Call:
+    assert isinstance(found.node, ast.Call)
+    return found.node
 
 
 def _value(found: Construct) -> ast.expr:

@@ -88,7 +88,6 @@ class Words:
     # What messages say.
     profiler: str = "its own profiler"  # what traces the device
     float64: str = "float64 is slow"  # what becomes of it
-    lightning: str = "write the loop in PyTorch"  # what takes the place of Lightning's GPU trainer
     accelerate: str = ""  # the option with which `accelerate launch` starts programs on it
 
     @property

@@ -40,6 +40,5 @@ WORDS = Words(
     threads=True,
     profiler="torch_xla.debug.profiler",
     float64="float64 is emulated, which is slow",
-    lightning='accelerator="tpu"',
     accelerate="--tpu",
 )

@@ -23,6 +23,7 @@ from . import (  # noqa: E402
     device,
     distributed,
     edges,
+    frameworks,
     generators,
     integers,
     jit,
@@ -219,6 +220,7 @@ def setup(
         products,
         mixed_attention,
         jit,
+        frameworks,
     ):
         concern.install()
 
