@@ -111,11 +111,12 @@ def trainer(ctx: Context, found: Construct) -> Decision:
 
 @TRAINER.on("trainer", "cpu")
 def stays(ctx: Context, found: Construct) -> Decision:
-    knows = ctx.words.accelerate and not ctx.uses_device  # set-up sees to it
-    if knows and "lightning" not in (ctx.names.qualified(_call(found).func) or ""):
+    off = ctx.words.accelerate_off
+    qualname = ctx.names.qualified(_call(found).func) or ""
+    if off and not ctx.uses_device and "lightning" not in qualname:  # else set-up sees to it
         return Report(
-            "accelerate takes the device of torch_xla wherever that is installed: set "
-            "USE_TORCH_XLA=0 in the environment, and it stays on the CPU"
+            f"accelerate takes the device all the same: set {off} in the environment, and it stays "
+            "on the CPU"
         )
     return Keep("stays on the CPU, as it says")
 
