@@ -107,8 +107,8 @@ SAVE = Rule(
     name="torch-save",
     summary="checkpoints are written from the CPU, so that any machine can read them",
     why="""A file of XLA tensors can only be read where torch_xla is installed: `xm.save` moves
-them to the CPU first. Under torchax the runtime lets `torch.save` do the same, so the call
-stays.""",
+them to the CPU first, and so does the runtime's `save`, which has torch's other arguments. Under
+torchax the runtime lets `torch.save` do the same, so the call stays.""",
     examples=(
         Example(
             """
@@ -120,6 +120,19 @@ stays.""",
                 import torch
                 import torch_xla.core.xla_model as xm
                 xm.save(model.state_dict(), path)
+                """
+            },
+        ),
+        Example(
+            """
+            import torch
+            torch.save(obj=model.state_dict(), f=path, pickle_protocol=4)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import tpu_runtime
+                tpu_runtime.save(obj=model.state_dict(), f=path, pickle_protocol=4)
                 """
             },
         ),
@@ -305,10 +318,11 @@ def save(ctx: Context, found: Construct) -> Decision:
     if not _may_hold_device_tensors(ctx):
         return Keep("this script uses no device")
     call = ctx.names.call_of(node)
-    if call is not None and any(k.arg not in ("obj", "f") for k in call.keywords):
-        return Report("xm.save has no such options; move the tensors with .cpu() before saving")
-    if call is not None and call.keywords:
-        return Report("name the arguments by position: xm.save calls them data and file_or_path")
+    if call is not None and (call.keywords or any(isinstance(a, ast.Starred) for a in call.args)):
+        word = ctx.runtime("save")  # which has torch's arguments
+        if word is None or any(k.arg == "pickle_module" for k in call.keywords):
+            return Report("move the tensors with .cpu() before saving: they can only be read with "
+                          "the target's library")  # fmt: skip
     return Rewrite([Replace(node, word.code)], word.requires)
 
 
