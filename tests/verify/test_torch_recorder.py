@@ -197,6 +197,17 @@ def test_what_a_program_compiles_is_followed_as_it_was_written() -> None:
     assert len(losses(found)) == 1 and not found.ended
 
 
+def test_a_function_in_torchscript_makes_tensors() -> None:
+    text = f"""{STEP}
+@torch.jit.script
+def noise(like: torch.Tensor):
+    return torch.zeros_like(like) + torch.ones(like.size(0), 1, device=like.device)
+step(noise(torch.ones(2, 3).cuda()))
+"""
+    found, notes = record(text)
+    assert notes == [] and len(losses(found)) == 1
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="the interpreter is a shell script")
 def test_a_gpu_that_is_there_is_used(folder: Path) -> None:
     """Nothing takes its place: without a driver the script fails as it does with one."""
