@@ -214,7 +214,7 @@ class Context:
     @cached_property
     def is_native(self) -> bool:
         """True for code that was written for the target itself: only older spellings change."""
-        imports = [i for i in self.names.imports if self.names.parents[i] is self.names.tree]
+        imports = [i for i in self.names.imports if i in self.names.tree.body]
         libraries = {
             (name or "").partition(".")[0]
             for i in imports
@@ -352,7 +352,7 @@ class Context:
         devices = self.words.devices
         if devices is None or devices.launch is None:
             return ()
-        return ranks.obstacles.to_launch(devices.exchanges, is_renamed=bool(devices.address))
+        return ranks.obstacles.to_launch(is_renamed=bool(devices.address))
 
     @cached_property
     def unserved(self) -> dict[ast.AST, str]:

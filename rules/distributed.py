@@ -102,6 +102,7 @@ def _joins(ranks: Ranks, words: Words) -> bool:
 
 @DISTRIBUTED.on("name", "torch.distributed*", "torch.nn.parallel.*", "torch.nn.DataParallel*",
                 "torch.nn.SyncBatchNorm*", "torch.multiprocessing.spawn*",
+                "torch.multiprocessing.start_processes*",
                 "torch.utils.data.DistributedSampler*")  # fmt: skip
 def distributed(ctx: Context, found: Construct) -> Decision:
     if found.key == "torch.distributed":

@@ -6,7 +6,7 @@ from migrator.analysis.ranks.vocabulary import (
     ENVIRONMENT,
     OF_SHARDED,
     SHARDED,
-    SPAWN,
+    SPAWNS,
     WRAPPER,
     environment,
 )
@@ -18,6 +18,9 @@ from migrator.edits import Delete, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import Devices, Word
 
+# Arguments of spawn: torch_xla.launch counts by itself, and waits for what it starts.
+_COUNTED = ("nprocs", "join", "daemon")
+
 RANKS = Rule(
     code="DST003",
     name="ranks",
@@ -27,9 +30,8 @@ RANKS = Rule(
 collectives, rank guards, checkpoints and BatchNorm of one rank mean what they mean on GPUs, and the
 runtime averages gradients after each backward pass. What FullyShardedDataParallel becomes has its
 numbers, wrapping, mixed precision and state dicts, but each rank has all parameters: memory is not
-divided. torchrun starts it as before. On torchax
-torch.multiprocessing.spawn does, too; on torch_xla it becomes torch_xla.launch, which uses all
-devices.
+divided. torchrun starts it as before. On torchax torch.multiprocessing.spawn and start_processes
+do, too; on torch_xla they become torch_xla.launch, which uses all devices.
 
 With --shard, one process drives all devices of torchax instead: rank 0 of a world of one, so that
 prints, files and checkpoints are those of rank 0. Data are those of all ranks together: the k-th
@@ -285,7 +287,7 @@ def _other_backend(ctx: Context, call: ast.Call, group: str) -> Decision:
     return Rewrite([EditCall(call, drop=gone, put={"backend": word})])
 
 
-@RANKS.on("name", SPAWN)
+@RANKS.on("name", *SPAWNS)
 def spawned(ctx: Context, found: Construct) -> Decision | None:
     words, call = rank_words(ctx), ctx.names.call_of(found.node)
     if words is None or call is None:
@@ -297,8 +299,11 @@ def spawned(ctx: Context, found: Construct) -> Decision | None:
         return Keep("starts a process for each device")
     if words.launch is not None:
         drop: list[ast.expr | ast.keyword] = [
-            *call.args[2:], *(k for k in call.keywords if k.arg in ("nprocs", "join", "daemon"))
+            *call.args[2:], *(k for k in call.keywords if k.arg in _COUNTED)
         ]  # fmt: skip
+        others = {k.arg for k in call.keywords} - {"fn", "args", "start_method", *_COUNTED}
+        if others:
+            return Report(f"torch_xla.launch has no {', '.join(sorted(map(str, others)))}")
         edit = EditCall(call, function=words.launch.code, drop=drop)
         return Rewrite([edit], words.launch.requires, "a process for each device, all of them")
     holes = {"function": function}

@@ -46,7 +46,6 @@ class Devices:
     ranks: Word  # what torch.nn.parallel.DistributedDataParallel becomes
     launch: Word | None = None  # what torch.multiprocessing.spawn becomes; it may stay itself
     address: str = ""  # the init_method of the group, where it is not the program's own
-    exchanges: frozenset[str] = frozenset()  # of torch.distributed, beside what each target has
     unsharded: Word | None = None  # what FullyShardedDataParallel becomes, where ranks stay ranks
     sharded: Word | None = None  # what it becomes with --shard fsdp, and more
     sampler: Word | None = None  # what torch.utils.data.DistributedSampler becomes
@@ -88,10 +87,8 @@ class Words:
     # What messages say.
     profiler: str = "its own profiler"  # what traces the device
     float64: str = "float64 is slow"  # what becomes of it
+    lightning: str = "write the loop in PyTorch"  # what takes the place of Lightning's GPU trainer
     accelerate: str = ""  # the option with which `accelerate launch` starts programs on it
-    accelerate_off: str = (
-        ""  # the variable without which accelerate takes the device, come what may
-    )
 
     @property
     def launches(self) -> bool:

@@ -90,6 +90,7 @@ def obstacle(source: str) -> str:
         ("mp.spawn(main, args=(n, args), nprocs=n, join=True)", "main(0, n, args)"),
         ("mp.spawn(main, nprocs=n, args=rest)", "main(0, *rest)"),
         ("mp.spawn(main, nprocs=n)", "main(0)"),
+        ("mp.start_processes(main, args=(n, args), nprocs=n, daemon=False)", "main(0, n, args)"),
         # the wrappers
         ("sampler = DistributedSampler(data, world_size, rank, shuffle=False, seed=3)",
          "sampler = tpu_runtime.DistributedSampler(data, world_size, rank, shuffle=False, seed=3)"),
@@ -175,7 +176,7 @@ OBSTACLES = {
     "dist.send(x, 1)": "torch.distributed.send is not understood",
     "part = dist.new_group([0])": "torch.distributed.new_group is not understood",
     "model.register_comm_hook(None, hook)": "register_comm_hook changes",
-    "mp.start_processes(main, nprocs=2)": "starts processes with work of their own",
+    "mp.Process(target=other.main)": "starts processes with work of their own",
     "p = mp.Process(target=main)": "starts processes with work of their own",
     "ctx = mp.spawn(main, nprocs=2, join=False)": "goes on beside its processes",
     "found = {k: os.environ[k] for k in ('RANK', 'WORLD_SIZE')}": "RANK is asked for",
@@ -291,6 +292,11 @@ def test_ranks_stay_ranks(before: str, after: str | None, target: str) -> None:
          "torch_xla.launch(main, args=(n, args))"),
         ("mp.spawn(main, (n, args), n)", "torch_xla.launch(main, (n, args))"),
         ("mp.spawn(fn=main, nprocs=n, daemon=True)", "torch_xla.launch(fn=main)"),
+        ("mp.start_processes(main, nprocs=n, args=(n,), daemon=False, start_method='fork')",
+         "torch_xla.launch(main, args=(n,), start_method='fork')"),
+        ("dist.send(x, 1); work = dist.irecv(x, 0)", "dist.send(x, 1); work = dist.irecv(x, 0)"),
+        ("y = dist._functional_collectives.all_gather_tensor_autograd(x, 0, group)",
+         "y = dist._functional_collectives.all_gather_tensor_autograd(x, 0, group)"),
         ("dist.init_process_group('gloo', 'env://', timeout, n, rank)",
          "dist.init_process_group('xla', init_method='xla://', timeout=timeout, world_size=n, "
          "rank=rank)"),
@@ -310,6 +316,7 @@ def test_torch_xla_starts_them_in_its_own_way(before: str, after: str) -> None:
     [
         ("mp.spawn(main, args=(n, args), nprocs=n, join=False)", None),
         ("mp.spawn(main, nprocs=count_the_gpus())", None),
+        ("mp.start_processes(main, args=(n, args), nprocs=n, daemon=False)", None),
         ("pair = dist.new_group([0, 1]); dist.send(x, 1, group=pair)", None),
         ("work = dist.isend(x, 1); dist.recv(x, 0)", None),
         ("dist.init_process_group('gloo', 'env://', timeout, n, rank)",
@@ -377,7 +384,10 @@ def test_copies_of_another_file_are_told_to_setup(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("dist.send(x, 1)", "torch.distributed.send is not understood"),
+        ("dist.all_reduce_coalesced([x])", "all_reduce_coalesced is not understood"),
+        ("y = dist._functional_collectives.permute_tensor(x, [1, 0], group)",
+         "_functional_collectives.permute_tensor is not understood"),
+        ("ctx = mp.start_processes(main, nprocs=2, join=False)", "goes on beside its processes"),
         ("model.register_comm_hook(None, hook)", "register_comm_hook changes"),
         ("p = mp.Process(target=main)", "starts processes with work of their own"),
         ("ctx = mp.spawn(main, nprocs=2, join=False)", "goes on beside its processes"),
@@ -868,3 +878,10 @@ def test_a_library_exchanges_as_the_program_that_calls_it(target: str) -> None:
     assert result.changed and not reported(result)
     assert reported(run(source.replace("all_reduce(", "all_reduce_coalesced("), target))
     assert reported(run(source, target, portable=True))
+
+
+def test_torch_xla_starts_processes_without_files_for_what_they_print() -> None:
+    result = run(f"{HEAD}    mp.start_processes(main, nprocs=2, log_line_prefix_template='x')\n",
+                 "torch_xla")  # fmt: skip
+    (found,) = [d for d in constructs(result) if d.outcome is Outcome.REPORTED]
+    assert "torch_xla.launch has no log_line_prefix_template" in found.message

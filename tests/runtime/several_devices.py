@@ -401,3 +401,92 @@ def compare_sharded(here: Path, there: Path, cases: Iterable[str] = SHARDED_CASE
         assert max(abs(x / y - 1) for x, y in norms) <= 10 * tolerance, case
         assert difference(found[case], expected[case]) <= tolerance, case
     assert found["other parameters"] and found["offload"]
+
+
+FUNCTIONAL = """
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed import _functional_collectives as functional
+from torch.distributed._functional_collectives import all_gather_tensor_autograd
+
+
+def main(rank, ranks, path):
+    dist.init_process_group("nccl", rank=rank, world_size=ranks)
+    device = torch.device("cuda", rank)
+    world = dist.group.WORLD
+    own = torch.arange(8.0, device=device).reshape(4, 2) + 10 * rank
+    weights = torch.arange(16.0, device=device).reshape(8, 2) * (rank + 1)
+    seen = {}
+
+    def note(name, value):
+        seen[name] = value.detach().cpu()
+
+    def differentiated(name, exchange, weights):
+        x = own.clone().requires_grad_()
+        value = exchange(x)
+        (value * weights).sum().backward()
+        note(name, value)
+        note(f"gradient of {name}", x.grad)
+
+    differentiated("all_gather", lambda x: all_gather_tensor_autograd(x, 0, world), weights)
+    differentiated(
+        "all_gather along 1", lambda x: functional.all_gather_tensor_autograd(x, 1, group=world),
+        weights.reshape(4, 4),
+    )
+    differentiated(
+        "reduce_scatter", lambda x: functional.reduce_scatter_tensor_autograd(x, "sum", 0, world),
+        weights[:2],
+    )
+    differentiated(
+        "all_to_all",
+        lambda x: functional.all_to_all_single_autograd(x, [2, 2], [2, 2], world), weights[:4],
+    )
+    note("all_gather without a gradient", functional.all_gather_tensor(own, 0, world))
+    note("all_reduce", functional.all_reduce(own, "sum", world))
+    note("avg", functional.all_reduce(own, "avg", world))
+    note("reduce_scatter along 1", functional.reduce_scatter_tensor(own, "avg", 1, world))
+    note("broadcast", functional.broadcast(own, 1, world))
+    note("waited for", functional.wait_tensor(functional.all_reduce(own, "max", world) + 1))
+    note("own", own)
+    torch.save(seen, f"{path}.{rank}")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(main, args=(2, sys.argv[1]), nprocs=2)
+"""
+
+
+def compare_functional(path: Path) -> None:
+    """What two ranks have seen of FUNCTIONAL, and what it should be."""
+    owns = [torch.arange(8.0).reshape(4, 2) + 10 * rank for rank in range(2)]
+    weights = [torch.arange(16.0).reshape(8, 2) * (rank + 1) for rank in range(2)]
+    total = owns[0] + owns[1]
+    along = sum(w.reshape(4, 4) for w in weights)
+    for rank, own in enumerate(owns):
+        part, place = slice(2 * rank, 2 * rank + 2), slice(4 * rank, 4 * rank + 4)
+        expected = {
+            "all_gather": torch.cat(owns),
+            "gradient of all_gather": (weights[0] + weights[1])[place],
+            "all_gather along 1": torch.cat(owns, 1),
+            "gradient of all_gather along 1": along[:, part],
+            "reduce_scatter": total[part],
+            "gradient of reduce_scatter": torch.cat([w[:2] for w in weights]),
+            "all_to_all": torch.cat([o[part] for o in owns]),
+            "gradient of all_to_all": torch.cat([w[part] for w in weights]),
+            "all_gather without a gradient": torch.cat(owns),
+            "all_reduce": total,
+            "avg": total / 2,
+            "reduce_scatter along 1": total[:, rank : rank + 1] / 2,
+            "broadcast": owns[1],
+            "waited for": owns[1] + 1,
+            "own": own,
+        }
+        found = torch.load(f"{path}.{rank}")
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            assert torch.equal(found[name], value), name

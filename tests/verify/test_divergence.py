@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from migrator import verify
 from migrator.verify.divergence import compare
 from migrator.verify.errors import VerifyError
 from migrator.verify.findings import Comparison
@@ -268,3 +269,15 @@ def test_a_device_has_another_name_on_the_target() -> None:
     found = printed("lr 0.5 on cuda:0\ncuda 0.25", "lr 0.5 on jax:0\njax 0.25")
     assert found.passed and len(found.findings) == 2
     assert not printed("lr 0.5 on cuda", "lr 0.5 on the cpu").passed
+
+
+def test_infinity_is_a_number_like_others() -> None:
+    assert printed("peak inf, loss 0.5", "peak inf, loss 0.5").passed
+    assert not printed("peak inf, loss 0.5", "peak -inf, loss 0.5").passed
+    assert not printed("peak nan, loss 0.5", "peak nan, loss 0.5").passed
+
+
+def test_what_takes_the_place_of_a_gpu_has_another_name() -> None:
+    source = (Path(verify.__file__).parent / "recorder" / "cpu_stand_in.py").read_text("utf-8")
+    name = source.partition('\nNAME = "')[2].partition('"')[0]
+    assert printed(f"GPU: {name} | 0.5", "GPU: cpu | 0.5").passed

@@ -21,7 +21,7 @@ from migrator.analysis.ranks.vocabulary import (
     GROUP,
     REDUCTIONS,
     SAMPLER,
-    SPAWN,
+    SPAWNS,
     STARTS,
     WRAPPER,
     environment,
@@ -108,7 +108,7 @@ class Ranks:
     @cached_property
     def spawns(self) -> bool:
         """Whether the file itself starts a process for each device."""
-        return bool(self.calls(SPAWN))
+        return bool(self.calls(*SPAWNS))
 
     @cached_property
     def copies(self) -> bool:
@@ -126,7 +126,7 @@ class Ranks:
     @cached_property
     def take_part(self) -> bool:
         """Whether the file has to do with ranks."""
-        known = (GROUP, WRAPPER, SAMPLER, SPAWN)
+        known = (GROUP, WRAPPER, SAMPLER, *SPAWNS)
         return any(
             (self.names.qualified(node) or "").startswith(known) for node in self.references
         ) or any(environment(self.names, node) for node in self.names.order)
@@ -166,7 +166,7 @@ class Ranks:
         name, parent = self.names.qualified(node) or "", self.names.parents.get(node)
         if isinstance(parent, ast.Attribute) or _is_type_asked_for(node, parent):
             return False
-        return name.startswith((GROUP, WRAPPER, SAMPLER, SPAWN)) and not name.startswith(
+        return name.startswith((GROUP, WRAPPER, SAMPLER, *SPAWNS)) and not name.startswith(
             f"{GROUP}is_"
         )
 

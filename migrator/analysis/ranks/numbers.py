@@ -24,7 +24,7 @@ from migrator.analysis.ranks.configuration import (
     is_configured,
     words_of,
 )
-from migrator.analysis.ranks.vocabulary import LOADER, SAMPLER, SPAWN
+from migrator.analysis.ranks.vocabulary import LOADER, SAMPLER, SPAWNS
 from migrator.analysis.syntax.names import argument, dotted, number, parameters, said_name
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Numbers:
             if len(targets) == len(items.elts):
                 return self._named(targets[index], kind, False, False, text)
         call = self.names.parents.get(outer) if isinstance(outer, ast.keyword) else outer
-        if isinstance(call, ast.Call) and self.names.qualified(call.func) == SPAWN:
+        if isinstance(call, ast.Call) and self.names.qualified(call.func) in SPAWNS:
             function = argument(call, 0, "fn")
             return self._parameter(call, function, index + 1, kind, text)
         if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Mod):
@@ -246,7 +246,7 @@ class Numbers:
             return f"{text} is asked for something"
         name = self.names.qualified(call.func) or dotted(call.func) or ""
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
-        if name in (_GROUP, SAMPLER, SPAWN) or _SAYS.search(last):
+        if name in (_GROUP, SAMPLER, *SPAWNS) or _SAYS.search(last):
             return self._said(call, "") if last == "format" else ""
         if kind == "batch size" or arithmetic:
             if place == "batch_size" or (name == LOADER and place in (1, "num_workers")):

@@ -18,11 +18,12 @@ from migrator.analysis.ranks.vocabulary import (
     NOT_SHARDED_BY,
     SHARDED,
     SHARDING,
-    SPAWN,
+    SPAWNS,
     UNDERSTOOD,
     WITH_PROCESSES,
     WRAPPER,
     is_beside_sharded,
+    is_known,
 )
 from migrator.analysis.syntax.annotations import is_only_named
 from migrator.analysis.syntax.names import argument, choices
@@ -42,7 +43,7 @@ class Obstacles:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks, self.names = ranks, ranks.names
         self.numbers, self.data, self.processes = Numbers(ranks), Data(ranks), Processes(ranks)
-        self._to_launch: dict[tuple[frozenset[str], bool], list[Cause]] = {}
+        self._to_launch: dict[bool, list[Cause]] = {}
 
     @cached_property
     def _uses(self) -> list[tuple[int, str]]:
@@ -76,7 +77,7 @@ class Obstacles:
 
     def _counted_otherwise(self) -> Iterator[tuple[int, str]]:
         """Ranks that the program starts itself, or counts by what the machine has."""
-        for call in self.ranks.calls(SPAWN):
+        for call in self.ranks.calls(*SPAWNS):
             yield call.lineno, "the program starts its ranks itself, as many as there are devices"
         for node in self.ranks.references:
             if self.names.qualified(node) != "torch.cuda.device_count":
@@ -91,25 +92,23 @@ class Obstacles:
                 continue
             yield node.lineno, "device_count() may stand for the number of ranks"
 
-    def to_launch(self, exchanges: frozenset[str], *, is_renamed: bool) -> list[Cause]:
+    def to_launch(self, *, is_renamed: bool) -> list[Cause]:
         """What the target can not start the processes of the ranks with, and why, in order.
 
         Args:
-            exchanges: what else of torch.distributed the target has.
             is_renamed: whether what starts them is put into other words.
         """
-        asked = exchanges, is_renamed
-        if asked not in self._to_launch:
-            known = WITH_PROCESSES | exchanges
-            found = [*self._unknown(known, of_xla=not is_renamed), *self.processes.hooks()]
+        if is_renamed not in self._to_launch:
+            found = [*self._unknown(WITH_PROCESSES, of_xla=not is_renamed)]
+            found += self.processes.hooks()
             if is_renamed:
                 found += [*self.processes.children, *self._by_position()]
-            self._to_launch[asked] = sorted(found, key=lambda one: (one[0].lineno, one[1]))
-        return self._to_launch[asked]
+            self._to_launch[is_renamed] = sorted(found, key=lambda one: (one[0].lineno, one[1]))
+        return self._to_launch[is_renamed]
 
     def _by_position(self) -> Iterator[Cause]:
         """Calls that can not be put into other words."""
-        for call in self.ranks.calls(SPAWN):
+        for call in self.ranks.calls(*SPAWNS):
             count = argument(call, 2, "nprocs")
             for part in ast.walk(count) if count is not None else ():
                 if (
@@ -150,7 +149,7 @@ class Obstacles:
                     yield node, f"{option} of FullyShardedDataParallel is not understood"
             elif name in SHARDED and understood is not ALONE:
                 yield from self._sharded(node)
-            elif name.removeprefix(GROUP).split(".")[0] not in understood:
+            elif not is_known(name, understood):
                 launches = understood not in (UNDERSTOOD, ALONE)
                 if not name.startswith(HARMLESS) and not (launches and is_beside_sharded(name)):
                     yield node, f"{name} is not understood"

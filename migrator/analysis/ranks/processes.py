@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from migrator.analysis.ranks.apart import are_apart
-from migrator.analysis.ranks.vocabulary import SPAWN
+from migrator.analysis.ranks.vocabulary import SPAWNS
 from migrator.analysis.syntax.names import argument
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PROCESSES = (
     "multiprocessing.Process", "multiprocessing.get_context", "torch.multiprocessing.Process",
-    "torch.multiprocessing.start_processes", "torch.multiprocessing.get_context",
+    "torch.multiprocessing.get_context",
 )  # fmt: skip
 _ENVIRONMENT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 _LAUNCHERS = ("SLURM_", "OMPI_COMM_", "PMI_")
@@ -70,7 +70,7 @@ class Processes:
                 if name in _PROCESSES:
                     if not are_apart(self.names, node):
                         yield node, f"{name} starts processes with work of their own"
-            case ast.Call() if self.names.qualified(node.func) == SPAWN:
+            case ast.Call() if self.names.qualified(node.func) in SPAWNS:
                 join = argument(node, 3, "join")
                 if isinstance(join, ast.Constant) and join.value is False:
                     yield node, "the program goes on beside its processes"

@@ -1,6 +1,7 @@
 """What torch.distributed and launchers have, by what a target has to do for it."""
 
 import ast
+from collections.abc import Set
 
 from migrator.analysis.syntax.names import Names
 from migrator.targets.words import Words
@@ -8,13 +9,13 @@ from migrator.targets.words import Words
 GROUP = "torch.distributed."
 SAMPLER = "torch.utils.data.DistributedSampler"
 LOADER = "torch.utils.data.DataLoader"
-SPAWN = "torch.multiprocessing.spawn"
+SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 SHARDED = ("torch.distributed.fsdp.FullyShardedDataParallel",)
 COPIES = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
 RPC = "torch.distributed.rpc.init_rpc"
 STARTS = (
-    "torch.distributed.init_process_group", SPAWN, WRAPPER,
+    "torch.distributed.init_process_group", *SPAWNS, WRAPPER,
     *SHARDED, RPC, "torch.distributed.init_device_mesh",
     "torch.distributed.device_mesh.init_device_mesh",
 )  # fmt: skip
@@ -41,15 +42,20 @@ ALONE = UNDERSTOOD | {
 }  # fmt: skip
 # And a process of its own.
 WITH_PROCESSES = ALONE | {
-    "all_to_all",
-    "monitored_barrier",
-    "scatter_object_list",
-    "nn",
-    "_backend",  # of torch before 1.0, for which programs ask first
-    "dist_backend",
-    "elastic",
+    "all_to_all", "monitored_barrier", "scatter_object_list", "nn", "elastic",
     "get_node_local_rank",
-}
+    "P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "recv_object_list", "send",
+    "send_object_list",
+    "get_global_rank", "get_group_rank", "get_process_group_ranks", "new_group", "new_subgroups",
+    "_backend", "dist_backend",  # of torch before 1.0, for which programs ask first
+}  # fmt: skip
+# Exchanges that give new tensors, and gradients.
+_FUNCTIONAL = "_functional_collectives"
+FUNCTIONAL = frozenset({
+    "all_gather_tensor", "all_gather_tensor_autograd", "reduce_scatter_tensor",
+    "reduce_scatter_tensor_autograd", "all_to_all_single", "all_to_all_single_autograd",
+    "all_reduce", "broadcast", "wait_tensor",
+})  # fmt: skip
 # Activation checkpointing, which the runtimes know as that of `torch.utils.checkpoint`.
 CHECKPOINTING = (f"{GROUP}_composable.checkpoint", f"{GROUP}algorithms._checkpoint")
 # How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
@@ -95,7 +101,15 @@ def is_served(name: str, words: Words) -> bool:
         return False
     if name.startswith(BESIDE_SHARDED):
         return True
-    return name.removeprefix(GROUP).partition(".")[0] in WITH_PROCESSES | words.devices.exchanges
+    return is_known(name, WITH_PROCESSES)
+
+
+def is_known(name: str, understood: Set[str]) -> bool:
+    """Whether a name of torch.distributed is understood."""
+    first, _, rest = name.removeprefix(GROUP).partition(".")
+    if first == _FUNCTIONAL and understood is WITH_PROCESSES:
+        return not rest or rest in FUNCTIONAL
+    return first in understood
 
 
 def environment(names: Names, node: ast.AST) -> str | None:

@@ -10,7 +10,6 @@ import ast
 
 from migrator.analysis import hints
 from migrator.analysis.syntax.names import DEFINITIONS, Names
-from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.loops import is_backward, is_optimizer_step
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.tensors import Function, Tensors, last_word, own_nodes
@@ -48,7 +47,7 @@ class Hot(Tensors):
     def works(self, loop: Loop) -> bool:
         known = self._works.get(loop)
         if known is None:
-            works = self._holds_work(loop)
+            works = any(map(self._is_work, own_nodes(loop.body)))
             once = any(isinstance(statement, ast.Break) for statement in loop.body)
             known = self._works[loop] = works and not once and not self._runs_over_layers(loop)
         return known
@@ -60,7 +59,7 @@ class Hot(Tensors):
             if above is loop:
                 return False
             if isinstance(above, ast.If) and below is not above.test:
-                if not self._holds_work(above):
+                if not any(map(self._is_work, own_nodes(above.body))):
                     return True
             if isinstance(above, ast.IfExp) and below is not above.test:
                 return True
@@ -71,7 +70,6 @@ class Hot(Tensors):
             below = above
         return False
 
-    @once_in
     def waits_for_a_person(self, loop: Loop) -> bool:
         """Whether each round reads what somebody types, beside which the device is quick."""
         header = loop.iter if isinstance(loop, ast.For) else loop.test
@@ -80,10 +78,6 @@ class Hot(Tensors):
             for node in [*ast.walk(header), *own_nodes(loop.body)]
             if isinstance(node, ast.Name | ast.Attribute)
         )
-
-    @once_in
-    def _holds_work(self, node: Loop | ast.If) -> bool:
-        return any(map(self._is_work, own_nodes(node.body)))
 
     def _is_work(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from migrator.analysis import hints
 from migrator.analysis.syntax.names import Names, dotted
-from migrator.analysis.syntax.once import once
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import Kind
 
@@ -50,7 +49,6 @@ def is_backward(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "backward"
 
 
-@once
 def trains(node: ast.AST) -> bool:
     """True for code with a backward pass."""
     return any(map(is_backward, ast.walk(node)))
@@ -228,8 +226,7 @@ def calls_model(flow: Flow, node: ast.AST) -> bool:
     return any(isinstance(n, ast.Call) and is_model(flow, n.func) for n in ast.walk(node))
 
 
-@once
-def reads(statement: ast.AST) -> bool:
+def reads(statement: ast.stmt) -> bool:
     """True for a statement that asks for the values of tensors."""
     for node in ast.walk(statement):
         match node:

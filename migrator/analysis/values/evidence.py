@@ -12,7 +12,7 @@ from enum import Enum, auto
 from functools import cached_property
 
 from migrator.analysis.project.facts import ProjectFacts
-from migrator.analysis.ranks.vocabulary import SPAWN, environment
+from migrator.analysis.ranks.vocabulary import SPAWNS, environment
 from migrator.analysis.syntax.command_line import option_name
 from migrator.analysis.syntax.names import (
     Binding,
@@ -276,7 +276,7 @@ class Evidence:
             call = self.names.parents.get(above) if isinstance(above, ast.keyword) else above
             if not isinstance(call, ast.Call):
                 continue
-            spawned = self.names.qualified(call.func) == SPAWN
+            spawned = self.names.qualified(call.func) in SPAWNS
             given = argument(call, 1 if spawned else None, "args")
             items = given.elts if isinstance(given, ast.Tuple | ast.List) else ()
             yield ([_FIRST_RANK, *items] if spawned else items), ()

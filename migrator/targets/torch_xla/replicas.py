@@ -223,10 +223,25 @@ class _Gloo:
 
         def exchanged(*args: Any) -> Any:
             work = exchange(*args)
+            if name.startswith(("send", "recv")):  # others may have to be sent to first
+                return _Work(work)
             _turns.away(work.wait)
             return work
 
         return exchanged
+
+
+class _Work:
+    """What two ranks exchange: the program waits when it wants to."""
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+
+    def wait(self, *timeout: Any) -> bool:
+        return bool(_turns.away(lambda: self._work.wait(*timeout)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
 
 
 def _shapes(values: Any) -> str:

@@ -2,11 +2,6 @@
 
 from migrator.targets.words import RUNTIME, Devices, Word, Words
 
-# The group has these of torch.distributed, too.
-_EXCHANGES = frozenset({
-    "get_global_rank", "get_group_rank", "get_process_group_ranks", "new_group", "new_subgroups",
-})  # fmt: skip
-
 WORDS = Words(
     device="xla",
     device_object=Word("torch_xla.device()", ("torch_xla",)),
@@ -20,7 +15,6 @@ WORDS = Words(
         unsharded=Word(f"{RUNTIME}.UnshardedDataParallel", (RUNTIME,)),
         launch=Word("torch_xla.launch", ("torch_xla",)),
         address="xla://",
-        exchanges=_EXCHANGES,
         copies_setup="spmd=True",
         launch_setup="ranks=True",
     ),
@@ -40,6 +34,6 @@ WORDS = Words(
     threads=True,
     profiler="torch_xla.debug.profiler",
     float64="float64 is emulated, which is slow",
+    lightning='accelerator="tpu"',
     accelerate="--tpu",
-    accelerate_off="USE_TORCH_XLA=0",
 )

@@ -2,13 +2,6 @@
 
 from migrator.targets.words import RUNTIME, Devices, Word, Words
 
-# The group has these of torch.distributed, too.
-_EXCHANGES = frozenset({
-    "P2POp", "batch_isend_irecv", "get_global_rank", "get_group_rank", "get_process_group_ranks",
-    "irecv", "isend", "new_group", "new_subgroups", "recv", "recv_object_list", "send",
-    "send_object_list",
-})  # fmt: skip
-
 WORDS = Words(
     device="jax",
     autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
@@ -20,7 +13,6 @@ WORDS = Words(
         ranks=Word(f"{RUNTIME}.DistributedDataParallel", (RUNTIME,)),
         unsharded=Word(f"{RUNTIME}.UnshardedDataParallel", (RUNTIME,)),
         launch=Word("torch.multiprocessing.spawn"),
-        exchanges=_EXCHANGES,
         one_process=Devices(
             group="jax",
             address="jax://",

@@ -184,10 +184,7 @@ def patch_factories() -> None:
     for module in modules:
         for name, value in list(vars(module).items()):
             if callable(value) and (value in constructors or name.endswith("_like")):
-                here = without_cuda(value)
-                setattr(module, name, here)
-                if operator := torch.jit._builtins._find_builtin(value):  # for TorchScript
-                    torch.jit._builtins._register_builtin(here, operator)
+                setattr(module, name, without_cuda(value))
 
     default_context = torch.utils._device.DeviceContext
     original_init = default_context.__init__

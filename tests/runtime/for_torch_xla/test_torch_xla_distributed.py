@@ -23,6 +23,7 @@ from tests.runtime import tpu_topologies
 from tests.runtime.several_devices import (
     ACCUMULATION,
     COLLECTIVES,
+    FUNCTIONAL,
     PROGRAMS,
     SHARDED,
     SHARDED_CASES,
@@ -31,6 +32,7 @@ from tests.runtime.several_devices import (
     by_gloo,
     compare,
     compare_collectives,
+    compare_functional,
     compare_sharded,
     execute,
     sharded_by_gloo,
@@ -58,8 +60,7 @@ def on_replicas(count: int, script: Path, *arguments: object, **variables: str) 
 @pytest.mark.parametrize(
     ("count", "cases"),
     [
-        (2, ["clip", "uneven", "adam_norm"]),
-        pytest.param(2, ["sgd", "adam"], marks=pytest.mark.thorough),
+        (2, ["sgd", "clip", "uneven", "adam", "adam_norm"]),
         pytest.param(4, ["sgd", "uneven", "adam_norm"], marks=pytest.mark.thorough),
     ],
 )
@@ -98,7 +99,11 @@ def test_collectives_give_what_they_give_on_gloo(tmp_path: Path) -> None:
     compare_collectives(here, there)
 
 
-@pytest.mark.thorough  # the class is that of torchax
+def test_functional_collectives_and_their_gradients(tmp_path: Path) -> None:
+    on_replicas(2, migrated(FUNCTIONAL, tmp_path), tmp_path / "here")
+    compare_functional(tmp_path / "here")
+
+
 def test_sharded_models_end_as_torchs(tmp_path: Path) -> None:
     there, here, original = tmp_path / "gloo.pt", tmp_path / "here.pt", tmp_path / "original.py"
     original.write_text(sharded_by_gloo())
@@ -151,6 +156,30 @@ def main(rank, ranks, path):
     norm = torch.nn.SyncBatchNorm(4, process_group=group).to(device)
     norm(torch.stack([own, own * own, own + 1]))
     seen["variance"] = norm.running_var.cpu()
+    value = torch.zeros_like(own)
+    if rank == 0:
+        dist.send(own, dst=1)
+    elif rank == 1:
+        dist.recv(value)
+    note("sent", value)
+    value, other = torch.zeros_like(own), torch.zeros_like(own)
+    work = [dist.irecv(value, (rank - 1) % ranks), dist.isend(own * 2, (rank + 1) % ranks)]
+    for each in work:
+        each.wait()
+    works = dist.batch_isend_irecv([
+        dist.P2POp(dist.irecv, other, (rank + 1) % ranks),
+        dist.P2POp(dist.isend, value, (rank - 1) % ranks),
+    ])
+    for work in works:
+        work.wait()
+    note("around", value)
+    note("and back", other)
+    objects = [None]
+    if rank == 2:
+        dist.send_object_list([{"from": rank}], dst=0, group=pair)
+    elif rank == 0:
+        dist.recv_object_list(objects, src=2, group=pair)
+    seen["objects sent"] = objects
     everybody = dist.new_group()
     value = own.clone()
     dist.all_reduce(value, group=everybody)
@@ -165,7 +194,7 @@ if __name__ == "__main__":
 """
 
 
-def test_groups_of_some_ranks_exchange_as_on_gloo(tmp_path: Path) -> None:
+def test_groups_of_some_ranks_and_exchanges_between_two(tmp_path: Path) -> None:
     there, here, original = tmp_path / "gloo", tmp_path / "xla", tmp_path / "original.py"
     text = GROUPS.replace('"nccl"', '"gloo"').replace('"cuda", rank', '"cpu"')
     # torch's SyncBatchNorm refuses the CPU

@@ -117,6 +117,36 @@ def test_operator(name: str) -> None:
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4, equal_nan=True)
 
 
+BESIDE_A_NUMBER: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "remainder": lambda x, number: x % number,
+    "number's remainder": lambda x, number: number % x,
+    "atan2": torch.atan2,
+    "xlogy": torch.xlogy,
+    "right shift": lambda x, number: (number * 100).long() >> x.abs().long(),
+    "lerp's weight": lambda x, number: x.lerp(x * 2, number),
+    "lerp's weight in place": lambda x, number: x.clone().lerp_(x * 2, number),
+    "lerp's end": lambda x, number: x.lerp(number, 0.5),
+    "where": lambda x, number: torch.where(x > 0, number, x),
+    "where's condition": lambda x, number: torch.where(number > 0, x, x * 2),
+    "clamp": lambda x, number: x.clamp(-number, number),
+    "clamp by a tensor, too": lambda x, number: x.clamp(number, x.square()),
+    "index_fill": lambda x, number: x.index_fill(0, torch.tensor([1], device=x.device), number),
+    "hypot": lambda x, number: number.hypot(x),
+    "logaddexp": lambda x, number: number.logaddexp(x),
+    "fmin": lambda x, number: number.fmin(x),
+    "integers": lambda x, number: (number * 100).long().gcd(x.long()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESIDE_A_NUMBER)
+def test_a_tensor_of_the_cpu_without_dimensions_is_a_number(name: str) -> None:
+    """As on a GPU: an optimizer keeps its rates on the CPU."""
+    x, number = torch.tensor([1.5, -2, 3, 0.25]), torch.tensor(0.7)
+    found = BESIDE_A_NUMBER[name](x.to(DEVICE), number)
+    assert found.device.type == DEVICE.type
+    torch.testing.assert_close(found.cpu(), BESIDE_A_NUMBER[name](x, number), equal_nan=True)
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(RuntimeError, match="complex128 is not available"):
         torch.zeros(2, dtype=torch.complex128).to(DEVICE)

@@ -17,6 +17,7 @@ from tests.runtime import tpu_topologies
 from tests.runtime.several_devices import (
     ACCUMULATION,
     COLLECTIVES,
+    FUNCTIONAL,
     PROGRAMS,
     SHARDED,
     SHARDED_CASES,
@@ -25,6 +26,7 @@ from tests.runtime.several_devices import (
     by_gloo,
     compare,
     compare_collectives,
+    compare_functional,
     compare_sharded,
     execute,
     sharded_by_gloo,
@@ -62,8 +64,7 @@ def torchrun(
 @pytest.mark.parametrize(
     ("count", "cases"),
     [
-        (2, ["clip", "uneven", "adam_norm"]),
-        pytest.param(2, ["sgd", "adam"], marks=pytest.mark.thorough),
+        (2, ["sgd", "clip", "uneven", "adam", "adam_norm"]),
         pytest.param(4, ["sgd", "uneven", "adam_norm"], marks=pytest.mark.thorough),
     ],
 )
@@ -96,6 +97,11 @@ def test_collectives_give_what_they_give_on_gloo(tmp_path: Path) -> None:
     execute(original, there, MASTER_ADDR="localhost")
     on_ranks(2, migrated(COLLECTIVES, tmp_path), here)
     compare_collectives(here, there)
+
+
+def test_functional_collectives_and_their_gradients(tmp_path: Path) -> None:
+    on_ranks(2, migrated(FUNCTIONAL, tmp_path), tmp_path / "here")
+    compare_functional(tmp_path / "here")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from . import (  # noqa: E402
     device,
     distributed,
     edges,
-    frameworks,
+    functional,
     generators,
     integers,
     jit,
@@ -215,12 +215,12 @@ def setup(
         optimizers,
         sync_batch_norm,
         process_group,
+        functional,
         launching,
         distributed,
         products,
         mixed_attention,
         jit,
-        frameworks,
     ):
         concern.install()
 

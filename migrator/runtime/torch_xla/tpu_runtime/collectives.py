@@ -5,7 +5,8 @@ print. An exchange in the middle of that would be a part of programs that differ
 each other forever. So what was recorded before runs first, and an exchange runs at once.
 
 A program is the same one if its inputs are: two tensors that hold the same memory are one input. So
-tensors are put behind each other into one before they are sent, as torch's buckets do.
+tensors are put behind each other into one before they are sent, as torch's buckets do. And a view
+is copied: it is computed where it is read, and each rank may have another part of a parameter.
 
 torch_xla 2.9: `xm.collective_broadcast` multiplies what other ranks hold by 0, which is NaN for
 memory that nobody has written yet.
@@ -53,7 +54,7 @@ def all_gather(tensor: torch.Tensor) -> list[torch.Tensor]:
     """What each rank has, by ordinal."""
     if xr.world_size() == 1:
         return [tensor.clone()]
-    row = _numbers(tensor).unsqueeze(0).to(DEVICE_TYPE)
+    row = torch.stack([_numbers(tensor)]).to(DEVICE_TYPE)  # a copy, as above
     sync()
     gathered = xm.all_gather(row, dim=0, pin_layout=False)
     sync()

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.jit import _builtins
 from torch.utils import _pytree as pytree
 
+from .device import DEVICE_TYPE
+
 Kernel = Callable[..., Any]
 
 # The registrations live as long as this object.
@@ -47,7 +49,8 @@ def on_cpu(name: str) -> Kernel:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         leaves = pytree.tree_leaves((args, kwargs))
-        device = next(leaf.device for leaf in leaves if isinstance(leaf, Tensor))
+        devices = [leaf.device for leaf in leaves if isinstance(leaf, Tensor)]
+        device = next((d for d in devices if d.type == DEVICE_TYPE), devices[0])
         args, kwargs = pytree.tree_map_only(Tensor, Tensor.cpu, (args, kwargs))
         results = operator(*args, **kwargs)
         return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), results)

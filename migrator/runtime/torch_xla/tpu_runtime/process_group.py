@@ -13,6 +13,7 @@ import importlib
 import inspect
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
@@ -25,7 +26,7 @@ from torch_xla.distributed import xla_backend
 from . import collectives
 from .device import get_device_name, say
 from .seeds import wake
-from .some_ranks import SomeRanks
+from .some_ranks import ByHosts, SomeRanks
 
 NEEDED_BY = "distributed init_process_group"
 
@@ -39,7 +40,7 @@ _OPERATIONS = {
 }  # fmt: skip
 
 
-class ProcessGroup(xla_backend.ProcessGroupXla):  # type: ignore[misc]
+class ProcessGroup(ByHosts):
     """All ranks. Tensors are on the device."""
 
     def __new__(cls, store: object, rank: int, size: int, timeout: Any) -> Any:
@@ -47,7 +48,7 @@ class ProcessGroup(xla_backend.ProcessGroupXla):  # type: ignore[misc]
             return SomeRanks(store, rank, size, timeout)
         return super().__new__(cls, store, rank, size, timeout)
 
-    def __init__(self, store: object, rank: int, size: int, timeout: object) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(store, rank, size, timeout)
         ranks = collectives.gather_objects(rank) if size > 1 else [0]
         if sorted(ranks) != list(range(size)):
@@ -147,11 +148,6 @@ class ProcessGroup(xla_backend.ProcessGroupXla):  # type: ignore[misc]
 
     def monitored_barrier(self, *_: Any) -> Any:
         return self.barrier()
-
-    def send(self, *_: Any) -> Any:
-        raise NotImplementedError("send and recv between two ranks")
-
-    recv = recv_anysource = send
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
-"""Groups of some of the ranks: they exchange by their hosts, with gloo.
+"""Some of the ranks, a group of them or two: they exchange by their hosts, with gloo.
 
-A program of XLA that exchanges is one that all devices run. The ranks outside of a group do not
+A program of XLA that exchanges is one that all devices run. The other ranks do not
 come to its exchanges, so these can not be such programs.
 """
 
@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch_xla.distributed import xla_backend
+
+from .received import Received, Tensors
 
 NEEDED_BY = "distributed init_process_group"
 
@@ -52,12 +54,25 @@ def _divide(total: Tensor, count: int) -> None:
     total.div_(count, rounding_mode="trunc" if exact else None)
 
 
-class SomeRanks(xla_backend.ProcessGroupXla):  # type: ignore[misc]
-    """Some of the ranks; tensors are on the device or on the CPU."""
+class ByHosts(xla_backend.ProcessGroupXla):  # type: ignore[misc]
+    """Ranks whose hosts know each other: two of them exchange without the others."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(store, rank, size, timeout)
         self._hosts = dist.ProcessGroupGloo(dist.PrefixStore("hosts", store), rank, size, timeout)
+
+    def send(self, tensors: Tensors, to: int, tag: int = 0) -> Any:
+        return self._hosts.send([tensor.detach().cpu() for tensor in tensors], to, tag)
+
+    def recv(self, tensors: Tensors, of: int, tag: int = 0) -> Any:
+        return Received(tensors, lambda places: self._hosts.recv(places, of, tag))
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Any:
+        return Received(tensors, lambda places: self._hosts.recv_anysource(places, tag))
+
+
+class SomeRanks(ByHosts):
+    """Some of the ranks; tensors are on the device or on the CPU."""
 
     allreduce, allreduce_coalesced = _by_hosts("allreduce"), _by_hosts("allreduce_coalesced")
     reduce, broadcast = _by_hosts("reduce"), _by_hosts("broadcast")
@@ -73,8 +88,3 @@ class SomeRanks(xla_backend.ProcessGroupXla):  # type: ignore[misc]
 
     def monitored_barrier(self, *_: Any) -> Any:
         return self.barrier()
-
-    def send(self, *_: Any) -> Any:
-        raise NotImplementedError("send and recv between two ranks")
-
-    recv = recv_anysource = send

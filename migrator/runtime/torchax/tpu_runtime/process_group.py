@@ -25,6 +25,7 @@ from .calls import is_device_tensor, patch
 from .device import DEVICE_TYPE
 from .group import NamedGroup, Tensors, done
 from .inside import NotCompilable
+from .received import Received
 
 NEEDED_BY = "distributed init_process_group"
 
@@ -210,8 +211,7 @@ class ProcessGroup(NamedGroup):
             raise NotCompilable("it receives something from another rank")
         if not _are_on_device(tensors):
             return receive(tensors)
-        places = [torch.empty(t.shape, dtype=t.dtype, device="cpu") for t in tensors]
-        return Received(receive(places), places, tensors)
+        return Received(tensors, receive)
 
     def barrier(self, opts: Any = None) -> Any:
         self.meet("barrier")
@@ -220,27 +220,6 @@ class ProcessGroup(NamedGroup):
     def monitored_barrier(self, timeout: timedelta | None = None, *options: Any) -> Any:
         self.meet("monitored_barrier")
         return self._cpu.monitored_barrier(timeout, *options)
-
-
-class Received(torch._C._distributed_c10d.Work):
-    """What comes from another rank, by the hosts."""
-
-    def __init__(self, work: Any, places: Tensors, tensors: Tensors) -> None:
-        super().__init__()
-        self._work, self._places, self._tensors = work, places, tensors
-
-    def wait(self, *timeout: Any) -> bool:
-        """Wait for it, and put it where it belongs."""
-        self._work.wait(*timeout)
-        while self._places:
-            _copy(self._tensors[len(self._places) - 1], self._places.pop())
-        return True
-
-    def is_completed(self) -> bool:
-        return bool(self._work.is_completed())
-
-    def _source_rank(self) -> int:
-        return int(self._work._source_rank())
 
 
 class Meeting:

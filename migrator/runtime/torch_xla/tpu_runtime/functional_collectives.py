@@ -1,0 +1,1 @@
+../../shared/functional_collectives.py
