@@ -214,7 +214,7 @@ class Context:
     @cached_property
     def is_native(self) -> bool:
         """True for code that was written for the target itself: only older spellings change."""
-        imports = [i for i in self.names.imports if i in self.names.tree.body]
+        imports = [i for i in self.names.imports if self.names.parents[i] is self.names.tree]
         libraries = {
             (name or "").partition(".")[0]
             for i in imports

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -69,10 +69,25 @@ class Vocabulary:
         if not imported:
             return False
         inner = f"{imported}."
-        if imported in (self.names | self.own | self.imports) or inner.startswith(self.prefixes):
+        if imported in self._imported or inner.startswith(self.prefixes):
             return True
+        return imported in self._above
+
+    @cached_property
+    def _imported(self) -> Set[str]:
+        return self.names | self.own | self.imports
+
+    @cached_property
+    def _above(self) -> Set[str]:
+        """What holds constructs by their full names: `apex` and `apex.amp` of `apex.amp.scale`."""
         keys = (*self.names, *self.own, *self.prefixes)
-        return any(key.startswith(inner) and not key.startswith(self.packages) for key in keys)
+        return frozenset(
+            key[:end]
+            for key in keys
+            if not key.startswith(self.packages)
+            for end, letter in enumerate(key)
+            if letter == "."
+        )
 
     def may_be_in(self, source: bytes) -> bool:
         """A cheap test: False for a file that can hold none of them."""

@@ -25,7 +25,7 @@ LOAD = Rule(
 What a program only gives to `load_state_dict`, or reads numbers and texts from, is loaded to
 the CPU, from where it is copied into the parameters: every use is followed through names, entries,
 functions, methods and files. Anything else goes through the runtime's `load`, which moves it to the
-device afterwards, or is reported.""",
+device afterwards: without `map_location` what was saved from a GPU, as torch does.""",
     examples=(
         Example(
             """
@@ -71,6 +71,19 @@ device afterwards, or is reported.""",
         Example(
             """
             import torch
+            features = torch.load(path)
+            print((features @ features.T).sum())
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            features = tpu_runtime.load(path)
+            print((features @ features.T).sum())
+            """,
+        ),
+        Example(
+            """
+            import torch
             at = {'cuda:0': f'cuda:{rank}'}
             model.load_state_dict(torch.load(path, map_location=at))
             """,
@@ -94,8 +107,8 @@ SAVE = Rule(
     name="torch-save",
     summary="checkpoints are written from the CPU, so that any machine can read them",
     why="""A file of XLA tensors can only be read where torch_xla is installed: `xm.save` moves
-them to the CPU first. Under torchax the runtime lets `torch.save` do the same, so the call
-stays.""",
+them to the CPU first, and so does the runtime's `save`, which has torch's other arguments. Under
+torchax the runtime lets `torch.save` do the same, so the call stays.""",
     examples=(
         Example(
             """
@@ -107,6 +120,19 @@ stays.""",
                 import torch
                 import torch_xla.core.xla_model as xm
                 xm.save(model.state_dict(), path)
+                """
+            },
+        ),
+        Example(
+            """
+            import torch
+            torch.save(obj=model.state_dict(), f=path, pickle_protocol=4)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import tpu_runtime
+                tpu_runtime.save(obj=model.state_dict(), f=path, pickle_protocol=4)
                 """
             },
         ),
@@ -197,14 +223,14 @@ torch_xla's device by its name, `"xla"`, but takes no `torch.device` of it.""",
 @LOAD.on("name", "torch.load")
 def load(ctx: Context, found: Construct) -> Decision:
     node = found.node
+    assert isinstance(node, ast.expr)
     call = ctx.names.call_of(node)
     if call is None:
-        return Report("torch.load itself is passed on; its files must be loaded to the CPU")
-    if any(isinstance(a, ast.Starred) for a in call.args) or any(
-        k.arg is None for k in call.keywords
-    ):
-        return Report('its arguments are unpacked; map_location has to be "cpu"')
-    location = argument(call, 1, "map_location")
+        return _loaded(ctx, node)
+    unpacked = any(isinstance(each, ast.Starred) for each in call.args)
+    location = None if unpacked else argument(call, 1, "map_location")
+    if unpacked or (location is None and any(k.arg is None for k in call.keywords)):
+        return _loaded(ctx, node)
     here = ProgramFile(ctx.names, ctx.flow, ctx.project)
     if location is not None and is_always_cpu(here, location):
         return Keep("loads to the CPU")
@@ -218,21 +244,16 @@ def load(ctx: Context, found: Construct) -> Decision:
     if isinstance(location, ast.Lambda):
         return _load_by_function(ctx, call, location)
     if isinstance(location, ast.Dict) and table_of_location(ctx.names, location) is not None:
-        return _loaded(ctx, call, Replace(location, ctx.device_string(location)))
-    if location is None:
-        return Report(
-            "without map_location a file from a GPU can not be read here; "
-            'add map_location="cpu", and move what the device needs'
-        )
-    return _loaded(ctx, call)
+        return _loaded(ctx, node, Replace(location, ctx.device_string(location)))
+    return _loaded(ctx, node)
 
 
-def _loaded(ctx: Context, call: ast.Call, *edits: Edit) -> Decision:
+def _loaded(ctx: Context, function: ast.expr, *edits: Edit) -> Decision:
     """By the runtime's function, which knows the target's device."""
     word = ctx.runtime("load")
     if word is None:
         return Report('load to the CPU (map_location="cpu"), and move what the device needs')
-    return Rewrite([EditCall(call, function=word.code), *edits], word.requires)
+    return Rewrite([Replace(function, word.code), *edits], word.requires)
 
 
 _PLACES = {"safetensors.torch.load_file": 1, "safetensors.torch.load_model": 3,
@@ -279,7 +300,7 @@ def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Dec
         case ast.Name(id=name) if name == first:
             return Rewrite([Replace(location, ctx.quoted("cpu", call))])
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="cuda")) if name == first:
-            return _loaded(ctx, call, Replace(location, ctx.device_string(call)))
+            return _loaded(ctx, call.func, Replace(location, ctx.device_string(call)))
     return Report('its map_location is a function; load to "cpu" and move afterwards', whole=call)
 
 
@@ -297,10 +318,11 @@ def save(ctx: Context, found: Construct) -> Decision:
     if not _may_hold_device_tensors(ctx):
         return Keep("this script uses no device")
     call = ctx.names.call_of(node)
-    if call is not None and any(k.arg not in ("obj", "f") for k in call.keywords):
-        return Report("xm.save has no such options; move the tensors with .cpu() before saving")
-    if call is not None and call.keywords:
-        return Report("name the arguments by position: xm.save calls them data and file_or_path")
+    if call is not None and (call.keywords or any(isinstance(a, ast.Starred) for a in call.args)):
+        word = ctx.runtime("save")  # which has torch's arguments
+        if word is None or any(k.arg == "pickle_module" for k in call.keywords):
+            return Report("move the tensors with .cpu() before saving: they can only be read with "
+                          "the target's library")  # fmt: skip
     return Rewrite([Replace(node, word.code)], word.requires)
 
 

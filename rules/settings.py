@@ -54,8 +54,8 @@ def device_setting(ctx: Context, found: Construct) -> Decision:
 @SETTING.on("setting", "accelerator")
 def accelerator(ctx: Context, found: Construct) -> Decision:
     return Report(
-        f"names a GPU: a program of your own takes {ctx.words.device!r} there; of Lightning's "
-        f"Trainer, {ctx.words.lightning}"
+        f"names a GPU: a program of your own takes {ctx.words.device!r} there, and Lightning's "
+        'Trainer "tpu"'
     )
 
 

@@ -111,6 +111,13 @@ def trainer(ctx: Context, found: Construct) -> Decision:
 
 @TRAINER.on("trainer", "cpu")
 def stays(ctx: Context, found: Construct) -> Decision:
+    off = ctx.words.accelerate_off
+    qualname = ctx.names.qualified(_call(found).func) or ""
+    if off and not ctx.uses_device and "lightning" not in qualname:  # else set-up sees to it
+        return Report(
+            f"accelerate takes the device all the same: set {off} in the environment, and it stays "
+            "on the CPU"
+        )
     return Keep("stays on the CPU, as it says")
 
 
@@ -166,6 +173,11 @@ def sharded(ctx: Context, found: Construct) -> Decision:
 @SETTING.on("trainer", "dynamo_backend", "dynamo_plugin")
 def dynamo(ctx: Context, found: Construct) -> Decision:
     return Report("compiles for GPUs; leave it out, XLA compiles by itself")
+
+
+def _call(found: Construct) -> ast.Call:
+    assert isinstance(found.node, ast.Call)
+    return found.node
 
 
 def _value(found: Construct) -> ast.expr:

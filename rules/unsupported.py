@@ -88,24 +88,6 @@ the parts of a model, which knows the GPUs of a machine and no TPU through these
     ),
 )
 
-LIGHTNING = Rule(
-    code="LIB003",
-    name="lightning-trainer",
-    summary="PyTorch Lightning chooses the device by itself",
-    why="""Its Trainer moves models and batches to the accelerator that it is told. It knows TPUs by
-torch_xla (`accelerator="tpu"`), and nothing of torchax.""",
-    effort=Effort.HOURS,
-    references=("https://lightning.ai/docs/pytorch/stable/accelerators/tpu.html",),
-    examples=(
-        Example(
-            """
-            import pytorch_lightning as pl
-            trainer = pl.Trainer(accelerator="gpu", devices=1)
-            """,
-        ),
-    ),
-)
-
 
 @LIBRARY.on("library", *sorted(MODULES))
 def library(ctx: Context, found: Construct) -> Decision:
@@ -153,9 +135,3 @@ def extension(ctx: Context, found: Construct) -> Decision:
 @EXTENSION.on("name", "numba.cuda.*")
 def numba(ctx: Context, found: Construct) -> Decision:
     return Report("numba compiles it for CUDA; write the kernel in PyTorch, or in Pallas")
-
-
-@LIGHTNING.on("keyword", "lightning accelerator", "lightning gpus")
-def trainer(ctx: Context, found: Construct) -> Decision:
-    reason = f"Lightning chooses the device by itself; {ctx.words.lightning}"
-    return Report(reason, whole=found.node)

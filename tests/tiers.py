@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from typing import Any
+import os
+from collections.abc import Callable, Container, Iterable
+from typing import Any, TypeVar
 
 import pytest
+
+Test = TypeVar("Test", bound=Callable[..., Any])
 
 
 def thorough_but(first: Container[Any], values: Iterable[Any]) -> list[Any]:
     """For `parametrize`: all of the values, those of the second tier marked so."""
     return [v if v in first else pytest.param(v, marks=pytest.mark.thorough) for v in values]
+
+
+def thorough_on(target: str) -> Callable[[Test], Test]:
+    """Of the second tier on one target: on the other the first tier has it."""
+    if os.environ.get("TPU_MIGRATE_TARGET") == target:
+        return pytest.mark.thorough
+    return lambda test: test

@@ -58,7 +58,7 @@ DEVICE_SETTING = re.compile(
 )
 _GPU_SETTING = re.compile(
     r"""[\w.-]+["']?\s*:\s*["']?(?:cuda(?::\d+)?|(?:multi_)?gpu)["']?\s*(?:[,}\]]|\Z)"""
-    r"""|(?<![\w.-])["']?(?!num_workers?_per_)(?:\w*_)?(?:n_?)?(?:gpus?|cuda|gpu_?ids?|gpu_num|use_gpu)["']?\s*:\s*"""
+    r"""|(?<![\w.-])["']?(?!\w+_per_)(?:\w*_)?(?:n_?)?(?:gpus?|cuda|gpu_?ids?|gpu_num|use_gpu)["']?\s*:\s*"""
     r"""\[?["']?(?:-?\d|true|all\b)|(?:^|[{,])\s*["']?devices["']?\s*:\s*\[\s*["']?(?:\d|cuda\b)"""
     rf"""|--device[ =]["']?{DEVICES}\b""",
     re.IGNORECASE,

@@ -23,7 +23,9 @@ _KNOWN = frozenset({
     "torch", "torchvision", "jax", "numpy", "PIL", "tqdm", "matplotlib",
     "pandas", "requests", "yaml", "cv2", "imageio", "scipy", "skimage", "sklearn", "seaborn",
     "safetensors", "einops", "rich", "click", "termcolor", "colorama", "psutil", "six", "attr",
-    "tabulate", "prettytable", "h5py", "regex", "joblib", *traces.MODULES,
+    "tabulate", "prettytable", "h5py", "regex", "joblib", "tiktoken", "sentencepiece", "tokenizers",
+    "ftfy", "nltk", "loguru", "soundfile", "librosa", "lmdb", "pycocotools", "networkx",
+    *traces.MODULES,
 })  # fmt: skip
 # Code that is not named where it runs.
 _DYNAMIC = frozenset({"import_module", "__import__", "runpy", "_target_", "exec_module", "hub"})

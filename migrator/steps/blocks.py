@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Set
 
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.once import once
 from migrator.steps.step import NotMovable
 
 
@@ -61,11 +63,19 @@ def counter_names(names: Names, loop: ast.stmt | None, around: ast.AST) -> set[s
                 found.add(name)
         case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"))):
             found.add(name)
-    for node in ast.walk(around):
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            if isinstance(node.value, ast.Constant):
-                found.add(node.target.id)
-    return found
+    return found | _counted(around)
+
+
+@once
+def _counted(around: ast.AST) -> Set[str]:
+    """Names to which a number is added."""
+    return frozenset(
+        node.target.id
+        for node in ast.walk(around)
+        if isinstance(node, ast.AugAssign)
+        and isinstance(node.target, ast.Name)
+        and isinstance(node.value, ast.Constant)
+    )
 
 
 def runs_repeatedly(names: Names, at: ast.AST, depth: int = 3) -> bool:

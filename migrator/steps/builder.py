@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -63,7 +62,9 @@ class Builder:
         assigned = stored_names(moved)
         flags = self._flags(moved)
         in_flags = {n for _, test in flags for n in ast.walk(test)}
-        needed = [n for n in needed if _is_used(n, moved, in_flags)]
+        used = {n for s in moved for n in ast.walk(s)} - in_flags
+        named = {n.id for n in used if isinstance(n, ast.Name)}
+        needed = [n for n in needed if n in named]
         parameters = [n for n in needed if self._varies(n, moved)]
         self._check_parameters(parameters, moved, call)
         carried = self._carried(parameters, assigned, moved, call)
@@ -361,14 +362,6 @@ class Builder:
             return ""
         owner = last.args[0] if last.args else getattr(last.func, "value", None)
         return (dotted(owner) or "").rpartition(".")[2] if owner is not None else ""
-
-
-def _is_used(name: str, moved: Sequence[ast.stmt], but: set[ast.AST]) -> bool:
-    return any(
-        isinstance(n, ast.Name) and n.id == name and n not in but
-        for s in moved
-        for n in ast.walk(s)
-    )
 
 
 def _is_load(node: ast.AST, name: str) -> TypeGuard[ast.Name]:

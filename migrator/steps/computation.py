@@ -13,6 +13,7 @@ from functools import cached_property
 
 from migrator.analysis import hints
 from migrator.analysis.syntax.names import Binding, Names, dotted, said_name
+from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.loops import (
     READING_FUNCTIONS,
     READING_METHODS,
@@ -38,7 +39,7 @@ _ALLOWED_INSIDE = (ast.Return, ast.FunctionDef, ast.Assert, ast.Raise, ast.Lambd
 _SAME_OBJECT = ("to", "cuda", "cpu", "float", "double", "half", "eval", "train")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Computation:
     """What the statements of one file do; `project` knows the functions that it imports."""
 
@@ -50,6 +51,7 @@ class Computation:
     def reads(self) -> Reads:
         return Reads(self.names)
 
+    @once_in
     def obstacle(self, statement: ast.stmt) -> str:
         """Why a statement can not be moved into a step; "" where it is nothing but computation."""
         line = f"line {statement.lineno}"
@@ -324,8 +326,12 @@ class Computation:
                 return bool(makes) and all(self.is_data(a) for a in args)
         return False
 
-    def has_graph(self, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
+    @once_in
+    def has_graph(self, node: ast.AST) -> bool:
         """True for code in which a model or a loss is called, or a gradient is taken."""
+        return self._has_graph(node, frozenset())
+
+    def _has_graph(self, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
         for part in ast.walk(node):
             if isinstance(part, ast.Call):
                 name = (dotted(part.func) or "").rpartition(".")[2]
@@ -338,24 +344,9 @@ class Computation:
                 if self.names.qualified(part.func) == "torch.autograd.grad":
                     return True
                 for where, definition in self._definitions(part.func):
-                    if definition not in seen and where.has_graph(definition, seen | {definition}):
+                    if definition not in seen and where._has_graph(definition, seen | {definition}):
                         return True
         return False
-
-    def is_weight(self, name: ast.Name) -> bool:
-        """True for `w = model.weight`: what is read of it changes with the step."""
-        return any(
-            binding.value is not None
-            and not isinstance(binding.value, ast.Name)
-            and self.is_data(binding.value)
-            and any(
-                isinstance(part, ast.Attribute)
-                and is_model(self.flow, part.value)
-                and not (isinstance(part.value, ast.Name) and self.names.owner_class(part.value))
-                for part in ast.walk(binding.value)
-            )
-            for binding in self.names.lookup(name)
-        )
 
     def is_move(self, statement: ast.stmt) -> bool:
         """`x, y = x.to(device), y.to(device)`: brings data to the device, and does nothing else."""

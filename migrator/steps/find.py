@@ -13,7 +13,7 @@ from migrator.analysis.training.loops import is_scaler, trains
 from migrator.steps.blocks import loop_of, runs_repeatedly
 from migrator.steps.builder import Builder
 from migrator.steps.computation import Computation
-from migrator.steps.region import Region, Role, Split, region_of, step_calls
+from migrator.steps.region import Region, Role, Split, regions, step_calls
 from migrator.steps.step import NotMovable, Settled, Step
 from migrator.steps.values import loaded_names, position, stored_names
 
@@ -78,28 +78,32 @@ class Steps:
 
     def _moved_with(self, call: ast.Call) -> int | None:
         """The line of a later step that takes this one with it."""
-        names = self._code.names
-        at = names.statement(call)
-        around = [at, *names.ancestors(at)] if at is not None else []
-        movers = (c for s in around for c in self._moving.get(s, ()))
-        return min((c.lineno for c in movers if position(c) > position(call)), default=None)
+        mover = self._movers.get(call)
+        return mover.lineno if mover is not None else None
 
     @cached_property
-    def _moving(self) -> dict[ast.AST, list[ast.Call]]:
-        """The calls that end a step, by each of the statements that move with it."""
-        moving: dict[ast.AST, list[ast.Call]] = {}
-        for call in self._calls:
-            found = self._complete(call)
-            for statement in () if isinstance(found, NotMovable) else found.statements:
-                moving.setdefault(statement, []).append(call)
-        return moving
+    def _movers(self) -> dict[ast.Call, ast.Call]:
+        """The calls that move with the step of a later one; a step that moves takes none itself."""
+        names = self._code.names
+        moving: dict[ast.AST, ast.Call] = {}
+        found = {}
+        for call in sorted(self._calls, key=position, reverse=True):
+            mover = next((moving[s] for s in names.ancestors(call) if s in moving), None)
+            if mover is not None:
+                found[call] = mover
+            elif not isinstance(step := self._complete(call), NotMovable):
+                moving |= dict.fromkeys(step.statements, call)
+        return found
 
 
 def _on_own_lines(code: Computation, step: Step) -> Step:
     """A step of whose statements none shares its line with another: what moves are lines."""
+    lines: dict[int, Counter[int]] = {}  # for each block
     for statement in step.statements:
-        beside = [s for s in code.names.block(statement) if s.lineno == statement.lineno]
-        if len(beside) > 1:
+        block = code.names.block(statement)
+        if id(block) not in lines:
+            lines[id(block)] = Counter(s.lineno for s in block)
+        if lines[id(block)][statement.lineno] > 1:
             raise NotMovable(f"line {statement.lineno} holds several statements")
     return step
 
@@ -119,16 +123,35 @@ def _complete(code: Computation, call: ast.Call) -> Step:
         loop = loop_of(names, loop)  # for optimizer in optimizers: optimizer.step()
     if loop is None and not runs_repeatedly(names, at):
         raise Settled("it runs once")
-    region = region_of(code, at)
-    while not any(map(trains, region.statements)):
+    split = None
+    while True:
+        region, found = _shortest(code, at, split)
+        if isinstance(found, Step):
+            return found
+        if any(map(trains, region.statements)):
+            raise found or NotMovable(region.why or _NO_BACKWARD)
         parent = names.parents.get(at)
         if region.why or not isinstance(parent, ast.If | ast.With | ast.For) or parent is loop:
-            raise NotMovable(region.why or "there is no backward pass in front of it")
-        split = None
-        if code.obstacle(parent):
-            split = _split(code, parent, region)
-        at, region = parent, region_of(code, parent, split)
-    return _nearest(code, region)
+            raise NotMovable(region.why or _NO_BACKWARD)
+        split = _split(code, parent, region) if code.obstacle(parent) else None
+        at = parent
+
+
+_NO_BACKWARD = "there is no backward pass in front of it"
+
+
+def _shortest(
+    code: Computation, at: ast.stmt, split: Split | None
+) -> tuple[Region, Step | NotMovable | None]:
+    """The step of the shortest region that is complete in itself, or why the last is not."""
+    found: NotMovable | None = None
+    for region in regions(code, at, split):
+        if any(map(trains, region.of(Role.MOVES, Role.STEPS))):
+            try:
+                return region, Builder(code, region).step()
+            except NotMovable as why:
+                found = why
+    return region, found
 
 
 def _split(code: Computation, block: ast.If | ast.With | ast.For, region: Region) -> Split:
@@ -152,21 +175,3 @@ def _closure(code: Computation, argument: ast.expr) -> Step:
             if any(map(trains, body)) and isinstance(closure.body[-1], ast.Return):
                 return Step(body, call=body[0], anchor=closure, function=closure)
     raise NotMovable("the optimizer's step has a closure that is not known")
-
-
-def _nearest(code: Computation, region: Region) -> Step:
-    """The shortest run of statements that is complete in itself."""
-    stops = [
-        start
-        for start in range(len(region.statements) - 1, -1, -1)
-        if start == 0 or region.roles[start - 1] in (Role.STEPS, Role.BRINGS)
-    ]
-    reason: NotMovable | None = None
-    for start in stops:
-        part = region.below(start)
-        if any(map(trains, part.of(Role.MOVES, Role.STEPS))):
-            try:
-                return Builder(code, part).step()
-            except NotMovable as why:
-                reason = why
-    raise reason or NotMovable(region.why or "there is no backward pass in front of it")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
 
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.once import once, once_in
 from migrator.analysis.training.loops import reads
 from migrator.steps.computation import Computation
 from migrator.steps.region import WAITING_FUNCTIONS
@@ -20,33 +22,54 @@ def with_graph(code: Computation, around: ast.stmt, moved: Sequence[ast.stmt]) -
 
     What is no more than a guess here, the runtime sees: it compiles no call with such an argument.
     """
-    inside = {id(node) for statement in moved for node in ast.walk(statement)}
+    inside = {node for statement in moved for node in _giving(statement)}
+    giving = [(node, gift) for node, gift in _gifts(code, around).items() if node not in inside]
     found: dict[str, int] = {}
-    target: ast.AST
     while True:
         before = len(found)
-        for node in ast.walk(around):
-            if id(node) in inside:
-                continue
-            match node:
-                case ast.For(target=target, iter=value):
-                    graph = bool(found.keys() & set(loaded_names(value)))
-                case ast.Assign(value=ast.expr() as value) | ast.AugAssign(value=value):
-                    made = code.has_graph(value) or found.keys() & set(_kept_graph(value))
-                    target, graph = node, bool(made) and not reads(node)
-                case _:
-                    continue
-            if graph:
-                line = getattr(node, "lineno", around.lineno)
-                found.update((name, line) for name in stored_names([target]) if name not in found)
+        for node, gift in giving:
+            if gift.graph or not found.keys().isdisjoint(gift.sources):
+                for name in gift.names:
+                    found.setdefault(name, node.lineno)
         if len(found) == before:
             return found
 
 
-def _kept_graph(value: ast.expr) -> list[str]:
+_Giving = ast.For | ast.Assign | ast.AugAssign
+
+
+@dataclass(frozen=True)
+class _Gift:
+    """What a statement makes of which names."""
+
+    names: Set[str]
+    sources: Sequence[str]  # names whose graph these get
+    graph: bool  # it makes one itself
+
+
+@once_in
+def _gifts(code: Computation, around: ast.stmt) -> dict[_Giving, _Gift]:
+    found: dict[_Giving, _Gift] = {}
+    for node in _giving(around):
+        match node:
+            case ast.For(target=target, iter=value):
+                found[node] = _Gift(stored_names([target]), loaded_names(value), False)
+            case ast.Assign(value=value) | ast.AugAssign(value=value) if not reads(node):
+                gift = _Gift(stored_names([node]), _kept_graph(value), code.has_graph(value))
+                found[node] = gift
+    return found
+
+
+@once
+def _giving(top: ast.stmt) -> Sequence[_Giving]:
+    """What gives names a value in a statement."""
+    return [n for n in ast.walk(top) if isinstance(n, _Giving)]
+
+
+def _kept_graph(value: ast.expr) -> Sequence[str]:
     """Names in an expression of data, without those that are detached there."""
     if any(isinstance(n, ast.Attribute) and n.attr in _DETACHING for n in ast.walk(value)):
-        return []
+        return ()
     return loaded_names(value)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from migrator.analysis.syntax.names import dotted
+from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.loops import following, is_model, is_optimizer_step, is_scaler
 from migrator.analysis.values.kinds import Kind
 from migrator.steps.blocks import block_of, counter_names, loops_of
@@ -43,12 +44,33 @@ class Region:
     def of(self, *roles: Role) -> list[ast.stmt]:
         return [s for s, r in zip(self.statements, self.roles, strict=True) if r in roles]
 
-    def below(self, start: int) -> Region:
-        return Region(self.statements[start:], self.roles[start:], self.why, self.split)
+
+@dataclass
+class _Below:
+    """What stands below a statement that is looked at: its roles, and the names of what moves."""
+
+    roles: set[Role] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+    stored: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+
+    def add(self, statement: ast.stmt, role: Role) -> None:
+        self.roles.add(role)
+        if role not in (Role.READS, Role.BRINGS):
+            self.used.update(loaded_names(statement))
+            self.stored |= stored_names([statement])
+            self.written |= written_names([statement])
+
+    def copy(self) -> _Below:
+        return _Below(set(self.roles), set(self.used), set(self.stored), set(self.written))
 
 
-def region_of(code: Computation, at: ast.stmt, at_split: Split | None = None) -> Region:
-    """All statements around `at`, which may move in part, that may move or may be passed by."""
+def regions(code: Computation, at: ast.stmt, at_split: Split | None) -> Iterator[Region]:
+    """Statements around `at`, which may move in part, that may move or may be passed by.
+
+    From the shortest on: each ends below another optimizer's step or what brings data. The last
+    has them all.
+    """
     block = block_of(code.names, at)
     last = block.index(at)
     receivers = {owner_name(call.func) for call in step_calls(code, at)}
@@ -61,62 +83,75 @@ def region_of(code: Computation, at: ast.stmt, at_split: Split | None = None) ->
     statements = list(block[block.index(at) : last + 1])
     roles = [Role.STEPS, *(Role.MOVES for _ in statements[1:])]
     split = {at: at_split} if at_split is not None else {}
+    below = _Below()
+    for statement, role in zip(statements, roles, strict=True):
+        below.add(statement, role)
+    above: list[tuple[ast.stmt, Role]] = []
+    why = ""
     for statement in reversed(block[: block.index(at)]):
-        role, why = _role(code, statement, statements, roles)
-        if role is None and (without := _lift(code, statement, statements, roles)) is not None:
-            role, split[statement] = Role.MOVES, without
-        if role is None:
-            return Region(statements, roles, why, split)
-        statements.insert(0, statement)
-        roles.insert(0, role)
-    return Region(statements, roles, "", split)
+        found, why = _role(code, statement, below)
+        if found is None and (without := _lift(code, statement, below)) is not None:
+            found, split[statement] = Role.MOVES, without
+        if found is None:
+            break
+        if found in (Role.STEPS, Role.BRINGS):
+            yield _region(above, statements, roles, "", split)
+        above.append((statement, found))
+        below.add(statement, found)
+    else:
+        why = ""
+    yield _region(above, statements, roles, why, split)
 
 
-def _lift(
-    code: Computation, statement: ast.stmt, below: list[ast.stmt], roles: list[Role]
-) -> Split | None:
+def _region(
+    above: Sequence[tuple[ast.stmt, Role]], statements: Sequence[ast.stmt], roles: Sequence[Role],
+    why: str, split: dict[ast.stmt, Split],
+) -> Region:  # fmt: skip
+    """`above` goes upwards."""
+    return Region(
+        [*(s for s, _ in reversed(above)), *statements],
+        [*(r for _, r in reversed(above)), *roles],
+        why,
+        dict(split),
+    )
+
+
+def _lift(code: Computation, statement: ast.stmt, below: _Below) -> Split | None:
     """`with torch.no_grad(): seen += [ratio.mean().item()]` among computation."""
-    if not isinstance(statement, ast.With) or Role.READS in roles:
+    if not isinstance(statement, ast.With) or Role.READS in below.roles:
         return None
-    inner: list[ast.stmt] = []
-    inner_roles: list[Role] = []
+    below = below.copy()
+    inner: list[tuple[ast.stmt, Role]] = []
     for part in reversed(statement.body):
-        role, _ = _role(code, part, [*inner, *below], [*inner_roles, *roles])
+        role, _ = _role(code, part, below)
         if role is Role.READS and not isinstance(part, ast.AugAssign):
             return None
         if role not in (Role.READS, Role.MOVES):
             return None
-        inner.insert(0, part)
-        inner_roles.insert(0, role)
-    kept = [s for s, role in zip(inner, inner_roles, strict=True) if role is Role.MOVES]
-    found = [s for s, role in zip(inner, inner_roles, strict=True) if role is Role.READS]
+        inner.insert(0, (part, role))
+        below.add(part, role)
+    kept = [s for s, role in inner if role is Role.MOVES]
+    found = [s for s, role in inner if role is Role.READS]
     if not kept or not found:
         return None
     rest = ast.copy_location(ast.With(statement.items, kept), statement)
     return Split(rest, found) if not code.obstacle(rest) else None
 
 
-def _role(
-    code: Computation, statement: ast.stmt, below: list[ast.stmt], roles: list[Role]
-) -> tuple[Role | None, str]:
+def _role(code: Computation, statement: ast.stmt, below: _Below) -> tuple[Role | None, str]:
     why = code.obstacle(statement)
     if not why and not (isinstance(statement, ast.AugAssign) and _can_wait(code, statement)):
         return (Role.STEPS if step_calls(code, statement) else Role.MOVES), ""
     stored, loaded = stored_names([statement]), set(loaded_names(statement))
-    moving = [s for s, r in zip(below, roles, strict=True) if r not in (Role.READS, Role.BRINGS)]
-    used_below = {name for s in moving for name in loaded_names(s)}
-    looks = _can_wait(code, statement) and not any(
-        code.is_weight(name) for name in _names(statement)
-    )
-    if looks and not stored & (used_below | stored_names(moving)):
-        if not loaded & written_names(moving) and Role.BRINGS not in roles:
+    if _looks(code, statement) and not stored & below.used and not stored & below.stored:
+        if not loaded & below.written and Role.BRINGS not in below.roles:
             return Role.READS, ""
     if not why:
         return Role.MOVES, ""
     if not isinstance(statement, ast.Assign):
         return None, why
     tensor = read_expression(statement)
-    if tensor is not None and not stored & used_below:
+    if tensor is not None and not stored & below.used:
         alone = ast.copy_location(ast.Assign(statement.targets, tensor), statement)
         if not code.obstacle(alone):
             return Role.SPLITS, ""
@@ -136,6 +171,7 @@ _LIBRARIES = ("math.", "numpy.", "time.")
 WAITING_FUNCTIONS = frozenset({"print", "float", "int", "bool", "str", "format"})
 
 
+@once_in
 def _can_wait(code: Computation, statement: ast.stmt) -> bool:
     """Prints, meters, totals: they look at values of the step, and change nothing that it uses."""
     if isinstance(statement, ast.If):
@@ -171,8 +207,27 @@ def _can_wait(code: Computation, statement: ast.stmt) -> bool:
 TRAINERS = Kind.MODULE | Kind.OPTIMIZER | Kind.SCALER | Kind.SCHEDULER
 
 
-def _names(statement: ast.stmt) -> list[ast.Name]:
-    return [n for n in ast.walk(statement) if isinstance(n, ast.Name)]
+@once_in
+def _looks(code: Computation, statement: ast.stmt) -> bool:
+    """The same, where no value that it looks at is another one behind the step."""
+    names = (n for n in ast.walk(statement) if isinstance(n, ast.Name))
+    return _can_wait(code, statement) and not any(_is_weight(code, name) for name in names)
+
+
+def _is_weight(code: Computation, name: ast.Name) -> bool:
+    """True for `w = model.weight`: what is read of it changes with the step."""
+    return any(
+        binding.value is not None
+        and not isinstance(binding.value, ast.Name)
+        and code.is_data(binding.value)
+        and any(
+            isinstance(part, ast.Attribute)
+            and is_model(code.flow, part.value)
+            and not (isinstance(part.value, ast.Name) and code.names.owner_class(part.value))
+            for part in ast.walk(binding.value)
+        )
+        for binding in code.names.lookup(name)
+    )
 
 
 def _is_trained(code: Computation, node: ast.Name | ast.Attribute) -> bool:
@@ -203,14 +258,16 @@ def _belongs(code: Computation, statement: ast.stmt, receivers: set[str]) -> boo
             )
             return works_on_weights and not code.obstacle(statement)
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="zero_grad", value=owner))):
-            later = [s for s in following(code.names, statement) if step_calls(code, s)]
-            return dotted(owner) in receivers or not later
+            later = (step_calls(code, s) for s in following(code.names, statement))
+            return dotted(owner) in receivers or not any(later)
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="update", value=owner), args=[])):
             return is_scaler(code.flow, owner)
     return False
 
 
+@once_in
 def step_calls(code: Computation, statement: ast.AST) -> list[ast.Call]:
+    """The steps of optimizers in a statement."""
     return [
         node
         for node in ast.walk(statement)

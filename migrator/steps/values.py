@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.once import once
 from migrator.steps.blocks import block_of
 
 
 def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
-    return {
+    return set().union(*map(_stored, nodes))
+
+
+@once
+def _stored(top: ast.AST) -> Set[str]:
+    return frozenset(
         node.id
-        for top in nodes
         for node in ast.walk(top)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
+    )
 
 
-def written_names(statements: Iterable[ast.stmt]) -> set[str]:
+def written_names(statements: Iterable[ast.AST]) -> set[str]:
     """Names that statements store, or whose values they change in place."""
-    found = stored_names(statements)
-    for node in (n for s in statements for n in ast.walk(s)):
+    return set().union(*map(_written, statements))
+
+
+@once
+def _written(top: ast.AST) -> Set[str]:
+    found = set(_stored(top))
+    for node in ast.walk(top):
         match node:
             case ast.Call(func=ast.Attribute(attr=method, value=ast.Name(id=name))):
                 if method.endswith("_") and not method.endswith("__"):
@@ -29,7 +39,8 @@ def written_names(statements: Iterable[ast.stmt]) -> set[str]:
     return found
 
 
-def loaded_names(top: ast.AST) -> list[str]:
+@once
+def loaded_names(top: ast.AST) -> Sequence[str]:
     """Names that are read, also those that are written by `+=`, but not those of own loops."""
     own: set[str] = set()
     for node in ast.walk(top):
@@ -41,7 +52,7 @@ def loaded_names(top: ast.AST) -> list[str]:
             found.append(node.id)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             found.append(node.target.id)
-    return found
+    return tuple(found)
 
 
 def position(node: ast.AST) -> tuple[int, int]:
@@ -104,12 +115,14 @@ def surely_known(
     With `within`, a loop: those that got it in the same round.
     """
     known: set[str] = set()
+    passed = set(moved)
     statement: ast.stmt = at
     while True:
         parent = names.parents.get(statement)
         block = block_of(names, statement)
-        before = [s for s in block[: block.index(statement)] if s not in moved]
-        for other in before:
+        for other in block[: block.index(statement)]:
+            if other in passed:
+                continue
             if other not in names.given:
                 names.given[other] = _assigned_by(other)
             known |= names.given[other]

@@ -87,8 +87,10 @@ class Words:
     # What messages say.
     profiler: str = "its own profiler"  # what traces the device
     float64: str = "float64 is slow"  # what becomes of it
-    lightning: str = "write the loop in PyTorch"  # what takes the place of Lightning's GPU trainer
     accelerate: str = ""  # the option with which `accelerate launch` starts programs on it
+    accelerate_off: str = (
+        ""  # the variable without which accelerate takes the device, come what may
+    )
 
     @property
     def launches(self) -> bool:

@@ -88,6 +88,19 @@ FILES: dict[str, Callable[[int], str]] = {
         f"def f{i}(x):\n    if x.is_cuda:\n        return k{i}.forward_cuda(x)\n    return x\n"
         for i in range(n)
     ),
+    "optimizers in one loop": lambda n: "".join(
+        f"o{i} = torch.optim.SGD(net.parameters(), lr=0.1)\n" for i in range(n)
+    ) + "for x in xs:\n" + "".join(
+        f"    o{i}.zero_grad()\n    l{i} = net(x.cuda())\n    l{i}.backward()\n"
+        f"    o{i}.step()\n    print(l{i}.item())\n" for i in range(n)
+    ),
+    "optimizers of one backward pass": lambda n: "".join(
+        f"o{i} = torch.optim.SGD(net.parameters(), lr=0.1)\n" for i in range(n)
+    ) + "for x in xs:\n    l = net(x.cuda())\n    l.backward()\n" + "".join(
+        f"    o{i}.step()\n" for i in range(n)
+    ),
+    "reads behind a step": lambda n: _LOOP + "    print(loss.item())\n" * n,
+    "names of devices": lambda n: "s = 'cuda'\n" * n,
     "functions that do nothing": lambda n: "".join(
         f"def q{i}():\n    return 0\nx = x.cuda(q{i}())\n" for i in range(n)
     ),

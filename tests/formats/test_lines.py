@@ -176,7 +176,8 @@ def test_settings_are_named_with_what_takes_their_place(line: str, message: str)
 @pytest.mark.parametrize(
     "line",
     ["accelerator: cpu", "accelerator: auto", "devices: auto", "platform: macos  # or gpu",
-     "num_workers_per_gpu: 4", "run_name: cuda_run", "description: pip install torch on cuda",
+     "num_workers_per_gpu: 4", "batch_size_per_gpu: 12", "run_name: cuda_run",
+     "description: pip install torch on cuda",
      "- cudart"],
 )  # fmt: skip
 def test_settings_that_say_nothing_of_the_device_are_not_named(line: str) -> None:

@@ -39,13 +39,22 @@ def test_a_program_that_only_makes_a_trainer_is_set_up(made: str, target: str) -
     assert text.index("tpu_runtime.setup()") < text.index("x = ")
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("given", ["cpu=True", "cpu=cpu"])
-def test_what_an_argument_keeps_on_the_cpu_stays_there(given: str, target: str) -> None:
-    result = run(PROGRAM.format(given), target, entry=True)
+@pytest.mark.parametrize(
+    ("target", "outcome"), [("torchax", Outcome.KEPT), ("torch_xla", Outcome.REPORTED)]
+)
+def test_what_an_argument_keeps_on_the_cpu_stays_there(target: str, outcome: Outcome) -> None:
+    """accelerate takes torch_xla wherever it is installed, if no set-up tells it otherwise."""
+    result = run(PROGRAM.format("cpu=True"), target, entry=True)
     assert not result.changed
     (found,) = constructs(result)
-    assert found.outcome == Outcome.KEPT
+    assert found.outcome == outcome
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_may_stay_on_the_cpu_is_set_up(target: str) -> None:
+    """`cpu=args.cpu` is how accelerate's examples say it, and it is off."""
+    result = run(PROGRAM.format("cpu=args.cpu"), target, entry=True)
+    assert "tpu_runtime.setup()" in result.source.decode()
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
 from safetensors.torch import save_file
+from tiers import thorough_but
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -780,8 +781,9 @@ RECURRENT += [
 ]
 
 
-@pytest.mark.parametrize(("kind", "how"), RECURRENT)
-def test_recurrent_modules(kind: Any, how: dict[str, Any]) -> None:
+@pytest.mark.parametrize("module", thorough_but([*RECURRENT[1::4], RECURRENT[-1]], RECURRENT))
+def test_recurrent_modules(module: tuple[Any, dict[str, Any]]) -> None:
+    kind, how = module
     torch.manual_seed(0)
     module = kind(5, 7, **how)
     x = torch.randn(6, 4, 5)
@@ -869,6 +871,21 @@ def test_load_on_the_cpu(tmp_path: Path, map_location: object) -> None:
     path = tmp_path / "x.pt"
     tpu.save({"a": on_device()}, path)
     assert tpu.load(path, map_location=map_location)["a"].device.type == "cpu"
+
+
+def test_load_to_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file from a machine with GPUs, which says of each tensor where it was."""
+    path = tmp_path / "x.pt"
+    places = iter(["cuda:1", "cpu", "cuda:0"])
+    monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: next(places))
+    torch.save({"a": small(), "b": small(), "c": [small()]}, path)
+    with pytest.raises(RuntimeError, match="CUDA"):
+        torch.load(path)
+    for where, expected in ((None, (WORD, "cpu", WORD)), ({"cuda:1": "cpu"}, ("cpu", "cpu", WORD))):
+        loaded = tpu.load(path, where)
+        devices = [t.device.type for t in (loaded["a"], loaded["b"], *loaded["c"])]
+        assert devices == [*expected]
+        assert torch.equal(loaded["c"][0].cpu(), small())
 
 
 def test_load_other_things(tmp_path: Path) -> None:

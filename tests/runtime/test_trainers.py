@@ -4,6 +4,7 @@ Run in the environment of each target, see conftest.py.
 """
 
 import copy
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from accelerate.state import AcceleratorState
 from tiers import thorough_but
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+from tpu_runtime.imported import when_imported
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 from tests.runtime.support import WORD
@@ -69,6 +71,34 @@ def test_a_loop_with_accelerate(precision: str) -> None:
     apart = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
     assert 1e-5 < apart < 3e-2 if precision == "bf16" else apart < 1e-5
     assert next(model.parameters()).device.type == WORD
+
+
+def test_what_says_cpu_stays_there() -> None:
+    """Also in a program that this one starts, which knows nothing of set-up."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.device.type == "cpu"
+    assert accelerator.prepare(nn.Linear(2, 2)).weight.device.type == "cpu"
+    assert "ACCELERATE_TORCH_DEVICE" not in os.environ
+    AcceleratorState._reset_state(reset_partial_state=True)
+    assert Accelerator().device.type == WORD
+
+
+def test_a_library_that_is_imported_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "__init__.py").write_text("")
+    (tmp_path / "late" / "state.py").write_text("there = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen: list[Any] = []
+    when_imported("late.state", lambda module: seen.append(module.there))
+    import late  # noqa: F401
+
+    assert not seen
+    from late import state
+
+    assert seen == [1]
+    when_imported("late.state", lambda module: seen.append(module))
+    assert seen == [1, state]
 
 
 @pytest.mark.parametrize("bf16", thorough_but([True], [False, True]))

@@ -12,11 +12,14 @@ from PIL import Image
 from migrator.verify import VerifyResult, verification, verify_app
 
 TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
-pytestmark = [pytest.mark.thorough("video")] * (TARGET != "torchax")
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(1, marks=pytest.mark.thorough("video, one device")), 8]
+    scope="module",
+    params=[
+        pytest.param(count, marks=pytest.mark.thorough(f"video on {TARGET}, {count} devices"))
+        for count in (1, 8)
+    ],
 )
 def result(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

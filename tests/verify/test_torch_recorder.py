@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiers import thorough_but
 
 from migrator.verify.errors import VerifyError
 from migrator.verify.goldens import read
@@ -129,7 +130,7 @@ def test_a_program_that_moves_writes_and_ends_somehow(folder: Path, end: str) ->
     assert [p.name for p in Path().iterdir()] == ["t.py"]
 
 
-@pytest.mark.parametrize("ignores", [False, True])
+@pytest.mark.parametrize("ignores", thorough_but([True], [False, True]))
 def test_what_was_recorded_until_the_time_was_over_is_kept(
     ignores: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,17 @@ def test_processes_of_its_own_are_counted() -> None:
 def test_what_a_program_compiles_is_followed_as_it_was_written() -> None:
     found, _ = record(f"{STEP}net = torch.compile(net)\nstep(torch.ones(2, 3))\n")
     assert len(losses(found)) == 1 and not found.ended
+
+
+def test_a_function_in_torchscript_makes_tensors() -> None:
+    text = f"""{STEP}
+@torch.jit.script
+def noise(like: torch.Tensor):
+    return torch.zeros_like(like) + torch.ones(like.size(0), 1, device=like.device)
+step(noise(torch.ones(2, 3).cuda()))
+"""
+    found, notes = record(text)
+    assert notes == [] and len(losses(found)) == 1
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the interpreter is a shell script")

@@ -72,6 +72,7 @@ class Names(Scopes):
         self._starred = starred
         self._others: dict[str, str] = {}
         self._qualified: dict[ast.AST, str | None] = {}
+        self._uses: dict[str, dict[Scope | None, list[ast.Name]]] = {}
         self._kinds: dict[int, tuple[set[str | None], list[Binding]]] = {}
 
     def in_project(self, starred: Callable[[str, str], str | None]) -> Names:
@@ -326,13 +327,16 @@ class Names(Scopes):
 
     def uses(self, name: str, scope: Scope) -> Iterator[ast.Name]:
         """Loads of a name that is bound in `scope`."""
-        for node in self.by_id.get(name, ()):
-            if isinstance(node.ctx, ast.Load):
-                at: Scope | None = self._scope_of[node]
-                while at is not None and name not in at.bindings:
-                    at = at.parent
-                if at is scope:
-                    yield node
+        if name not in self._uses:
+            uses: dict[Scope | None, list[ast.Name]] = {}
+            for node in self.by_id.get(name, ()):
+                if isinstance(node.ctx, ast.Load):
+                    at: Scope | None = self._scope_of[node]
+                    while at is not None and name not in at.bindings:
+                        at = at.parent
+                    uses.setdefault(at, []).append(node)
+            self._uses[name] = uses
+        yield from self._uses[name].get(scope, ())
 
 
 def number(node: ast.expr) -> ast.expr:

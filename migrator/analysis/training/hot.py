@@ -10,6 +10,7 @@ import ast
 
 from migrator.analysis import hints
 from migrator.analysis.syntax.names import DEFINITIONS, Names
+from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.loops import is_backward, is_optimizer_step
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.tensors import Function, Tensors, last_word, own_nodes
@@ -47,7 +48,7 @@ class Hot(Tensors):
     def works(self, loop: Loop) -> bool:
         known = self._works.get(loop)
         if known is None:
-            works = any(map(self._is_work, own_nodes(loop.body)))
+            works = self._holds_work(loop)
             once = any(isinstance(statement, ast.Break) for statement in loop.body)
             known = self._works[loop] = works and not once and not self._runs_over_layers(loop)
         return known
@@ -59,7 +60,7 @@ class Hot(Tensors):
             if above is loop:
                 return False
             if isinstance(above, ast.If) and below is not above.test:
-                if not any(map(self._is_work, own_nodes(above.body))):
+                if not self._holds_work(above):
                     return True
             if isinstance(above, ast.IfExp) and below is not above.test:
                 return True
@@ -70,6 +71,7 @@ class Hot(Tensors):
             below = above
         return False
 
+    @once_in
     def waits_for_a_person(self, loop: Loop) -> bool:
         """Whether each round reads what somebody types, beside which the device is quick."""
         header = loop.iter if isinstance(loop, ast.For) else loop.test
@@ -78,6 +80,10 @@ class Hot(Tensors):
             for node in [*ast.walk(header), *own_nodes(loop.body)]
             if isinstance(node, ast.Name | ast.Attribute)
         )
+
+    @once_in
+    def _holds_work(self, node: Loop | ast.If) -> bool:
+        return any(map(self._is_work, own_nodes(node.body)))
 
     def _is_work(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from migrator.analysis import hints
 from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.syntax.once import once
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import Kind
 
@@ -49,6 +50,7 @@ def is_backward(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "backward"
 
 
+@once
 def trains(node: ast.AST) -> bool:
     """True for code with a backward pass."""
     return any(map(is_backward, ast.walk(node)))
@@ -226,7 +228,8 @@ def calls_model(flow: Flow, node: ast.AST) -> bool:
     return any(isinstance(n, ast.Call) and is_model(flow, n.func) for n in ast.walk(node))
 
 
-def reads(statement: ast.stmt) -> bool:
+@once
+def reads(statement: ast.AST) -> bool:
     """True for a statement that asks for the values of tensors."""
     for node in ast.walk(statement):
         match node:

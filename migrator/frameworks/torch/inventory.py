@@ -6,7 +6,6 @@ Each construct that `find` yields ends as exactly one of rewritten, kept or repo
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 
 from migrator.analysis.devices import accelerators
@@ -22,6 +21,7 @@ from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
 from migrator.frameworks.torch.embedded import embedded
+from migrator.frameworks.torch.lightning import lightning
 from migrator.frameworks.torch.references import is_device_index, reference_of
 from migrator.frameworks.torch.setup_py import required
 from migrator.frameworks.torch.strings import VISIBLE, strings
@@ -97,6 +97,7 @@ def _of_expression(
             yield from embedded(names, node, vocabulary)
             yield from required(names, node)
             yield from trainers(names, node)
+            yield from lightning(names, node)
             if environment(names, node):
                 yield Construct("ranks", "environment", node)
             if is_option(node) and option_name(node) == "local_rank":
@@ -168,23 +169,12 @@ def _undone(names: Names, ranks: Ranks) -> set[ast.AST]:
     }
 
 
-# What Lightning's Trainer is told of GPUs; these choose nothing of them.
-_TRAINER = re.compile(r"(?:pytorch_)?lightning\b.*\.(?:Trainer|Fabric)\Z")
-
-_NO_GPU = ("cpu", "auto", "tpu", None, 0)
-
-
 def _arguments(
     names: Names, flow: Flow, call: ast.Call, vocabulary: Vocabulary
 ) -> Iterator[Construct]:
-    trainer = _TRAINER.match(names.qualified(call.func) or "") is not None
     for keyword in call.keywords:
         if keyword.arg == VISIBLE:
             yield Construct("variable", VISIBLE, keyword)
-        if trainer and keyword.arg in ("accelerator", "gpus"):
-            value = keyword.value
-            if not isinstance(value, ast.Constant) or value.value not in _NO_GPU:
-                yield Construct("keyword", f"lightning {keyword.arg}", keyword)
         if keyword.arg in vocabulary.keywords:
             if not _false(keyword.value):
                 yield Construct("keyword", keyword.arg, keyword)

@@ -67,5 +67,5 @@ def uses_device(construct: Construct) -> bool:
     if construct.kind in ("method", "keyword"):
         return construct.key in _DEVICE_METHODS
     if construct.kind == "trainer":
-        return construct.key in ("accelerator", "trainer")
+        return construct.key in ("accelerator", "trainer", "lightning")
     return construct.kind in ("string", "tensor_type")

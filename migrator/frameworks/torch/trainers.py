@@ -35,7 +35,7 @@ def trainers(names: Names, node: ast.Call) -> Iterator[Construct]:
     takes = _ACCELERATOR.fullmatch(qualname) is not None
     if not (tells or takes or _TRAINER.fullmatch(qualname)):
         return
-    if any(keyword.arg in _CPU and not _is_off(keyword.value) for keyword in node.keywords):
+    if any(keyword.arg in _CPU and _is_on(keyword.value) for keyword in node.keywords):
         yield Construct("trainer", "cpu", node)
         return
     if not tells:
@@ -50,6 +50,10 @@ def subclassed(names: Names, node: ast.ClassDef) -> Iterator[Construct]:
     for base in node.bases:
         if _TRAINER.fullmatch(names.qualified(base) or ""):
             yield Construct("trainer", "trainer", base)
+
+
+def _is_on(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is True
 
 
 def _is_off(value: ast.expr) -> bool:

@@ -7,19 +7,18 @@ import torch
 
 from .device import DEVICE_TYPE
 
+_ACCELERATORS = ("cuda", "xpu", "mps", "npu")  # what files from other machines name
 MapLocation = Any  # None, str, torch.device, a dict of places, or a callable, as in torch.load
 
 
 def load(f: Any, map_location: MapLocation = None, **kwargs: Any) -> Any:
     """`torch.load` that also puts tensors on the device.
 
-    ``map_location`` None: everything on the CPU, whatever it was saved from. A device or its name:
-    there; "cuda" means the device here. A dict: by the place that the file names. A callable:
+    ``map_location`` None: what was saved from a GPU there, all else on the CPU. A device or its
+    name: there; "cuda" means the device here. A dict: by the place that the file names. A callable:
     as in `torch.load`, given CPU storages. Moved are the tensors in dicts, lists, tuples and
     modules, at any depth. The other arguments, and the errors, are those of `torch.load`.
     """
-    if map_location is None:
-        return torch.load(f, map_location="cpu", **kwargs)
     if isinstance(map_location, (str, torch.device, int)):
         if not _is_device(map_location):
             return torch.load(f, map_location=torch.device(map_location), **kwargs)
@@ -30,7 +29,8 @@ def load(f: Any, map_location: MapLocation = None, **kwargs: Any) -> Any:
         if callable(map_location):
             chosen = map_location(storage, location)
             return storage if chosen is None else chosen
-        if _is_device(map_location.get(location, "cpu")):
+        chosen = location if map_location is None else map_location.get(location, location)
+        if _is_device(chosen):
             moved.add(storage._cdata)
         return storage
 
@@ -47,7 +47,9 @@ def load_file(filename: Any, device: str | torch.device | int = "cpu") -> dict[s
 
 
 def _is_device(place: str | torch.device | int) -> bool:
-    return isinstance(place, int) or torch.device(place).type in (DEVICE_TYPE, "cuda")
+    if isinstance(place, str):
+        return place.partition(":")[0] in (DEVICE_TYPE, *_ACCELERATORS)
+    return isinstance(place, int) or place.type in (DEVICE_TYPE, *_ACCELERATORS)
 
 
 def _move(value: Any, belongs: Callable[[torch.Tensor], bool], done: dict[int, Any]) -> Any:

@@ -34,6 +34,6 @@ WORDS = Words(
     threads=True,
     profiler="torch_xla.debug.profiler",
     float64="float64 is emulated, which is slow",
-    lightning='accelerator="tpu"',
     accelerate="--tpu",
+    accelerate_off="USE_TORCH_XLA=0",
 )

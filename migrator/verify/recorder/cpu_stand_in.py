@@ -184,7 +184,10 @@ def patch_factories() -> None:
     for module in modules:
         for name, value in list(vars(module).items()):
             if callable(value) and (value in constructors or name.endswith("_like")):
-                setattr(module, name, without_cuda(value))
+                here = without_cuda(value)
+                setattr(module, name, here)
+                if operator := torch.jit._builtins._find_builtin(value):  # for TorchScript
+                    torch.jit._builtins._register_builtin(here, operator)
 
     default_context = torch.utils._device.DeviceContext
     original_init = default_context.__init__

@@ -35,7 +35,6 @@ def printed(script: Path, *args: str) -> list[str]:
     """The last line of two ranks."""
     path = str(Path(tpu_runtime.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    environment.pop("ACCELERATE_TORCH_DEVICE", None)  # of set-up in this process
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2",
          "--master_port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0",

@@ -23,6 +23,7 @@ from . import (  # noqa: E402
     device,
     distributed,
     edges,
+    frameworks,
     functional,
     generators,
     integers,
@@ -221,6 +222,7 @@ def setup(
         products,
         mixed_attention,
         jit,
+        frameworks,
     ):
         concern.install()
 

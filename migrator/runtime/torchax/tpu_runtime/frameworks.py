@@ -1,18 +1,17 @@
-"""Accelerate, and what is built on it (Trainer, TRL): device, ranks, and bfloat16."""
+"""Accelerate, what is built on it (Trainer, TRL), and Lightning: device, ranks, and bfloat16."""
 
 import os
-import sys
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 
+from . import lightning_tpu
 from .amp import autocast
 from .device import DEVICE_TYPE
 from .distributed import DistributedDataParallel
+from .imported import when_imported
 
-NEEDED_BY = "accelerate transformers trl"
+NEEDED_BY = "accelerate transformers trl lightning pytorch_lightning lightning_fabric"
 
 
 class _Autocast(torch.autocast):
@@ -24,34 +23,48 @@ class _Autocast(torch.autocast):
         return torch.amp.autocast_mode.autocast(device_type, *args, **kwargs)
 
 
-def _join_ranks() -> None:
-    """Let accelerate make a group of the ranks that a launcher has started.
+def _choose(state: Any) -> None:
+    """Let accelerate take the device, and make a group of the ranks that a launcher has started.
 
-    accelerate 1.15 does so for accelerators that it knows, and for the CPU: so it is the CPU's,
-    with another device and group. Without it each rank would train by itself.
+    accelerate 1.15 does so for accelerators that it knows, and for the CPU: so ranks are the CPU's,
+    with another device and group. Without it each of them would train by itself.
     """
-    state: Any = import_module("accelerate.state")
-    stock = state.PartialState._prepare_backend
-    several = state.DistributedType.MULTI_CPU
+    partial, several = state.PartialState, state.DistributedType.MULTI_CPU
+    prepare, set_device = partial._prepare_backend, partial.set_device
 
     def backend(self: Any, cpu: bool = False, *args: Any, **kwargs: Any) -> Any:
-        if cpu:
-            return stock(self, cpu, *args, **kwargs)
+        if cpu or "LOCAL_RANK" not in os.environ:
+            return prepare(self, cpu, *args, **kwargs)
+        torch.nn.parallel.DistributedDataParallel = DistributedDataParallel  # type: ignore[misc]
         return DEVICE_TYPE, several
 
-    state.PartialState._prepare_backend = backend
-    torch.nn.parallel.DistributedDataParallel = DistributedDataParallel  # type: ignore[misc]
+    def device(self: Any) -> None:
+        if self.device is None and not self._cpu:  # what the user has named stays
+            self.device = torch.device(DEVICE_TYPE)
+        set_device(self)
+
+    partial._prepare_backend, partial.set_device = backend, device
+
+
+def _follow(arguments: Any) -> None:
+    """Let transformers 5.24 take accelerate's device, and believe that it has bfloat16.
+
+    It asks torch for GPUs, and else takes the CPU.
+    """
+    arguments.is_torch_bf16_gpu_available = lambda: True
+    chosen = vars(arguments.TrainingArguments)["_setup_devices"]
+    stock = chosen.func
+
+    def device(self: Any) -> torch.device:
+        stock(self)
+        return self.distributed_state.device  # type: ignore[no-any-return]
+
+    chosen.func = device
 
 
 def install(_env: Any) -> None:
-    """Name the device, of which they know nothing; what the user has named stays.
-
-    transformers 5.24 and accelerate 1.15 ask torch for GPUs that have bfloat16, and no other.
-    """
-    os.environ.setdefault("ACCELERATE_TORCH_DEVICE", DEVICE_TYPE)
+    """Show them the device, of which they know nothing."""
     torch.autocast = torch.amp.autocast = _Autocast  # type: ignore[misc]
-    if "LOCAL_RANK" in os.environ and find_spec("accelerate") is not None:
-        _join_ranks()
-    if "transformers" in sys.modules:
-        arguments: Any = import_module("transformers.training_args")
-        arguments.is_torch_bf16_gpu_available = lambda: True
+    when_imported("accelerate.state", _choose)
+    when_imported("transformers.training_args", _follow)
+    lightning_tpu.install(lambda: None)

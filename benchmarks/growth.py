@@ -1,0 +1,222 @@
+"""CPU time of large files, at a size and at twice that size.
+
+    python benchmarks/growth.py                       # all kinds
+    python benchmarks/growth.py -k optimizers --sizes 20 40 80 160
+
+Each kind of file is generated; what it holds is repeated as often as the size says. Prints the
+seconds of each size, and what the last step multiplied them by for twice the size: 2 where the work
+grows with the file. Exit code 1 where that is above the limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterable
+from math import inf
+from textwrap import indent
+
+from migrator.diagnostics import Severity
+from migrator.options import Options
+from migrator.pipeline.engine import migrate
+from migrator.targets import targets
+
+_TORCH = "import torch\nx = torch.ones(1)\n"
+
+
+def _each(text: str) -> Callable[[int], str]:
+    """`text` again and again, with the number of the round for {i} and of the next for {j}."""
+
+    def repeated(count: int) -> str:
+        return "".join(text.replace("{i}", str(i)).replace("{j}", str(i + 1)) for i in range(count))
+
+    return repeated
+
+
+def _within(head: str, text: str) -> Callable[[int], str]:
+    """The same as the body of `head`."""
+    return lambda count: head + indent(_each(text)(count), "    ")
+
+
+_STEP = "o.zero_grad()\nl = net(x.cuda())\nl.backward()\no.step()\n"
+_OPTIMIZER = "o{i} = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+
+# What is repeated, and how often at the smaller of two sizes.
+KINDS: dict[str, tuple[int, Callable[[int], str]]] = {
+    # what the parts of a language repeat
+    "one name assigned": (10000, lambda n: "x = x + 1\n" * n + "x = x.cuda()\n"),
+    "moves of one name": (1000, _each("x = x.cuda()\n")),
+    "imports": (5000, lambda n: _each("from m{i} import n{i}\n")(n) + "x = x.cuda()\n"),
+    "imports of one package": (
+        5000, lambda n: _each("import p.m{i}\n")(n) + "x = x.cuda()\n"
+    ),
+    "imports of torch": (500, _each("from torch.cuda import synchronize as s{i}\ns{i}()\n")),
+    "an elif chain": (
+        300, lambda n: "if a:\n    pass\n" + _each("elif a == {i}:\n    x = x.cuda()\n")(n)
+    ),
+    "nested calls": (20, lambda n: "x = " + "f(" * n + "x.cuda()" + ")" * n + "\n"),
+    "an attribute chain": (100, lambda n: "x = x" + ".a" * n + ".cuda()\n"),
+    "a sum": (200, lambda n: "x = " + "x.cuda() + " * n + "x\n"),
+    "functions": (1000, _each("def f{i}(x):\n    return x.cuda()\n")),
+    "functions of the CPU": (
+        5000, lambda n: _each("def f{i}(x):\n    return x\n")(n) + "x = x.cuda()\n"
+    ),
+    "functions that call the next": (500, _each("def f{i}(x):\n    return f{j}(x.cuda())\n")),
+    "classes": (
+        1500,
+        _each("class C{i}(torch.nn.Module):\n    def forward(self, x):\n        return x.cuda()\n"),
+    ),
+    "subclasses": (
+        200,
+        lambda n: "class A0(torch.nn.Module):\n    pass\n"
+        + _each("class A{j}(A{i}):\n    def f(self, x):\n        return x.cuda()\n")(n),
+    ),
+    "a dict": (
+        25000, lambda n: "d = {" + _each("'k{i}': {i}, ")(n) + "}\nx = x.cuda()\n"
+    ),
+    "a dict of moves": (500, lambda n: "d = {" + _each("'k{i}': x.cuda(), ")(n) + "}\n"),
+    "lines": (12500, lambda n: "print(x)\ny = x + 1\n" * (n // 2) + "x = x.cuda()\n"),
+    "comments": (12000, lambda n: "# cuda\n" * n + "x = x.cuda()\n"),
+    "strings": (1000, lambda n: "s = 'cuda'\n" * n),
+    "tries": (
+        500, _each("try:\n    x = x.cuda()\nexcept RuntimeError:\n    torch.cuda.empty_cache()\n")
+    ),
+    "guards": (
+        500,
+        _each("if torch.cuda.is_available():\n    d{i} = 'cuda'\nelse:\n    d{i} = 'cpu'\n"
+              "x = x.to(d{i})\n"),
+    ),
+    "attributes of self": (
+        300,
+        lambda n: "class C(torch.nn.Module):\n    def __init__(self):\n"
+        + indent(_each("self.l{i} = torch.nn.Linear(2, 2).cuda()\n")(n), " " * 8)
+        + "    def forward(self, x):\n"
+        + indent(_each("x = self.l{i}(x)\n")(n), " " * 8),
+    ),
+    "globals": (
+        1000, _each("G{i} = None\ndef s{i}():\n    global G{i}\n    G{i} = x.cuda()\n")
+    ),
+    "arguments": (
+        1000,
+        lambda n: "import argparse\np = argparse.ArgumentParser()\n"
+        + _each("p.add_argument('--a{i}', default='cuda')\n")(n)
+        + "a = p.parse_args()\n" + _each("x.to(a.a{i})\n")(n),
+    ),
+    "match cases": (
+        500, lambda n: "match a:\n" + indent(_each("case {i}:\n    x = x.cuda()\n")(n), "    ")
+    ),
+    # what programs that train repeat
+    "loops": (200, _each("for x in xs:\n" + indent(_STEP, "    "))),
+    "steps in one loop": (
+        40,
+        lambda n: "o = torch.optim.SGD(net.parameters())\n" + _within("for x in xs:\n", _STEP)(n),
+    ),
+    "optimizers in one loop": (
+        40,
+        lambda n: _each(_OPTIMIZER)(n)
+        + _within("for x in xs:\n", _STEP.replace("o.", "o{i}."))(n),
+    ),
+    "optimizers of one backward pass": (
+        40,
+        lambda n: _each(_OPTIMIZER)(n)
+        + "for x in xs:\n    l = net(x.cuda())\n    l.backward()\n"
+        + indent(_each("o{i}.step()\n")(n), "    "),
+    ),
+    "optimizers of models": (
+        40,
+        lambda n: _each("g{i} = torch.nn.Linear(2, 2).cuda()\n"
+                        "o{i} = torch.optim.Adam(g{i}.parameters())\n")(n)
+        + _within("for x in xs:\n", "o{i}.zero_grad()\nl{i} = g{i}(x.cuda()).mean()\n"
+                  "l{i}.backward()\no{i}.step()\nprint(l{i}.item())\n")(n),
+    ),
+    "optimizers in functions": (
+        100,
+        _each("def t{i}():\n    net = torch.nn.Linear(2, 2).cuda()\n    " + _OPTIMIZER
+              + "    for x in xs:\n" + indent(_STEP.replace("o.", "o{i}."), " " * 8)),
+    ),
+    "a long step": (
+        200,
+        lambda n: "o = torch.optim.SGD(net.parameters())\nfor x in xs:\n    y = x.cuda()\n"
+        + "    y = net(y)\n" * n + "    y.sum().backward()\n    o.step()\n",
+    ),
+    "reads behind a step": (
+        200,
+        lambda n: "o = torch.optim.SGD(net.parameters())\nfor x in xs:\n"
+        + indent(_STEP, "    ") + "    print(l.item())\n" * n,
+    ),
+    "reads in a step": (
+        100,
+        lambda n: "o = torch.optim.SGD(net.parameters())\nfor x in xs:\n    l = net(x.cuda())\n"
+        + indent(_each("s{i} = l.mean().item()\n")(n), "    ")
+        + "    l.backward()\n    o.step()\n",
+    ),
+    "branches in a loop": (
+        200,
+        _within("for x in xs:\n", "if a{i}:\n    x = x.cuda()\nelse:\n    y = net(x)\n"),
+    ),
+    "autocasts": (
+        200, _within("for x in xs:\n", "with torch.cuda.amp.autocast():\n    y = net(x.cuda())\n")
+    ),
+    "checkpoints": (
+        200,
+        _each("c{i} = torch.load('a.pt')\nnet.load_state_dict(c{i}['m'])\n"
+              "torch.save(net.state_dict(), 'b{i}.pt')\n"),
+    ),
+    "timers": (
+        200,
+        lambda n: "import time\n"
+        + _each("t{i} = time.time()\nx = x.cuda()\ntorch.cuda.synchronize()\n"
+                "print(time.time() - t{i})\n")(n),
+    ),
+    "streams": (
+        200,
+        _each("s{i} = torch.cuda.Stream()\nwith torch.cuda.stream(s{i}):\n    x = x.cuda()\n"),
+    ),
+}  # fmt: skip
+
+
+def seconds(source: str, target: str) -> float:
+    """CPU seconds of one migration, the least of three; infinite where the file is refused."""
+    spent = inf
+    for _ in range(3):
+        gc.collect()
+        start = time.process_time()
+        result = migrate(source.encode(), targets()[target], Options(entry=False))
+        spent = min(spent, time.process_time() - start)
+    for found in result.diagnostics:
+        if found.severity is Severity.ERROR:
+            return inf
+    return spent
+
+
+def _sizes(first: int, given: Iterable[int] | None) -> list[int]:
+    return list(given) if given else [first, 2 * first]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("-k", default="", help="only kinds with this in their name")
+    parser.add_argument("--target", default="torchax")
+    parser.add_argument("--sizes", type=int, nargs="+", help="in place of each kind's own")
+    parser.add_argument("--limit", type=float, default=2.5, help="for twice the size")
+    arguments = parser.parse_args()
+    seconds("import torch\nx = x.cuda()\n", arguments.target)  # what is loaded once
+    above = []
+    for kind, (first, made) in KINDS.items():
+        if arguments.k not in kind:
+            continue
+        row = [seconds(_TORCH + made(n), arguments.target) for n in _sizes(first, arguments.sizes)]
+        ratio = row[-1] / row[-2] if len(row) > 1 else 0.0
+        sizes = ", ".join(str(n) for n in _sizes(first, arguments.sizes))
+        times = " ".join(f"{spent:7.2f}" for spent in row)
+        print(f"{kind:32s} {sizes:>14s} {times}  × {ratio:.1f}", flush=True)
+        if not ratio <= arguments.limit:
+            above.append(kind)
+    print(f"above {arguments.limit}: {', '.join(above) or 'none'}")
+    return int(bool(above))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Lightning's Trainer and Fabric: what they are told of devices and precisions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from migrator.analysis.syntax.names import Names
+from migrator.construct import Construct
+
+_MADE = re.compile(
+    r"(?:pytorch_lightning|lightning|lightning_fabric)\.(?:\w+\.)*"
+    r"(?:Trainer|Fabric|LightningCLI)(?:\.from_argparse_args)?"
+)
+# What chooses nothing that a TPU has not.
+_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "accelerator": ("auto", "tpu", None),
+    "gpus": (0, None),
+    "devices": ("auto", 1, -1, "1", "-1", None),
+    "num_nodes": (1,),
+    "strategy": ("auto", "single_device", None),
+    "precision": (32, "32", "32-true", None),
+}
+GPUS = ("gpu", "cuda")
+
+
+def lightning(names: Names, node: ast.Call) -> Iterator[Construct]:
+    """What a call makes of Lightning's, and tells it."""
+    qualname = names.qualified(node.func) or ""
+    if _MADE.fullmatch(qualname) is None:
+        return
+    told = {keyword.arg: keyword for keyword in node.keywords if keyword.arg}
+    accelerator = told.get("accelerator")
+    if accelerator is not None and values(accelerator.value) == ["cpu"]:
+        yield Construct("trainer", "cpu", node)
+        return
+    yield Construct("trainer", "lightning", node)
+    for name, keyword in told.items():
+        if name in _NEUTRAL:
+            given = values(keyword.value)
+            if not all(any(v is w or v == w for w in _NEUTRAL[name]) for v in given):
+                yield Construct("lightning", name, keyword)
+        elif name == "trainer_defaults":
+            yield from _defaults(keyword.value)
+
+
+def _defaults(value: ast.expr) -> Iterator[Construct]:
+    """The accelerator that LightningCLI has where nobody names another one."""
+    if not isinstance(value, ast.Dict):
+        return
+    for key, each in zip(value.keys, value.values, strict=True):
+        if isinstance(key, ast.Constant) and key.value == "accelerator":
+            if any(v in GPUS for v in values(each)):
+                yield Construct("lightning", "default accelerator", each)
+
+
+def leaves(value: ast.expr) -> list[ast.expr]:
+    """What an expression may be: the branches of `a if … else b`."""
+    if isinstance(value, ast.IfExp):
+        return [*leaves(value.body), *leaves(value.orelse)]
+    return [value]
+
+
+def values(value: ast.expr) -> list[object]:
+    """The values that an expression may have, `...` for what is not known."""
+    found: list[object] = []
+    for leaf in leaves(value):
+        try:
+            known = ast.literal_eval(leaf)
+        except (ValueError, TypeError, SyntaxError):
+            known = ...
+        found.append(1 if known == [0] else known)  # the first device
+    return found

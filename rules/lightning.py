@@ -1,0 +1,174 @@
+"""Lightning: `accelerator="tpu"`, which set-up makes one device of the target."""
+
+import ast
+
+from migrator.codes import Family
+from migrator.construct import Construct
+from migrator.diagnostics import Effort
+from migrator.edits import Edit, EditCall, Replace, SetString
+from migrator.frameworks.torch.lightning import GPUS, leaves, values
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+FAMILY = Family("LTN", "Lightning", 96)
+
+DEVICE = Rule(
+    code="LTN001",
+    name="lightning-device",
+    summary="Lightning's Trainer and Fabric are told to use a TPU",
+    why="""They move models and batches to the accelerator that they are told. Lightning knows TPUs
+by torch_xla; `setup()` makes `accelerator="tpu"`, and `"auto"`, one device of either target, with
+the hooks, the checkpoints and the precisions that one GPU has. In one process
+DistributedDataParallel is that process alone. Several devices and sharded strategies are
+reported.""",
+    effort=Effort.HOURS,
+    references=("https://lightning.ai/docs/pytorch/stable/common/trainer.html",),
+    examples=(
+        Example(
+            """
+            import lightning as L
+            import torch
+
+            trainer = L.Trainer(accelerator="gpu", devices=1, max_epochs=3)
+            """,
+            after="""
+            import lightning as L
+            import torch
+            import tpu_runtime
+
+            tpu_runtime.setup()
+
+            trainer = L.Trainer(accelerator="tpu", devices=1, max_epochs=3)
+            """,
+            script=True,
+        ),
+        Example(
+            """
+            import pytorch_lightning as pl
+            trainer = pl.Trainer(gpus=1)
+            """,
+            after="""
+            import pytorch_lightning as pl
+            trainer = pl.Trainer(accelerator="tpu", devices=1)
+            """,
+        ),
+        Example(
+            """
+            import lightning as L
+            trainer = L.Trainer(accelerator="gpu", devices=8, strategy="fsdp")
+            """,
+            after="""
+            import lightning as L
+            trainer = L.Trainer(accelerator="tpu", devices=8, strategy="fsdp")
+            """,
+        ),
+    ),
+)
+
+PRECISION = Rule(
+    code="LTN002",
+    name="lightning-precision",
+    summary="Lightning's float16 becomes bfloat16",
+    why="""TPUs compute in bfloat16, not in float16. Its range is that of float32, so no loss
+scaling is needed; it has 8 bits of significand instead of 11.""",
+    examples=(
+        Example(
+            """
+            import lightning as L
+            trainer = L.Trainer(precision="16-mixed")
+            """,
+            after="""
+            import lightning as L
+            trainer = L.Trainer(precision="bf16-mixed")
+            """,
+        ),
+    ),
+)
+
+_HALF = {16: "bf16-mixed", "16": "bf16-mixed", "16-mixed": "bf16-mixed", "16-true": "bf16-true"}
+
+
+@DEVICE.on("trainer", "lightning")
+def made(ctx: Context, found: Construct) -> Decision:
+    return Keep("takes the TPU that set-up shows it")
+
+
+@DEVICE.on("lightning", "accelerator")
+def accelerator(ctx: Context, found: Construct) -> Decision:
+    return _named(ctx, _value(found))
+
+
+@DEVICE.on("lightning", "default accelerator")
+def default(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.expr)
+    return _named(ctx, found.node)
+
+
+@DEVICE.on("lightning", "gpus")
+def gpus(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.parents.get(found.node)
+    assert isinstance(call, ast.Call) and isinstance(found.node, ast.keyword)
+    others = {keyword.arg for keyword in call.keywords}
+    if values(found.node.value) != [1] or others & {"accelerator", "devices", None}:
+        return Report('was taken out of Lightning; say accelerator="tpu", devices=1')
+    word = ctx.quoted(_word(ctx), found.node.value)
+    put = {"accelerator": word, "devices": "1"}
+    return Rewrite([EditCall(call, drop=[found.node], put=put)])
+
+
+@DEVICE.on("lightning", "devices", "num_nodes")
+def several(ctx: Context, found: Construct) -> Decision:
+    if ... in values(_value(found)):
+        return Report("is decided at run time: 1 is what set-up offers")
+    return Report("a process has one TPU here: say devices=1, or leave it out")
+
+
+@DEVICE.on("lightning", "strategy")
+def strategy(ctx: Context, found: Construct) -> Decision:
+    for leaf in leaves(_value(found)):
+        made = isinstance(leaf, ast.Call) and (ctx.names.qualified(leaf.func) or "")
+        name = made or (leaf.value if isinstance(leaf, ast.Constant) else None)
+        if not isinstance(name, str):
+            return Report('is decided at run time: "auto" is what a TPU takes')
+        if not name.rpartition(".")[2].lower().startswith(("ddp", "dp", "auto", "single_device")):
+            return Report("shards over GPUs; leave it out, and the model is whole on the device")
+    return Keep("in one process it is that process alone")
+
+
+@PRECISION.on("lightning", "precision")
+def precision(ctx: Context, found: Construct) -> Decision:
+    edits: list[Edit] = []
+    for leaf in leaves(_value(found)):
+        value = leaf.value if isinstance(leaf, ast.Constant) else None
+        if not isinstance(value, str | int):
+            return Report('is decided at run time: on a TPU it has to be "bf16-mixed" or "32-true"')
+        if value in (64, "64", "64-true"):
+            return Report(f"{ctx.words.float64}, and no TPU has it in hardware")
+        if str(value).startswith("transformer-engine"):
+            return Report("Transformer Engine is for CUDA only")
+        if value in _HALF and isinstance(leaf, ast.Constant):
+            half = _HALF[value]
+            edits.append(
+                SetString(leaf, half) if isinstance(value, str)
+                else Replace(leaf, ctx.quoted(half, leaf))
+            )  # fmt: skip
+    if not edits:
+        return Keep("bfloat16 is what TPUs compute in")
+    return Rewrite(edits, note="float16 becomes bfloat16")
+
+
+def _named(ctx: Context, value: ast.expr) -> Decision:
+    constants = [leaf for leaf in leaves(value) if isinstance(leaf, ast.Constant)]
+    names_gpu = [leaf for leaf in constants if leaf.value in GPUS]
+    known = all(v in (*GPUS, "cpu", "auto", "tpu", None) for v in values(value))
+    if not known or not names_gpu:
+        return Report('is decided at run time: a TPU is "tpu", or "auto"')
+    return Rewrite([SetString(leaf, _word(ctx)) for leaf in names_gpu])
+
+
+def _word(ctx: Context) -> str:
+    return "auto" if ctx.target.portable else "tpu"
+
+
+def _value(found: Construct) -> ast.expr:
+    assert isinstance(found.node, ast.keyword)
+    return found.node.value
