@@ -1,11 +1,19 @@
-"""Ranks of torchrun that accelerate joins: they train as by gloo on the CPU, and not each alone."""
+"""What frameworks run is compiled in parts, and ranks of torchrun that accelerate joins train as by
+gloo on the CPU, and not each alone."""
 
+import copy
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+import torch
 import tpu_runtime
+from tiers import thorough_but
+from tpu_runtime.guards import KEPT
+from transformers import LlamaConfig, LlamaForCausalLM
 
 PROGRAM = """\
 import sys
@@ -45,6 +53,7 @@ def printed(script: Path, *args: str) -> list[str]:
     return done.stdout.splitlines()[-1].split()
 
 
+@pytest.mark.thorough
 def test_ranks_that_accelerate_joins(tmp_path: Path) -> None:
     original, migrated = tmp_path / "original.py", tmp_path / "migrated.py"
     original.write_text(PROGRAM)
@@ -54,3 +63,58 @@ def test_ranks_that_accelerate_joins(tmp_path: Path) -> None:
     expected = printed(original, "cpu")
     assert expected[:2] == ["2", "3"]
     assert printed(migrated) == expected
+
+
+@pytest.mark.parametrize(
+    "kind", thorough_but([torch.optim.AdamW], [torch.optim.AdamW, torch.optim.SGD])
+)
+def test_model_and_optimizer_are_programs(kind: Callable[..., torch.optim.Optimizer]) -> None:
+    """transformers keeps a dict with a `get` of its own; Lightning's step has a closure."""
+    tpu_runtime.setup()
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=16, hidden_size=8, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=8,
+    )  # fmt: skip
+    words = torch.randint(0, 16, (2, 8))
+
+    def train(model: LlamaForCausalLM) -> tuple[torch.optim.Optimizer, list[float]]:
+        device = model.lm_head.weight.device
+        optimizer = kind(model.parameters(), lr=0.01)
+        losses = []
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(input_ids=words.to(device), labels=words.to(device)).loss
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            losses.append(float(optimizer.step(closure)))  # type: ignore[arg-type]
+        return optimizer, losses
+
+    model = LlamaForCausalLM(config)
+    _, expected = train(copy.deepcopy(model))
+    model.to("jax")
+    optimizer, losses = train(model)
+    assert losses == pytest.approx(expected, abs=1e-5)
+    parts = [*vars(model)[KEPT].values(), *vars(optimizer)[KEPT].values()]
+    assert [(part.compilations, part.why_eager) for part in parts] == [(1, ""), (1, "")]
+
+
+@pytest.mark.parametrize(("most", "kind"), [(0.1, 2.0), (100.0, 2.0), (0.1, float("inf"))])
+def test_clipping_is_a_program(most: float, kind: float) -> None:
+    tpu_runtime.setup()
+    torch.manual_seed(0)
+    drawn = [[torch.randn(4, 3), torch.randn(5)] for _ in range(3)]
+    on_cpu = [torch.nn.Parameter(torch.zeros_like(each)) for each in drawn[0]]
+    on_device = [torch.nn.Parameter(each.detach().to("jax")) for each in on_cpu]
+    for gradients in drawn:
+        for p, q, gradient in zip(on_cpu, on_device, gradients, strict=True):
+            p.grad, q.grad = gradient.clone(), gradient.to("jax")
+        expected = torch.nn.utils.clip_grad_norm_(on_cpu, most, kind)
+        result = torch.nn.utils.clip_grad_norm_((q for q in on_device), most, kind)
+        assert result.item() == pytest.approx(expected.item(), rel=1e-6)
+        for p, q in zip(on_cpu, on_device, strict=True):
+            assert p.grad is not None and q.grad is not None
+            assert torch.allclose(q.grad.cpu(), p.grad, rtol=1e-6, atol=0)

@@ -21,7 +21,7 @@ from .calls import is_device_tensor
 from .names import names_of, union
 from .snapshots import CONTENTS, Snapshot, equal
 from .structures import Held, Structure, is_ours, is_value
-from .variables import Scope
+from .variables import Scope, held
 from .watch import PACKAGES, Watch, is_library
 
 _CODE = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type)
@@ -286,7 +286,7 @@ class Guards:
 
     def signature(self) -> tuple[Any, ...]:
         """The present values, for counting how often they were there."""
-        values = [holder.get(name) for holder, name, _ in self.values if hasattr(holder, "get")]
+        values = [held(holder, name) for holder, name, _ in self.values if hasattr(holder, "get")]
         inputs = [Structure(h[n], self.names).key for h, n, *_ in self.places if n in h]
         return tuple(v if is_value(v) else Held(v) for v in values), tuple(inputs)
 

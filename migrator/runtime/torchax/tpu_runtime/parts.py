@@ -4,8 +4,8 @@ The outermost call of a module on the device runs as it is the first time, and a
 the second time on with the same shapes: by the machinery of train_step, so new weights, another
 mode, statistics, random numbers and hooks are seen. Evaluation, sampling and generation call it
 without gradients; with gradients its backward pass is a second program (differentiation.py). So
-does `optimizer.step()`. What can not be compiled runs as it is, which is said once for each class;
-the modules in it are then tried.
+do `optimizer.step()` and `clip_grad_norm_`. What can not be compiled runs as it is, which is said
+once for each class; the modules in it are then tried.
 """
 
 import functools
@@ -17,15 +17,18 @@ from typing import Any
 import torch
 from jax._src.core import trace_state_clean
 from torch.optim import Optimizer
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 from torch.utils import _pytree as pytree
 from torchax.tensor import Environment
 
 from . import scopes
-from .calls import holds_device_tensor, patch
+from .calls import holds_device_tensor, is_device_tensor, patch
 from .compiled import EAGER, Compiled, warn
+from .fresh_state import is_known
 from .functions import Call
 from .guards import KEPT
 from .inside import is_inside
+from .watch import is_library
 
 NEEDED_BY = "<loop>"
 
@@ -131,6 +134,12 @@ def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
+def _calls_it_first(optimizer: Optimizer) -> bool:
+    """Whether its step begins with a closure's call, as Lightning's training has one in it."""
+    ours = all(is_library(h.__code__.co_filename) for h in _global_optimizer_pre_hooks.values())
+    return ours and is_known(optimizer) and not isinstance(optimizer, torch.optim.LBFGS)
+
+
 def _stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
     """What `Optimizer.__init__` makes of the `step` of its class."""
 
@@ -139,22 +148,60 @@ def _stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(hooked)
         def step(self: Optimizer, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if closure is not None or args or kwargs:
+            parameters = self.param_groups[0]["params"] if self.param_groups else []
+            free = _is_free() and torch.is_grad_enabled() and holds_device_tensor(parameters)
+            plain = closure is None or _calls_it_first(self)
+            if args or kwargs or not free or not plain:
                 given = args if closure is None else (closure, *args)
                 return hooked(self, *given, **kwargs)
-            parameters = self.param_groups[0]["params"] if self.param_groups else []
-            free = _is_free() and torch.is_grad_enabled()
-            if not free or not holds_device_tensor(parameters):
-                return hooked(self)
+            result = None if closure is None else closure()
             part = _part(self, hooked, ".step()", differentiable=False)
-            return part(part.memory.function, (), {})
+            part(part.memory.function, (), {})
+            return result
 
         return step
 
     return profile_hook_step
 
 
+def _clip(gradients: list[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
+    """What torch does with the gradients, in its order."""
+    with torch.no_grad():
+        norm = torch.nn.utils.get_total_norm(gradients, norm_type)
+        factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+        for gradient in gradients:
+            gradient.mul_(factor)
+    return norm
+
+
+def _clipping(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """`clip_grad_norm_`: single operations on all gradients take longer than the optimizer."""
+    compiled = Compiled(_clip, "clip_grad_norm_")
+
+    @functools.wraps(stock)
+    def clip_grad_norm_(
+        parameters: Any, max_norm: float, norm_type: float = 2.0, *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
+        single = isinstance(parameters, torch.Tensor)
+        given = [parameters] if single else list(parameters)
+        gradients = [p.grad for p in given if p.grad is not None]
+        plain = not any(args) and not any(kwargs.values()) and _is_free()
+        if not gradients or not plain or not all(map(_is_plain_gradient, gradients)):
+            return stock(given or parameters, max_norm, norm_type, *args, **kwargs)  # type: ignore[no-any-return]
+        arguments = gradients, float(max_norm), float(norm_type)
+        return compiled(_clip, arguments, {})  # type: ignore[no-any-return]
+
+    return clip_grad_norm_
+
+
+def _is_plain_gradient(gradient: torch.Tensor) -> bool:
+    return is_device_tensor(gradient) and not gradient.requires_grad
+
+
 def install(env: Environment) -> None:
     """Take over the calls of modules and the steps of optimizers."""
     patch(torch.nn.Module, __call__=_calling(torch.nn.Module.__call__))
+    clipping = _clipping(torch.nn.utils.clip_grad_norm_)
+    for module in (torch.nn.utils, torch.nn.utils.clip_grad):
+        patch(module, clip_grad_norm_=clipping)
     patch(Optimizer, profile_hook_step=staticmethod(_stepping(Optimizer.profile_hook_step)))

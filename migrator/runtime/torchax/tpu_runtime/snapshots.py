@@ -12,7 +12,7 @@ import torch
 from torchax.tensor import Tensor
 
 from .structures import MISSING, is_value
-from .variables import Scope, put
+from .variables import Scope, held, put
 
 CONTENTS = (list, set, collections.deque)
 
@@ -47,7 +47,7 @@ class Snapshot:
             elif names is None:
                 self._before.append((holder, dict(holder), label))
             else:
-                some = {name: holder.get(name, MISSING) for name in names}
+                some = {name: held(holder, name, MISSING) for name in names}
                 self._before.append((holder, some, label))
         self._all = {id(holder) for holder, names, _ in holders if names is None}
 
@@ -68,7 +68,7 @@ class Snapshot:
             else:
                 now, names = holder, list(before)
             for name in names:
-                old, new = before.get(name, MISSING), now.get(name, MISSING)
+                old, new = before.get(name, MISSING), held(now, name, MISSING)
                 if old is not new and not (is_value(old) and equal(new, old)):
                     found.append((holder, name, old, new, f"{label}{name}"))
         return found
@@ -81,7 +81,7 @@ class Snapshot:
             for name in [n for n in holder if n not in before] if id(holder) in self._all else ():
                 put(holder, name, MISSING)
             for name, value in before.items():
-                if holder.get(name, MISSING) is not value:
+                if held(holder, name, MISSING) is not value:
                     put(holder, name, value)
 
 

@@ -38,6 +38,13 @@ class Scope(dict[str, Any]):
             cell.cell_contents = value
 
 
+def held(holder: Any, name: Any, default: Any = None) -> Any:
+    """A variable, an attribute or an item; a kind of dict may have a `get` with another meaning."""
+    if isinstance(holder, dict):
+        return dict.get(holder, name, default)
+    return holder.get(name, default)
+
+
 def put(holder: Any, name: Any, value: Any) -> None:
     """Set a variable, an attribute (of ``vars``) or an item."""
     if isinstance(holder, Scope):
