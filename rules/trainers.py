@@ -6,6 +6,7 @@ from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import EditCall, SetString
+from migrator.frameworks.torch.lightning import leaves, values
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 FAMILY = Family("FRW", "Training frameworks", 95)
@@ -57,6 +58,16 @@ scaling is needed; it has 8 bits of significand instead of 11, as with `autocast
             after="""
             from accelerate import Accelerator
             accelerator = Accelerator(mixed_precision="bf16")
+            """,
+        ),
+        Example(
+            """
+            from accelerate import Accelerator
+            accelerator = Accelerator(mixed_precision="fp16" if half else "no")
+            """,
+            after="""
+            from accelerate import Accelerator
+            accelerator = Accelerator(mixed_precision="bf16" if half else "no")
             """,
         ),
         Example(
@@ -123,13 +134,13 @@ def stays(ctx: Context, found: Construct) -> Decision:
 
 @HALF.on("trainer", "mixed_precision")
 def mixed_precision(ctx: Context, found: Construct) -> Decision:
-    value = _value(found)
-    if isinstance(value, ast.Constant) and isinstance(value.value, str):
-        if value.value == "fp16":
-            return Rewrite([SetString(value, "bf16")], note="float16 becomes bfloat16")
-        if value.value == "bf16":
-            return Keep("bfloat16 is what TPUs compute in")
-    return Report('is decided at run time: on a TPU it has to be "bf16" or "no"')
+    constants = [leaf for leaf in leaves(_value(found)) if isinstance(leaf, ast.Constant)]
+    if any(value not in ("fp16", "bf16", "no", None) for value in values(_value(found))):
+        return Report('is decided at run time: on a TPU it has to be "bf16" or "no"')
+    if halves := [leaf for leaf in constants if leaf.value == "fp16"]:
+        edits = [SetString(leaf, "bf16") for leaf in halves]
+        return Rewrite(edits, note="float16 becomes bfloat16")
+    return Keep("bfloat16 is what TPUs compute in")
 
 
 @HALF.on("trainer", "fp16", "fp16_full_eval")
