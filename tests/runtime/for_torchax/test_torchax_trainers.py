@@ -118,3 +118,20 @@ def test_clipping_is_a_program(most: float, kind: float) -> None:
         for p, q in zip(on_cpu, on_device, strict=True):
             assert p.grad is not None and q.grad is not None
             assert torch.allclose(q.grad.cpu(), p.grad, rtol=1e-6, atol=0)
+
+
+def test_a_hook_in_front_of_a_step_comes_before_its_closure() -> None:
+    tpu_runtime.setup()
+    model = torch.nn.Linear(3, 1).to("jax")
+    optimizer, seen = torch.optim.SGD(model.parameters(), lr=0.1), []
+
+    def closure() -> torch.Tensor:
+        seen.append("closure")
+        loss = model(torch.ones(2, 3, device=model.weight.device)).sum()
+        loss.backward()
+        return loss  # type: ignore[no-any-return]
+
+    optimizer.register_step_pre_hook(lambda *_: seen.append("hook"))
+    for _ in range(3):
+        optimizer.step(closure)  # type: ignore[arg-type]
+    assert seen == ["hook", "closure"] * 3
