@@ -27,6 +27,8 @@ _TIME = re.compile(
     r"|\d\s?[mu]?s\b|\beta\b|took",
     re.IGNORECASE,
 )
+# What transformers' Trainer says of its time, beside losses.
+_TIMED = re.compile(r"'\w+_(?:runtime|per_second)': '?[\d.]+'?,?")
 # Shares of decisions, each of which a rounding can turn over; what is no such share after all.
 _DECIDED = re.compile(
     r"(?:\b|_)(?:acc|accuracy|correct|precision|recall|f1|m?iou|dice|top[-#]?|error rate)(?:\b|_|#)"
@@ -109,7 +111,7 @@ def _by_text(printed: str) -> dict[tuple[str, int], list[str]]:
     found: dict[tuple[str, int], list[str]] = {}
     count: Counter[str] = Counter()
     printed = printed.replace(_STAND_IN, "cpu")
-    plain = _DEVICE.sub("device", _WARNING.sub("", _ESCAPES.sub("", printed)))
+    plain = _DEVICE.sub("device", _WARNING.sub("", _ESCAPES.sub("", _TIMED.sub("", printed))))
     for line in re.split(r"[\r\n\b]+", _VERSION.sub("", _CLOCK.sub("", plain))):
         if _TIME.search(line) or "warn" in line.lower() or ".py" in line:
             continue

@@ -210,6 +210,12 @@ class TestPrinted:
     ) -> None:
         assert printed(text.format(golden), text.format(run)).passed is passed
 
+    def test_the_times_beside_a_loss_are_left_out(self) -> None:
+        """What transformers' Trainer says at the end."""
+        text = "{{'train_runtime': '{}', 'train_steps_per_second': '0.5', 'train_loss': '{}'}}"
+        assert printed(text.format("2.427", "4.2000"), text.format("16.57", "4.2000")).passed
+        assert not printed(text.format("2.427", "4.2000"), text.format("2.427", "4.3000")).passed
+
     def test_lines_that_a_carriage_return_writes_over_are_lines(self) -> None:
         found = printed("\rloss 0.5\rloss 0.25\n", "\rloss 0.5\rloss 0.75\n")
         assert [f.passed for f in found.findings] == [True, False]

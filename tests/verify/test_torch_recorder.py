@@ -226,3 +226,26 @@ def test_a_gpu_that_is_there_is_used(folder: Path) -> None:
     _, found = record_run(python, "t.py", [], here, out, Settings(), stand_in=True, original=here)
     assert found.ended.startswith("t.py:2: ")
     assert "CUDA" in found.ended or "NVIDIA" in found.ended
+
+
+def test_gradients_are_those_that_a_closure_has_made() -> None:
+    """As Lightning trains; and modules that hash by what they do not have yet are watched."""
+    closed = """\
+class Metric(nn.Module):
+    def __hash__(self):
+        return hash(self.later)
+Metric()
+def step(x):
+    def closure():
+        optimizer.zero_grad()
+        loss = net(x.cuda()).pow(2).mean()
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+"""
+    steps = "torch.manual_seed(0)\nstep(torch.ones(2, 3))\nstep(torch.ones(2, 3))\n"
+    norms = [
+        [event["norms"] for event in record(text)[0].events if event["kind"] == "gradients"]
+        for text in (STEP + steps, STEP + closed + steps)
+    ]
+    assert norms[0] == norms[1] and len(norms[0]) == 2 and all(norms[0])

@@ -64,7 +64,8 @@ class Watch:
         self.depth = 0
         self.calls: Counter[tuple[str, bool]] = Counter()
         self.trained: dict[int, tuple[str, nn.Module]] = {}
-        self.modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        # By id: a class may hash by what it has not set yet, as torchmetrics' does.
+        self.modules: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
         self.names: dict[int, tuple[str, nn.Module]] = {}
         self.taken: Counter[str] = Counter()
         self.started: set[int] = set()
@@ -93,7 +94,7 @@ class Watch:
 
         def init(self: nn.Module, *args: Any, **kwargs: Any) -> None:
             made(self, *args, **kwargs)
-            watch.modules.add(self)
+            watch.modules[id(self)] = self
 
         nn.Module.__init__ = init  # type: ignore[method-assign]
 
@@ -111,7 +112,9 @@ class Watch:
         """Keep what it trains, to read it at the end."""
         self.trains = True
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        holding = [m for m in list(self.modules) if trained & {id(p) for p in m.parameters()}]
+        holding = [
+            m for m in list(self.modules.values()) if trained & {id(p) for p in m.parameters()}
+        ]
         inner = {id(child) for m in holding for child in m.modules() if child is not m}
         for module in holding:
             if id(module) not in inner:
@@ -196,14 +199,29 @@ class Watch:
     def loss(self, value: float, dtype: torch.dtype) -> None:
         self.event("loss", "loss", value=for_json(value), dtype=NAMES.get(dtype, "F32"))
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         if is_traced():
             if self.tracing is not None:
                 self.tracing.happened.append(optimizer)
-            return
+            return None
         if self.paused:
-            return
+            return None
         self.begin([optimizer])
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None or isinstance(optimizer, torch.optim.LBFGS):
+            self._about_to_use(optimizer)
+            return None
+
+        def called() -> Any:
+            result = closure()  # it makes the gradients, as in Lightning's training
+            self._about_to_use(optimizer)
+            return result
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": called}
+        return (args[0], called, *args[2:]), kwargs
+
+    def _about_to_use(self, optimizer: Optimizer) -> None:
         self.gradients(optimizer)
         if self.closely and self.step < self.steps:
             with self.at_rest():
@@ -348,7 +366,7 @@ class Watch:
     @property
     def convolves(self) -> bool:
         """Whether there is a layer that cuDNN computes."""
-        return any(isinstance(module, CONVOLUTIONS) for module in list(self.modules))
+        return any(isinstance(module, CONVOLUTIONS) for module in list(self.modules.values()))
 
     def leave(self) -> None:
         """In a child of the program's process: nothing of it is watched."""
