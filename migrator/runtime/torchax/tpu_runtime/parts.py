@@ -136,7 +136,7 @@ def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 def _calls_it_first(optimizer: Optimizer) -> bool:
     """Whether its step begins with a closure's call, as Lightning's training has one in it."""
-    hooks = [*_global_optimizer_pre_hooks.values(), *optimizer._optimizer_step_pre_hooks.values()]
+    hooks = _global_optimizer_pre_hooks.values()
     ours = all(hasattr(h, "__code__") and is_library(h.__code__.co_filename) for h in hooks)
     return ours and is_known(optimizer) and not isinstance(optimizer, torch.optim.LBFGS)
 
