@@ -227,6 +227,21 @@ def test_late_writes_are_errors() -> None:
         inputs("jax")[0] = 1
 
 
+def test_data_of_a_view_of_a_view_is_written_to_without_an_error() -> None:
+    """As in torch, which computes the gradient with what was written."""
+    found = []
+    for device in ("jax", "cpu"):
+        x = inputs(device)
+        rows = (x * 2).view(3, 2)
+        loss = rows.t().square().sum() + rows.t()[0].square().sum()
+        columns = rows.t()
+        total = loss + columns.square().sum()
+        columns.data.masked_fill_(torch.ones(2, 3, dtype=torch.bool, device=device), 3)
+        total.backward()
+        found.append((rows.tolist(), x.grad.tolist()))  # type: ignore[union-attr]
+    assert found[0] == found[1]
+
+
 def test_dropout_is_reproducible() -> None:
     def masks(seed: int) -> list[Tensor]:
         torch.manual_seed(seed)

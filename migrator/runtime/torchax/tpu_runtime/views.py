@@ -87,6 +87,16 @@ def _get_elem(self: Tensor) -> Array:
 
 
 def _set_elem(self: Tensor, value: Array) -> None:
+    _replace(self, value, counted=True)
+
+
+def _replace(self: Tensor, value: Array, *, counted: bool) -> None:
+    """Replace the values of a tensor, and those of what it is an alias of.
+
+    Autograd raises if it needs the old ones and was told. C++ tells it of the writes of operators,
+    but not of those that reach a tensor from an alias, and not of those of Python functions. What
+    `.data` gives is not ``counted``, as far as it reaches.
+    """
     state = self.__dict__
     link = state.get("_link")
     if link is not None:
@@ -94,26 +104,17 @@ def _set_elem(self: Tensor, value: Array) -> None:
         if not _is_dense(self):
             raise RuntimeError("in-place write to an expanded tensor: clone() it first")
         value = jnp.broadcast_to(value, old.shape).astype(old.dtype)
-        _write(link.parent, link.write(link.parent._elem, value), counted=link.counted)
-        origin = link.origin and link.origin()
-        if link.counted and origin is not None:
-            count_write(origin)
+        counted = counted and link.counted
+        _replace(link.parent, link.write(link.parent._elem, value), counted=counted)
+        if counted:
+            count_write(link.parent)
+            if (origin := link.origin and link.origin()) is not None:
+                count_write(origin)
         link.seen = link.parent._elem
     elif "_elem" in state:
         for watcher in watchers:
             watcher(self)
     state["_elem"] = value
-
-
-def _write(tensor: Tensor, value: Array, *, counted: bool) -> None:
-    """Replace the values of ``tensor``; autograd raises if it needs the old ones and was told.
-
-    C++ tells it of the writes of operators, but not of those that reach a tensor from an alias, and
-    not of those of Python functions.
-    """
-    tensor._elem = value
-    if counted:
-        count_write(tensor)
 
 
 def count_write(tensor: Tensor) -> None:
