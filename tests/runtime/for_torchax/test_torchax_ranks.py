@@ -100,6 +100,38 @@ def test_collectives_give_what_they_give_on_gloo(tmp_path: Path) -> None:
     compare_collectives(here, there)
 
 
+AGAIN_AND_AGAIN = """
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def main(rank, ranks):
+    dist.init_process_group("nccl", rank=rank, world_size=ranks)
+    shapes = [(512, 128), (8, 128, 128), (2, 128, 512)]
+    given = [[torch.full(s, k + 10.0 * rank, device="cuda") for k in range(4)] for s in shapes]
+    for i in range(60):
+        parts = [torch.empty(s[0] // 2, *s[1:], device="cuda") for s in shapes]
+        for part, tensors in zip(parts, given):
+            dist.reduce_scatter_tensor(part, tensors[i % 4])
+        for part in parts:
+            wrong = (part.cpu() != 2 * (i % 4) + 10).sum().item()
+            assert not wrong, f"exchange {i}: {wrong} elements are not the sum"
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(main, args=(2,), nprocs=2)
+"""
+
+
+def test_parts_of_sums_are_not_written_to_by_the_next_exchange(tmp_path: Path) -> None:
+    """As by JAX's own operator on the CPU, in some of a hundred exchanges."""
+    on_ranks(2, migrated(AGAIN_AND_AGAIN, tmp_path))
+
+
 def test_functional_collectives_and_their_gradients(tmp_path: Path) -> None:
     on_ranks(2, migrated(FUNCTIONAL, tmp_path), tmp_path / "here")
     compare_functional(tmp_path / "here")

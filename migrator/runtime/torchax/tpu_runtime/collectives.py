@@ -3,6 +3,9 @@
 A rank's array is a row of one that lies on the devices of all ranks, without a copy; the exchange
 is XLA's. Values that only one rank gives away are sent as bits, so that they come as they were.
 Tensors of one type are put behind each other, as torch's buckets do: one exchange is one program.
+
+JAX 0.10 on the CPU: in `lax.psum_scatter` between processes, a rank's part may end in what another
+rank has written there since, silently. There the whole is summed.
 """
 
 import functools
@@ -39,7 +42,7 @@ class Exchange:
         self._mesh = Mesh(np.array(devices), (_AXIS,))
         self._rows = NamedSharding(self._mesh, _ROWS)
         self._programs: dict[Any, Any] = {}
-        self._waits = devices[0].platform == "cpu"
+        self._on_cpu = devices[0].platform == "cpu"
 
     def reduce(self, arrays: list[Array], operation: str) -> list[Array]:
         """The sum, or another ``operation``, of what the ranks have, on each of them."""
@@ -55,11 +58,12 @@ class Exchange:
 
     def scatter(self, arrays: list[Array], root: int) -> list[Array]:
         """Of what ``root`` has, the part along the first dimension that is this rank's."""
-        return [self._run(array, _scattered, root)[0] for array in arrays]
+        return [self._run(array, _scattered, root, self._on_cpu)[0] for array in arrays]
 
     def reduce_scatter(self, arrays: list[Array], operation: str) -> list[Array]:
         """The same part of the sum, or another ``operation``, of what the ranks have."""
-        return [self._run(array, _reduced_part, operation, self.size)[0] for array in arrays]
+        how = operation, self.size, self._on_cpu
+        return [self._run(array, _reduced_part, *how)[0] for array in arrays]
 
     def transpose(self, arrays: list[Array]) -> list[Array]:
         """Part by part along the first dimension: those that the ranks have for this one."""
@@ -89,12 +93,12 @@ class Exchange:
             )  # fmt: skip
             program = self._programs[body, how] = jax.jit(mapped)
         array = array if array.ndim else array[None]
-        if self._waits:  # programs that run at once there wait for each other's threads
+        if self._on_cpu:  # programs that run at once there wait for each other's threads
             array.block_until_ready()
         shape = (self.size * array.shape[0], *array.shape[1:])
         row = jax.make_array_from_single_device_arrays(shape, self._rows, [array])
         result = program(row).addressable_data(0)
-        if self._waits:
+        if self._on_cpu:
             result.block_until_ready()
         return result
 
@@ -138,11 +142,21 @@ def _reduced(row: Array, operation: str, size: int) -> Array:
     return _mean(total, operation, size).astype(kind)
 
 
-def _reduced_part(row: Array, operation: str, size: int) -> Array:
+def _reduced_part(row: Array, operation: str, size: int, on_cpu: bool) -> Array:
     if operation in ("sum", "avg") and row.dtype != jnp.bool_:
-        total = lax.psum_scatter(row, _AXIS, scatter_dimension=0, tiled=True)
-        return _mean(total, operation, size).astype(row.dtype)
-    parts = _reduced(row, operation, size).reshape(size, -1, *row.shape[1:])
+        return _mean(_summed_part(row, on_cpu), operation, size).astype(row.dtype)
+    return _own(_reduced(row, operation, size))
+
+
+def _summed_part(row: Array, on_cpu: bool) -> Array:
+    if on_cpu:
+        return _own(lax.psum(row, _AXIS))
+    return lax.psum_scatter(row, _AXIS, scatter_dimension=0, tiled=True)
+
+
+def _own(total: Array) -> Array:
+    """This rank's part along the first dimension."""
+    parts = total.reshape(lax.axis_size(_AXIS), -1, *total.shape[1:])
     return parts[lax.axis_index(_AXIS)]
 
 
@@ -158,9 +172,8 @@ def _broadcast(row: Array, root: int) -> Array:
     return _from_bits(lax.psum(_of_root(row, root), _AXIS), row)
 
 
-def _scattered(row: Array, root: int) -> Array:
-    bits = lax.psum_scatter(_of_root(row, root), _AXIS, scatter_dimension=0, tiled=True)
-    return _from_bits(bits, row)
+def _scattered(row: Array, root: int, on_cpu: bool) -> Array:
+    return _from_bits(_summed_part(_of_root(row, root), on_cpu), row)
 
 
 def _of_root(row: Array, root: int) -> Array:
