@@ -206,7 +206,6 @@ class Watch:
             return None
         if self.paused:
             return None
-        self.begin([optimizer])
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None or isinstance(optimizer, torch.optim.LBFGS):
             self._about_to_use(optimizer)
@@ -222,6 +221,7 @@ class Watch:
         return (args[0], called, *args[2:]), kwargs
 
     def _about_to_use(self, optimizer: Optimizer) -> None:
+        self.begin([optimizer])
         self.gradients(optimizer)
         if self.closely and self.step < self.steps:
             with self.at_rest():
