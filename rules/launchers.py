@@ -9,7 +9,6 @@ from migrator.construct import Construct
 from migrator.formats.shell import words
 from migrator.pipeline.gates import context_of, why_it_stays
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
-from migrator.targets import targets
 
 LAUNCHER = Rule(
     code="CMD002",
@@ -58,8 +57,10 @@ def launcher(ctx: Context, found: Construct) -> Decision:
         if option := ctx.words.accelerate:
             by = ctx.target.name
             return Report(f"asks for GPUs; `accelerate launch {option}` starts it by {by}")
-        known = " and ".join(t.name for t in targets().values() if t.words.accelerate)
-        return Report(f"accelerate knows TPUs by {known} alone; write the loop in PyTorch")
+        return Report(
+            "accelerate's launcher starts nothing on it: `python` starts the program on one "
+            "device, `torchrun` a process for each; say mixed_precision in Accelerator(…)"
+        )
     if re.search(r"\bdeepspeed\b", text):
         return Report(f"DeepSpeed is for CUDA only: {MODULES['deepspeed'].advice}")
     started = _by_torchrun(text)

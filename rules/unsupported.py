@@ -65,7 +65,9 @@ KERNELS = Rule(
     summary="kernels and quantized weights that are fetched by name, and are there for CUDA alone",
     why="""`kernels.get_kernel` downloads what was built for CUDA. bitsandbytes, behind
 `BitsAndBytesConfig` and `load_in_4bit`, has no kernels for a TPU. `device_map` has accelerate place
-the parts of a model, which knows the GPUs of a machine and no TPU through these targets.""",
+the parts of a model, which knows the GPUs of a machine and no TPU through these targets. So do
+diffusers' offloads, which move parts to a GPU when it is their turn. A `pipeline` of transformers
+takes a GPU, by its number or by itself, and else the CPU.""",
     effort=Effort.HOURS,
     for_cuda=True,
     examples=(
@@ -83,6 +85,12 @@ the parts of a model, which knows the GPUs of a machine and no TPU through these
         Example(
             """
             model = AutoModel.from_pretrained(name, device_map="auto")
+            """,
+        ),
+        Example(
+            """
+            from transformers import pipeline
+            classify = pipeline("image-classification", device=0)
             """,
         ),
     ),
@@ -124,6 +132,22 @@ def placed(ctx: Context, found: Construct) -> Decision:
         f".to({ctx.words.device!r})",
         whole=found.node,
         effort=Effort.MINUTES,
+    )
+
+
+@KERNELS.on("method", "enable_model_cpu_offload", "enable_sequential_cpu_offload")
+def offloaded(ctx: Context, found: Construct) -> Decision:
+    return Report(
+        "accelerate moves parts to a GPU when it is their turn, and finds no TPU: leave it out, "
+        f"and move the whole by .to({ctx.words.device!r})",
+        effort=Effort.MINUTES,
+    )
+
+
+@KERNELS.on("trainer", "pipeline")
+def pipeline(ctx: Context, found: Construct) -> Decision:
+    return Report(
+        f"takes a GPU, and else the CPU: say device={ctx.words.device!r}", effort=Effort.MINUTES
     )
 
 

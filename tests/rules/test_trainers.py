@@ -101,3 +101,26 @@ def test_the_precision_of_accelerate(given: str, outcome: Outcome) -> None:
     result = run(PROGRAM.format(f"mixed_precision={given}"), entry=True)
     assert {d.outcome for d in constructs(result) if d.code == "FRW002"} == {outcome}
     assert ("'fp16'" in result.source.decode()) is False
+
+
+@pytest.mark.parametrize(
+    ("given", "is_reported"),
+    [
+        ("", True),
+        (", device=0", True),
+        (", device=0 if torch.cuda.is_available() else -1", True),
+        (", device=-1", False),
+        (", device='cpu'", False),
+    ],
+)
+def test_a_pipeline_takes_no_tpu_by_itself(given: str, is_reported: bool) -> None:
+    source = f"import torch\nfrom transformers import pipeline\np = pipeline('x'{given})\n"
+    found = [d for d in constructs(run(source)) if d.code == "LIB007"]
+    assert [d.outcome for d in found] == [Outcome.REPORTED] * is_reported
+
+
+@pytest.mark.parametrize("method", ["enable_model_cpu_offload", "enable_sequential_cpu_offload"])
+def test_offloads_of_diffusers_are_reported(method: str) -> None:
+    source = f"import torch\nfrom diffusers import Pipe\nPipe.from_pretrained('x').{method}()\n"
+    (found,) = constructs(run(source))
+    assert (found.code, found.outcome) == ("LIB007", Outcome.REPORTED)

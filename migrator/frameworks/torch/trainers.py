@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
+from migrator.frameworks.torch.lightning import values
 
 # What takes the device when it is made.
 _ACCELERATOR = re.compile(r"accelerate\.(?:\w+\.)*(?:Accelerator|PartialState|AcceleratorState)")
@@ -25,12 +26,15 @@ SETTINGS = frozenset({
     "megatron_lm_plugin",
 })  # fmt: skip
 _CPU = ("cpu", "use_cpu", "no_cuda")  # arguments that keep a program on the CPU
-TOKENS = rb"Accelerator\(|PartialState|Trainer\b|TrainingArguments"
+_PIPELINE = re.compile(r"transformers\.(?:\w+\.)*pipeline")
+TOKENS = rb"Accelerator\(|PartialState|Trainer\b|TrainingArguments|pipeline\("
 
 
 def trainers(names: Names, node: ast.Call) -> Iterator[Construct]:
     """What a call makes or tells of such a library."""
     qualname = names.qualified(node.func) or ""
+    if _PIPELINE.fullmatch(qualname) and _takes_gpu(node):
+        yield Construct("trainer", "pipeline", node)
     tells = _ARGUMENTS.fullmatch(qualname) is not None
     takes = _ACCELERATOR.fullmatch(qualname) is not None
     if not (tells or takes or _TRAINER.fullmatch(qualname)):
@@ -50,6 +54,16 @@ def subclassed(names: Names, node: ast.ClassDef) -> Iterator[Construct]:
     for base in node.bases:
         if _TRAINER.fullmatch(names.qualified(base) or ""):
             yield Construct("trainer", "trainer", base)
+
+
+def _takes_gpu(node: ast.Call) -> bool:
+    """Whether a pipeline takes the device that it finds, or one by its number."""
+    given = {keyword.arg: keyword.value for keyword in node.keywords}
+    if given.keys() & {"device_map", None}:
+        return False
+    if "device" not in given:
+        return True
+    return any(type(value) is int and value >= 0 for value in values(given["device"]))
 
 
 def _is_on(value: ast.expr) -> bool:
