@@ -24,7 +24,7 @@ _NUMBER = re.compile(
 )
 _TIME = re.compile(
     r"\d%\||\[\d+:\d\d<|it/s|s/it|\btimes?\b|\bms\b|\bsec|\bMi?B\b|\bGi?B\b|elapsed|duration"
-    r"|\d\s?[mu]?s\b|\beta\b|took",
+    r"|\d\s?[mu]?s\b|\d/s\b|\beta\b|took",
     re.IGNORECASE,
 )
 # What transformers' Trainer says of its time, beside losses.

@@ -17,6 +17,7 @@ from migrator.verify.recordings import STOPPED, Recording
 from migrator.verify.result import finite
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.tolerances import KINDS, TF32, Tolerances
+from tests.verify.support import safetensors
 
 
 def recording(*events: dict[str, Any], printed: str = "", ended: str = "") -> Recording:
@@ -119,6 +120,18 @@ class TestNumbers:
         text = json.dumps(finite({"ratio": found.findings[0].ratio}), allow_nan=False)
         assert text == '{"ratio": "inf"}'
 
+    def test_a_buffer_may_be_a_mask(self, tmp_path: Path) -> None:
+        """Which may be in no checkpoint, and so not among what a module is at first."""
+        of = {"kind": "buffers", "name": "rank 0: Net", "step": 0, "line": "t.py:1"}
+        event = {**of, "tensors": {"mask": "a"}}
+        found = []
+        for name, values in ("golden", [0, -math.inf]), ("same", [0, -math.inf]), ("other", [0, 0]):
+            (tmp_path / name).write_bytes(safetensors({"a": ("F32", [2], values)}))
+            found.append(replace(recording(event), folder=tmp_path, tensors=name))
+        golden, same, other = found
+        assert compare(golden, [], same, Path(sys.executable), tmp_path).passed
+        assert not compare(golden, [], other, Path(sys.executable), tmp_path).passed
+
     def test_what_rounding_does_to_the_original_is_allowed_many_times(self) -> None:
         golden, run = recording(loss(1.0)), recording(loss(1.001))
         assert not held(golden, run).passed
@@ -187,7 +200,8 @@ class TestPrinted:
         "Step: 12ms | Tot: 1.5ms | Loss: 0.5\b\b\b\b\b",
         " 50%|█████     | 1/2 [00:01<00:01, 1.05it/s]",
         "round: 100%|███| 1/1 [00:01<00:00, 1.05batch/s]",
-        "memory 1.5 GiB", "Arcade Learning Environment (version 0.12.5+8a8fafb)", "v1.5.0",
+        "Data (t): 0.125 Batch (t): 0.5, 22.5/s", "memory 1.5 GiB",
+        "Arcade Learning Environment (version 0.12.5+8a8fafb)", "v1.5.0",
         "/x/y.py:3: UserWarning: 1.5", "12 samples", "just text",
     ])  # fmt: skip
     def test_times_and_warnings_and_text_are_nothing_to_compare(self, line: str) -> None:
