@@ -21,8 +21,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from torch.overrides import TorchFunctionMode
-from values import leaves, on_host
-from watch import Finished, Watch, unwrapped
+from values import leaves, on_host, unwrapped
+from watch import Finished, Watch
 
 WHOLE = 2**14  # elements of a tensor that is kept whole; of a larger one, about as many numbers
 _OPERATIONS = 50_000  # that are kept of a step

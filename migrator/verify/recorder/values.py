@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from randomness import is_traced
 
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
+
 
 def has_values() -> bool:
     """Whether tensors have values now that can be read.
@@ -60,3 +62,13 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
         items = [(f.name, getattr(value, f.name)) for f in fields(value)]
     for key, item in items:
         yield from leaves(item, f"{path}.{key}" if path else str(key))
+
+
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """The module in a wrapper for several devices, or of torch.compile."""
+    while type(module).__name__ in _WRAPPERS:
+        inner = getattr(module, "module", None) or getattr(module, "_orig_mod", None)
+        if not isinstance(inner, torch.nn.Module):
+            break
+        module = inner
+    return module

@@ -24,9 +24,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from values import compute_what_is_recorded, for_json, has_values, leaves, on_host
+from values import compute_what_is_recorded, for_json, has_values, leaves, on_host, unwrapped
 
-_WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 _SMALL = 2**16  # elements of a buffer that is compared after each step
 _EARLY = 3  # steps after which all weights are kept: rounding has not grown yet
 _LATER = {figure * 10**power for figure in (1, 3) for power in range(1, 9)}  # and after these
@@ -396,13 +395,3 @@ class _AtRest:
     def __exit__(self, *exception: Any) -> None:
         self.no_grad.__exit__(*exception)
         self.watch.paused = self.before
-
-
-def unwrapped(module: nn.Module) -> nn.Module:
-    """The module in a wrapper for several devices, or of torch.compile."""
-    while type(module).__name__ in _WRAPPERS:
-        inner = getattr(module, "module", None) or getattr(module, "_orig_mod", None)
-        if not isinstance(inner, nn.Module):
-            break
-        module = inner
-    return module
