@@ -249,3 +249,9 @@ def step(x):
         for text in (STEP + steps, STEP + closed + steps)
     ]
     assert norms[0] == norms[1] and len(norms[0]) == 2 and all(norms[0])
+
+
+def test_an_original_does_not_take_a_targets_device() -> None:
+    """accelerate takes torch_xla wherever it is installed, unless it is told not to."""
+    text = f"{STEP}step(torch.ones(2, 3))\nprint(0.5, os.environ.get('USE_TORCH_XLA'))\n"
+    assert "0.5 0\n" in record(text)[0].printed

@@ -22,6 +22,7 @@ whoever stores them must say so (`capture.py` does, in provenance.json).
 from __future__ import annotations
 
 import functools
+import os
 import runpy
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -335,6 +336,7 @@ def install(*also: str, count: int = 1) -> None:
     import several_gpus
 
     stood_in.update(also)
+    os.environ["USE_TORCH_XLA"] = "0"  # else accelerate takes that, where it is installed
     if "mps" in also:
         patch_mps()
     if "vulkan" in also:
