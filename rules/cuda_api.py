@@ -315,6 +315,16 @@ def star_import(ctx: Context, found: Construct) -> Decision:
     return Report("what a star import brings can not be told apart; import the names one by one")
 
 
+@OTHER.on("code", "text")
+def code_in_text(ctx: Context, found: Construct) -> Decision:
+    return Report("code in a string, which is not looked into")
+
+
+@OTHER.on("import", "one of several")
+def one_of_several(ctx: Context, found: Construct) -> Decision:
+    return Report("the name has another meaning in this file as well; its uses stay as they are")
+
+
 @OTHER.on("string", "out of memory")
 def out_of_memory(ctx: Context, found: Construct) -> Decision:
     return Report("of CUDA's errors; XLA says RESOURCE_EXHAUSTED")

@@ -229,6 +229,10 @@ def unbound_cuda(ctx: Context, found: Construct) -> Decision:
         return Rewrite([Replace(call, moved, {"x": call.args[0]})])
     if isinstance(ctx.parent(node), ast.Attribute):
         return Report("only looked at")
+    given = ctx.parent(node)
+    if isinstance(given, ast.Call) and ctx.names.qualified(given.func) == "functools.partial":
+        if len(given.args) > 2 or given.keywords:
+            return Report("is given more than a tensor; write a function that calls `.to`")
     return Rewrite([Replace(node, f"lambda x: x.to({ctx.device(node)})")])
 
 

@@ -181,6 +181,14 @@ def sharded(ctx: Context, found: Construct) -> Decision:
                   effort=Effort.HOURS)  # fmt: skip
 
 
+@SETTING.on("trainer", "passed on", "told elsewhere")
+def elsewhere(ctx: Context, found: Construct) -> Decision:
+    return Report(
+        "may set what is for GPUs, as fp16, tf32 and optimizers of bitsandbytes are: a TPU takes "
+        "bf16=True"
+    )
+
+
 @SETTING.on("trainer", "dynamo_backend", "dynamo_plugin")
 def dynamo(ctx: Context, found: Construct) -> Decision:
     return Report("compiles for GPUs; leave it out, XLA compiles by itself")

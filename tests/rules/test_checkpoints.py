@@ -92,6 +92,11 @@ LEFT = {
         model.load_state_dict(ck["model"])
         x = (x - ck["mean"]) / ck["std"]
     """,
+    "arithmetic with what is called as a number is": """
+        ck = torch.load(path)
+        model.load_state_dict(ck["model"])
+        x = x * ck["lr"]
+    """,
     "given to what is not known": """
         ck = torch.load(path)
         model.load_state_dict(ck["model"])

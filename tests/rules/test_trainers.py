@@ -89,8 +89,9 @@ def test_settings_for_gpus_become_those_for_tpus(before: str, after: str, target
 def test_settings_that_a_person_has_to_decide_are_reported(given: str, said: str) -> None:
     result = run(ARGUMENTS.format(f", {given}"))
     assert not result.changed
-    (found,) = constructs(result)
-    assert found.outcome == Outcome.REPORTED and said in found.message
+    found = constructs(result)
+    assert {each.outcome for each in found} == {Outcome.REPORTED}
+    assert all(said in each.message for each in found)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ _EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 def compares_indices(names: Names, flow: Flow) -> bool:
     """Whether a file compares the device of a tensor with one that may be named with an index.
 
-    So it does where it tells "cuda" from "cuda:0".
+    So it does where it tells "cuda" from "cuda:0", or takes the index out of a name.
     """
     told = set()
     for node in names.order:
@@ -34,6 +34,11 @@ def compares_indices(names: Names, flow: Flow) -> bool:
                 (dotted(func) or "").rpartition(".")[2].startswith("assert")
             ):
                 sides = node.args
+            case ast.Call(
+                func=ast.Attribute(attr=method, value=owner), args=[ast.Constant(value=":"), *_]
+            ) if method in ("split", "rsplit", "partition", "rpartition"):
+                if flow.is_device(owner):  # int(device.split(":")[1])
+                    return True
             case ast.Constant(value=str(text)) if text == "cuda" or INDEXED.match(text):
                 others = compared_with(names, node)
                 told |= {text} if others else set()

@@ -20,7 +20,6 @@ from migrator.analysis.values.kinds import ANY_DEVICE
 _MOST = 400  # expressions that are followed before the answer is no
 
 # Entries that hold plain Python values wherever they are read.
-_PLAIN_KEYS = {"epoch", "step", "iter", "iteration", "arch", "args", "config", "lr", "global_step"}
 
 # Methods of a state dict, a tensor or a key whose result is followed as the value itself.
 _PASSED_ON = {
@@ -202,12 +201,10 @@ class _Uses:
             evidence.needed = True
             evidence.given |= of_holder  # a key of it
             return True
-        return not isinstance(node.ctx, ast.Load) or self._entry(at, node, node.slice)
+        return not isinstance(node.ctx, ast.Load) or self._entry(at, node)
 
-    def _entry(self, at: ProgramFile, entry: ast.expr, key: ast.expr | None) -> bool:
+    def _entry(self, at: ProgramFile, entry: ast.expr) -> bool:
         """`state["epoch"]`, `state.get("epoch")`"""
-        if isinstance(key, ast.Constant) and key.value in _PLAIN_KEYS:
-            return True
         evidence = _Evidence()
         return self._use(at, entry, evidence) and evidence.holds
 
@@ -224,7 +221,7 @@ class _Uses:
             moves = bool(at.flow.kind(place) & ANY_DEVICE)
             return moves or self._use(at, call, evidence)
         if node.attr in ("get", "pop"):
-            return self._entry(at, call, argument(call, 0))
+            return self._entry(at, call)
         if node.attr in _PASSED_ON:
             return self._use(at, call, evidence)
         evidence.given |= node.attr in _OF_ONE

@@ -29,6 +29,10 @@ from migrator.vocabulary import Vocabulary
 def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[Construct]:
     """What a shell is told to do, a requirement, or text that is not looked into."""
     function = call.func.id if isinstance(call.func, ast.Name) else ""
+    if call.args and names.qualified(call.func) in ("exec", "eval", "compile"):
+        code = _said(call.args[0]).encode(errors="replace")
+        if has_tokens(code) or vocabulary.may_be_in(code):
+            yield Construct("code", "text", call.args[0])
     match call.args:
         case [ast.Constant(value=str(text)) as node, *_]:
             if function == OTHER:
@@ -62,6 +66,12 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
                 yield Construct("requirement", "package", part)
             if key is not None and not installed:
                 yield Construct("command", "child", node)
+
+
+def _said(text: ast.expr) -> str:
+    """The words that are in a text, as far as they stand there."""
+    parts = [n.value for n in ast.walk(text) if isinstance(n, ast.Constant)]
+    return "".join(part for part in parts if isinstance(part, str))
 
 
 # Options of pip that the next word belongs to.

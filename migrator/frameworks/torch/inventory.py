@@ -25,7 +25,7 @@ from migrator.frameworks.torch.lightning import lightning
 from migrator.frameworks.torch.references import is_device_index, reference_of
 from migrator.frameworks.torch.setup_py import required
 from migrator.frameworks.torch.strings import VISIBLE, strings
-from migrator.frameworks.torch.trainers import subclassed, trainers
+from migrator.frameworks.torch.trainers import changed_setting, subclassed, trainers
 from migrator.vocabulary import Vocabulary
 
 _PINNED = ("pin_memory", "pin_memory_device")
@@ -118,6 +118,8 @@ def _of_statement(names: Names, node: ast.stmt, vocabulary: Vocabulary) -> Itera
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
             if key in _PINNED and not _false(node.value):
                 yield Construct("keyword", key, node)
+        case ast.Assign():
+            yield from changed_setting(names, node)
         case ast.If() | ast.While() | ast.Assert() if _reads_values(names, node):
             yield Construct("branch", "values", node)
         case ast.ClassDef():
@@ -131,6 +133,18 @@ def _of_statement(names: Names, node: ast.stmt, vocabulary: Vocabulary) -> Itera
             yield Construct("star", module, node)
         case ast.ImportFrom(level=0, module=str(module)):
             yield from library_of(node, [f"{module}.{alias.name}" for alias in node.names])
+            yield from _one_of_several(names, node, vocabulary)
+
+
+def _one_of_several(
+    names: Names, node: ast.ImportFrom, vocabulary: Vocabulary
+) -> Iterator[Construct]:
+    """`from torch.cuda.amp import autocast`, where the name has another meaning as well."""
+    for alias in node.names:
+        if vocabulary.includes(f"{node.module}.{alias.name}"):
+            uses = names.uses(alias.asname or alias.name, names.scope_of(node))
+            if any(names.qualified(use) is None for use in uses):
+                yield Construct("import", "one of several", alias)
 
 
 def library_of(node: ast.AST, modules: Sequence[str]) -> Iterator[Construct]:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.names import Binding, Names
 from migrator.construct import Construct
 from migrator.frameworks.torch.lightning import values
 
@@ -32,7 +32,7 @@ TOKENS = rb"Accelerator\(|PartialState|Trainer\b|TrainingArguments|pipeline\("
 
 def trainers(names: Names, node: ast.Call) -> Iterator[Construct]:
     """What a call makes or tells of such a library."""
-    qualname = names.qualified(node.func) or ""
+    qualname = _meaning(names, node.func)
     if _PIPELINE.fullmatch(qualname) and _takes_gpu(node):
         yield Construct("trainer", "pipeline", node)
     tells = _ARGUMENTS.fullmatch(qualname) is not None
@@ -45,15 +45,62 @@ def trainers(names: Names, node: ast.Call) -> Iterator[Construct]:
     if not tells:
         yield Construct("trainer", "accelerator" if takes else "trainer", node)
     for keyword in node.keywords:
+        if keyword.arg is None and (tells or takes) and _may_hold_settings(names, keyword.value):
+            yield Construct("trainer", "passed on", keyword)
         if keyword.arg in SETTINGS and not _is_off(keyword.value):
             yield Construct("trainer", keyword.arg, keyword)
 
 
 def subclassed(names: Names, node: ast.ClassDef) -> Iterator[Construct]:
-    """A trainer of the program's own."""
-    for base in node.bases:
-        if _TRAINER.fullmatch(names.qualified(base) or ""):
+    """A trainer of the program's own, or what it is told."""
+    bases = {base: _meaning(names, base) for base in node.bases}
+    for base, qualname in bases.items():
+        if _TRAINER.fullmatch(qualname) or _ACCELERATOR.fullmatch(qualname):
             yield Construct("trainer", "trainer", base)
+    if any(map(_ARGUMENTS.fullmatch, bases.values())):
+        for statement in node.body:
+            match statement:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                    | ast.Assign(targets=[ast.Name(id=name)], value=value)
+                ) if name in SETTINGS and not _is_off(value):
+                    yield Construct("trainer", "told elsewhere", statement)
+
+
+def changed_setting(names: Names, node: ast.Assign) -> Iterator[Construct]:
+    """`arguments.fp16 = True`"""
+    match node:
+        case ast.Assign(targets=[ast.Attribute(attr=name, value=ast.Name() as owner)], value=value):
+            if name in SETTINGS and not _is_off(value):
+                made = [b.value for b in names.lookup(owner) if isinstance(b.value, ast.Call)]
+                if any(_ARGUMENTS.fullmatch(_meaning(names, call.func)) for call in made):
+                    yield Construct("trainer", "told elsewhere", node)
+
+
+def _meaning(names: Names, node: ast.expr) -> str:
+    """The full name of a library's class, also where the program calls it otherwise."""
+    qualname = names.qualified(node)
+    if qualname is None and isinstance(node, ast.Name):
+        match names.lookup(node):
+            case [Binding(kind="assign", value=ast.Name() | ast.Attribute() as value)]:
+                qualname = names.qualified(value)
+    return qualname or ""
+
+
+def _may_hold_settings(names: Names, options: ast.expr) -> bool:
+    """Whether what comes by `**` may be one of the settings; what can not be seen may."""
+    if isinstance(options, ast.Name):
+        match names.lookup(options):
+            case [Binding(kind="assign", value=ast.expr() as value)]:
+                options = value
+    match options:
+        case ast.Dict(keys=keys):
+            said = [key.value if isinstance(key, ast.Constant) else None for key in keys]
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
+            said = [keyword.arg for keyword in keywords]
+        case _:
+            return True
+    return any(key is None or key in SETTINGS for key in said)
 
 
 def _takes_gpu(node: ast.Call) -> bool:
