@@ -303,7 +303,7 @@ def spawned(ctx: Context, found: Construct) -> Decision | None:
         ]  # fmt: skip
         others = {k.arg for k in call.keywords} - {"fn", "args", "start_method", *_COUNTED}
         if others:
-            return Report(f"torch_xla.launch has no {', '.join(sorted(map(str, others)))}")
+            return Report(f"{words.launch.code} has no {', '.join(sorted(map(str, others)))}")
         edit = EditCall(call, function=words.launch.code, drop=drop)
         return Rewrite([edit], words.launch.requires, "a process for each device, all of them")
     holes = {"function": function}
