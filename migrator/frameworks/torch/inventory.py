@@ -132,8 +132,8 @@ def _of_statement(names: Names, node: ast.stmt, vocabulary: Vocabulary) -> Itera
         ):
             yield Construct("star", module, node)
         case ast.ImportFrom(level=0, module=str(module)):
-            yield from library_of(node, [f"{module}.{alias.name}" for alias in node.names])
-            yield from _one_of_several(names, node, vocabulary)
+            of_libraries = [*library_of(node, [f"{module}.{alias.name}" for alias in node.names])]
+            yield from of_libraries or _one_of_several(names, node, vocabulary)
 
 
 def _one_of_several(
