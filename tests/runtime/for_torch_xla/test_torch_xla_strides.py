@@ -89,3 +89,15 @@ def test_in_scripts() -> None:
     x = small()
     found = torch.jit.script(function)(x.to(DEVICE))
     torch.testing.assert_close(found.cpu(), function(x))
+
+
+@pytest.mark.parametrize("dims", [(0, 1), (1, 0), (0, 2), (2, 1)])
+@pytest.mark.parametrize("offset", [-1, 0, 1])
+def test_diagonals(dims: tuple[int, int], offset: int) -> None:
+    here = torch.arange(24.0).reshape(2, 3, 4)
+    there = here.to(DEVICE)
+    for x in (here, there):
+        x.diagonal(offset, *dims).mul_(-1)
+    assert torch.equal(there.cpu(), here)
+    expected, found = (torch.diagonal(x, offset, *dims) for x in (here, there))
+    assert torch.equal(found.cpu(), expected)

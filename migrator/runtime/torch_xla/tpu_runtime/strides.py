@@ -108,6 +108,18 @@ def _turning(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return turn
 
 
+def _diagonal(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Of the last two dimensions: torch_xla 2.9 mixes them up where others follow."""
+
+    @functools.wraps(stock)
+    def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+        if input.device.type == DEVICE_TYPE and input.dim() > 2:
+            input, dim1, dim2 = input.movedim((dim1, dim2), (-2, -1)), -2, -1
+        return stock(input, offset, dim1, dim2)
+
+    return diagonal
+
+
 def _asking(stock: Callable[..., Any]) -> Callable[..., Any]:
     """`stride()` and its like."""
 
@@ -156,6 +168,7 @@ def install() -> None:
         (_asking, (Tensor,), "is_contiguous stride storage_offset"),
         (_as_strided, (torch, Tensor), "as_strided"),
         (_turning, (Tensor,), "t_ transpose_ swapaxes_ swapdims_"),
+        (_diagonal, (torch, Tensor), "diagonal"),
     ):
         for owner in owners:
             for name in names.split():

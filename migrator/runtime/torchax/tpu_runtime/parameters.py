@@ -20,7 +20,7 @@ from .calls import is_device_tensor, patch, replaces
 
 # What is not the user's in the `__dict__` of a device tensor. The last one is torch's mark of a
 # Parameter of another class.
-_OWN = ("_elem", "_env", "_link", "_is_param")
+_OWN = ("_elem", "_env", "_link", "_place", "_is_param")
 
 
 def attributes(tensor: torch.Tensor) -> dict[str, Any]:

@@ -9,7 +9,7 @@ after a write, and an alias that finds another array there computes its own valu
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -22,21 +22,8 @@ from torchax.tensor import Environment, OperatorNotFound, Tensor
 from torchax.view import View
 
 from .calls import Function, is_device_tensor, native, patch
+from .links import Array, Link, is_dense, leave
 from .parameters import become
-
-Array = Any  # a jax.Array, or a tracer of one
-
-
-@dataclass
-class Link:
-    """How an alias gets its values from its parent, and writes to it."""
-
-    parent: Tensor
-    replay: Callable[[Array], Array]  # the parent's array -> the alias's
-    write: Callable[[Array, Array], Array]  # parent's array, alias's array -> parent's new array
-    seen: Array  # the parent's array that the alias's present one was computed from
-    counted: bool = True  # whether autograd hears of a write, and can tell that it came too late
-    origin: "weakref.ref[Tensor] | None" = None  # whose alias it is, where that is not its parent
 
 
 def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write: Any) -> Tensor:
@@ -101,8 +88,8 @@ def _replace(self: Tensor, value: Array, *, counted: bool) -> None:
     link = state.get("_link")
     if link is not None:
         old = _get_elem(self)
-        if not _is_dense(self):
-            raise RuntimeError("in-place write to an expanded tensor: clone() it first")
+        if not is_dense(self):
+            raise RuntimeError("in-place write to elements that are shared: clone() it first")
         value = jnp.broadcast_to(value, old.shape).astype(old.dtype)
         counted = counted and link.counted
         _replace(link.parent, link.write(link.parent._elem, value), counted=counted)
@@ -120,11 +107,6 @@ def _replace(self: Tensor, value: Array, *, counted: bool) -> None:
 def count_write(tensor: Tensor) -> None:
     """Tell autograd that ``tensor`` has been written to."""
     torch._C._increment_version((tensor,))
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    layout = zip(tensor.shape, torch.Tensor.stride(tensor), strict=True)
-    return all(n <= 1 or step != 0 for n, step in layout)
 
 
 def layout_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -303,12 +285,14 @@ def set_data(self: Tensor, value: torch.Tensor) -> None:
     array: Any = value.jax() if is_device_tensor(value) else None  # type: ignore[attr-defined]
     if array is None or (array.shape, array.dtype) != (self._elem.shape, self._elem.dtype):
         # C++ keeps its own shape and dtype of a tensor, which only new contents change
+        leave(self)
         become(self, value)
     elif isinstance(array, jax.core.Tracer) or not isinstance(value, Tensor) or _rests(value, self):
         self._elem = array
     else:
         for watcher in watchers:
             watcher(self)
+        leave(self)
         known = value.__dict__.get("_link") or Link(value, identity, _overwrite, array)
         self.__dict__["_link"] = replace(known, seen=known.parent._elem, counted=False, origin=None)
         self.__dict__["_elem"] = array
@@ -334,22 +318,27 @@ def _reshape_in_place(name: str) -> Function:
 
 
 def _change_shape(tensor: Any, name: str, args: tuple[int, ...]) -> Any:
-    old = tensor._elem
+    old, former = tensor._elem, leave(tensor)
     there: Callable[[Array], Array]
     back: Callable[[Array], Array]
     with torch._C.DisableTorchFunction():
         native(getattr(torch.Tensor, name), (tensor, *args), {})
-    shape = tuple(torch.Tensor.size(tensor))
+    before, shape = old.shape, tuple(torch.Tensor.size(tensor))
     if name in ("squeeze_", "unsqueeze_"):
-        there, back = (lambda a: a.reshape(shape)), (lambda a: a.reshape(old.shape))
+        there, back = (lambda a: a.reshape(shape)), (lambda a: a.reshape(before))
     else:
         dims = args or ((0, 1) if old.ndim == 2 else (0, 0))
         there = back = (lambda a: a.swapaxes(*dims)) if old.ndim else identity
     link, state = tensor.__dict__.get("_link"), tensor.__dict__
     if link is not None:
         replay, write = link.replay, link.write
-        link.replay = lambda base: there(replay(base))
-        link.write = lambda base, value: write(base, back(value))
+        state["_link"] = replace(
+            link,
+            replay=lambda base: there(replay(base)),
+            write=lambda base, value: write(base, back(value)),
+        )
+    elif former is not None:
+        state["_link"] = Link(former, there, lambda base, value: back(value), old)
     state["_elem"] = there(old)
     return tensor
 

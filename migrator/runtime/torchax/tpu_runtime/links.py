@@ -1,0 +1,73 @@
+"""Links: how a view gets its values from its base, also where that becomes another tensor.
+
+`base.t_()` and `base.data = x` leave the memory of older views as it is. A hidden tensor then takes
+the base's place for them.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from torchax.tensor import Tensor
+
+Array = Any  # a jax.Array, or a tracer of one
+
+
+class Place:
+    """What a tensor and its views hold together."""
+
+    former: Tensor | None = None  # whose views they are since the tensor has become another one
+
+
+@dataclass
+class Link:
+    """How an alias gets its values from its parent, and writes to it."""
+
+    held: Tensor
+    replay: Callable[[Array], Array]  # the parent's array -> the alias's
+    write: Callable[[Array, Array], Array]  # parent's array, alias's array -> parent's new array
+    seen: Array  # the parent's array that the alias's present one was computed from
+    counted: bool = True  # whether autograd hears of a write, and can tell that it came too late
+    origin: Any = None  # a weak reference to whose alias it is, where that is not its parent
+    place: Place = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.place = self.held.__dict__.setdefault("_place", Place())
+
+    @property
+    def parent(self) -> Tensor:
+        if self.place.former is not None:
+            self.held = self.place.former
+        return self.held
+
+
+def leave(tensor: Tensor) -> Tensor | None:
+    """Give a tensor's views, if it has any, another one that is as this one has been so far."""
+    state, array = tensor.__dict__, tensor._elem
+    place = state.get("_place")
+    if place is None or sys.getrefcount(place) == 3 or isinstance(array, jax.core.Tracer):
+        return None
+    former = Tensor(array, tensor._env)
+    former.__dict__["_link"] = state.get("_link")
+    former.__dict__["_place"] = state.pop("_place")
+    place.former = former
+    return former
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether no two of its elements are one, as in `expand` and in windows of `unfold`."""
+    layout = zip(torch.Tensor.stride(tensor), tensor.shape, strict=True)
+    places = np.zeros(1, int)
+    reach, apart = 0, True
+    steps = sorted((step, n) for step, n in layout if n > 1)
+    for step, n in steps:
+        apart, reach = apart and step > reach, reach + step * (n - 1)
+    if apart or any(step == 0 for step, _ in steps):
+        return apart
+    for step, n in steps:
+        places = np.add.outer(places, np.arange(n) * step).reshape(-1)
+    return len(np.unique(places)) == len(places)
