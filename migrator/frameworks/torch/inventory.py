@@ -141,8 +141,7 @@ def _one_of_several(
 ) -> Iterator[Construct]:
     """`from torch.cuda.amp import autocast`, where the name has another meaning as well."""
     for alias in node.names:
-        name = f"{node.module}.{alias.name}"
-        if vocabulary.includes(name) and not name.startswith(vocabulary.libraries):
+        if vocabulary.includes(f"{node.module}.{alias.name}"):
             uses = names.uses(alias.asname or alias.name, names.scope_of(node))
             if any(names.qualified(use) is None for use in uses):
                 yield Construct("import", "one of several", alias)
