@@ -79,8 +79,8 @@ def _promoting(name: str) -> Kernel:
 
 
 def _right_shift(name: str) -> Kernel:
-    """Stock fills negative numbers with zeros."""
-    shift = _shift(name)
+    """Stock fills negative numbers with zeros; its `>>` shifts one number by several to nothing."""
+    shift = _shift("bitwise_right_shift.Tensor")
 
     def kernel(self: Any, other: Any) -> Tensor:
         if not isinstance(self, Tensor):
