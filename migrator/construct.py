@@ -30,3 +30,9 @@ class Construct:
     key: str
     node: ast.AST
     text: str | None = None  # of a line that is rewritten in part already
+
+    @property
+    def value(self) -> ast.expr:
+        """What an argument that is given by its name gets."""
+        assert isinstance(self.node, ast.keyword)
+        return self.node.value

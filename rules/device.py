@@ -326,9 +326,9 @@ def to_index(ctx: Context, found: Construct) -> Decision:
 
 @INDEX.on("keyword", "device")
 def device_keyword(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.keyword)
-    index = found.node.value
-    return _unknown_index(ctx, index) or Rewrite([Replace(index, ctx.device(found.node))])
+    return _unknown_index(ctx, found.value) or Rewrite(
+        [Replace(found.value, ctx.device(found.node))]
+    )
 
 
 def _unknown_index(ctx: Context, index: ast.expr) -> Report | None:

@@ -94,7 +94,7 @@ def made(ctx: Context, found: Construct) -> Decision:
 
 @DEVICE.on("lightning", "accelerator")
 def accelerator(ctx: Context, found: Construct) -> Decision:
-    return _named(ctx, _value(found))
+    return _named(ctx, found.value)
 
 
 @DEVICE.on("lightning", "default accelerator")
@@ -117,14 +117,14 @@ def gpus(ctx: Context, found: Construct) -> Decision:
 
 @DEVICE.on("lightning", "devices", "num_nodes")
 def several(ctx: Context, found: Construct) -> Decision:
-    if ... in values(_value(found)):
+    if ... in values(found.value):
         return Report("is decided at run time: 1 is what set-up offers")
     return Report("a process has one TPU here: say devices=1, or leave it out")
 
 
 @DEVICE.on("lightning", "strategy")
 def strategy(ctx: Context, found: Construct) -> Decision:
-    for leaf in leaves(_value(found)):
+    for leaf in leaves(found.value):
         made = isinstance(leaf, ast.Call) and (ctx.names.qualified(leaf.func) or "")
         name = made or (leaf.value if isinstance(leaf, ast.Constant) else None)
         if not isinstance(name, str):
@@ -137,7 +137,7 @@ def strategy(ctx: Context, found: Construct) -> Decision:
 @PRECISION.on("lightning", "precision")
 def precision(ctx: Context, found: Construct) -> Decision:
     edits: list[Edit] = []
-    for leaf in leaves(_value(found)):
+    for leaf in leaves(found.value):
         value = leaf.value if isinstance(leaf, ast.Constant) else None
         if not isinstance(value, str | int):
             return Report('is decided at run time: on a TPU it has to be "bf16-mixed" or "32-true"')
@@ -167,8 +167,3 @@ def _named(ctx: Context, value: ast.expr) -> Decision:
 
 def _word(ctx: Context) -> str:
     return "auto" if ctx.target.portable else "tpu"
-
-
-def _value(found: Construct) -> ast.expr:
-    assert isinstance(found.node, ast.keyword)
-    return found.node.value

@@ -123,8 +123,7 @@ def trainer(ctx: Context, found: Construct) -> Decision:
 @TRAINER.on("trainer", "cpu")
 def stays(ctx: Context, found: Construct) -> Decision:
     off = ctx.words.accelerate_off
-    qualname = ctx.names.qualified(_call(found).func) or ""
-    if off and not ctx.uses_device and "lightning" not in qualname:  # else set-up sees to it
+    if off and not ctx.uses_device:  # else set-up sees to it
         return Report(
             f"accelerate takes the device all the same: set {off} in the environment, and it stays "
             "on the CPU"
@@ -132,10 +131,15 @@ def stays(ctx: Context, found: Construct) -> Decision:
     return Keep("stays on the CPU, as it says")
 
 
+@TRAINER.on("lightning", "cpu")
+def stays_by_itself(ctx: Context, found: Construct) -> Decision:
+    return Keep("stays on the CPU, as it says")
+
+
 @HALF.on("trainer", "mixed_precision")
 def mixed_precision(ctx: Context, found: Construct) -> Decision:
-    constants = [leaf for leaf in leaves(_value(found)) if isinstance(leaf, ast.Constant)]
-    if any(value not in ("fp16", "bf16", "no", None) for value in values(_value(found))):
+    constants = [leaf for leaf in leaves(found.value) if isinstance(leaf, ast.Constant)]
+    if any(value not in ("fp16", "bf16", "no", None) for value in values(found.value)):
         return Report('is decided at run time: on a TPU it has to be "bf16" or "no"')
     if halves := [leaf for leaf in constants if leaf.value == "fp16"]:
         edits = [SetString(leaf, "bf16") for leaf in halves]
@@ -146,7 +150,7 @@ def mixed_precision(ctx: Context, found: Construct) -> Decision:
 @HALF.on("trainer", "fp16", "fp16_full_eval")
 def half(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.parents.get(found.node)
-    value, wanted = _value(found), found.key.replace("fp", "bf")
+    value, wanted = found.value, found.key.replace("fp", "bf")
     assert isinstance(call, ast.Call)
     given = {keyword.arg for keyword in call.keywords}
     if not isinstance(value, ast.Constant) or wanted in given or None in given:
@@ -166,7 +170,7 @@ def dropped(ctx: Context, found: Construct) -> Decision:
 
 @SETTING.on("trainer", "optim")
 def optimizer(ctx: Context, found: Construct) -> Decision:
-    value = _value(found)
+    value = found.value
     name = value.value if isinstance(value, ast.Constant) else None
     if not isinstance(name, str):
         return Keep("does not name an optimizer for CUDA here")
@@ -192,13 +196,3 @@ def elsewhere(ctx: Context, found: Construct) -> Decision:
 @SETTING.on("trainer", "dynamo_backend", "dynamo_plugin")
 def dynamo(ctx: Context, found: Construct) -> Decision:
     return Report("compiles for GPUs; leave it out, XLA compiles by itself")
-
-
-def _call(found: Construct) -> ast.Call:
-    assert isinstance(found.node, ast.Call)
-    return found.node
-
-
-def _value(found: Construct) -> ast.expr:
-    assert isinstance(found.node, ast.keyword)
-    return found.node.value

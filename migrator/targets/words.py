@@ -88,9 +88,7 @@ class Words:
     profiler: str = "its own profiler"  # what traces the device
     float64: str = "float64 is slow"  # what becomes of it
     accelerate: str = ""  # the option with which `accelerate launch` starts programs on it
-    accelerate_off: str = (
-        ""  # the variable without which accelerate takes the device, come what may
-    )
+    accelerate_off: str = ""  # the variable that keeps accelerate from taking it, come what may
 
     @property
     def launches(self) -> bool:

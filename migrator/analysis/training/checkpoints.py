@@ -19,8 +19,6 @@ from migrator.analysis.values.kinds import ANY_DEVICE
 
 _MOST = 400  # expressions that are followed before the answer is no
 
-# Entries that hold plain Python values wherever they are read.
-
 # Methods of a state dict, a tensor or a key whose result is followed as the value itself.
 _PASSED_ON = {
     "get", "pop", "setdefault", "copy", "items", "values", "float", "half", "double", "bfloat16",

@@ -33,7 +33,7 @@ def lightning(names: Names, node: ast.Call) -> Iterator[Construct]:
     told = {keyword.arg: keyword for keyword in node.keywords if keyword.arg}
     accelerator = told.get("accelerator")
     if accelerator is not None and values(accelerator.value) == ["cpu"]:
-        yield Construct("trainer", "cpu", node)
+        yield Construct("lightning", "cpu", node)
         return
     yield Construct("trainer", "lightning", node)
     for name, keyword in told.items():

@@ -35,11 +35,14 @@ class _Finder(MetaPathFinder):
         return spec
 
 
+_finder = _Finder()
+
+
 def when_imported(name: str, mend: Mend) -> None:
     """Call ``mend`` with a module: now if it is imported, else when it will be."""
     if name in sys.modules:
         mend(sys.modules[name])
         return
-    if not _waiting:
-        sys.meta_path.insert(0, _Finder())
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
     _waiting.setdefault(name, []).append(mend)

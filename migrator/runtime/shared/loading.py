@@ -47,9 +47,8 @@ def load_file(filename: Any, device: str | torch.device | int = "cpu") -> dict[s
 
 
 def _is_device(place: str | torch.device | int) -> bool:
-    if isinstance(place, str):
-        return place.partition(":")[0] in (DEVICE_TYPE, *_ACCELERATORS)
-    return isinstance(place, int) or place.type in (DEVICE_TYPE, *_ACCELERATORS)
+    kind = str(place).partition(":")[0]
+    return isinstance(place, int) or kind in (DEVICE_TYPE, *_ACCELERATORS)
 
 
 def _move(value: Any, belongs: Callable[[torch.Tensor], bool], done: dict[int, Any]) -> Any:

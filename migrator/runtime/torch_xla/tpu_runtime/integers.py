@@ -78,7 +78,7 @@ def _promoting(name: str) -> Kernel:
     return kernel
 
 
-def _right_shift(name: str) -> Kernel:
+def _right_shift() -> Kernel:
     """Stock fills negative numbers with zeros; its `>>` shifts one number by several to nothing."""
     shift = _shift("bitwise_right_shift.Tensor")
 
@@ -179,7 +179,9 @@ def install() -> None:
                 bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor
             """,
             _shift: "__lshift__.Scalar __lshift__.Tensor bitwise_left_shift.Tensor",
-            _right_shift: "__rshift__.Scalar __rshift__.Tensor bitwise_right_shift.Tensor",
+            lambda name: (
+                _right_shift()
+            ): "__rshift__.Scalar __rshift__.Tensor bitwise_right_shift.Tensor",
             lambda name: _count_nonzero: "count_nonzero count_nonzero.dim_IntList",
             lambda name: _trace: "trace",
             _extreme: "maximum minimum",
