@@ -130,6 +130,11 @@ def device_option(ctx: Context, found: Construct) -> Decision | None:
     return ctx.with_text(found, text)
 
 
+@COMMAND.on("command", "half")
+def half(ctx: Context, found: Construct) -> Decision:
+    return Report("a TPU has neither float16 nor TF32: bf16 is what it computes in")
+
+
 @COMMAND.on("command", "gpu")
 def gpu_command(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)

@@ -13,6 +13,7 @@ from migrator.analysis.devices.choices import (
 from migrator.analysis.devices.device_strings import not_a_device
 from migrator.analysis.devices.indices import INDEXED, compared_with, is_read, names_index
 from migrator.analysis.devices.ladders import question
+from migrator.analysis.devices.own_moves import own_move
 from migrator.analysis.syntax.names import argument, dotted
 from migrator.analysis.values.kinds import CUDA_STRING, Kind
 from migrator.codes import Family
@@ -83,7 +84,8 @@ STRING = Rule(
     why="""A string is a device when it is given to `torch.device`, `.to` or `device=`, compared
 with a device's type, or stored under a name that is used so. Any other "cuda" (a key, the name
 of an implementation, text) stays; where it may be a device, it is reported, and so it is where a
-package takes it that is not known to be PyTorch's. Indices go
+package takes it that is not known to be PyTorch's, or a method `to` of the program that compares
+it or looks something up by it. Indices go
 (`cuda:1`): the target shows one device to a script. `cuda:0` keeps its own in a file that compares
 it with the device of a tensor, which has one, too; another index that is compared is reported.""",
     examples=(
@@ -292,6 +294,8 @@ def string(ctx: Context, found: Construct) -> Decision | None:
             f"is given to {package}, which may have devices of its own; if it takes PyTorch's, "
             f"write {ctx.words.device!r}"
         )
+    if (reads := _read_by(ctx, whole)) is not None:
+        return reads
     if isinstance(node, ast.Constant):
         text = str(node.value)
         if whole is node and not CUDA_STRING.match(text):
@@ -308,6 +312,16 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     return Rewrite([Replace(whole, _named(ctx, whole))])
 
 
+def _read_by(ctx: Context, given: ast.expr) -> Report | None:
+    """Where a method of the program's own may be given the name, and looks at it."""
+    call = ctx.parent(given)
+    call = ctx.parent(call) if isinstance(call, ast.keyword) else call
+    owner = own_move(ctx.evidence, call) if isinstance(call, ast.Call) else ""
+    if not owner:
+        return None
+    return Report(f"{owner} has a method `to` that looks at what it is given; change both by hand")
+
+
 @INDEX.on("name", "torch.device")
 def device_of_index(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
@@ -321,14 +335,14 @@ def to_index(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     assert call is not None
     index = call.args[0]
-    return _unknown_index(ctx, index) or Rewrite([Replace(index, ctx.device(call))])
+    refused = _unknown_index(ctx, index) or _read_by(ctx, index)
+    return refused or Rewrite([Replace(index, ctx.device(call))])
 
 
 @INDEX.on("keyword", "device")
 def device_keyword(ctx: Context, found: Construct) -> Decision:
-    return _unknown_index(ctx, found.value) or Rewrite(
-        [Replace(found.value, ctx.device(found.node))]
-    )
+    refused = _unknown_index(ctx, found.value) or _read_by(ctx, found.value)
+    return refused or Rewrite([Replace(found.value, ctx.device(found.node))])
 
 
 def _unknown_index(ctx: Context, index: ast.expr) -> Report | None:

@@ -6,7 +6,7 @@ from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Edit, EditCall, Replace, SetString
-from migrator.frameworks.torch.lightning import GPUS, leaves, values
+from migrator.frameworks.torch.lightning import GPUS, HALF, leaves, values
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 FAMILY = Family("LTN", "Lightning", 96)
@@ -84,8 +84,6 @@ scaling is needed; it has 8 bits of significand instead of 11.""",
     ),
 )
 
-_HALF = {16: "bf16-mixed", "16": "bf16-mixed", "16-mixed": "bf16-mixed", "16-true": "bf16-true"}
-
 
 @DEVICE.on("trainer", "lightning")
 def made(ctx: Context, found: Construct) -> Decision:
@@ -101,6 +99,11 @@ def accelerator(ctx: Context, found: Construct) -> Decision:
 def default(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.expr)
     return _named(ctx, found.node)
+
+
+@DEVICE.on("lightning", "told elsewhere")
+def elsewhere(ctx: Context, found: Construct) -> Decision:
+    return Report('is for a GPU: for Lightning a TPU is "tpu", or "auto", with "bf16-mixed"')
 
 
 @DEVICE.on("lightning", "gpus")
@@ -145,8 +148,8 @@ def precision(ctx: Context, found: Construct) -> Decision:
             return Report(f"{ctx.words.float64}, and no TPU has it in hardware")
         if str(value).startswith("transformer-engine"):
             return Report("Transformer Engine is for CUDA only")
-        if value in _HALF and isinstance(leaf, ast.Constant):
-            half = _HALF[value]
+        if value in HALF and isinstance(leaf, ast.Constant):
+            half = HALF[value]
             edits.append(
                 SetString(leaf, half) if isinstance(value, str)
                 else Replace(leaf, ctx.quoted(half, leaf))

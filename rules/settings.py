@@ -13,10 +13,10 @@ SETTING = Rule(
     summary="a setting in YAML or JSON that names a GPU",
     why="""In YAML and JSON, a key that ends in `device` with `cuda` as its value gets the target's
 device, which the migrated program understands, with an index where a program beside it or above
-it compares devices. What else speaks of GPUs (how many, a back end, an
-accelerator of Lightning) is named: the program decides what it means. Commands are rewritten as in
-a script (rule CMD001). Files that are longer than a person writes are data, and are not looked
-into.""",
+it compares devices. What else speaks of GPUs (how many, a back end, an accelerator of Lightning,
+float16 of accelerate or Trainer) is named: the program decides what it means. Commands are
+rewritten as in a script (rule CMD001). Files that are longer than a person writes are data, and are
+not looked into.""",
     examples=(
         Example(
             """
@@ -57,6 +57,11 @@ def accelerator(ctx: Context, found: Construct) -> Decision:
         f"names a GPU: a program of your own takes {ctx.words.device!r} there, and Lightning's "
         'Trainer "tpu"'
     )
+
+
+@SETTING.on("setting", "half")
+def half(ctx: Context, found: Construct) -> Decision:
+    return Report("a TPU has neither float16 nor TF32: bf16 is what it computes in")
 
 
 @SETTING.on("setting", "back end")

@@ -7,6 +7,7 @@ from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import EditCall, SetString
 from migrator.frameworks.torch.lightning import leaves, values
+from migrator.frameworks.torch.told import GPU_OPTIMIZERS
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 FAMILY = Family("FRW", "Training frameworks", 95)
@@ -112,7 +113,6 @@ and Megatron-LM. FSDP shards parameters over GPUs.""",
         ),
     ),
 )
-_GPU_OPTIMIZERS = ("8bit", "bnb", "paged", "apex")
 
 
 @TRAINER.on("trainer", "accelerator", "trainer")
@@ -174,7 +174,7 @@ def optimizer(ctx: Context, found: Construct) -> Decision:
     name = value.value if isinstance(value, ast.Constant) else None
     if not isinstance(name, str):
         return Keep("does not name an optimizer for CUDA here")
-    if any(word in name for word in _GPU_OPTIMIZERS):
+    if any(word in name for word in GPU_OPTIMIZERS):
         return Report('an optimizer of a library for CUDA; "adamw_torch" is the plain one')
     return Keep("an optimizer of torch's")
 

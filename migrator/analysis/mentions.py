@@ -77,11 +77,22 @@ def has_settings(content: bytes) -> bool:
 
 _SPEAKS_OF_GPUS = re.compile(
     rb"cuda|CUDA_VISIBLE|(?i:gpu)|[nhx]ccl|nvidia|NVIDIA|torch|devices|\b(?:xpu|npu|mps)\b"
+    rb"|\b(?:fp16|tf32|ACCELERATE_)"
 )
 _CONTAINER_SETTING = re.compile(
     r"""(?<![\w.-])(?:runtime|driver)["']?\s*:\s*["']?nvidia\b|capabilities["']?\s*:\s*\[.*\bgpu\b"""
     r"""|^\s*(?:-\s+)+["']?gpu["']?\s*\Z|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES)"""
     r"""|nvidia\.com/gpu|(?<![\w.-])image["']?\s*:.*(?:nvidia|nvcr\.io|cuda|pytorch/pytorch)"""
+)
+# `mixed_precision: fp16` of accelerate, `fp16: true` of Trainer and DeepSpeed
+_HALF = re.compile(
+    r"""(?<![\w.-])["']?(?:mixed_precision["']?\s*:\s*["']?fp(?:16|8)\b"""
+    r"""|(?:fp16|fp16_full_eval|tf32)["']?\s*:\s*(?:\{|["']?(?i:true|yes|on)\b))"""
+    r"""|ACCELERATE_MIXED_PRECISION(?:["']?\s*:|=)\s*["']?fp(?:16|8)\b"""
+)
+_HALF_OPTION = re.compile(
+    r"(?<!\S)--(?:mixed_precision[ =]fp(?:16|8)|(?:fp16|fp16_full_eval|tf32)(?![\w-])"
+    r"(?![ =](?i:false|0|no)\b))|ACCELERATE_MIXED_PRECISION=fp(?:16|8)"
 )
 # By what they say, those that say most first.
 _SETTINGS = {
@@ -91,6 +102,7 @@ _SETTINGS = {
     "accelerator": _ACCELERATOR,
     "variable": re.compile(r"""\bCUDA_VISIBLE_DEVICES(?:["']?\s*:|=)\s*[^\s,}\]]*"""),
     "gpu": _GPU_SETTING,
+    "half": _HALF,
 }
 _MAX_SETTINGS = 100_000  # bytes; what is longer was not written by a person
 
@@ -184,4 +196,6 @@ def _key(text: str) -> str | None:
             return key
     if DEVICE_OPTION.search(text) or re.search(rf"--device[ =][\"']?{DEVICES}\b", text):
         return "device"
-    return "gpu" if _GPU_COMMAND.search(text) else None
+    if _GPU_COMMAND.search(text):
+        return "gpu"
+    return "half" if _HALF_OPTION.search(text) else None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_main_guard
+from migrator.analysis.values.evidence import is_on_torch
 from migrator.pipeline.imports import holds_import, last_import
 from migrator.targets import RUNTIME
 
@@ -57,10 +58,11 @@ def _called(statement: ast.stmt) -> Iterator[ast.expr]:
 def _may_use_device(
     names: Names, called: ast.expr, is_own: Callable[[str], bool], depth: int = 0
 ) -> bool:
-    """Whether a call may reach code of torch's or of the project's; other libraries have none."""
+    """Whether a call may reach code of torch's, of what is built on it, or of the project's."""
     name = names.qualified(called)
     if name is not None:
-        return name.startswith(("torch.", RUNTIME, ".")) or name in _RUNS or is_own(name)
+        of_torch = name.startswith(("torch.", RUNTIME, ".")) or is_on_torch(name)
+        return of_torch or name in _RUNS or is_own(name)
     if isinstance(called, ast.Attribute) and called.attr in ("to", "cuda"):
         return True
     owner = called

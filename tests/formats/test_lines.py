@@ -165,6 +165,9 @@ def test_settings_that_a_person_has_to_look_at_are_named(line: str) -> None:
         ("  NUM_GPUS: 8", "speaks of GPUs"),
         ("gpus: -1", "speaks of GPUs"),
         ("distributed_type: MULTI_GPU", "speaks of GPUs"),
+        ("mixed_precision: fp16", "bf16"),
+        ("train: {lr: 0.1, fp16: true}", "bf16"),
+        ("env: {ACCELERATE_MIXED_PRECISION: fp16}", "bf16"),
     ],
 )
 def test_settings_are_named_with_what_takes_their_place(line: str, message: str) -> None:
@@ -175,7 +178,8 @@ def test_settings_are_named_with_what_takes_their_place(line: str, message: str)
 
 @pytest.mark.parametrize(
     "line",
-    ["accelerator: cpu", "accelerator: auto", "devices: auto", "platform: macos  # or gpu",
+    ["mixed_precision: bf16", "fp16: false", "accelerator: cpu", "accelerator: auto",
+     "devices: auto", "platform: macos  # or gpu",
      "num_workers_per_gpu: 4", "batch_size_per_gpu: 12", "run_name: cuda_run",
      "description: pip install torch on cuda",
      "- cudart"],
@@ -528,6 +532,22 @@ def test_quotes_fit_into_those_around_a_command(outer: str, inner: str) -> None:
         result = run(start.format(before), "torch_xla", path=path)
         assert result.source.decode() == start.format(after)
         assert not run(result.source, "torch_xla", path=path).changed
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("python train.py --fp16", True),
+        ("python train.py --tf32 True --fp16 False", True),
+        ("python train.py --mixed_precision=fp16", True),
+        ("ACCELERATE_MIXED_PRECISION=fp16 python train.py", True),
+        ("python train.py --fp16 False --bf16", False),
+        ("python train.py --fp16-opt-level O1 --no-fp16", False),
+    ],
+)
+def test_half_precision_of_a_command_is_told(line: str, is_told: bool) -> None:
+    found = [d.message for d in constructs(run(f"{line}\n", path="a.sh"))]
+    assert len(found) == is_told and all("bf16" in message for message in found)
 
 
 def test_a_command_that_its_quotes_can_not_hold_is_told() -> None:

@@ -83,6 +83,113 @@ REPORTED = {
         """,
         "FRW003",
     ),
+    "an option that is set by its name": (
+        """
+        from transformers import TrainingArguments
+        arguments = TrainingArguments("out")
+        setattr(arguments, "tf32", True)
+        """,
+        "FRW003",
+    ),
+    "options that are set by their names": (
+        """
+        from transformers import TrainingArguments
+        arguments = TrainingArguments("out")
+        for name, value in {"fp16": True}.items():
+            setattr(arguments, name, value)
+        """,
+        "FRW003",
+    ),
+    "an option of an attribute": (
+        """
+        from transformers import TrainingArguments
+        class Run:
+            def __init__(self, half):
+                self.arguments = TrainingArguments("out")
+                self.arguments.fp16 = half
+        """,
+        "FRW003",
+    ),
+    "options that are replaced": (
+        """
+        import dataclasses
+        from transformers import TrainingArguments
+        dataclasses.replace(TrainingArguments("out"), fp16=True)
+        """,
+        "FRW003",
+    ),
+    "options of a parser": (
+        """
+        from transformers import HfArgumentParser, TrainingArguments
+        HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(["--fp16"])
+        """,
+        "FRW003",
+    ),
+    "options that are bound": (
+        """
+        from transformers import TrainingArguments
+        make = functools.partial(TrainingArguments, fp16=True)
+        """,
+        "FRW003",
+    ),
+    "options of a class with an __init__ of its own": (
+        """
+        from transformers import TrainingArguments
+        class Arguments(TrainingArguments):
+            def __init__(self, out, fp16):
+                super().__init__(out)
+        Arguments("out", fp16=True)
+        """,
+        "FRW003",
+    ),
+    "a precision by its place": (
+        """
+        from accelerate import Accelerator
+        Accelerator(True, False, "fp16")
+        """,
+        "FRW003",
+    ),
+    "a precision of what is given a class": (
+        """
+        from accelerate import Accelerator
+        def make(cls):
+            return cls(mixed_precision="fp16")
+        make(Accelerator)
+        """,
+        "FRW003",
+    ),
+    "a precision of the environment": (
+        """
+        import os
+        os.environ["ACCELERATE_MIXED_PRECISION"] = "fp16"
+        """,
+        "FRW003",
+    ),
+    "a GPU of Lightning's in a dictionary": (
+        """
+        import lightning
+        options = {"accelerator": "gpu"}
+        lightning.Trainer(**options)
+        """,
+        "LTN001",
+    ),
+    "a class whose `to` looks at the name": (
+        """
+        class Box:
+            def to(self, where):
+                self.fast = self.places[where]
+        Box().to("cuda")
+        """,
+        "DEV002",
+    ),
+    "a class whose `to` is a lambda": (
+        """
+        class Box:
+            to = lambda self, *where: where[0] == "cuda"
+        Box().to("cuda")
+        """,
+        "DEV002",
+    ),
 }
 
 
@@ -107,3 +214,16 @@ def test_options_that_say_nothing_of_gpus_are_not_reported() -> None:
 def test_a_name_whose_index_is_taken_out_keeps_it(target: str, word: str) -> None:
     text = 'import torch\ndevice = "cuda:0"\nindex = int(device.split(":")[1])\n'
     assert f'device = "{word}"' in run(text, target).source.decode()
+
+
+def test_a_to_that_hands_the_device_on_is_torchs() -> None:
+    text = """
+    import torch
+    class Batch:
+        def to(self, device):
+            self.fast = device == "cuda"
+            self.x = self.x.to(device)
+    Batch().to("cuda")
+    """
+    assert not [d for d in run(dedent(text)).diagnostics if d.outcome is Outcome.REPORTED]
+    assert '"cuda"' not in run(dedent(text)).source.decode()

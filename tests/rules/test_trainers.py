@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from helpers import TARGETS, constructs, migrated, run
+from helpers import TARGETS, cli, constructs, migrated, run, write_tree
 
 from migrator.diagnostics import Outcome
 
@@ -28,6 +30,11 @@ print(accelerator.device)
         "from transformers import Trainer\nclass Own(Trainer):\n    pass\nx = Own(model, args)\n",
         "import transformers\nx = transformers.Trainer(model, args)\n",
         "from trl import SFTTrainer\nx = SFTTrainer(model, args)\n",
+        "from accelerate import *\nx = Accelerator()\n",
+        "import accelerate\nx = getattr(accelerate, 'Accelerator')()\n",
+        "from accelerate import Accelerator\nx = {'make': Accelerator}['make']()\n",
+        "from accelerate import Accelerator as A\nclass Own(A):\n    pass\nx = Own()\n",
+        "from accelerate import Accelerator as A\ndef f(x = A()):\n    pass\nimport json\n",
     ],
 )
 def test_a_program_that_only_makes_a_trainer_is_set_up(made: str, target: str) -> None:
@@ -72,6 +79,42 @@ def test_what_may_stay_on_the_cpu_is_set_up(target: str) -> None:
 def test_settings_for_gpus_become_those_for_tpus(before: str, after: str, target: str) -> None:
     """Those of one call are rewritten together."""
     assert migrated(ARGUMENTS.format(before), target) == ARGUMENTS.format(after)
+
+
+SUBCLASS = """\
+from accelerate import Accelerator
+from transformers import TrainingArguments
+class Chosen(Accelerator):
+    def __init__(self):
+        {0}.__init__({1}mixed_precision="{2}")
+class Told(TrainingArguments):
+    def __init__(self, out):
+        super().__init__(out, {3}=True)
+class Plain(TrainingArguments):
+    pass
+Plain("out", {3}=True)
+"""
+
+
+@pytest.mark.parametrize("base", [("super()", ""), ("Accelerator", "self, ")])
+def test_classes_of_ones_own_tell_the_library_the_same(base: tuple[str, str]) -> None:
+    after = SUBCLASS.format(*base, "bf16", "bf16")
+    assert migrated(SUBCLASS.format(*base, "fp16", "fp16")) == after
+
+
+def test_classes_of_other_files_are_the_librarys(tmp_path: Path) -> None:
+    """Also by a star import, and by the name that a package passes on."""
+    files = {
+        "pkg/__init__.py": "from .own import *\nfrom accelerate import Accelerator as Chooses\n",
+        "pkg/own.py": "from transformers import TrainingArguments\n"
+        "class Told(TrainingArguments):\n    pass\n",
+        "train.py": "import pkg\nfrom pkg import Chooses, Told\n"
+        'Told("out", fp16=True)\npkg.Told("out", fp16=True)\nChooses(mixed_precision="fp16")\n',
+    }
+    write_tree(tmp_path, files)
+    cli("train.py", "--target", "torchax", "--allow-dirty", cwd=tmp_path)
+    text = (tmp_path / "train.py").read_text()
+    assert "fp16" not in text.replace("bf16", "") and "tpu_runtime.setup()" in text
 
 
 @pytest.mark.parametrize(

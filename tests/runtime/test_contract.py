@@ -1091,6 +1091,22 @@ def test_random_numbers_of_the_program_are_not_drawn() -> None:
     assert done.stdout.split() == ["1"], done.stderr
 
 
+def test_names_that_were_imported_above_set_up_are_those_behind_it() -> None:
+    done = run(
+        "import torch, tpu_runtime\n"
+        "from torch import manual_seed, matmul\n"
+        "from torch.nn.functional import scaled_dot_product_attention as attention\n"
+        "from torch.nn.utils import clip_grad_norm_ as clip\n"
+        "tpu_runtime.setup()\n"
+        "assert manual_seed is torch.manual_seed and matmul is torch.matmul\n"
+        "assert clip is torch.nn.utils.clip_grad_norm_\n"
+        "assert attention is torch.nn.functional.scaled_dot_product_attention\n"
+        f"draw = lambda: (manual_seed(3), torch.randn(3, device={WORD!r}).tolist())[1]\n"
+        "print(draw() == draw())"
+    )
+    assert done.stdout.split() == ["True"], done.stderr
+
+
 @pytest.mark.parametrize(("before", "message"), HERE.faults)
 def test_wrong_versions_are_named(before: str, message: str) -> None:
     done = run(f"{before}\nimport tpu_runtime")

@@ -59,6 +59,11 @@ class ImportedValues(ImportGraph):
                 return facts, there, found
         return None
 
+    def origin(self, qualname: str) -> tuple[FileFacts, Self, str] | None:
+        """The file of the project that an imported name is taken from, and its name there."""
+        found = self._definition(qualname)
+        return (found[0], self.of(found[2]), found[1]) if found is not None else None
+
     def assigned(self, qualname: str) -> tuple[FileFacts, Self, ast.expr] | None:
         """What an imported name of the project is bound to, if that happens once."""
         match self._bound(qualname):

@@ -76,11 +76,11 @@ class Evidence:
         if self.project is None:
             return True
         here, cache = self.project.path, self.project.cache
-        if any(map(_is_on_torch, _modules(self.names))):
+        if any(map(is_on_torch, _modules(self.names))):
             return True
         importers = (path for path in self.project.importers())
         reached = (p for path in (here, *importers) for p in (path, *self.project.reached(path)))
-        return any(_is_on_torch(m) for path in reached for m in cache.file(path).modules)
+        return any(is_on_torch(m) for path in reached for m in cache.file(path).modules)
 
     def module(self, node: ast.expr) -> str | None:
         """The module that an expression is, as far as its import tells."""
@@ -100,7 +100,7 @@ class Evidence:
         call = self.names.parents.get(at) if isinstance(at, ast.keyword) else None
         name = self.names.qualified(call.func) if isinstance(call, ast.Call) else None
         head = (name or "").partition(".")[0]
-        if not name or head in sys.stdlib_module_names | _CARRIERS or _is_on_torch(name):
+        if not name or head in sys.stdlib_module_names | _CARRIERS or is_on_torch(name):
             return None
         imported = any(head == module.partition(".")[0] for module in _modules(self.names))
         own = self.project is not None and self.project.holds(name)
@@ -350,7 +350,7 @@ def _of_function(node: ast.FunctionDef) -> Loader:
 _FIRST_RANK = ast.Constant(0)
 
 
-def _is_on_torch(module: str) -> bool:
+def is_on_torch(module: str) -> bool:
     head = module.partition(".")[0]
     return "torch" in head or head in _ON_TORCH
 

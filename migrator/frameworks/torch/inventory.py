@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from migrator.analysis.devices import accelerators
 from migrator.analysis.devices.ladders import ladders
@@ -21,12 +22,15 @@ from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
 from migrator.frameworks.torch.embedded import embedded
-from migrator.frameworks.torch.lightning import lightning
+from migrator.frameworks.torch.library_classes import LibraryClasses
 from migrator.frameworks.torch.references import is_device_index, reference_of
 from migrator.frameworks.torch.setup_py import required
 from migrator.frameworks.torch.strings import VISIBLE, strings
-from migrator.frameworks.torch.trainers import changed_setting, subclassed, trainers
+from migrator.frameworks.torch.trainers import of_trainers
 from migrator.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from migrator.analysis.project.facts import ProjectFacts
 
 _PINNED = ("pin_memory", "pin_memory_device")
 
@@ -37,12 +41,12 @@ def find(
     vocabulary: Vocabulary,
     package: str = "",
     ranks: Ranks | None = None,
+    project: ProjectFacts | None = None,
 ) -> Iterator[Construct]:
     """All GPU constructs of a file, in source order, outer before inner.
 
     `vocabulary` are the names that count: those of the rules, or `DEVICES` for whoever only asks
     what kind of program it is.
-
     `package` is the one that the file is in, from where relative imports lead.
     """
     part_of_found: set[ast.AST] = set()
@@ -50,6 +54,7 @@ def find(
     docstrings = _docstrings(names)
     undone = _undone(names, ranks or Ranks(names, flow))
     rungs = ladders(names, flow)
+    classes = LibraryClasses(names, project)
     for node in names.order:
         if node in undone:
             yield Construct("ranks", "undone", node)
@@ -57,6 +62,7 @@ def find(
             yield Construct("ladder", "device", node)
         if isinstance(node, ast.Import | ast.ImportFrom) and vocabulary.own:
             yield from own_imports(names, node, vocabulary, package)
+        yield from of_trainers(classes, node)
         match node:
             case ast.Name() if not isinstance(node.ctx, ast.Load):
                 continue
@@ -96,8 +102,6 @@ def _of_expression(
             yield from _arguments(names, flow, node, vocabulary)
             yield from embedded(names, node, vocabulary)
             yield from required(names, node)
-            yield from trainers(names, node)
-            yield from lightning(names, node)
             if environment(names, node):
                 yield Construct("ranks", "environment", node)
             if is_option(node) and option_name(node) == "local_rank":
@@ -118,12 +122,8 @@ def _of_statement(names: Names, node: ast.stmt, vocabulary: Vocabulary) -> Itera
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
             if key in _PINNED and not _false(node.value):
                 yield Construct("keyword", key, node)
-        case ast.Assign():
-            yield from changed_setting(names, node)
         case ast.If() | ast.While() | ast.Assert() if _reads_values(names, node):
             yield Construct("branch", "values", node)
-        case ast.ClassDef():
-            yield from subclassed(names, node)
         case ast.Import():
             for alias in node.names:
                 yield from library_of(alias, [alias.name])

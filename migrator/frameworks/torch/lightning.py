@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
-from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 
-_MADE = re.compile(
-    r"(?:pytorch_lightning|lightning|lightning_fabric)\.(?:\w+\.)*"
-    r"(?:Trainer|Fabric|LightningCLI)(?:\.from_argparse_args)?"
-)
 # What chooses nothing that a TPU has not.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "accelerator": ("auto", "tpu", None),
@@ -23,19 +17,18 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "precision": (32, "32", "32-true", None),
 }
 GPUS = ("gpu", "cuda")
+HALF = {16: "bf16-mixed", "16": "bf16-mixed", "16-mixed": "bf16-mixed", "16-true": "bf16-true"}
 
 
-def lightning(names: Names, node: ast.Call) -> Iterator[Construct]:
-    """What a call makes of Lightning's, and tells it."""
-    qualname = names.qualified(node.func) or ""
-    if _MADE.fullmatch(qualname) is None:
-        return
+def lightning(node: ast.Call, is_said: bool) -> Iterator[Construct]:
+    """What a call makes of Lightning's, and tells it; whether it says the class by its name."""
     told = {keyword.arg: keyword for keyword in node.keywords if keyword.arg}
     accelerator = told.get("accelerator")
     if accelerator is not None and values(accelerator.value) == ["cpu"]:
         yield Construct("lightning", "cpu", node)
         return
-    yield Construct("trainer", "lightning", node)
+    if is_said:
+        yield Construct("trainer", "lightning", node)
     for name, keyword in told.items():
         if name in _NEUTRAL:
             given = values(keyword.value)

@@ -8,99 +8,124 @@ from collections.abc import Iterator
 
 from migrator.analysis.syntax.names import Binding, Names
 from migrator.construct import Construct
-from migrator.frameworks.torch.lightning import values
+from migrator.frameworks.torch.library_classes import LibraryClasses, bound_by
+from migrator.frameworks.torch.lightning import lightning, values
+from migrator.frameworks.torch.told import (
+    SETTINGS,
+    is_off,
+    says_gpu,
+    told,
+    told_by_keyword,
+    told_to_accelerate,
+)
 
-# What takes the device when it is made.
-_ACCELERATOR = re.compile(r"accelerate\.(?:\w+\.)*(?:Accelerator|PartialState|AcceleratorState)")
-_TRAINER = re.compile(
-    r"transformers\.(?:\w+\.)*(?:Seq2Seq)?Trainer|trl\.(?:\w+\.)*[A-Z]\w*Trainer"
-    r"|sentence_transformers\.(?:\w+\.)*(?:Sparse|Cross)?(?:Encoder|SentenceTransformer)Trainer"
-)
-# What it is told; some of it names kernels or types that a TPU has not.
-_ARGUMENTS = re.compile(
-    r"transformers\.(?:\w+\.)*(?:Seq2Seq)?TrainingArguments|trl\.(?:\w+\.)*[A-Z]\w*Config"
-)
-SETTINGS = frozenset({
-    "fp16", "fp16_full_eval", "tf32", "torch_compile", "optim", "deepspeed", "fsdp",
-    "mixed_precision", "deepspeed_plugin", "fsdp_plugin", "dynamo_backend", "dynamo_plugin",
-    "megatron_lm_plugin",
-})  # fmt: skip
 _CPU = ("cpu", "use_cpu", "no_cuda")  # arguments that keep a program on the CPU
 _PIPELINE = re.compile(r"transformers\.(?:\w+\.)*pipeline")
-TOKENS = rb"Accelerator\(|PartialState|Trainer\b|TrainingArguments|pipeline\("
+_PRECISION_AT = 2  # of the arguments of Accelerator
+TOKENS = (
+    rb"Accelerator\b|AcceleratorState|PartialState|Trainer\b|TrainingArguments|pipeline\("
+    rb"|\b(?:fp16|tf32|mixed_precision)\b|ACCELERATE_"
+)
 
 
-def trainers(names: Names, node: ast.Call) -> Iterator[Construct]:
+def of_trainers(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
+    """What a node has to do with such a library."""
+    if not classes.spoken_of:
+        yield from told_to_accelerate(classes.names, node)
+        return
+    match node:
+        case ast.Call():
+            yield from trainers(classes, node)
+            yield from told_by_keyword(classes, node)
+        case ast.ClassDef():
+            yield from subclassed(classes, node)
+    if isinstance(node, ast.Name | ast.Attribute | ast.Call):
+        made = classes.referred_to(node)  # as a default, in a table
+        if made is not None and made.kind != "arguments":
+            yield Construct("trainer", made.kind, node)
+    yield from told(classes, node)
+
+
+def trainers(classes: LibraryClasses, node: ast.Call) -> Iterator[Construct]:
     """What a call makes or tells of such a library."""
-    qualname = _meaning(names, node.func)
-    if _PIPELINE.fullmatch(qualname) and _takes_gpu(node):
+    names = classes.names
+    if _PIPELINE.fullmatch(names.qualified(node.func) or "") and _takes_gpu(node):
         yield Construct("trainer", "pipeline", node)
-    tells = _ARGUMENTS.fullmatch(qualname) is not None
-    takes = _ACCELERATOR.fullmatch(qualname) is not None
-    if not (tells or takes or _TRAINER.fullmatch(qualname)):
+    bound = bound_by(names, node)
+    made = classes.made_by(bound or node.func)
+    if made is None:
+        return
+    if made.kind == "lightning":
+        yield from lightning(node, classes.is_said(node.func))
         return
     if any(keyword.arg in _CPU and _is_on(keyword.value) for keyword in node.keywords):
         yield Construct("trainer", "cpu", node)
         return
-    if not tells:
-        yield Construct("trainer", "accelerator" if takes else "trainer", node)
+    if made.kind != "arguments" and classes.is_said(node.func):
+        yield Construct("trainer", made.kind, node)
+    if made.kind != "trainer":
+        given = node.args[1:] if bound is not None else node.args
+        yield from _by_position(given, made.kind)
     for keyword in node.keywords:
-        if keyword.arg is None and (tells or takes) and _may_hold_settings(names, keyword.value):
-            yield Construct("trainer", "passed on", keyword)
-        if keyword.arg in SETTINGS and not _is_off(keyword.value):
-            yield Construct("trainer", keyword.arg, keyword)
+        if keyword.arg is None and made.kind != "trainer":
+            if _may_hold_settings(names, keyword.value):
+                yield Construct("trainer", "passed on", keyword)
+        if keyword.arg in SETTINGS and not is_off(keyword.value):
+            if made.plain and bound is None:
+                yield Construct("trainer", keyword.arg, keyword)
+            elif says_gpu(keyword.arg, keyword.value, unknown=True):
+                yield Construct("trainer", "told elsewhere", keyword)
 
 
-def subclassed(names: Names, node: ast.ClassDef) -> Iterator[Construct]:
+def _by_position(given: list[ast.expr], kind: str) -> Iterator[Construct]:
+    """`Accelerator(True, False, "fp16")`, `Accelerator(*options)`"""
+    for place, value in enumerate(given):
+        if isinstance(value, ast.Starred):
+            yield Construct("trainer", "passed on", value)
+        elif kind == "accelerator" and place == _PRECISION_AT:
+            if says_gpu("mixed_precision", value, unknown=True):
+                yield Construct("trainer", "told elsewhere", value)
+
+
+def subclassed(classes: LibraryClasses, node: ast.ClassDef) -> Iterator[Construct]:
     """A trainer of the program's own, or what it is told."""
-    bases = {base: _meaning(names, base) for base in node.bases}
-    for base, qualname in bases.items():
-        if _TRAINER.fullmatch(qualname) or _ACCELERATOR.fullmatch(qualname):
-            yield Construct("trainer", "trainer", base)
-    if any(map(_ARGUMENTS.fullmatch, bases.values())):
+    made = [(base, classes.made_by(base)) for base in node.bases]
+    for base, each in made:
+        if each is not None and each.kind != "arguments" and classes.is_said(base):
+            yield Construct("trainer", "lightning" if each.kind == "lightning" else "trainer", base)
+    if any(each is not None and each.kind == "arguments" for _, each in made):
         for statement in node.body:
             match statement:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
-                    | ast.Assign(targets=[ast.Name(id=name)], value=value)
-                ) if name in SETTINGS and not _is_off(value):
-                    yield Construct("trainer", "told elsewhere", statement)
+                case ast.AnnAssign(value=ast.expr() as value) | ast.Assign(value=value):
+                    keys = _stored(statement) & SETTINGS
+                    # what names a GPU's is told by every class
+                    if any(not is_off(value) and not says_gpu(key, value) for key in keys):
+                        yield Construct("trainer", "told elsewhere", statement)
 
 
-def changed_setting(names: Names, node: ast.Assign) -> Iterator[Construct]:
-    """`arguments.fp16 = True`"""
-    match node:
-        case ast.Assign(targets=[ast.Attribute(attr=name, value=ast.Name() as owner)], value=value):
-            if name in SETTINGS and not _is_off(value):
-                made = [b.value for b in names.lookup(owner) if isinstance(b.value, ast.Call)]
-                if any(_ARGUMENTS.fullmatch(_meaning(names, call.func)) for call in made):
-                    yield Construct("trainer", "told elsewhere", node)
-
-
-def _meaning(names: Names, node: ast.expr) -> str:
-    """The full name of a library's class, also where the program calls it otherwise."""
-    qualname = names.qualified(node)
-    if qualname is None and isinstance(node, ast.Name):
-        match names.lookup(node):
-            case [Binding(kind="assign", value=ast.Name() | ast.Attribute() as value)]:
-                qualname = names.qualified(value)
-    return qualname or ""
+def _stored(statement: ast.Assign | ast.AnnAssign) -> set[str]:
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
 
 
 def _may_hold_settings(names: Names, options: ast.expr) -> bool:
-    """Whether what comes by `**` may be one of the settings; what can not be seen may."""
+    """Whether what comes by `**` may be a setting; what can not be seen may.
+
+    What is seen is a construct itself, where it says something of GPUs.
+    """
     if isinstance(options, ast.Name):
         match names.lookup(options):
             case [Binding(kind="assign", value=ast.expr() as value)]:
                 options = value
     match options:
-        case ast.Dict(keys=keys):
+        case ast.Dict(keys=keys, values=given):
             said = [key.value if isinstance(key, ast.Constant) else None for key in keys]
         case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
-            said = [keyword.arg for keyword in keywords]
+            said, given = [k.arg for k in keywords], [k.value for k in keywords]
         case _:
             return True
-    return any(key is None or key in SETTINGS for key in said)
+    pairs = zip(said, given, strict=True)
+    return any(key is None or (key in SETTINGS and ... in values(value)) for key, value in pairs)
 
 
 def _takes_gpu(node: ast.Call) -> bool:
@@ -115,7 +140,3 @@ def _takes_gpu(node: ast.Call) -> bool:
 
 def _is_on(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is True
-
-
-def _is_off(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value in (False, None, "", "no")

@@ -26,6 +26,7 @@ from . import (  # noqa: E402
     frameworks,
     functional,
     generators,
+    imported_names,
     integers,
     jit,
     launching,
@@ -187,6 +188,7 @@ def setup(
     if _is_set_up:
         return
     _is_set_up = True
+    before = imported_names.of_torch()
     device.look_for_libtpu()
     report.install()
     if ranks:
@@ -225,6 +227,7 @@ def setup(
         frameworks,
     ):
         concern.install()
+    imported_names.renew(before)
 
 
 def __getattr__(name: str) -> NoReturn:

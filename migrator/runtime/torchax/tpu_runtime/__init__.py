@@ -31,6 +31,7 @@ from . import (  # noqa: E402
     functional,
     generators,
     gradients,
+    imported_names,
     indexing,
     linalg,
     modes,
@@ -208,6 +209,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
     import torchax
 
     env = torchax.default_env()
+    before = imported_names.of_torch()
     for concern in (
         report,
         cache,
@@ -249,6 +251,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
         scripts,
     ):
         concern.install(env)
+    imported_names.renew(before)
     if not env.enabled:
         torchax.enable_globally()
 

@@ -1,0 +1,200 @@
+"""Classes of libraries that train, by whatever name a program has them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from migrator.analysis.syntax.annotations import is_only_named
+from migrator.analysis.syntax.names import Binding, Names, choices
+
+if TYPE_CHECKING:
+    from migrator.analysis.project.facts import ProjectFacts
+
+LIBRARIES = frozenset({
+    "accelerate", "lightning", "lightning_fabric", "pytorch_lightning", "sentence_transformers",
+    "transformers", "trl",
+})  # fmt: skip
+_KINDS = {
+    # What takes the device when it is made.
+    "accelerator": r"accelerate\.(?:\w+\.)*(?:Accelerator|PartialState|AcceleratorState)",
+    "trainer": r"transformers\.(?:\w+\.)*(?:Seq2Seq)?Trainer|trl\.(?:\w+\.)*[A-Z]\w*Trainer"
+    r"|sentence_transformers\.(?:\w+\.)*(?:Sparse|Cross)?(?:Encoder|SentenceTransformer)Trainer",
+    # What it is told; some of it names kernels or types that a TPU has not.
+    "arguments": r"transformers\.(?:\w+\.)*(?:Seq2Seq)?TrainingArguments"
+    r"|trl\.(?:\w+\.)*[A-Z]\w*Config",
+    "lightning": r"(?:pytorch_lightning|lightning|lightning_fabric)\.(?:\w+\.)*"
+    r"(?:Trainer|Fabric|LightningCLI)(?:\.from_argparse_args)?",
+}
+_CLASS = re.compile("|".join(f"(?P<{kind}>{names})" for kind, names in _KINDS.items()))
+_DEEPEST = 8
+
+
+class Meaning(NamedTuple):
+    """The kind of class that a call makes, and whether the call is one of the library's own.
+
+    `own` is one that is derived from it.
+    """
+
+    kind: str
+    plain: bool = True
+    own: bool = False
+
+
+class LibraryClasses:
+    """What the names of one file have to do with the classes of such libraries."""
+
+    def __init__(self, names: Names, project: ProjectFacts | None = None) -> None:
+        self.names, self.project = names, project
+        # Files of the project that speak of them may bring some.
+        others = project.reached() if project is not None else ()
+        files = [project.cache.file(path).modules for path in others] if project else []
+        self._brought = any(map(_is_of_library, (m for modules in files for m in modules)))
+        self.spoken_of = self._brought or any(map(_is_of_library, _modules(names)))
+
+    def made_by(self, function: ast.expr, depth: int = 0) -> Meaning | None:
+        """What a call of an expression makes, None for no class of such a library."""
+        if not self.spoken_of or depth > _DEEPEST:
+            return None
+        qualname = self.names.qualified(function)
+        if (made := _named(qualname or self._by_text(function))) is not None:
+            return made
+        match function:
+            case ast.Attribute(attr="__init__", value=ast.Call(func=ast.Name(id="super"))):
+                owner = self.names.enclosing_class(function)
+                return self._of_bases(owner, depth) if owner is not None else None
+            case ast.Attribute(attr="__init__" | "from_argparse_args", value=owner):
+                return self.made_by(owner, depth + 1)
+            case ast.IfExp() | ast.BoolOp():
+                return self._some_of(choices(function), depth)
+            case ast.NamedExpr(value=value):
+                return self.made_by(value, depth + 1)
+        if (given := bound_by(self.names, function)) is not None:
+            made = self.made_by(given, depth + 1)
+            return made and made._replace(plain=False)
+        if isinstance(function, ast.Name) and (bound := self.names.lookup(function)):
+            if (made := self._of_bindings(bound, depth)) is not None:
+                return made
+        elif isinstance(function, ast.Name):
+            return self._starred(function.id, depth)
+        return self._elsewhere(qualname, depth) if qualname is not None else None
+
+    def _some_of(self, nodes: list[ast.expr], depth: int) -> Meaning | None:
+        made = [self.made_by(node, depth + 1) for node in nodes]
+        known = next(filter(None, made), None)
+        return known and known._replace(plain=known.plain and all(known == each for each in made))
+
+    def _of_bindings(self, bindings: list[Binding], depth: int) -> Meaning | None:
+        made = [self._of_binding(binding, depth + 1) for binding in bindings]
+        known = next(filter(None, made), None)
+        return known and known._replace(plain=known.plain and all(known == each for each in made))
+
+    def _of_binding(self, binding: Binding, depth: int) -> Meaning | None:
+        match binding:
+            case Binding(node=ast.ClassDef() as node):
+                made = self._of_bases(node, depth)
+                own = {"__init__", "__new__"} & self.names.scopes[node].bindings.keys()
+                return made and made._replace(plain=made.plain and not own, own=True)
+            case Binding(kind="item", value=ast.Tuple(elts=items), index=int(place)) if place < len(
+                items
+            ):
+                return self.made_by(items[place], depth)
+            case Binding(kind="assign" | "param", value=ast.expr() as value):
+                return self.made_by(value, depth)
+        return None
+
+    def _of_bases(self, node: ast.ClassDef, depth: int) -> Meaning | None:
+        made = (self.made_by(base, depth + 1) for base in node.bases)
+        return next(filter(None, made), None)
+
+    def _starred(self, name: str, depth: int) -> Meaning | None:
+        for module in self.names.star_imports:
+            made = _named(f"{module}.{name}") or self._elsewhere(f"{module}.{name}", depth)
+            if made is not None:
+                return made
+        return None
+
+    def _elsewhere(self, qualname: str, depth: int) -> Meaning | None:
+        """What a name means in the file of the project that has it."""
+        if self.project is None or not self._brought:
+            return None
+        found = self.project.origin(qualname)
+        if found is None:
+            return None
+        facts, there, name = found
+        other = LibraryClasses(facts.names, there)
+        bindings = facts.names.top.bindings.get(name)
+        if not bindings:
+            return other._starred(name, depth + 1)
+        for binding in bindings:
+            if binding.kind == "import" and binding.qualname and depth < _DEEPEST:
+                if made := _named(binding.qualname) or other._elsewhere(
+                    binding.qualname, depth + 1
+                ):
+                    return made
+        return other._of_bindings(bindings, depth + 1)
+
+    def is_said(self, node: ast.expr) -> bool:
+        """Whether a name, an attribute or `getattr(…)` is a library's class by its own name."""
+        qualname = self.names.qualified(node)
+        if _CLASS.fullmatch(qualname or self._by_text(node)):
+            return True
+        passed_on = self._elsewhere(qualname, 0) if qualname is not None else None
+        if passed_on is not None:
+            return not passed_on.own
+        unbound = isinstance(node, ast.Name) and not self.names.lookup(node)
+        return unbound and any(_named(f"{m}.{node.id}") for m in self.names.star_imports)  # type: ignore[attr-defined]
+
+    def _by_text(self, node: ast.expr) -> str:
+        """`getattr(accelerate, "Accelerator")`, `import_module("accelerate").Accelerator`"""
+        match node:
+            case ast.Attribute(
+                value=ast.Call(func=function, args=[ast.Constant(value=str(module))]), attr=name
+            ) if self.names.qualified(function) in ("importlib.import_module", "__import__"):
+                return f"{module}.{name}"
+            case ast.Call(
+                func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name)), *_]
+            ):
+                return f"{self.names.qualified(owner)}.{name}"
+        return ""
+
+    def referred_to(self, node: ast.expr) -> Meaning | None:
+        """The class that is said here by its own name, and neither called nor only named."""
+        above = self.names.parents.get(node)
+        if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            return None
+        if isinstance(above, ast.Attribute | ast.ClassDef) or not self.is_said(node):
+            return None
+        if self.names.call_of(node) is not None or is_only_named(self.names, node):
+            return None
+        return self.made_by(node)
+
+
+def bound_by(names: Names, node: ast.AST) -> ast.expr | None:
+    """What `functools.partial(…)` is a call of."""
+    if isinstance(node, ast.Call) and node.args:
+        if names.qualified(node.func) == "functools.partial":
+            return node.args[0]
+    return None
+
+
+def _modules(names: Names) -> Iterator[str]:
+    for statement in names.imports:
+        if isinstance(statement, ast.ImportFrom):
+            yield statement.module or ""
+        else:
+            yield from (alias.name for alias in statement.names)
+    for node in names.order:  # import_module("accelerate")
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value if node.value in LIBRARIES else ""
+
+
+def _named(qualname: str) -> Meaning | None:
+    found = _CLASS.fullmatch(qualname)
+    return Meaning(str(found.lastgroup)) if found is not None else None
+
+
+def _is_of_library(module: str) -> bool:
+    return module.partition(".")[0] in LIBRARIES
