@@ -47,6 +47,7 @@ def find(
 
     `vocabulary` are the names that count: those of the rules, or `DEVICES` for whoever only asks
     what kind of program it is.
+
     `package` is the one that the file is in, from where relative imports lead.
     """
     part_of_found: set[ast.AST] = set()

@@ -178,8 +178,7 @@ def setup(
     ``precision`` is that of float32 products, see ``set_matmul_precision``. ``spmd``: one process
     drives all devices, for DataParallel and `shard`. ``ranks``: the program starts a process for
     each device, which this process therefore leaves alone. ``num_cores``: 1 for a single device,
-    unless TPU_RUNTIME_NUM_CORES says otherwise. A further call, as of a script that is imported,
-    changes the precision, and may add ``spmd``.
+    unless TPU_RUNTIME_NUM_CORES says otherwise. A further call changes precision, may add ``spmd``.
     """
     global _is_set_up
     set_matmul_precision(precision)
