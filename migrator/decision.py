@@ -23,15 +23,20 @@ class Rewrite:
     note: str = ""
     advice: str = ""  # what an expert would add, as of `Keep`
     safety: Safety | None = None
+    works: bool = False  # without the edit, too: an unsafe one is advice, and nothing to do
     leaves: Sequence[ast.AST] = ()  # left as they are, with everything in them
 
 
 @dataclass(frozen=True)
 class Keep:
-    """Right as it stands on the target, for this reason; `advice` is what an expert would add."""
+    """Right as it stands on the target, for this reason; `advice` is what an expert would add.
+
+    `unsafe` says what may change where --unsafe would rewrite it.
+    """
 
     reason: str
     advice: str = ""
+    unsafe: str = ""
     leaves: Sequence[ast.AST] = ()  # as they are, with everything in them
 
 

@@ -4,14 +4,14 @@ from migrator.analysis.syntax.names import argument
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.edits import EditCall
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
 
 HALF = Rule(
     code="PRE005",
     name="half",
     summary="float16 works on a TPU but without hardware for it; bfloat16 is the native type",
     why="""Both targets accept float16 tensors, but the compiler converts them for every
-product, which is slow. bfloat16 rounds more coarsely, so the change is not made by default.""",
+product, which is slow: it stays, and is advice. bfloat16 rounds more coarsely, so the change is not made by default.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
@@ -62,12 +62,16 @@ def half(ctx: Context, found: Construct) -> Decision:
     return Rewrite(
         [EditCall(call, method="bfloat16")],
         note="float16 has no hardware on a TPU; bfloat16 rounds to 8 bits instead of 11",
+        works=True,
     )
 
 
 @HALF.on("name", "torch.Tensor.half", "torch.nn.Module.half")
 def unbound_half(ctx: Context, found: Construct) -> Decision:
-    return Report("float16 has no hardware on a TPU; bfloat16 is its 16-bit type")
+    return Keep(
+        "works as it stands",
+        advice="float16 has no hardware on a TPU; bfloat16 is its 16-bit type",
+    )
 
 
 @DTYPE.on("name", "torch.set_default_dtype")

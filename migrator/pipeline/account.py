@@ -37,8 +37,9 @@ def account(
                 touched = places(decision.edits, source) or (where,)
                 if plan.unsafe:
                     safety, why = Safety.UNSAFE, plan.unsafe
-            case Keep(reason=reason, advice=advice):
+            case Keep(reason=reason, advice=advice, unsafe=why):
                 severity, outcome, message = Severity.INFO, Outcome.KEPT, reason
+                safety = Safety.UNSAFE if why else None
                 if advice:
                     found.append(Diagnostic(where, code, Severity.ADVICE, advice))
             case Report(reason=reason, unsafe=why):

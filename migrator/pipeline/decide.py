@@ -230,7 +230,10 @@ def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrit
     if safety is Safety.DISPLAY_ONLY:
         return Report(why)
     if safety is Safety.UNSAFE and not options.unsafe:
-        return Report(f"{why} (rewritten with --unsafe)", unsafe=why)
+        text = f"{why} (rewritten with --unsafe)"
+        if rewrite.works:
+            return Keep("works as it stands", advice=text, unsafe=why)
+        return Report(text, unsafe=why)
     lost = _lost(context, construct, rewrite.edits)
     if lost is not None:
         text = context.source.code(lost)

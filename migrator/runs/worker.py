@@ -112,7 +112,7 @@ def migrated(
 ) -> FileReport:
     """One file, migrated for each framework's target, and what --unsafe would add."""
     result = migrate_for_all(path, content, targets, options, project)
-    if not any(d.outcome is Outcome.REPORTED and d.safety for d in result.diagnostics):
+    if not any(d.outcome is not Outcome.REWRITTEN and d.safety for d in result.diagnostics):
         return FileReport(path, result)
     more = migrate_for_all(path, content, targets, replace(options, unsafe=True), project)
     return FileReport(path, result, _rewritten(more) - _rewritten(result))

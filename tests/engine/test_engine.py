@@ -58,7 +58,9 @@ def test_unsafe_edits_are_made_on_request_only() -> None:
     source = "import torch\nmodel = model.half()\n"
     result = run(source)
     assert not result.changed
-    assert constructs(result)[0].message.endswith("(rewritten with --unsafe)")
+    assert outcomes(result) == [("PRE005", "kept", "model.half")]
+    (advice,) = [d for d in result.diagnostics if d.severity is Severity.ADVICE]
+    assert advice.message.endswith("(rewritten with --unsafe)")
     assert migrated(source, unsafe=True) == "import torch\nmodel = model.bfloat16()\n"
 
 

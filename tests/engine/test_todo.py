@@ -167,13 +167,6 @@ def test_without_the_option_they_stay() -> None:
     assert run(made).source.decode() == made
 
 
-def test_an_unsafe_edit_takes_its_comment_away() -> None:
-    made = commented("import torch\nm = m.half()\n")
-    assert "rewritten with --unsafe" in made
-    done = run(made, todo_comments=True, unsafe=True).source.decode()
-    assert done == "import torch\nm = m.bfloat16()\n"
-
-
 def test_suppressed_constructs_get_none() -> None:
     source = (
         "import torch\ns = torch.cuda.Stream()  # tpu-migrate: ignore[CUD003]\n"

@@ -39,7 +39,7 @@ model = torch.nn.Linear(2, 2)
 needle_in_equal_text = 1
 x = torch.ones(2).cuda()
 stream = torch.cuda.Stream()
-model.half()
+graph = torch.cuda.CUDAGraph()
 
 
 def run(device="cuda"):

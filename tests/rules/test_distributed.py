@@ -432,6 +432,22 @@ def test_what_another_launcher_says_is_reported_by_itself(line: str, target: str
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"])
+def test_hooks_that_the_runtimes_know_keep_no_program(name: str, target: str) -> None:
+    hooks = "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
+    line = f"model.register_comm_hook(None, default_hooks.{name})"
+    text = migrated(f"{hooks}{HEAD}    {line}\n", target)
+    assert "tpu_runtime.DistributedDataParallel" in text and text.splitlines()[-1].strip() == line
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_library_names_the_norm_that_asks_other_ranks(target: str) -> None:
+    source = "from torch import nn\n\n\ndef norm(n):\n    return nn.SyncBatchNorm(n)\n"
+    assert migrated(source, target) == source
+    assert [d.outcome for d in constructs(run(source, target))] == [Outcome.KEPT]
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_number_of_ranks_without_ranks_stays(target: str) -> None:
     """A helper that asks torch.distributed, in a program that starts no processes."""
     source = (

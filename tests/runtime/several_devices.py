@@ -229,6 +229,7 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType, register_ddp_comm_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -247,6 +248,7 @@ def main(rank, ranks, path):
     torch.manual_seed(rank)
     device = rank
     model = DDP(Net().to(device), device_ids=[device])
+    register_ddp_comm_hook(DDPCommHookType.FP16_COMPRESS, model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(3):
         x = torch.randn(5, 3, generator=torch.Generator().manual_seed(10 * step + rank))

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from migrator.analysis.ranks.apart import are_apart
-from migrator.analysis.ranks.vocabulary import SPAWNS
+from migrator.analysis.ranks.vocabulary import HOOKS, SPAWNS
 from migrator.analysis.syntax.names import argument
 
 if TYPE_CHECKING:
@@ -56,7 +56,10 @@ class Processes:
     def hooks(self) -> Iterator[tuple[ast.expr, str]]:
         for node in self.names.order:
             if isinstance(node, ast.Attribute) and node.attr == "register_comm_hook":
-                yield node, f"{node.attr} changes how ranks exchange gradients"
+                call = self.names.call_of(node)
+                hook = argument(call, 1, "hook") if call is not None else None
+                if hook is None or not (self.names.qualified(hook) or "").startswith(HOOKS):
+                    yield node, f"{node.attr} changes how ranks exchange gradients"
 
     def _launchers(self) -> Iterator[tuple[int, str]]:
         for node in self.names.order:

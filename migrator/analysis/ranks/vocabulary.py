@@ -12,6 +12,7 @@ LOADER = "torch.utils.data.DataLoader"
 SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 SHARDED = ("torch.distributed.fsdp.FullyShardedDataParallel",)
+SYNCHRONISED = "torch.nn.SyncBatchNorm"
 COPIES = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
 RPC = "torch.distributed.rpc.init_rpc"
 STARTS = (
@@ -56,6 +57,19 @@ FUNCTIONAL = frozenset({
     "reduce_scatter_tensor_autograd", "all_to_all_single", "all_to_all_single_autograd",
     "all_reduce", "broadcast", "wait_tensor",
 })  # fmt: skip
+# How gradients are exchanged that the runtimes know: as they are, or in 16 bits.
+_OF_HOOKS = f"{GROUP}algorithms.ddp_comm_hooks."
+HOOKS = tuple(
+    f"{_OF_HOOKS}default_hooks.{name}_hook"
+    for name in ("allreduce", "fp16_compress", "bf16_compress")
+)
+_WITH_HOOKS = frozenset({
+    "torch.distributed.algorithms.ddp_comm_hooks", *HOOKS,
+    *(f"{_OF_HOOKS}{name}" for name in (
+        "default_hooks", "register_ddp_comm_hook", "DDPCommHookType", "DDPCommHookType.ALLREDUCE",
+        "DDPCommHookType.FP16_COMPRESS", "DDPCommHookType.BF16_COMPRESS",
+    )),
+})  # fmt: skip
 # Activation checkpointing, which the runtimes know as that of `torch.utils.checkpoint`.
 CHECKPOINTING = (f"{GROUP}_composable.checkpoint", f"{GROUP}algorithms._checkpoint")
 # How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
@@ -97,15 +111,17 @@ def is_beside_sharded(name: str) -> bool:
 
 def is_served(name: str, words: Words) -> bool:
     """Whether ranks have it on a target, in whatever program: it stays as it is."""
-    if words.devices is None or not words.launches or not name.startswith(GROUP):
+    if words.devices is None or not words.launches:
         return False
-    if name.startswith(BESIDE_SHARDED):
+    if name.startswith((*BESIDE_SHARDED, SYNCHRONISED)):
         return True
-    return is_known(name, WITH_PROCESSES)
+    return name.startswith(GROUP) and is_known(name, WITH_PROCESSES)
 
 
 def is_known(name: str, understood: Set[str]) -> bool:
     """Whether a name of torch.distributed is understood."""
+    if name in _WITH_HOOKS:
+        return understood is WITH_PROCESSES
     first, _, rest = name.removeprefix(GROUP).partition(".")
     if first == _FUNCTIONAL and understood is WITH_PROCESSES:
         return not rest or rest in FUNCTIONAL

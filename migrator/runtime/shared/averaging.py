@@ -8,6 +8,7 @@ import weakref
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 _averaging: list["weakref.ref[Averaging]"] = []
@@ -20,6 +21,7 @@ class Averaging:
     """
 
     alone = False
+    sent: tuple[torch.dtype, Any] | None = None  # in lower precision, in a process group
 
     def __init__(self, module: nn.Module, trained: list[nn.Parameter], finds_unused: bool) -> None:
         self._module, self._trained, self.finds_unused = module, trained, finds_unused
@@ -70,7 +72,16 @@ class Averaging:
             for parameter in trained:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
-        self.mean([p for p in trained if p.grad is not None])
+        trained = [p for p in trained if p.grad is not None]
+        self.mean(trained) if self.sent is None else self._mean_as(*self.sent, trained)
+
+    @torch.no_grad()
+    def _mean_as(self, kind: torch.dtype, group: Any, parameters: list[nn.Parameter]) -> None:
+        """As torch's hooks do: divided first, then sent."""
+        sent = [p.grad.to(kind).div_(group.size()) for p in parameters]  # type: ignore[union-attr]
+        group.allreduce_coalesced(sent, dist.AllreduceCoalescedOptions())
+        for parameter, value in zip(parameters, sent, strict=True):
+            parameter.grad = value.to(parameter.dtype)
 
     def _unfinished(self) -> str:
         names = {id(p): name for name, p in self._module.named_parameters()}

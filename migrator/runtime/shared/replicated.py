@@ -7,9 +7,16 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as Stock
 
 from .device import DEVICE_TYPE
+
+_SENT_AS = {
+    default_hooks.allreduce_hook: None,
+    default_hooks.fp16_compress_hook: torch.float16,
+    default_hooks.bf16_compress_hook: torch.bfloat16,
+}
 
 
 class Replicated(Stock):
@@ -77,9 +84,15 @@ class Replicated(Stock):
         raise NotImplementedError("DistributedDataParallel.join: all ranks need as many batches")
         yield
 
-    def register_comm_hook(self, *args: object) -> None:
-        """Raises NotImplementedError."""
-        raise NotImplementedError("DistributedDataParallel.register_comm_hook")
+    def register_comm_hook(self, state: object, hook: Any) -> None:
+        """Send gradients as torch's own hooks do: as they are, or in 16 bits.
+
+        Raises NotImplementedError for another hook.
+        """
+        if hook not in _SENT_AS or state not in (None, dist.group.WORLD):
+            raise NotImplementedError("DistributedDataParallel.register_comm_hook of another hook")
+        kind = _SENT_AS[hook]
+        self._exchange.sent = None if kind is None else (kind, self._group)
 
     def train(self, mode: bool = True) -> "Replicated":
         return nn.Module.train(self, mode)
