@@ -11,7 +11,8 @@ HALF = Rule(
     name="half",
     summary="float16 works on a TPU but without hardware for it; bfloat16 is the native type",
     why="""Both targets accept float16 tensors, but the compiler converts them for every
-product, which is slow: it stays, and is advice. bfloat16 rounds more coarsely, so the change is not made by default.""",
+product, which is slow: it stays, and is advice. bfloat16 rounds more coarsely, so the change is not
+made by default.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(

@@ -263,7 +263,8 @@ def _brought(file: FileReport, changes: Changes) -> FileReport:
     if not file.result.diagnostics and not file.result.changed:
         return file
     result = brought(file.result, changes.lines(file.path, file.result.original))
-    unsafe = Counter(d.code for d in result.diagnostics if d.outcome not in (None, Outcome.REWRITTEN))
+    left = [d for d in result.diagnostics if d.outcome not in (None, Outcome.REWRITTEN)]
+    unsafe = Counter(d.code for d in left)
     return FileReport(file.path, result, file.unsafe & unsafe, file.result)
 
 
