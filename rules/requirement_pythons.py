@@ -28,7 +28,7 @@ def python(ctx: Context, found: Construct) -> Decision:
     )
 
 
-def python_of_conda(ctx: Context, version: str, needs_torch: bool) -> Decision:
+def python_of_conda(ctx: Context, found: Construct, version: str, needs_torch: bool) -> Decision:
     first, last = ctx.target.environment.pythons[0], ctx.target.environment.newest
     low, high = (".".join(map(str, each)) for each in (first, last))
     match = re.match(r"\s*=*\s*3(?:\.(\d+))?", version) or re.search(r"<\s*3\.(\d+)", version)
@@ -38,7 +38,11 @@ def python_of_conda(ctx: Context, version: str, needs_torch: bool) -> Decision:
         return Keep("a version that the target has wheels for")
     if "<" in version and int(match[1]) > first[1]:
         return Keep("allows a version that the target has wheels for")
-    return Report(f"the target's packages need Python {low} to {high}: `- python={low}`")
+    reason = f"the target's packages need Python {low} to {high}"
+    if re.fullmatch(r"\s*=+\s*3\.\d+", version):
+        text = ctx.text(found).replace(version, f"={low}")
+        return ctx.with_text(found, text, reason)
+    return Report(f"{reason}: `- python={low}`")
 
 
 def _names_torch(ctx: Context, found: Construct) -> bool:

@@ -134,29 +134,37 @@ _NEEDS_TORCH = re.compile(
 )
 
 
+# Of these, what PyPI has under the same name: it moves with torch.
+_ALSO_OF_PIP = {
+    "pytorch-lightning", "pytorch-metric-learning", "pytorch-msssim", "torch-fidelity",
+    "torchdiffeq", "torchmetrics",
+}  # fmt: skip
+
+
 @REQUIREMENT.on("requirement", "conda")
 def conda(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     name, version = _of_conda(text)
     if ctx.target.portable:
         return Keep("a portable program takes what its machine has")
-    others = [_of_conda(ctx.text(each))[0] for each in ctx.constructs if each.key == "conda"]
+    listed = [_of_conda(ctx.text(each)) for each in ctx.constructs if each.key == "conda"]
+    others = [each for each, _ in listed]
     of_pip = packages_beside(ctx, found)
     brings_torch = [each for each in others if each in _OF_PIP]
     if name == "python":
-        return python_of_conda(ctx, version, bool(brings_torch) or "torch" in of_pip)
-    back = [each for each in others if each not in (*_OF_PIP, *_CHOOSES_BUILD)
-            and _NEEDS_TORCH.fullmatch(each)]  # fmt: skip
+        return python_of_conda(ctx, found, version, bool(brings_torch) or "torch" in of_pip)
+    back = [each for each, asked in listed if each not in (*_OF_PIP, *_CHOOSES_BUILD)
+            and _NEEDS_TORCH.fullmatch(each) and not _for_pip(each, asked)]  # fmt: skip
     if name in _OF_PIP:
         package = _OF_PIP[name]
         lines = [tested(ctx.target)[package]]
         if package == "torch":
             lines += companions(ctx.target, of_pip)
-        listed = ", ".join(f"`- {line}`" for line in lines)
+        wanted = ", ".join(f"`- {line}`" for line in lines)
         if back:
             return Report(
                 f"conda has no build for TPUs, and {', '.join(back)} of conda's needs conda's "
-                f"pytorch: move all of these to the list of pip, with {listed} there"
+                f"pytorch: move all of these to the list of pip, with {wanted} there"
             )
         if package in of_pip:
             return Report("pip installs it, too, and conda has no build for TPUs: leave it out")
@@ -170,10 +178,22 @@ def conda(ctx: Context, found: Construct) -> Decision:
     exact = re.match(r"\s*=+([^=]+)", version)
     if missing := shut_out(ctx.target, name, exact[1] if exact else version):
         return Report(SHUT_OUT.format(missing))
-    wanted = tested(ctx.target).get(name)
-    if wanted is not None:
-        return Report(f"the target takes {wanted}, by pip: leave it out here")
+    package = tested(ctx.target).get(name)
+    if package is not None:
+        return Report(f"the target takes {package}, by pip: leave it out here")
+    moved = _for_pip(name, version)
+    if moved and brings_torch and not back:
+        return ctx.with_text(found, moved, "needs torch, which pip has for the target")
     return Keep("does not depend on the device")
+
+
+def _for_pip(name: str, version: str) -> str:
+    """How pip is asked for this version of a package of conda's; empty where this is not sure."""
+    match = re.fullmatch(r"(==?|>=)\s*(\d[\d.]*)", version.strip())
+    if name not in _ALSO_OF_PIP or match is None:
+        return ""
+    alike = match[1] == "=" and match[2].count(".") < 2  # `=1.2` is any 1.2 for conda
+    return f"{name}{'>=' if match[1] == '>=' else '=='}{match[2]}{'.*' * alike}"
 
 
 def _of_conda(text: str) -> tuple[str, str]:

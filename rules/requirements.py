@@ -48,7 +48,8 @@ needs is an extra of its own, `tpu`. So it is in requirements.txt and constraint
 setup.cfg, tox.ini and environment.yml; a lock file has to be made again, and so has a list that uv
 or pip-compile wrote, which is named once. Conda has no torch that
 fits a TPU: in environment.yml its `pytorch` moves to the list of what pip installs, if no package
-of conda's needs it there. What needs the build of a project gets torch's version alone. Bounds on
+of conda's needs it there that PyPI has under another name. What needs the build of a project gets
+torch's version alone. Bounds on
 Python, numpy and scipy that leave no version that was tested are named. Requirements of projects
 without GPU code stay.""",
     examples=(

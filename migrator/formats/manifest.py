@@ -59,7 +59,7 @@ class Manifest:
             text = entry.held(restored(line.removesuffix(",")))
             if text == entry.text:
                 continue
-            if entry.line is None:
+            if entry.line is None or text.startswith("python="):  # which stays with conda
                 changes.append((entry.start, entry.end, entry.lines(text)))
                 continue
             changes.append((*entry.line, ""))

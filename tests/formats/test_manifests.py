@@ -121,11 +121,23 @@ def test_pythons_that_will_do_are_not_named(line: str) -> None:
 
 
 def test_torch_stays_where_a_package_of_conda_brings_it_back() -> None:
-    text = "dependencies:\n- pytorch=2.0\n- pytorch-cuda=11.8\n- pytorch-lightning\n"
+    text = "dependencies:\n- pytorch=2.0\n- pytorch-cuda=11.8\n- pytorch-scatter\n"
     assert migrated(text, "environment.yml") == text
     found = reported(text, "environment.yml")
-    assert "pytorch-lightning of conda's needs conda's pytorch" in found["pytorch=2.0"]
+    assert "pytorch-scatter of conda's needs conda's pytorch" in found["pytorch=2.0"]
     assert "`- torch==2.9.0`, `- torch_xla[tpu]==2.9.0`" in found["pytorch=2.0"]
+
+
+def test_what_pypi_has_under_the_same_name_moves_with_torch() -> None:
+    text = (
+        "dependencies:\n- python=3.9\n- pytorch::pytorch=2.0\n- pytorch-cuda=11.8\n"
+        "- torchmetrics=0.10.3 # of old\n- torchdiffeq=0.2\n- scipy\n- pip\n- pip:\n  - tqdm\n"
+    )
+    assert migrated(text, "environment.yml") == (
+        "dependencies:\n- python=3.11\n- scipy\n- pip\n- pip:\n  - torch==2.9.0\n"
+        "  - torch_xla[tpu]==2.9.0\n  - torchmetrics==0.10.3 # of old\n"
+        "  - torchdiffeq==0.2.*\n  - tqdm\n"
+    )
 
 
 def test_torch_that_pip_installs_too_is_not_required_twice() -> None:
