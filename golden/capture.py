@@ -4,7 +4,8 @@
 
 Without an NVIDIA GPU the same script runs on the CPU through `cpu_stand_in.py`, and the provenance
 says so. Writes golden/NAME/outputs.safetensors and golden/NAME/provenance.json. Needs what the app
-needs (torch, torchvision, numpy, pillow, opencv, safetensors) and nothing else.
+needs (torch, torchvision, numpy, pillow, opencv, safetensors; `finetune` also the group `trainers`)
+and nothing else.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ PACKAGES = {
     "pillow": ("pillow",),
     "opencv": ("opencv-python-headless", "opencv-python", "opencv-contrib-python"),
     "safetensors": ("safetensors",),
+    "transformers": ("transformers",),
+    "accelerate": ("accelerate",),
+    "peft": ("peft",),
+    "lightning": ("lightning",),
 }
 
 

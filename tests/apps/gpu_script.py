@@ -118,7 +118,7 @@ def random_numbers() -> None:
     generator = torch.Generator(device="cuda").manual_seed(1)
     held["generators"] = isinstance(generator, torch.Generator)
     held["generator sampling"] = torch.rand(2, generator=generator, device="cuda").numel() == 2
-    state = torch.cuda.get_rng_state()
+    state = torch.cuda.random.get_rng_state()  # as transformers' Trainer says it
     values = torch.rand(2, device="cuda")
     torch.cuda.set_rng_state(state)
     held["rng state"] = torch.equal(values, torch.rand(2, device="cuda"))

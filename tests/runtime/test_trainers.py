@@ -13,6 +13,7 @@ import torch
 import tpu_runtime as tpu
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from safetensors.torch import load_file, save_file
 from tiers import thorough_but
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -48,13 +49,15 @@ def test_a_loop_with_accelerate(precision: str) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
     data = TensorDataset(torch.randn(44, 16), torch.randint(0, 4, (44,)))
-    loader = DataLoader(data, batch_size=16)
+    loader = DataLoader(data, batch_size=16, shuffle=True)
 
     def step(net: nn.Module, batch: Any) -> Tensor:
         return nn.functional.cross_entropy(net(batch[0]), batch[1])
 
+    torch.manual_seed(1)
     expected = trained(copy.deepcopy(model), list(loader), step)
 
+    torch.manual_seed(1)
     AcceleratorState._reset_state(reset_partial_state=True)
     accelerator = Accelerator(mixed_precision=precision)
     assert accelerator.device.type == WORD
@@ -71,6 +74,30 @@ def test_a_loop_with_accelerate(precision: str) -> None:
     apart = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
     assert 1e-5 < apart < 3e-2 if precision == "bf16" else apart < 1e-5
     assert next(model.parameters()).device.type == WORD
+
+
+def test_saved_weights_are_all_there(tmp_path: Path) -> None:
+    """Of one size, some tied, and moved since; what has one memory is saved once."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = Accelerator()
+    model = nn.Sequential(*(nn.Linear(3, 3, bias=False) for _ in range(4)))
+    model[2].weight = model[1].weight
+    accelerator.prepare(model)
+    with torch.no_grad():
+        model[3].weight.mul_(2)
+    accelerator.save_state(str(tmp_path))
+    accelerator.save_model(model, str(tmp_path / "model"))
+    expected = {name: value.cpu() for name, value in model.state_dict().items()}
+    for file in (tmp_path / "model.safetensors", tmp_path / "model" / "model.safetensors"):
+        saved = load_file(file)
+        assert saved.keys() | {"1.weight", "2.weight"} == expected.keys()
+        assert all(torch.equal(saved[name], expected[name]) for name in saved)
+    save_file({"w": model[0].weight}, tmp_path / "one.safetensors")
+    assert torch.equal(load_file(tmp_path / "one.safetensors")["w"], expected["0.weight"])
+    with torch.no_grad():
+        model[2].weight.zero_()
+    accelerator.load_state(str(tmp_path))
+    assert all(torch.equal(v.cpu(), expected[name]) for name, v in model.state_dict().items())
 
 
 def test_what_says_cpu_stays_there() -> None:
@@ -102,7 +129,9 @@ def test_a_library_that_is_imported_later(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("bf16", thorough_but([True], [False, True]))
-def test_transformers_trainer(bf16: bool, tmp_path: Path) -> None:
+def test_transformers_trainer(
+    bf16: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     torch.manual_seed(0)
     model = LlamaForCausalLM(CONFIG)
     words = torch.randint(0, 64, (8, 16))
@@ -113,7 +142,7 @@ def test_transformers_trainer(bf16: bool, tmp_path: Path) -> None:
     AcceleratorState._reset_state(reset_partial_state=True)
     arguments = TrainingArguments(
         str(tmp_path), per_device_train_batch_size=8, num_train_epochs=3, learning_rate=1e-2,
-        lr_scheduler_type="constant", logging_steps=1, report_to=[], save_strategy="no", bf16=bf16,
+        lr_scheduler_type="constant", logging_steps=1, report_to=[], save_steps=3, bf16=bf16,
         disable_tqdm=True,
     )  # fmt: skip
     assert arguments.device.type == WORD
@@ -123,3 +152,7 @@ def test_transformers_trainer(bf16: bool, tmp_path: Path) -> None:
     apart = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
     assert 1e-4 < apart < 5e-2 if bf16 else apart < 1e-4  # the log has four digits
     assert next(model.parameters()).device.type == WORD
+    assert capsys.readouterr().out.count("'loss'") == 3
+    saved = load_file(tmp_path / "checkpoint-3" / "model.safetensors")
+    assert saved.keys() == model.state_dict().keys()
+    assert all(torch.equal(saved[name], v.cpu()) for name, v in model.state_dict().items())

@@ -265,7 +265,9 @@ def patch_cuda(count: int) -> None:
         **{f"{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in LEGACY_TYPES},
     }
     for name, value in names.items():
-        setattr(torch.cuda, name, value)
+        for module in (torch.cuda, torch.cuda.memory, torch.cuda.random):
+            if hasattr(module, name):
+                setattr(module, name, value)
         if "xpu" in stood_in:
             setattr(torch.xpu, name, value)
     for name in ("range_push", "range_pop", "mark"):

@@ -1,13 +1,20 @@
-"""Accelerate and Lightning, which know torch_xla: what they get wrong of it."""
+"""Accelerate, Lightning and safetensors: what they get wrong of torch_xla."""
 
+import functools
+import sys
 from typing import Any
 
+import torch
 import torch_xla
 
 from . import lightning_tpu
+from .device import DEVICE_TYPE
 from .imported import when_imported
 
-NEEDED_BY = "accelerate transformers trl lightning pytorch_lightning lightning_fabric"
+NEEDED_BY = (
+    "accelerate transformers trl peft diffusers safetensors lightning pytorch_lightning "
+    "lightning_fabric"
+)
 
 
 def _can_stay_on_cpu(state: Any) -> None:
@@ -26,7 +33,72 @@ def _can_stay_on_cpu(state: Any) -> None:
     state.PartialState._prepare_backend = backend
 
 
+def _counts_from_zero(state: Any) -> None:
+    """accelerate 1.15 calls a lone process on another back end than TPUs local process -1, which is
+    not the main one: Trainer prints nothing."""
+    stock = state.PartialState.__init__
+
+    @functools.wraps(stock)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        stock(self, *args, **kwargs)
+        self.local_process_index = max(self.local_process_index, 0)
+
+    state.PartialState.__init__ = init
+
+
+class _Unknown:
+    """The class of nothing."""
+
+
+def _shuffles_as_asked(module: Any) -> None:
+    """accelerate 1.15 shuffles by a generator of its own on torch_xla, also for one process: in
+    another order than on a GPU."""
+    data_loader: Any = sys.modules["accelerate.data_loader"]
+    stock = data_loader.prepare_data_loader
+
+    @functools.wraps(stock)
+    def prepare_data_loader(*args: Any, **kwargs: Any) -> Any:
+        if module.PartialState().num_processes > 1:
+            return stock(*args, **kwargs)
+        known = data_loader.RandomSampler
+        if not kwargs.get("use_seedable_sampler"):
+            data_loader.RandomSampler = _Unknown
+        try:
+            with torch.random.fork_rng(devices=[]):
+                return stock(*args, **kwargs)
+        finally:
+            data_loader.RandomSampler = known
+
+    module.prepare_data_loader = prepare_data_loader
+
+
+def _has_no_memory(safetensors: Any) -> None:
+    """safetensors 0.8 asks tensors for their place in memory, which raises; it knows 0 as none."""
+    stock = safetensors.storage_ptr
+
+    def storage_ptr(tensor: torch.Tensor) -> int:
+        return 0 if tensor.device.type == DEVICE_TYPE else stock(tensor)
+
+    safetensors.storage_ptr = storage_ptr
+
+
+def _tells_tensors_apart(module: Any) -> None:
+    """accelerate 1.15 asks for their place, too, when it looks for weights that are one."""
+    stock = module.id_tensor_storage
+
+    def id_tensor_storage(tensor: torch.Tensor) -> Any:
+        if tensor.device.type != DEVICE_TYPE:
+            return stock(tensor)
+        return tensor.device, torch_xla._XLAC._xla_get_tensor_id(tensor), tensor.nbytes
+
+    module.id_tensor_storage = id_tensor_storage
+
+
 def install() -> None:
     """Mend them when they are imported."""
+    when_imported("accelerate.state", _counts_from_zero)
+    when_imported("accelerate.accelerator", _shuffles_as_asked)
+    when_imported("accelerate.utils.other", _tells_tensors_apart)
+    when_imported("safetensors.torch", _has_no_memory)
     when_imported("accelerate.state", _can_stay_on_cpu)
     lightning_tpu.install(torch_xla.sync)

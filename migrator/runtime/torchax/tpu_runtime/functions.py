@@ -9,10 +9,10 @@ import jax
 import torch
 from torchax.tensor import Environment
 
-from .calls import is_device_tensor
 from .guards import Guards
 from .names import NONE, Names
 from .numbers import Number
+from .storages import root
 from .structures import Structure
 from .trainers import Trainers
 from .variables import Scope
@@ -92,15 +92,6 @@ class Call:
 def unique(structures: list[Structure]) -> list[torch.Tensor]:
     tensors = {id(t): t for structure in structures for t in structure.tensors}
     return list(tensors.values())
-
-
-def root(tensor: torch.Tensor) -> Any:
-    """What a tensor shares its memory with."""
-    if not is_device_tensor(tensor):
-        return "cpu", tensor.untyped_storage().data_ptr()
-    while (link := tensor.__dict__.get("_link")) is not None:
-        tensor = link.parent
-    return id(tensor)
 
 
 def sharing(structures: list[Structure]) -> Any:

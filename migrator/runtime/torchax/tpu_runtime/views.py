@@ -24,6 +24,7 @@ from torchax.view import View
 from .calls import Function, is_device_tensor, native, patch
 from .links import Array, Link, is_dense, leave
 from .parameters import become
+from .storages import place, storage
 
 
 def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write: Any) -> Tensor:
@@ -385,5 +386,7 @@ def install(env: Environment) -> None:
         _elem=property(_get_elem, _set_elem),
         detach=same,
         data=property(data, set_data),
+        data_ptr=place,
+        untyped_storage=storage,
     )
     env.__dict__["_get_op_or_decomp"] = _derived(env, env._get_op_or_decomp)

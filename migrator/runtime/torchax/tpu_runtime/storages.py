@@ -1,0 +1,45 @@
+"""Which memory a tensor's values are in: how saving finds out which weights are one.
+
+torchax's tensors have no memory of torch's, and all of them give 0 as its place. So Trainer saves
+no checkpoint ("shared tensors"), and accelerate leaves out all but one weight of each size.
+"""
+
+from typing import Any
+
+import torch
+from torchax.tensor import Tensor
+
+from .calls import is_device_tensor
+
+
+def root(tensor: torch.Tensor) -> Any:
+    """What a tensor shares its memory with."""
+    if not is_device_tensor(tensor):
+        return "cpu", tensor.untyped_storage().data_ptr()
+    while (link := tensor.__dict__.get("_link")) is not None:
+        tensor = link.parent
+    return id(tensor)
+
+
+class _Storage:
+    """What torchax gives, with a place of its own."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def data_ptr(self) -> int:
+        return root(self._tensor)  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.Tensor.untyped_storage(self._tensor), name)
+
+
+def storage(tensor: Tensor) -> _Storage:
+    """`tensor.untyped_storage()`"""
+    return _Storage(tensor)
+
+
+def place(tensor: Tensor) -> int:
+    """`tensor.data_ptr()`, as of all tensors: behind the beginning of the memory."""
+    offset = torch.Tensor.data_ptr(tensor)
+    return root(tensor) + offset  # type: ignore[no-any-return]
