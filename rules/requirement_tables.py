@@ -178,9 +178,9 @@ def conda(ctx: Context, found: Construct) -> Decision:
     exact = re.match(r"\s*=+([^=]+)", version)
     if missing := shut_out(ctx.target, name, exact[1] if exact else version):
         return Report(SHUT_OUT.format(missing))
-    package = tested(ctx.target).get(name)
-    if package is not None:
-        return Report(f"the target takes {package}, by pip: leave it out here")
+    fitting = tested(ctx.target).get(name)
+    if fitting is not None:
+        return Report(f"the target takes {fitting}, by pip: leave it out here")
     moved = _for_pip(name, version)
     if moved and brings_torch and not back:
         return ctx.with_text(found, moved, "needs torch, which pip has for the target")

@@ -75,24 +75,33 @@ if __name__ == "__main__":
 """
 
 
-def on_two(text: str, old: str = "", new: str = "", *arguments: str) -> ScriptResult:
+def on_two(
+    text: str, old: str = "", new: str = "", *arguments: str, module: bool = False
+) -> ScriptResult:
     """Verify a script in the current folder on two devices; an edit plants a fault."""
     with socket.socket() as free:  # other tests may run at the same time
         free.bind(("", 0))
         text = text.replace("@PORT@", str(free.getsockname()[1]))
-    Path("train.py").write_text(text, encoding="utf-8")
+    if module:
+        Path("package").mkdir()
+        for name in ("__init__", "other"):
+            Path(f"package/{name}.py").touch()
+        text = f"import package\nfrom . import other\n{text}"
+    script = Path("package/train.py" if module else "train.py")
+    script.write_text(text, encoding="utf-8")
     options = Options(
-        python=Path(sys.executable), devices=2, migrate=partial(migrated, old, new)
+        python=Path(sys.executable), devices=2, migrate=partial(migrated, script, old, new)
     )  # fmt: skip
     settings = Settings(roundings=0)
-    return verify_against(Path("train.py"), arguments, TARGET, None, settings, options)
+    named = Path("package.train") if module else script
+    return verify_against(named, arguments, TARGET, None, settings, options, module=module)
 
 
-def migrated(old: str, new: str, source: Path, target: str, to: Path) -> list[str]:
+def migrated(script: Path, old: str, new: str, source: Path, target: str, to: Path) -> list[str]:
     report = migrate_paths([source], target=target, output=to)
-    text = (to / "train.py").read_text(encoding="utf-8")
+    text = (to / script).read_text(encoding="utf-8")
     assert old in text, text
-    (to / "train.py").write_text(text.replace(old, new), encoding="utf-8")
+    (to / script).write_text(text.replace(old, new), encoding="utf-8")
     return report.errors
 
 
@@ -106,7 +115,7 @@ def migrated(old: str, new: str, source: Path, target: str, to: Path) -> list[st
 def test_each_rank_is_compared(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     option = ["--local_rank={rank}"] if end == LAUNCHED else []  # as torch.distributed.launch did
-    result = on_two(TRAINING + end, "", "", *option)
+    result = on_two(TRAINING + end, "", "", *option, module=end == LAUNCHED)
     assert result.passed, (result.error, result.problems, result.log_tail)
     assert "each of 2 ranks is compared with its own" in result.notes
     found = [f for part in (result.compiled, result.stepwise) for f in part.findings]

@@ -136,6 +136,7 @@ class Turns:
 
 
 _turns = Turns()
+_package = ""  # of the main module
 
 
 def _state() -> tuple[Any, ...]:
@@ -315,7 +316,7 @@ def _run_task(task: bytes) -> None:
 def _execute(script: Path, name: str) -> types.ModuleType:
     """A main module of its own."""
     module = types.ModuleType(name)
-    module.__file__ = str(script)
+    module.__file__, module.__package__ = str(script), _package
     sys.modules["__main__"] = module
     exec(compile(script.read_bytes(), str(script), "exec"), module.__dict__)
     return module
@@ -333,11 +334,16 @@ def _run_script(script: str) -> None:
     _take_part(program)
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str], module: str = "") -> None:
+    """Run a script; with ``module`` as `python -m` does in the folder that is found first."""
+    global _package
     each = arguments[0] == "--each"
     script, *rest = arguments[1:] if each else arguments
     sys.argv = [script, *rest]
-    sys.path[0] = str(Path(script).parent.absolute())
+    if module:
+        _package = module.rpartition(".")[0]
+    else:
+        sys.path[0] = str(Path(script).parent.absolute())
     if each:
         sizes = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")
         os.environ |= {**dict.fromkeys(sizes, str(COUNT)), "GROUP_RANK": "0"}
@@ -354,7 +360,10 @@ def main(arguments: list[str]) -> None:
         0, 1, function, pjrt.initialize_multiprocess
     )
     torch.multiprocessing.start_processes = lambda function, args=(), **how: function(0, *args)
-    runpy.run_path(script, run_name="__main__")
+    if module:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(script, run_name="__main__")
 
 
 if __name__ == "__main__":

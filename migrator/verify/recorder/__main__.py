@@ -65,7 +65,7 @@ def _on_threads(session: Session, script: Path, arguments: list[str]) -> Callabl
     spec.loader.exec_module(replicas)
     replicas.run_rank = lambda rank, program: Thread(session, rank).record(program)
     each = ["--each"] if session.spec["launched"] else []
-    return lambda: replicas.main([*each, str(script), *arguments])
+    return lambda: replicas.main([*each, str(script), *arguments], session.spec["module"] or "")
 
 
 if __name__ == "__main__":
