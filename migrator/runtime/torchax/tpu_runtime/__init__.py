@@ -195,9 +195,8 @@ _is_set_up = False
 def setup(precision: str | bool = "highest", num_cores: int | None = None) -> None:
     """Make torch compute by torchax from here on. Call it once, after the script's imports.
 
-    The device is not used yet: it may belong to ranks that the program starts.
-    ``precision`` is that of float32 products, see ``set_matmul_precision``. ``num_cores``: 1 for a
-    single device, unless TPU_RUNTIME_NUM_CORES says otherwise. Further calls change the precision.
+    It does not use the device yet. ``precision`` is that of float32 products, which further calls
+    change. ``num_cores``: 1 for a single device, unless TPU_RUNTIME_NUM_CORES says otherwise.
     """
     global _is_set_up
     set_matmul_precision(precision)
