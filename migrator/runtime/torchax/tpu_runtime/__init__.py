@@ -193,10 +193,10 @@ _is_set_up = False
 
 
 def setup(precision: str | bool = "highest", num_cores: int | None = None) -> None:
-    """Make torch compute by torchax from here on. Call it once, after the script's imports.
+    """Make torch compute by torchax: once, after the script's imports. No device is used yet.
 
-    It does not use the device yet. ``precision`` is that of float32 products, which further calls
-    change. ``num_cores``: 1 for a single device, unless TPU_RUNTIME_NUM_CORES says otherwise.
+    ``precision`` is that of float32 products, also of further calls. ``num_cores``: 1 for a single
+    device, unless TPU_RUNTIME_NUM_CORES says otherwise.
     """
     global _is_set_up
     set_matmul_precision(precision)
