@@ -207,8 +207,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
     seeds.wait_for_the_device()
     import torchax
 
-    env = torchax.default_env()
-    before = imported_names.of_torch()
+    env, before = torchax.default_env(), imported_names.of_torch()
     for concern in (
         report,
         cache,
