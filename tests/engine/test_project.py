@@ -166,6 +166,29 @@ def test_each_script_is_set_up_and_no_module_that_they_share(tmp_path: Path) -> 
     assert "setup()" not in out["lib.py"]
 
 
+def test_a_script_without_a_word_of_gpus_is_set_up_where_it_acts(tmp_path: Path) -> None:
+    """Also where a package passes the device on, and imports itself."""
+    files: Files = {
+        "pkg/__init__.py": "from .where import *\nfrom .models import Net\n",
+        "pkg/where.py": 'import torch\nplace = torch.device("cuda")\n',
+        "pkg/models.py": "import torch\nfrom . import place\nclass Net(torch.nn.Module): ...\n",
+        "train.py": "import torch\nfrom pkg import place as d\nprint(torch.ones(2, device=d))\n",
+    }
+    out = migrate(tmp_path, files)
+    assert "tpu_runtime.setup()" in out["train.py"]
+    assert not any("setup" in text for name, text in out.items() if name != "train.py")
+
+
+def test_a_class_of_another_file_that_looks_at_the_name_of_a_device(tmp_path: Path) -> None:
+    files: Files = {
+        "lib/__init__.py": "from .box import Box as Container\n",
+        "lib/box.py": "class Box:\n    def to(self, at):\n        self.a = {'cuda': 1}.get(at, 2)\n",
+        "run.py": 'import torch\nfrom lib import Container as C\nC().to("cuda")\n',
+    }
+    out = migrate(tmp_path, files)
+    assert 'C().to("cuda")' in out["run.py"]
+
+
 COMMANDS = {
     "pyproject.toml": '[project.scripts]\ntrain = "pkg.cli:main"\n',
     "poetry": '[tool.poetry.scripts]\ntrain = "pkg.cli:main"\n',

@@ -62,8 +62,8 @@ def _is_read(names: Names, flow: Flow, use: ast.expr) -> bool:
             return _is_read(names, flow, parent)
         case ast.Subscript(slice=key) | ast.Match(subject=key):
             return key is use and not (isinstance(parent, ast.Match) and flow.is_device(use))
-        case ast.Call(func=func, args=[_, name, *_]):
-            return name is use and dotted(func) in ("getattr", "setattr", "hasattr")
+        case ast.Call(func=func, args=[_, name, *_]) if name is use:
+            return dotted(func) in ("getattr", "setattr", "hasattr")
         case ast.Call(func=ast.Attribute(attr="get" | "pop" | "setdefault"), args=[key, *_]):
             return key is use
     return False

@@ -12,6 +12,7 @@ from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.project import programs, search_path
 from migrator.analysis.project.file_facts import File
 from migrator.analysis.project.import_graph import ImportGraph
+from migrator.analysis.syntax.scripts import is_script
 from migrator.targets import RUNTIME
 
 
@@ -20,8 +21,14 @@ class StartingPoints(ImportGraph):
 
     def may_start_gpu_code(self, source: bytes) -> bool:
         """A cheap answer for files without any token: a script that imports GPU modules."""
-        is_started = (b"__name__" in source and self.has_main_guard()) or self.is_started()
-        return is_started and self.imports_gpu_code()
+        if b"import" not in source or not self.imports_gpu_code():
+            return False
+        return self.has_main_guard() or self.is_started() or self._acts()
+
+    def _acts(self) -> bool:
+        """Whether it does something when it is loaded, and no file beside it loads it."""
+        facts = self.cache.facts(self.path)
+        return facts is not None and is_script(facts.names) is None and not self.is_imported()
 
     def has_main_guard(self) -> bool:
         return self.cache.file(self.path).has_main_guard

@@ -44,6 +44,7 @@ from . import (  # noqa: E402
     report,
     resize,
     seeds,
+    shared_elements,
     slices,
     strides,
     sync_batch_norm,
@@ -175,10 +176,9 @@ def setup(
 ) -> None:
     """Prepare torch_xla. Call it once, after the script's imports; it does not start the runtime.
 
-    ``precision`` is that of float32 products, see ``set_matmul_precision``. ``spmd``: one process
-    drives all devices, for DataParallel and `shard`. ``ranks``: the program starts a process for
-    each device, which this process therefore leaves alone. ``num_cores``: 1 for a single device,
-    unless TPU_RUNTIME_NUM_CORES says otherwise. A further call changes precision, may add ``spmd``.
+    ``precision`` is that of float32 products. ``spmd``: one process drives all devices, as for
+    `shard`. ``ranks``: the program starts a process for each device, which this one leaves alone.
+    ``num_cores``: 1 for one, unless TPU_RUNTIME_NUM_CORES is set. Further calls set precision.
     """
     global _is_set_up
     set_matmul_precision(precision)
@@ -224,6 +224,7 @@ def setup(
         mixed_attention,
         jit,
         frameworks,
+        shared_elements,
     ):
         concern.install()
     imported_names.renew(before)

@@ -11,9 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
+from torch.utils.weak import WeakIdKeyDictionary
 
 from .device import DEVICE_TYPE
 from .kernels import substitute
+
+# The memories that `x.data = y` has replaced, and how many of them: their views have strides.
+_older: WeakIdKeyDictionary = WeakIdKeyDictionary()
+_OLDER = 8
+# Whether there is a view in which elements stand in several places: no write is looked at before.
+ways_matter = False
 
 
 def _layout(x: Tensor) -> Tensor | None:
@@ -23,13 +31,24 @@ def _layout(x: Tensor) -> Tensor | None:
     base = x._base
     if base is None:
         return _turned(x)
-    memory = _turned(base)
+    storage = _storage(x)
+    memory = _memory(base) if storage == _storage(base) else _older.get(base, {}).get(storage)
     if memory is None:
-        memory = torch.empty(base.shape, dtype=base.dtype, device="meta")
+        return None
     try:
         return x._view_func_unsafe(memory)  # type: ignore[no-any-return,attr-defined]
     except RuntimeError:  # real parts of conjugates
         return None
+
+
+def _storage(x: Tensor) -> int:
+    return x.untyped_storage()._cdata  # type: ignore[attr-defined,no-any-return]
+
+
+def _memory(base: Tensor) -> Tensor:
+    """What views are made of where ``base`` is what they are views of, without memory."""
+    known = _turned(base)
+    return torch.empty(base.shape, dtype=base.dtype, device="meta") if known is None else known
 
 
 def _turned(x: Tensor) -> Tensor | None:
@@ -68,13 +87,21 @@ def _reshaping(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return reshape
 
 
+def _is_found(x: Tensor) -> bool:
+    """Whether the way from its base says of a view what nothing else does."""
+    base = x._base if x.device.type == DEVICE_TYPE else None
+    if base is None or _storage(x) != _storage(base):
+        return False
+    layout = _layout(x)
+    return layout is not None and (ways_matter or not layout.is_contiguous())
+
+
 def _detach(stock: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """The same view of what is detached, so that its strides are known."""
 
     @functools.wraps(stock)
     def detach(self: Tensor) -> Tensor:
-        layout = _layout(self)
-        if layout is None or layout.is_contiguous():
+        if not _is_found(self):
             return stock(self)
         return self._view_func_unsafe(self._base.detach())  # type: ignore[no-any-return,attr-defined,union-attr]
 
@@ -85,24 +112,39 @@ def _data(stock: Any) -> property:
     """The same for `.data`."""
 
     def get(self: Tensor) -> Tensor:
-        base = self._base if self.device.type == DEVICE_TYPE else None
-        layout = None if base is None else _layout(self)
-        if base is None or layout is None or layout.is_contiguous():
+        if not _is_found(self):
             return stock.__get__(self)  # type: ignore[no-any-return]
-        return self._view_func_unsafe(stock.__get__(base))  # type: ignore[no-any-return,attr-defined]
+        return self._view_func_unsafe(stock.__get__(self._base))  # type: ignore[no-any-return,attr-defined]
 
-    return property(get, stock.__set__, doc=stock.__doc__)
+    def put(self: Tensor, new: Tensor) -> None:
+        if self.device.type == new.device.type == DEVICE_TYPE:
+            if self._base is not None:  # a view no more
+                contents = torch.Tensor.detach(new)
+                torch._C._swap_tensor_impl(self, contents)
+                self = contents
+            elif self._use_count() > 1 and not is_lazy(self):  # type: ignore[attr-defined]
+                older = _older.setdefault(self, {})
+                older[_storage(self)] = _memory(self)
+                for storage in [*older][:-_OLDER]:
+                    del older[storage]
+        stock.__set__(self, new)
+
+    return property(get, put, doc=stock.__doc__)
 
 
-def _turning(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`t_()` and its like: the tensor keeps its memory."""
+def _turning(stock: Callable[..., Tensor], plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`t_()` and its like: the tensor becomes a view, and others stay what they are."""
 
     @functools.wraps(stock)
     def turn(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if self.device.type == DEVICE_TYPE and self._base is None:
-            layout = _turned(self)
-            layout = torch.empty(self.shape, device="meta") if layout is None else layout
-            self.__dict__["_turned"] = stock(layout.detach(), *args, **kwargs)
+        if self.device.type != DEVICE_TYPE:
+            return stock(self, *args, **kwargs)
+        if not (self.requires_grad and self.is_leaf):
+            torch._C._swap_tensor_impl(self, plain(self, *args, **kwargs))
+            return self
+        layout = _turned(self)
+        layout = torch.empty(self.shape, device="meta") if layout is None else layout
+        self.__dict__["_turned"] = stock(layout.detach(), *args, **kwargs)
         return stock(self, *args, **kwargs)
 
     return turn
@@ -167,10 +209,12 @@ def install() -> None:
         (_detach, (torch, Tensor), "detach"),
         (_asking, (Tensor,), "is_contiguous stride storage_offset"),
         (_as_strided, (torch, Tensor), "as_strided"),
-        (_turning, (Tensor,), "t_ transpose_ swapaxes_ swapdims_"),
         (_diagonal, (torch, Tensor), "diagonal"),
     ):
         for owner in owners:
             for name in names.split():
                 substitute(owner, name, make(getattr(owner, name)))
+    for name in ("t", "transpose", "swapaxes", "swapdims", "squeeze", "unsqueeze"):
+        turn = _turning(getattr(Tensor, f"{name}_"), getattr(Tensor, name))
+        substitute(Tensor, f"{name}_", turn)
     Tensor.data = _data(Tensor.data)  # type: ignore[assignment,method-assign]

@@ -1,0 +1,94 @@
+"""Views: what is written to them and to their bases, and tensors that become others in place."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import tpu_runtime as tpu
+
+from tests.runtime.support import DEVICE
+
+tpu.setup()
+
+_PROGRAMS = Path(__file__).resolve().parents[2] / "benchmarks" / "views.py"
+_SPEC = importlib.util.spec_from_file_location("views", _PROGRAMS)
+assert _SPEC is not None and _SPEC.loader is not None
+PROGRAMS: Any = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(PROGRAMS)
+
+BECOMES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "t_": lambda x: x.t_(),
+    "transpose_": lambda x: x.transpose_(0, 1),
+    "swapaxes_": lambda x: x.swapaxes_(0, 1),
+    "unsqueeze_": lambda x: x.unsqueeze_(0),
+    "squeeze_": lambda x: x.unsqueeze_(0).squeeze_(0),
+    "data": lambda x: setattr(x, "data", x.detach() * 10),
+    "data of another shape": lambda x: setattr(x, "data", x.detach()[0] * 10),
+}
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "a row": lambda x: x[1],
+    "an element of a list": lambda x: list(x)[1],
+    "flat": lambda x: x.view(-1),
+    "turned": lambda x: x.t(),
+    "data": lambda x: x.data,
+    "a view of a view": lambda x: x[:, 1:].unsqueeze(1),
+    "by places": lambda x: x.as_strided((2,), (3,), 1),
+}
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(20), pytest.param(range(20, 200), marks=pytest.mark.thorough)], ids=repr
+)
+def test_random_programs_of_views(seeds: range) -> None:
+    """`benchmarks/views.py` runs thousands of them. What torch alone can do raises here."""
+    verdicts = {seed: PROGRAMS.compared(seed, str(DEVICE)) for seed in seeds}
+    wrong = ["\n".join(lines) for verdict, lines in verdicts.values() if verdict == "wrong"]
+    assert not wrong, wrong[0]
+    raised = [verdict for verdict, _ in verdicts.values() if verdict.startswith("raises")]
+    assert all("elements that are shared" in verdict for verdict in raised), raised
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 3)])
+@pytest.mark.parametrize("how", BECOMES)
+@pytest.mark.parametrize("view", VIEWS)
+def test_older_views(view: str, how: str, shape: tuple[int, int]) -> None:
+    base = torch.arange(float(shape[0] * shape[1])).reshape(shape)
+    here, there = _after(base.clone(), view, how), _after(base.to(DEVICE), view, how)
+    for expected, found in zip(here, there, strict=True):
+        assert torch.equal(found.cpu(), expected)
+
+
+def _after(x: torch.Tensor, view: str, how: str) -> list[torch.Tensor]:
+    older = VIEWS[view](x)
+    BECOMES[how](x)
+    x += 1
+    older *= 3
+    return [x, older, x[0], older[0]]
+
+
+@pytest.mark.parametrize("make", [lambda x: x.unfold(0, 2, 1), lambda x: x.expand(2, 4)])
+def test_shared_elements_are_not_written(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    view = make(torch.arange(4.0, device=DEVICE))
+    for part in (view, view[0], view[0].detach()):
+        with pytest.raises(RuntimeError, match="elements that are shared"):
+            part.add_(1)
+
+
+def test_windows_that_leave_elements_out() -> None:
+    """They are written as torch writes them, or not at all."""
+    expected, x = torch.arange(5.0), torch.arange(5.0, device=DEVICE)
+    expected.unfold(0, 2, 2)[0] += 1
+    try:
+        x.unfold(0, 2, 2)[0] += 1
+    except RuntimeError:
+        expected = torch.arange(5.0)
+    assert x.tolist() == expected.tolist()
+
+
+def test_windows_side_by_side_are_written() -> None:
+    x = torch.arange(4.0, device=DEVICE)
+    x.unfold(0, 2, 2)[1] += 1
+    assert x.tolist() == [0, 1, 3, 4]
