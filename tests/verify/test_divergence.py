@@ -200,6 +200,7 @@ class TestPrinted:
         "Step: 12ms | Tot: 1.5ms | Loss: 0.5\b\b\b\b\b",
         " 50%|█████     | 1/2 [00:01<00:01, 1.05it/s]",
         "round: 100%|███| 1/1 [00:01<00:00, 1.05batch/s]",
+        "Generating train split: 96 examples [00:00, 1200.5 examples/s]",
         "Data (t): 0.125 Batch (t): 0.5, 22.5/s", "memory 1.5 GiB",
         "Arcade Learning Environment (version 0.12.5+8a8fafb)", "v1.5.0",
         "/x/y.py:3: UserWarning: 1.5", "12 samples", "just text",

@@ -7,6 +7,7 @@ The order of the operations is torch's.
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import torch
 from torchax.tensor import Environment, Tensor
@@ -30,7 +31,10 @@ def _divide(x: Array, y: Array) -> Array:
     return x / y
 
 
-def _lerp(start: Array, end: Array, weight: float) -> Array:
+def _lerp(start: Array, end: Array, weight: Any) -> Array:
+    if isinstance(weight, jax.Array):
+        near, far = weight * (end - start) + start, (weight - 1) * (end - start) + end
+        return jnp.where(jnp.abs(weight) >= 0.5, far, near)
     number = start.dtype.type(weight)
     if abs(number) >= 0.5:
         return (number - 1) * (end - start) + end

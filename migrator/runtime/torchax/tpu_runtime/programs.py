@@ -28,7 +28,7 @@ from .numbers import Comparison
 from .structures import Structure
 from .templates import Template
 from .tensors import check_range
-from .trainers import settings, step_counts_on_device
+from .trainers import note_varying, settings, step_counts_on_device
 from .variables import put
 
 Array = Any
@@ -51,6 +51,7 @@ class Program:
     versions: list[tuple[torch.Tensor, int]]  # CPU tensors that are part of it
     flags: list[tuple[torch.Tensor, bool, bool | None]]  # requires_grad, no gradient
     settings: list[Any]  # of the optimizers
+    varying: rates.Settings  # those of them that are inputs
     leaves: list[Any]  # that can have a gradient: tensors, or numbers of inputs
     with_gradient: list[int]  # which of them bring one
     learning: list[int]  # which of them have another one afterwards
@@ -89,8 +90,11 @@ class Program:
                 return "a parameter's requires_grad or gradient"
         if any(tensor._version != version for tensor, version in self.versions):
             return "a tensor of the CPU"
-        if self.settings != settings(self.memory.trainers) or not self._find_states():
-            return "a setting or the state of an optimizer"
+        if self.settings != settings(self.memory.trainers, self.varying):
+            note_varying(self.memory.trainers, self.settings)
+            return "a setting of an optimizer"
+        if not self._find_states():
+            return "the state of an optimizer"
         for tensor, (shape, dtype) in zip(self.state, self._forms, strict=True):
             array = tensor.__dict__["_elem"]
             if array.shape != shape or array.dtype != dtype:
@@ -152,7 +156,9 @@ class Program:
         del held
         leaves = [inputs[x] if isinstance(x, int) else x for x in self.leaves]
         learning = [leaves[i] for i in self.with_gradient]
-        given = given_arrays(env, self.memory, written, state[n:], learning, self.on_cpu, inputs)
+        given = given_arrays(
+            env, self.memory, self.varying, written, state[n:], learning, self.on_cpu, inputs
+        )
         if self.mesh is not None:
             given = mesh.as_before(given, self.shardings)
         new, new_inputs, new_gradients, key, results, kept = self.compiled(*given)
@@ -215,6 +221,7 @@ class Program:
 def given_arrays(
     env: Environment,
     memory: Memory,
+    varying: rates.Settings,
     written: list[Array],
     read: list[Any],
     with_gradient: list[Any],
@@ -234,7 +241,7 @@ def given_arrays(
     )
     if mesh.in_use() is not None:
         own, given = jax.tree.map(mesh.everywhere, own), jax.tree.map(mesh.split, given)
-    return *own, rates.of_groups(memory.trainers.groups()), *given
+    return *own, rates.of_groups(memory.trainers.groups(), varying), *given
 
 
 def has_graph(tensor: torch.Tensor) -> bool:

@@ -1,6 +1,7 @@
-"""Learning rates and step counts that are tensors, in a compiled step.
+"""Learning rates, step counts, and settings that a schedule changes, as tensors of a compiled step.
 
-An optimizer computes with them as with numbers: torch asks them for their values.
+An optimizer computes with them as with numbers: torch asks them for their values. OneCycleLR
+changes momentum or betas with the rate at every step, other schedules the weight decay.
 """
 
 import math
@@ -15,11 +16,66 @@ from torchax.tensor import Environment, Tensor
 from . import pointwise
 from .calls import Function, is_device_tensor, replaces
 
+Settings = frozenset[tuple[int, str]]  # of which group, and its name
+_SCHEDULED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
+_NAMES = ("momentum", "betas", "weight_decay")
+_FULL = (torch.float32, torch.float64)
 
-def of_groups(groups: list[dict[str, Any]]) -> list[Any]:
-    """The learning rates as numbers of the program; None for one that is a tensor already."""
+
+def of_groups(groups: list[dict[str, Any]], varying: Settings) -> list[Any]:
+    """The learning rates as numbers of the program; None for one that is a tensor already. Behind
+    them the settings that vary."""
     kind = _precise()
-    return [None if isinstance(g["lr"], torch.Tensor) else kind.type(g["lr"]) for g in groups]
+    rates = [None if isinstance(g["lr"], torch.Tensor) else kind.type(g["lr"]) for g in groups]
+    found = ((groups[i][name], name) for i, name in sorted(varying))
+    return [*rates, *([_numbers(x) for x in _parts(value)] for value, _ in found)]
+
+
+def may_vary(optimizer: torch.optim.Optimizer, group: dict[str, Any], name: str) -> bool:
+    """Whether its step computes with this setting, and only that: a tensor would do."""
+    if type(optimizer) not in _SCHEDULED or name not in _NAMES:
+        return False
+    full = all(p.dtype in _FULL for p in group["params"])
+    return full and all(type(x) is float and 0 < x < 1 for x in _parts(group[name]))
+
+
+def set_settings(
+    env: Environment, groups: list[dict[str, Any]], varying: Settings, numbers: list[Any]
+) -> None:
+    """Put tensors in the place of the settings that vary."""
+    for (i, name), arrays in zip(sorted(varying), numbers, strict=True):
+        made = [_setting(env, *parts) for parts in arrays]
+        groups[i][name] = tuple(made) if isinstance(groups[i][name], tuple) else made[0]
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _numbers(value: float) -> list[Any]:
+    """A setting, what it lacks to 1, and its logarithm, each as exact as can be."""
+    return [_precise().type(x) for x in (value, 1 - value, math.log(value))]
+
+
+def _setting(env: Environment, value: Any, complement: Any, logarithm: Any) -> Tensor:
+    made = Tensor(value, env)
+    made.__dict__.update(_complement=Tensor(complement, env), _logarithm=logarithm)
+    return made
+
+
+def _is_setting(value: object) -> bool:
+    return is_device_tensor(value) and "_complement" in value.__dict__
+
+
+@replaces(
+    torch.Tensor.__eq__, torch.Tensor.__ne__, torch.Tensor.__gt__, torch.Tensor.eq, torch.Tensor.ne,
+    torch.Tensor.gt,
+)  # fmt: skip
+def _compare(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
+    """`if momentum != 0`: it is positive."""
+    if kwargs or not _is_setting(args[0]) or type(args[1]) not in (int, float) or args[1] != 0:
+        return NotImplemented
+    return function.__name__.strip("_") != "eq"
 
 
 def _precise() -> Any:
@@ -56,10 +112,20 @@ def _with_value(env: Environment, function: Function, args: Any, kwargs: Any) ->
 def _power(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     """`beta ** step`, whose complement is wanted: 1 - 0.999 ** 1 has 4 right digits in float32."""
     exponent, base = args
+    if _is_rate(exponent) and _is_setting(base):
+        return _exponential(env, exponent.jax().astype(_precise()) * base.__dict__["_logarithm"])
     if not _is_rate(exponent) or not isinstance(base, float) or not 0 < base < 1:
         return NotImplemented
     kind = _precise()
-    logarithm = exponent.jax().astype(kind) * kind.type(math.log(base))
+    return _exponential(env, exponent.jax().astype(kind) * kind.type(math.log(base)))
+
+
+@replaces(torch.Tensor.__pow__, torch.Tensor.pow)
+def _power_of_setting(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
+    return _power(env, function, args[::-1], {}) if _is_setting(args[0]) else NotImplemented
+
+
+def _exponential(env: Environment, logarithm: Any) -> Tensor:
     result = Tensor(jnp.exp(logarithm), env)
     result.__dict__["_log"] = logarithm
     return result
@@ -68,6 +134,8 @@ def _power(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
 @replaces(torch.Tensor.__rsub__)
 def _complement(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     tensor, number = args
+    if number == 1 and _is_setting(tensor):
+        return tensor.__dict__["_complement"]
     logarithm = tensor.__dict__.get("_log") if is_device_tensor(tensor) else None
     if logarithm is None or number != 1:
         return NotImplemented

@@ -31,6 +31,7 @@ class Inputs:
     ) -> None:
         self.memory, self.env, self.call = memory, env, call
         self.trainers = memory.trainers
+        self.varying = self.trainers.varying_now()
         self.is_first = before is None
         self.inspection = inspection  # of a function that has not run yet
         self.training = torch.is_grad_enabled()

@@ -18,7 +18,7 @@ from torch.optim.optimizer import (
 )
 from torchax.tensor import Tensor
 
-from . import lowering, mesh, scopes, views
+from . import lowering, mesh, rates, scopes, views
 from .calls import natively
 from .differentiation import split
 from .functions import sharing
@@ -74,7 +74,8 @@ class Trace(Outputs):
                 [(t, t._version) for t in self.guards.on_cpu if place_of(t) not in self.used],
                 [(p, p.requires_grad, None if id(p) in of_no_matter else p.grad is None)
                  for p in parameters],
-                settings(self.trainers), self.leaves, self.with_gradient, self.learning,
+                settings(self.trainers, self.varying), self.varying,
+                self.leaves, self.with_gradient, self.learning,
                 self.dropped, sorted(self.read), self.written, self.stores, self.result,
                 [number.taken() for number in self.call.numbers],
                 {i for i, t in enumerate(self.inputs) if has_graph(t)}, backward,
@@ -92,8 +93,9 @@ class Trace(Outputs):
             written = [tensor.__dict__["_elem"] for tensor in state[:n]]
             learning = [self._of(self.leaves[i]) for i in self.with_gradient]
             return given_arrays(
-                self.env, self.memory, written, state[n:], learning, self.on_cpu, self.inputs
-            )
+                self.env, self.memory, self.varying, written, state[n:], learning, self.on_cpu,
+                self.inputs,
+            )  # fmt: skip
 
     def _jitted(self, function: Any) -> Any:
         # What a module has written may be needed again, if its gradient is differentiated.
@@ -236,7 +238,8 @@ class Trace(Outputs):
 
     def _set_rates(self, numbers: list[Any]) -> list[Any]:
         groups = self.trainers.groups()
-        for group, number in zip(groups, numbers, strict=True):
+        rates.set_settings(self.env, groups, self.varying, numbers[len(groups) :])
+        for group, number in zip(groups, numbers, strict=False):
             if number is not None:
                 group["lr"] = Tensor(number, self.env)
             if group.get("foreach"):  # takes no tensor for a rate; here it is no faster

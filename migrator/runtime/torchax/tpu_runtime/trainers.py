@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from .calls import is_device_tensor
 from .device import DEVICE_TYPE
 from .inside import FirstTime
+from .rates import Settings, may_vary
 from .structures import Held, is_value
 
 _COUNTING = (torch.nn.modules.batchnorm._NormBase,)  # write to their buffers while they train
@@ -26,6 +27,7 @@ class Trainers:
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     optimizers: dict[int, Optimizer] = field(default_factory=dict)
     ran: dict[int, Any] = field(default_factory=dict)  # when they were observed last
+    varying: Settings = frozenset()  # settings of the optimizers that have changed
 
     @contextlib.contextmanager
     def observed(self, *, known: bool = False) -> Iterator[None]:
@@ -84,6 +86,17 @@ class Trainers:
     def groups(self) -> list[dict[str, Any]]:
         return [group for o in self.optimizers.values() for group in o.param_groups]
 
+    def settings_of(self) -> list[tuple[Optimizer, dict[str, Any]]]:
+        return [(o, group) for o in self.optimizers.values() for group in o.param_groups]
+
+    def varying_now(self) -> Settings:
+        """Of the settings that vary, those that a program can take as tensors now."""
+        members = self.settings_of()
+        return frozenset(
+            (i, name) for i, name in self.varying
+            if i < len(members) and may_vary(*members[i], name)
+        )  # fmt: skip
+
     def parameters(self) -> list[torch.Tensor]:
         found = {id(p): p for group in self.groups() for p in group["params"]}
         for module in self.modules.values():
@@ -130,15 +143,30 @@ def step_counts_on_device(optimizer: Optimizer) -> None:
                 state[name] = value.to(DEVICE_TYPE)
 
 
-def settings(trainers: Trainers) -> list[Any]:
-    """The settings of the optimizers that are part of the program: all but the learning rates."""
+def settings(trainers: Trainers, varying: Settings) -> list[Any]:
+    """The settings of the optimizers that are part of the program: all but the learning rates, and
+    those that vary."""
+    groups = trainers.settings_of()
     return [
         (
             list(map(id, group["params"])),
-            [(k, _setting(v)) for k, v in group.items() if k not in _VARIABLE],
+            {
+                name: _setting(value) for name, value in group.items() if name not in _VARIABLE
+                and not ((i, name) in varying and may_vary(optimizer, group, name))
+            },
         )
-        for group in trainers.groups()
-    ] + [Held(g["lr"]) for g in trainers.groups() if isinstance(g["lr"], torch.Tensor)]
+        for i, (optimizer, group) in enumerate(groups)
+    ] + [Held(g["lr"]) for _, g in groups if isinstance(g["lr"], torch.Tensor)]  # fmt: skip
+
+
+def note_varying(trainers: Trainers, before: list[Any]) -> None:
+    """Settings that are others than when a program was made are inputs of the next one."""
+    members = zip(trainers.settings_of(), before, strict=False)
+    for i, ((optimizer, group), old) in enumerate(members):
+        known = old[1] if isinstance(old, tuple) else {}
+        for name in group.keys() & known.keys():
+            if known[name] != _setting(group[name]) and may_vary(optimizer, group, name):
+                trainers.varying |= {(i, name)}
 
 
 def _setting(value: Any) -> Any:
