@@ -15,6 +15,7 @@ from migrator.requirements import pinned
 from migrator.targets import Target
 from migrator.targets import targets as all_targets
 from migrator.verify import environments, interpreters
+from migrator.verify.inside import command_line
 from migrator.verify.interpreters import Interpreter, Problem, targets_in, without_libtpu
 
 from . import variables
@@ -157,7 +158,7 @@ def _state(
         *set_here.problems,
     ]
     libtpu = _no_libtpu(last, environment) if machine.tpu and last.works else []
-    shared = _shared(last) if last.works else []
+    shared = [*_shared(last), *_other_frameworks(last)] if last.works else []
     usable = last if asked or last.works or last.damaged or len(found) > 1 else None
     on_tpu = machine.tpu and target.host.allows_tpu(environment) and not libtpu
     return State(
@@ -224,3 +225,20 @@ def _shared(found: Interpreter) -> list[Problem]:
         return []
     text = f"{damage.by} is in the same environment: installing it again damages {package}"
     return [Problem(text)]
+
+
+def _other_frameworks(found: Interpreter) -> list[Problem]:
+    """Trainers of other releases than those with which programs were run on the target."""
+    known = found.target.environment.frameworks
+    others = [
+        name for name, release in known.items()
+        if (there := found.versions.get(name, "unknown")) != "unknown"
+        and there.split(".")[:2] != release.split(".")
+    ]  # fmt: skip
+    if not others:
+        return []
+    here = ", ".join(f"{name} {found.versions[name]}" for name in others)
+    ran = ", ".join(f"{name} {known[name]}" for name in others)
+    pins = [f"{name}=={known[name]}.*" for name in others]
+    text = f"{here}: programs were run on {found.target.name} with {ran}"
+    return [Problem(text, command_line([*found.installer, *pins]))]

@@ -33,6 +33,7 @@ class Environment:
     driver: str = ""  # the pin that brings libtpu, itself or by its extra
     imports: tuple[str, ...] = ("torch",)  # modules whose import shows that the environment works
     runs_with: Mapping[str, str] = field(default_factory=dict)  # what programs refuse to go without
+    frameworks: Mapping[str, str] = field(default_factory=dict)  # releases that programs ran with
     import_limits: Mapping[str, str] = field(default_factory=dict)  # beyond them imports fail
     damage: Damage | None = None
 

@@ -71,7 +71,8 @@ def _probe(python: Path, modules: tuple[str, ...], by_import: bool) -> dict[str,
     every = targets().values()
     names = {r.name: r.module for target in every for r in pinned(target)}
     plugins = {p for target in every for known in target.host.plugins.values() for p in known}
-    names |= {name: name.replace("-", "_") for name in sorted(plugins)}
+    frameworks = {name for target in every for name in target.environment.frameworks}
+    names |= {name: name.replace("-", "_") for name in sorted(plugins | frameworks)}
     with tempfile.TemporaryDirectory(prefix="tpu-migrate-probe-") as empty:
         return ask(
             python,

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from migrator.verify.interpreters import forget
 
 from .support import TORCH_XLA, TORCHAX, fake_interpreter
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fake interpreters are sh scripts")
 
 
@@ -88,6 +90,27 @@ def test_one_that_holds_both_is_warned_of(tmp_path: Path) -> None:
     python = fake_interpreter(tmp_path / "both", {**TORCHAX, "torch_xla": "2.9.0"})
     _, state = at(tmp_path, "torchax", python)
     assert state.ready and "installing it again damages torchax" in one(state.warnings)[0]
+
+
+def test_frameworks_of_other_releases_are_warned_of(tmp_path: Path) -> None:
+    ran = {"accelerate": "1.15.7", "transformers": "5.24.0"}
+    _, state = at(tmp_path, "torchax", fake_interpreter(tmp_path / "same", TORCHAX | ran))
+    assert state.warnings == []
+    others = TORCHAX | {"accelerate": "1.9.0", "lightning": "2.1.0", "transformers": "5.24.0"}
+    _, state = at(tmp_path, "torchax", fake_interpreter(tmp_path / "others", others))
+    text, fix = one(state.warnings)
+    assert text.startswith("accelerate 1.9.0, lightning 2.1.0: programs were run on torchax with")
+    assert "accelerate 1.15, lightning 2.6" in text and "'accelerate==1.15.*'" in fix
+
+
+def test_frameworks_are_those_that_are_tested() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
+    pins = dict(line.split("==") for line in groups["trainers"])
+    for target in targets().values():
+        known = target.environment.frameworks
+        assert {name: ".".join(pin.split(".")[:2]) for name, pin in pins.items()}.items() <= (
+            known.items()
+        )
 
 
 def test_without_an_environment_it_says_how_to_make_one(

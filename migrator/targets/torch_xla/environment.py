@@ -8,6 +8,14 @@ ENVIRONMENT = Environment(
     systems={"linux": ("x86_64", "amd64")},
     driver="torch_xla",  # its extra
     imports=("torch", "torch_xla"),
+    frameworks={
+        "accelerate": "1.15",
+        "transformers": "5.24",
+        "peft": "0.21",
+        "trl": "1.16",
+        "lightning": "2.6",
+        "pytorch-lightning": "2.6",
+    },
     # runtime/torch_xla/tpu_runtime/_versions.py says the same
     runs_with={"torch": "==2.9.*", "torch_xla": "==2.9.*"},
 )

@@ -7,6 +7,14 @@ ENVIRONMENT = Environment(
     asked={"scipy": "scipy>=1.14"},  # by jax
     driver="libtpu",
     imports=("torch", "jax", "torchax"),
+    frameworks={
+        "accelerate": "1.15",
+        "transformers": "5.24",
+        "peft": "0.21",
+        "trl": "1.16",
+        "lightning": "2.6",
+        "pytorch-lightning": "2.6",
+    },
     # runtime/torchax/tpu_runtime/_versions.py says the same
     runs_with={"torch": ">=2.9,<2.13", "torchax": "==0.0.13"},
     import_limits={"torch": "<2.13"},
