@@ -33,8 +33,8 @@ def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
                 pass
             case ast.ListComp(elt=element) | ast.GeneratorExp(elt=element) if element is at:
                 pass
-            case ast.BinOp() if isinstance(at, ast.List):  # ["cpu"] + ["cuda"]
-                pass
+            case ast.BinOp(left=left, right=right) if ast.List in (type(left), type(right)):
+                pass  # ["cpu"] + ["cuda"]
             case ast.NamedExpr(target=target):
                 return None if _is_device_target(names, flow, target) else _unknown(target)
             case ast.MatchValue():

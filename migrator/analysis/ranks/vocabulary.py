@@ -51,12 +51,20 @@ WITH_PROCESSES = ALONE | {
     "_backend", "dist_backend",  # of torch before 1.0, for which programs ask first
 }  # fmt: skip
 # Exchanges that give new tensors, and gradients.
-_FUNCTIONAL = "_functional_collectives"
 FUNCTIONAL = frozenset({
     "all_gather_tensor", "all_gather_tensor_autograd", "reduce_scatter_tensor",
     "reduce_scatter_tensor_autograd", "all_to_all_single", "all_to_all_single_autograd",
     "all_reduce", "broadcast", "wait_tensor",
 })  # fmt: skip
+# Checkpoints of all ranks; without sharding, each has the whole.
+_CHECKPOINTS = frozenset({
+    "save", "load", "state_dict",
+    *(f"state_dict.{name}" for name in (
+        "StateDictOptions", "get_state_dict", "set_state_dict", "get_model_state_dict",
+        "set_model_state_dict", "get_optimizer_state_dict", "set_optimizer_state_dict",
+    )),
+})  # fmt: skip
+_PARTS = {"_functional_collectives": FUNCTIONAL, "checkpoint": _CHECKPOINTS}
 # How gradients are exchanged that the runtimes know: as they are, or in 16 bits.
 _OF_HOOKS = f"{GROUP}algorithms.ddp_comm_hooks."
 HOOKS = tuple(
@@ -123,8 +131,8 @@ def is_known(name: str, understood: Set[str]) -> bool:
     if name in _WITH_HOOKS:
         return understood is WITH_PROCESSES
     first, _, rest = name.removeprefix(GROUP).partition(".")
-    if first == _FUNCTIONAL and understood is WITH_PROCESSES:
-        return not rest or rest in FUNCTIONAL
+    if understood is WITH_PROCESSES and (known := _PARTS.get(first)) is not None:
+        return not rest or rest in known
     return first in understood
 
 

@@ -245,6 +245,13 @@ def test_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
         on_replicas(2, script, "sgd", "--output", tmp_path / "x.pt", "--world-size", 3)
 
 
+@pytest.mark.thorough
+def test_checkpoints_of_all_ranks(tmp_path: Path) -> None:
+    program = (PROGRAMS / "rank_checkpoints.py").read_text()
+    agree(program, program.replace('"nccl"', '"gloo"').replace(".to(rank)", "")
+          .replace(", device_ids=[rank]", ""), 1e-5, tmp_path)  # fmt: skip
+
+
 def test_backward_in_parts_and_a_pass_of_one_rank(tmp_path: Path) -> None:
     agree(TWO_PARTS, two_parts_by_gloo(), 1e-6, tmp_path)
 

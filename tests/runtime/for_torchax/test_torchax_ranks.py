@@ -251,6 +251,13 @@ def test_accumulation_unused_parameters_and_other_starts(tmp_path: Path) -> None
     agree(ACCUMULATION, accumulation_by_gloo(), 1e-5, tmp_path)
 
 
+@pytest.mark.thorough
+def test_checkpoints_of_all_ranks(tmp_path: Path) -> None:
+    program = (PROGRAMS / "rank_checkpoints.py").read_text()
+    agree(program, program.replace('"nccl"', '"gloo"').replace(".to(rank)", "")
+          .replace(", device_ids=[rank]", ""), 1e-5, tmp_path)  # fmt: skip
+
+
 def test_backward_in_parts_and_a_pass_of_one_rank(tmp_path: Path) -> None:
     agree(TWO_PARTS, two_parts_by_gloo(), 1e-6, tmp_path)
 

@@ -45,6 +45,7 @@ from . import (  # noqa: E402
     pooling,
     process_group,
     products,
+    rank_checkpoints,
     ranks,
     recurrence,
     report,
@@ -245,6 +246,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
         functional,
         distributed,
         sync_batch_norm,
+        rank_checkpoints,
         products,
         scripts,
     ):

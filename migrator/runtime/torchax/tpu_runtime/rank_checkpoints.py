@@ -1,0 +1,20 @@
+"""Checkpoints of all ranks: tensors come to the CPU one by one.
+
+torch 2.9: `torch.distributed.checkpoint` copies by streams where a device has a module of its own.
+"""
+
+from typing import Any
+
+from torchax.tensor import Environment
+
+NEEDED_BY = "checkpoint"
+
+
+def install(env: Environment) -> None:
+    """Let the writer of files copy as it does on the CPU."""
+    from torch.distributed.checkpoint import filesystem
+
+    def one_by_one(resolve_fun: Any, **how: object) -> Any:
+        return filesystem._SerialCpuLoader(resolve_fun)
+
+    filesystem._OverlappingCpuLoader = one_by_one  # type: ignore[assignment, misc]
