@@ -182,7 +182,7 @@ def test_a_script_without_a_word_of_gpus_is_set_up_where_it_acts(tmp_path: Path)
 def test_a_class_of_another_file_that_looks_at_the_name_of_a_device(tmp_path: Path) -> None:
     files: Files = {
         "lib/__init__.py": "from .box import Box as Container\n",
-        "lib/box.py": "class Box:\n    def to(self, at):\n        self.a = {'cuda': 1}.get(at, 2)\n",
+        "lib/box.py": "class Box:\n    def to(self, x):\n        self.a = {'cuda': 1}.get(x, 2)\n",
         "run.py": 'import torch\nfrom lib import Container as C\nC().to("cuda")\n',
     }
     out = migrate(tmp_path, files)

@@ -252,8 +252,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
     ):
         concern.install(env)
     imported_names.renew(before)
-    if not env.enabled:
-        torchax.enable_globally()
+    env.enabled or torchax.enable_globally()
 
 
 def __getattr__(name: str) -> NoReturn:
