@@ -407,6 +407,8 @@ def test_16_choice_as_default_and_in_a_list() -> None:
         def load(name, device: str = "cuda" if torch.cuda.is_available() else "cpu"):
             return build(name).to(device)
         devices = ["cpu"] + ["cuda"] if torch.cuda.is_available() else []
+        for device in ["cpu"] + (["cuda"] if torch.cuda.is_available() else []):
+            devices.append(torch.ones(1, device=device))
         """,
         """\
         import torch
@@ -414,6 +416,8 @@ def test_16_choice_as_default_and_in_a_list() -> None:
         def load(name, device: str = "@"):
             return build(name).to(device)
         devices = ["cpu"] + ["@"] if tpu_runtime.is_available() else []
+        for device in ["cpu"] + (["@"] if tpu_runtime.is_available() else []):
+            devices.append(torch.ones(1, device=device))
         """,
     )
 
