@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from migrator.analysis import traces
+from migrator.analysis.usual import is_usual
 from migrator.formats.python import decode
-from migrator.runs.bundle import Needs
+from migrator.runs.bundle import UNUSUAL, USUAL, Needs
 from migrator.targets import RUNTIME
 
 UNNAMED = "<unnamed>"  # the word for code that computes the names of what it runs
@@ -88,6 +89,12 @@ def needs(files: Iterable[tuple[bytes, Callable[[str], bool]]]) -> Needs | None:
         loops = (node for node in nodes if node not in inner)
         if words & _REPEATING or any(_may_repeat(node, libraries) for node in loops):
             words.add(LOOP)
+        if not is_usual(nodes):
+            words.add(UNUSUAL)
+    if LOOP in words:
+        words.add(UNUSUAL)
+    if UNUSUAL not in words:
+        words.add(USUAL)
     return Needs(words, names)
 
 

@@ -34,6 +34,8 @@ class Needs:
     names: Set[str]
 
 
+# The words for code that only calls models of usual layers (analysis/usual.py), and for all other.
+USUAL, UNUSUAL = "<usual>", "<unusual>"
 NOTHING = Needs(frozenset(), frozenset())
 
 
@@ -53,10 +55,11 @@ class Bundle:
         wanted = {name.removesuffix(".py") for name in there} & self._modules.keys()
         wanted |= {self._origins[name] for name in needs.names & self._origins.keys()}
         wanted |= self._always | (needs.names & self._modules.keys())
+        words = needs.words - {USUAL} if there else needs.words  # others may be unusual
         wanted |= {
             module
             for module, patterns in self._needed_by.items()
-            if any(fnmatchcase(word, p) for p in patterns for word in needs.words)
+            if any(fnmatchcase(word, p) for p in patterns for word in words)
         }
         kept = self._closed(wanted)
         if kept == self._modules.keys():

@@ -30,6 +30,7 @@ for x in torch.ones(8, 3, 4):
 """
 PROGRAMS = {
     "once": ONCE,
+    "writes": ONCE + "model.weight[0] = 1\n",
     "loop": LOOP,
     "training": TRAINING,
     "autocast": ONCE.replace("print(", "with torch.cuda.amp.autocast():\n    print("),
@@ -128,7 +129,11 @@ def test_every_file_is_there_for_some_program(target: str) -> None:
 def test_programs_get_what_they_need(tmp_path: Path) -> None:
     found = {name: of(tmp_path / name, source) for name, source in PROGRAMS.items()}
     once = found["once"]
-    assert {"operators.py", "views.py", "buffers.py", "generators.py", "seeds.py"} <= once
+    assert {"tensors.py", "parameters.py", "seeds.py", "usual.py"} <= once
+    rare = {"operators.py", "views.py", "buffers.py", "generators.py", "indexing.py"}
+    assert not once & rare
+    once = found["writes"]
+    assert rare <= once
     assert not once & {"pooling.py", "linalg.py", "attention.py",
                        "parts.py", "train_step.py", "tracing.py", "guards.py", "backwards.py",
                        "parallel.py", "process_group.py", "mesh.py", "memory.py"}  # fmt: skip
@@ -236,6 +241,41 @@ def test_a_portable_program_gets_all(tmp_path: Path) -> None:
 def test_all_can_be_asked_for(tmp_path: Path) -> None:
     write_tree(tmp_path, {"main.py": ONCE})
     assert set(written(tmp_path, "torchax", runtime="whole")) == whole("torchax")
+
+
+@pytest.mark.parametrize(
+    ("line", "usual"),
+    [
+        ("y = model(x)[0].softmax(-1).topk(3)\nprint(y.values.tolist())", False),  # `values`
+        ("values, places = model(x)[0].softmax(-1).topk(3)\nprint(values[0].item())", True),
+        ("from torchvision import models\nm = models.resnet50(weights='DEFAULT').eval()", True),
+        ("from torchvision import models\nm = models.vit_b_16(weights='DEFAULT').eval()", False),
+        ("import argparse\nparser = argparse.ArgumentParser()\n"
+         "parser.add_argument('--n', type=int, default=3)\nargs = parser.parse_args()\n"
+         "print(args)", True),
+        ("class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+         "        self.data = torch.nn.Linear(2, 2)\n    def forward(self, x):\n"
+         "        return torch.relu(self.data(x))", True),
+        ("x.data = x", False),
+        ("x += 1", False),
+        ("x[0] = 1", False),
+        ("x.add_(1)", False),
+        ("torch.exp(x, out=x)", False),
+        ("y = x // 2", False),
+        ("y = x ** 2", False),
+        ("y = x[[0, 1]]", False),
+        ("y = x[x > 0]", False),
+        ("y = x.type(torch.uint8)", False),
+        ("y = abs(x)", False),
+        ("y = torch.nn.functional.gelu(x, approximate='tanh')", False),
+        ("from helper import work\nwork(x)", False),
+        ("def add(x):\n    x.grad\n    return x", False),
+        ("g = torch.Generator()", False),
+    ],
+)  # fmt: skip
+def test_what_is_more_than_a_call_of_usual_layers(tmp_path: Path, line: str, usual: bool) -> None:
+    found = of(tmp_path, f"{ONCE}x = torch.ones(2, 4).cuda()\n{line}\n")
+    assert ("views.py" not in found) == usual
 
 
 # ---- runs that follow ----------------------------------------------------------------------------

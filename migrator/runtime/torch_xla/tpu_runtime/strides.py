@@ -17,6 +17,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from .device import DEVICE_TYPE
 from .kernels import substitute
 
+NEEDED_BY = "<unusual>"
+
 # The memories that `x.data = y` has replaced, and how many of them: their views have strides.
 _older: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _OLDER = 8

@@ -55,6 +55,7 @@ from . import (  # noqa: E402
     sync_batch_norm,
     tensor_types,
     tensors,
+    usual,
     views,
 )
 from .amp import autocast  # noqa: E402
@@ -214,6 +215,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
         cache,
         ranks,
         modes,
+        usual,
         views,
         indexing,
         derived,

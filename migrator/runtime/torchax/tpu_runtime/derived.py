@@ -15,6 +15,8 @@ from torchax.tensor import Environment, OperatorNotFound
 from . import fallback
 from .calls import Function, register
 
+NEEDED_BY = "<unusual>"
+
 # By the name after `_foreach_`, where it is not that of the operator for one tensor.
 _SINGLE = {
     "maximum": "clamp_min",

@@ -25,6 +25,8 @@ from .calls import (
 )
 from .gradients import to_other_device
 
+NEEDED_BY = "<unusual>"
+
 # What torchax 0.0.13 has and gets wrong (found by benchmarks/operator_audit.py), and nothing here
 # does better on the device.
 _WRONG = (

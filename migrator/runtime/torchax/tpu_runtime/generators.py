@@ -15,6 +15,8 @@ from torchax.tensor import Environment, Tensor
 
 from .calls import Function, is_device_tensor, move, names_device, native, patch, replaces
 
+NEEDED_BY = "<unusual>"
+
 _CpuGenerator = torch._C.Generator
 
 

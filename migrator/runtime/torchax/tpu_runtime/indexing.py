@@ -12,8 +12,11 @@ import torch
 from torchax.ops import jaten
 from torchax.tensor import Environment, Tensor
 
+from . import modes
 from .calls import Function, is_device_tensor, native, needs_gradient, patch, replaces
 from .views import alias, array_of, count_write, layout_of
+
+NEEDED_BY = "<unusual>"
 
 
 def _key(env: Environment, key: Any) -> Any:
@@ -133,3 +136,4 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
 def install(env: Environment) -> None:
     """Replace writes by index; reading is in the table of replaced functions."""
     patch(Tensor, __setitem__=_setitem)
+    patch(modes, of_base=of_base)

@@ -14,7 +14,7 @@ import torch.utils._device as torch_device
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor, XLADispatchMode, XLAFunctionMode
 
-from . import dtypes, gradients, indexing, views
+from . import dtypes, gradients
 from .calls import (
     Function,
     holds_device_tensor,
@@ -55,6 +55,20 @@ def write_result(env: Environment, function: Any, args: Any, kwargs: Any) -> Any
     return NotImplemented
 
 
+def of_base(tensor: Any, *layout: Any) -> tuple[Any, ...]:
+    """The arguments of `as_strided` for what ``tensor`` is a view of: indexing.py puts its own."""
+    return tensor, *layout
+
+
+def link(env: Environment, function: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    """What a view operator gives: views.py puts its own in place of this."""
+    return result
+
+
+def check(function: Any, args: Any) -> None:
+    """Refuse what this copy of the runtime has no files for: usual.py puts its own in place."""
+
+
 class FunctionMode(XLAFunctionMode):
     """Decides for each call of a torch function or tensor method."""
 
@@ -80,6 +94,7 @@ class FunctionMode(XLAFunctionMode):
         if func is torch._C._nn._parse_to:  # module.to(device="jax") only asks what is meant
             return native(func, args, kwargs)
         if func in _NEVER_NATIVE:
+            check(func, args)
             return super().__torch_function__(func, types, args, kwargs)
         replacement = replacements.get(func)
         if replacement is not None:
@@ -133,12 +148,14 @@ class DispatchMode(XLADispatchMode):
         if wanted.inputs is not None:
             args = dtypes.promoted(func, args, wanted, self.env)
         if func is torch.ops.aten.as_strided.default:
-            args, kwargs = indexing.of_base(*args, **kwargs), {}
+            args, kwargs = of_base(*args, **kwargs), {}
+        if func._schema.is_mutable:
+            check(func, args)
         result = super().__torch_dispatch__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         if wanted.results:
             return dtypes.converted(result, wanted, self.env)
         if getattr(func, "is_view", False) and is_device_tensor(args[0]):
-            return views.link(self.env, func, args, kwargs, result)
+            return link(self.env, func, args, kwargs, result)
         return result
 
 

@@ -21,10 +21,13 @@ from torchax.ops.ops_registry import Operator
 from torchax.tensor import Environment, OperatorNotFound, Tensor
 from torchax.view import View
 
+from . import modes
 from .calls import Function, is_device_tensor, native, patch
 from .links import Array, Link, is_dense, leave
 from .parameters import become
 from .storages import place, storage
+
+NEEDED_BY = "<unusual>"
 
 
 def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write: Any) -> Tensor:
@@ -390,3 +393,4 @@ def install(env: Environment) -> None:
         untyped_storage=storage,
     )
     env.__dict__["_get_op_or_decomp"] = _derived(env, env._get_op_or_decomp)
+    patch(modes, link=link)
