@@ -16,6 +16,14 @@ def thorough_but(first: Container[Any], values: Iterable[Any]) -> list[Any]:
     return [v if v in first else pytest.param(v, marks=pytest.mark.thorough) for v in values]
 
 
+def thorough_between(every: int, values: Iterable[Any]) -> list[Any]:
+    """The same, where one of so many values is in the first tier."""
+    return [
+        pytest.param(value, marks=pytest.mark.thorough) if number % every else value
+        for number, value in enumerate(values)
+    ]
+
+
 def thorough_on(target: str) -> Callable[[Test], Test]:
     """Of the second tier on one target: on the other the first tier has it."""
     if os.environ.get("TPU_MIGRATE_TARGET") == target:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiers import thorough_but
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -102,7 +103,7 @@ def run(folder: Path, runtime: str) -> tuple[list[float], int]:
     return [float(v) for v in done.stdout.split()], len(list((folder / runtime).rglob("*.py"))) - 1
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", thorough_but(["training"], PROGRAMS))
 def test_a_program_runs_with_what_is_written_for_it_as_with_all(tmp_path: Path, name: str) -> None:
     (tmp_path / "gpu").mkdir()
     (tmp_path / "gpu" / "main.py").write_text(PROGRAMS[name])

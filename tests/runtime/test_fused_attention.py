@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import tpu_runtime as tpu
-from tiers import thorough_but
+from tiers import thorough_but, thorough_on
 from torch import Tensor
 
 from migrator import migrate_paths
@@ -95,6 +95,7 @@ WINDOWS = [(-1, -1), (2, 0), (2, 1), (-1, 1), (1, -1), (0, 0), (100, 100)]
 # ---- flash_attn ----------------------------------------------------------------------------------
 
 
+@thorough_on("torch_xla")
 @pytest.mark.parametrize(
     "lengths", thorough_but([(5, 5), (3, 6)], [(5, 5), (3, 6), (6, 3), (1, 4)])
 )
@@ -214,6 +215,7 @@ def test_the_result_can_be_viewed_and_keeps_its_type() -> None:
 # ---- xformers ------------------------------------------------------------------------------------
 
 
+@thorough_on("torch_xla")
 @pytest.mark.parametrize("lengths", thorough_but([(6, 3)], [(5, 5), (3, 6), (6, 3)]))
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
 @pytest.mark.parametrize("kind", ["all", "triangle", "bias"])
@@ -313,6 +315,7 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return [float(line) for line in execute(script).split()]
 
 
+@thorough_on("torch_xla")
 @pytest.mark.parametrize("device", ["tpu", "cpu", ""])
 def test_a_program_of_all_of_them(device: str, by_hand: list[float], tmp_path: Path) -> None:
     """Migrated, or portable on either device, it computes what is written out by hand."""

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiers import thorough_on
 
 from migrator.verify import VerifyResult, verify_app
 
@@ -17,7 +16,7 @@ def result() -> VerifyResult:
     return verify_app("backends", TARGET, python=Path(sys.executable))
 
 
-@thorough_on("torch_xla")
+@pytest.mark.thorough
 def test_every_way_to_encode_agrees_with_the_golden(result: VerifyResult) -> None:
     assert result.error is None and result.log_tail is None
     assert [(each.name, each.reason) for each in result.outputs if not each.passed] == []

@@ -248,6 +248,7 @@ def test_quick_looks_at_the_first_steps_and_says_so(longer: Callable[..., Script
     assert "quick" in verdict(found)
 
 
+@thorough_on("torch_xla")
 def test_a_script_that_chose_the_cpu_shows_nothing_of_the_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +260,7 @@ def test_a_script_that_chose_the_cpu_shows_nothing_of_the_target(
     assert held(tmp_path, text, "--gpu", roundings=0).passed
 
 
+@thorough_on("torch_xla")
 def test_a_device_among_the_arguments_is_that_of_the_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +275,7 @@ def test_a_device_among_the_arguments_is_that_of_the_target(
     assert f"the migrated script is given --device {device}" in found.notes
 
 
+@thorough_on("torchax")
 def test_a_recurrent_network_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On torch_xla it is a loop whose backward pass is a graph with tensors that have no values."""
     monkeypatch.chdir(tmp_path)

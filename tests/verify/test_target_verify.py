@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tiers import thorough_on
 
 from migrator.verify import verify_app, verify_script
 from migrator.verify.command import verify_command
@@ -55,6 +56,7 @@ net(torch.ones(3, 2, device="cuda")).sum().backward()
 """
 
 
+@thorough_on("torch_xla")
 def test_an_app_that_disagrees_with_its_golden_is_followed_step_by_step(
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +194,7 @@ with torch.no_grad():
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(TARGET != "torchax" or sys.platform != "linux", reason="needs libtpu")
 def test_attention_to_many_keys_has_no_scores_in_the_memory_of_a_tpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -77,6 +77,7 @@ def test_ddp_ends_with_the_parameters_of_the_ranks(
     assert f"a batch of 4 on each of {count} ranks is {4 * count}" in printed
 
 
+@pytest.mark.thorough
 def test_one_rank_and_sync_batchnorm(tmp_path: Path) -> None:
     """Two ranks with SyncBatchNorm compute what one does that has the whole batch."""
     there, one, two = tmp_path / "gloo.pt", tmp_path / "one.pt", tmp_path / "two.pt"

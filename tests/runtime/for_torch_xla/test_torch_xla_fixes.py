@@ -229,6 +229,7 @@ def test_optimizers_that_compiled_each_step(kind: type[optim.Optimizer]) -> None
     assert seen[1:] == [seen[1]] * 5
 
 
+@pytest.mark.thorough
 def test_logging_stays_the_scripts_own(cold_interpreter: str) -> None:
     """Stock torch_xla configures logging at import: a script's INFO lines are lost."""
     code = (

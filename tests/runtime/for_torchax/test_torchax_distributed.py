@@ -39,7 +39,11 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("count", "cases"),
-    [(2, [*TOLERANCES, "norm"]), pytest.param(4, ["sgd", "uneven"], marks=pytest.mark.thorough)],
+    [
+        (2, ["clip", "uneven", "norm"]),
+        pytest.param(2, ["sgd", "adam"], marks=pytest.mark.thorough),
+        pytest.param(4, ["sgd", "uneven"], marks=pytest.mark.thorough),
+    ],
 )
 def test_ddp_ends_with_the_parameters_of_the_ranks(
     count: int, cases: list[str], migrated: Path, tmp_path: Path

@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
+from tiers import thorough_between
 from torch import Tensor, nn, optim
 from torch.utils.checkpoint import checkpoint
 from tpu_runtime.distributed import Averaging
@@ -82,13 +83,16 @@ def gradients(model: nn.Module) -> list[Tensor]:
 
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda p: optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
-        lambda p: optim.AdamW(p, 0.01, amsgrad=True),
-        lambda p: optim.RMSprop(p, 0.01, centered=True),
-        lambda p: optim.Adagrad(p, 0.01),
-        lambda p: optim.NAdam(p, 0.01),
-    ],
+    thorough_between(
+        3,
+        [
+            lambda p: optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+            lambda p: optim.AdamW(p, 0.01, amsgrad=True),
+            lambda p: optim.RMSprop(p, 0.01, centered=True),
+            lambda p: optim.Adagrad(p, 0.01),
+            lambda p: optim.NAdam(p, 0.01),
+        ],
+    ),
 )
 def test_training_as_it_is_written(make: Any) -> None:
     def program(device: str) -> list[Tensor]:

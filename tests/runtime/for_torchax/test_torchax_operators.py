@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
+from tiers import thorough_between
 from torch import Tensor
 
 tpu.setup()
@@ -50,7 +51,7 @@ _NAMES = """
 SUBSET = _NAMES.split()
 
 
-@pytest.mark.parametrize("name", SUBSET)
+@pytest.mark.parametrize("name", thorough_between(3, SUBSET))
 def test_operator(name: str) -> None:
     found = operator_audit.audit(name, "torchax", operator_audit.torchax(), most=1)
     assert found["verdict"] == "right", found
