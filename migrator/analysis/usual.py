@@ -62,6 +62,10 @@ _KEYWORDS = frozenset({
     "weights_only", "strict", "mean", "std", "device", "in_features", "out_features", "bias",
     "in_channels", "out_channels", "kernel_size", "stride", "padding", "groups", "eps", "k", "p",
 })  # fmt: skip
+# Modules of Python that copy models, or run them elsewhere.
+_COPYING = frozenset({
+    "copy", "pickle", "multiprocessing", "concurrent", "threading", "asyncio", "runpy",
+})  # fmt: skip
 _TORCH = ("torch", "torchvision", "tpu_runtime")
 # Nodes that mean nothing by themselves.
 _NODES = (
@@ -84,6 +88,8 @@ _BUILTINS = frozenset(vars(builtins)) - _UNUSUAL_BUILTINS
 def is_usual(nodes: Sequence[ast.AST]) -> bool:
     """Of all nodes of a module."""
     imported = dict(_imported(nodes))
+    if not _COPYING.isdisjoint(imported.values()):
+        return False
     own = _own_attributes(nodes)
     defined = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     defined |= {n.name for n in nodes if isinstance(n, (ast.FunctionDef, ast.ClassDef))}

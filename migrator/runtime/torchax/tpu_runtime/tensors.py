@@ -1,16 +1,12 @@
-"""Tensor methods that torchax lacks or gets wrong: moving, converting, printing."""
+"""Tensor methods that torchax lacks or gets wrong: moving, printing. More: methods.py."""
 
-import copy
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import torch
 from torchax.ops import mappings
-from torchax.ops.ops_registry import Operator
 from torchax.tensor import Environment, Tensor
 from torchax.view import View
 
@@ -25,7 +21,6 @@ from .calls import (
 )
 from .device import DEVICE_TYPE
 from .gradients import to_other_device
-from .parameters import OnCpu, attributes, on_cpu
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -63,25 +58,15 @@ def check_range(tensor: torch.Tensor) -> None:
     if tensor.dtype != torch.int64 or tensor.numel() == 0 or jax.config.read("jax_enable_x64"):
         return
     low, high = (int(value) for value in native(tensor.aminmax, (), {}))
-    _check_limits(low, high)
+    check_limits(low, high)
 
 
-def _check_limits(low: int, high: int) -> None:
+def check_limits(low: int, high: int) -> None:
     if not (-(2**31) <= low <= high < 2**31 or jax.config.read("jax_enable_x64")):
         raise OverflowError(
             f"int64 values from {low} to {high} do not fit the device's 32-bit integers; "
             "set JAX_ENABLE_X64=1, or keep them on the CPU"
         )
-
-
-@replaces(torch.full, torch.full_like, torch.Tensor.fill_, torch.Tensor.new_full)
-def _fill(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """JAX cuts a number that is too large, silently."""
-    if names_device(kwargs.get("device")) or holds_device_tensor(args):
-        for value in (*args[1:], *kwargs.values()):
-            if type(value) is int:
-                _check_limits(value, value)
-    return NotImplemented
 
 
 def _on_cpu(value: Any) -> Any:
@@ -133,39 +118,6 @@ def _numbers(data: Any) -> Any:
     return data.tolist() if is_device_tensor(data) else data
 
 
-@replaces(torch.cumsum, torch.Tensor.cumsum, torch.cumprod, torch.Tensor.cumprod)
-def _cumulate(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """torchax 0.0.13 sums small integers in their own type: uint8 wraps at 256."""
-    tensor = args[0] if args else kwargs["input"]
-    exact = tensor.is_floating_point() or tensor.is_complex()
-    if exact or kwargs.get("dtype") is not None or not is_device_tensor(tensor):
-        return NotImplemented
-    with env:
-        return function(*args, **{**kwargs, "dtype": torch.int64})
-
-
-@replaces(torch.Tensor.new_tensor)
-def _new_tensor(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """torchax 0.0.13 gives a tensor without values."""
-    tensor, data = args
-    if not is_device_tensor(tensor):
-        return NotImplemented
-    with env:
-        return torch.tensor(data, **{"dtype": tensor.dtype, "device": DEVICE_TYPE, **kwargs})
-
-
-@replaces(torch.Tensor.new)
-def _new_legacy(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """`x.new([1.0, 2.0])`; torchax 0.0.13 gives a tensor of another device, without values."""
-    tensor, *data = args
-    if not is_device_tensor(tensor) or kwargs or len(data) != 1:
-        return NotImplemented
-    if not isinstance(data[0], (list, tuple, np.ndarray)) or isinstance(data[0], torch.Size):
-        return NotImplemented
-    with env:
-        return torch.tensor(data[0], dtype=tensor.dtype, device=DEVICE_TYPE)
-
-
 @replaces(torch.Tensor.__format__)
 def _format(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
     """`f"{loss}"` is the number, as for a CUDA tensor; torchax 0.0.13 raises for `{loss:.4f}`."""
@@ -180,56 +132,10 @@ def _tolist(env: Environment, function: Function, args: Args, kwargs: Kwargs) ->
     return args[0].jax().tolist() if is_device_tensor(args[0]) else NotImplemented
 
 
-@replaces(torch.allclose, torch.Tensor.allclose)
-def _allclose(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """A bool; torchax 0.0.13 gives a tensor."""
-    if not holds_device_tensor((args, kwargs)):
-        return NotImplemented
-    with env:
-        return bool(torch.isclose(*args, **kwargs).all())
-
-
-@replaces(torch.Tensor.get_device)
-def _get_device(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """0, as on the first CUDA device; torchax 0.0.13 answers -1, which means the CPU."""
-    return 0 if is_device_tensor(args[0]) else NotImplemented
-
-
 @replaces(torch.Tensor.pin_memory)
 def _pin_memory(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
     """Pinning only makes copies to a GPU faster; the tensor itself is the right answer here."""
     return args[0]
-
-
-@replaces(torch.Tensor.is_pinned)
-def _is_pinned(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    return False
-
-
-@replaces(torch.Tensor.type)
-def _type(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """`x.type()` and `x.type(dtype)`."""
-    tensor = args[0]
-    if not is_device_tensor(tensor):
-        return NotImplemented
-    if len(args) == 1 and not kwargs:
-        name: str = native(torch.empty, (0,), {"dtype": tensor.dtype, "device": "cpu"}).type()
-        return name.replace("torch.", f"torch.{DEVICE_TYPE}.", 1)
-    wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
-    if isinstance(wanted, torch.dtype):
-        with env:
-            return tensor.to(wanted)
-    return native(tensor.torch().type, (wanted,), {})
-
-
-@replaces(torch.Tensor.type_as)
-def _type_as(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    with env:
-        return args[0].to(args[1])
-
-
-def _type_as_method(self: Tensor, other: torch.Tensor) -> Any:
-    return self.to(other)
 
 
 def _repr(stock: Callable[..., str]) -> Callable[[Tensor], str]:
@@ -242,36 +148,6 @@ def _repr(stock: Callable[..., str]) -> Callable[[Tensor], str]:
         return f"{kind}{text[:-1]}, device='{self.device}'{grad})"
 
     return show
-
-
-def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
-    """As torch's: a Parameter's copy has no attributes and no gradient, that of a tensor has both.
-
-    torchax 0.0.13 tries to copy its whole environment and raises.
-    """
-    if id(self) in memo:
-        return memo[id(self)]
-    if isinstance(memo, OnCpu):
-        return memo.setdefault(id(self), on_cpu(self))
-    if not self.is_leaf:
-        raise RuntimeError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-            "protocol: detach() the result first"
-        )
-    result: Any = Tensor(self._elem, self._env, self.requires_grad)
-    memo[id(self)] = result
-    if isinstance(self, torch.nn.Parameter):
-        result._is_param, result.__class__ = True, type(self)
-        return result
-    result.__dict__.update(copy.deepcopy(attributes(self), memo))
-    if self.grad is not None:
-        result.grad = copy.deepcopy(self.grad, memo)
-    return result
-
-
-def _reduce(self: Tensor, protocol: Any) -> Any:
-    """Pickle as a CPU tensor: such a file is read anywhere. torchax 0.0.13 raises."""
-    return on_cpu(self).__reduce_ex__(protocol)
 
 
 def _new(stock: Callable[..., Tensor]) -> Any:
@@ -290,29 +166,15 @@ def install(env: Environment) -> None:
     """Mend the methods of torchax's tensor class."""
     # float64 is still told of: float32 results are other numbers, int32 indices are the same ones.
     warnings.filterwarnings("ignore", "Explicitly requested dtype int64", UserWarning)
-    for operator, function in (
-        (torch.ops.aten._is_all_true, jnp.all),  # torch.distributions checks its arguments so
-        (torch.ops.aten._is_any_true, jnp.any),
-    ):
-        env._ops.setdefault(
-            operator,
-            Operator(
-                operator, function, is_jax_function=True, is_user_defined=True, needs_env=False,
-                is_view_op=False,
-            ),
-        )  # fmt: skip
     show = _repr(Tensor.__repr__)
     patch(
         Tensor,
         # C++ takes device tensors for meta tensors, and load_state_dict warns that it does nothing.
         is_meta=property(lambda self: False),
-        type_as=_type_as_method,  # torchax 0.0.13 changes self
         __new__=_new(Tensor.__new__),
         __init__=lambda self, *args, **kwargs: None,
         __repr__=show,
         __str__=show,
-        __deepcopy__=_deepcopy,
-        __reduce_ex__=_reduce,
     )
     if "flatten" in Tensor.__dict__:
         del Tensor.flatten  # torchax 0.0.13: wrong for a negative start, and loses the gradient
