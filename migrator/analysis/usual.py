@@ -42,7 +42,7 @@ MODELS = (
 # What computes nothing on the device.
 _AROUND = frozenset({
     "torch", "nn", "functional", "Module", "Sequential", "eval", "no_grad", "inference_mode",
-    "device", "load", "load_state_dict", "state_dict", "parameters", "manual_seed", "float32",
+    "device", "load", "load_state_dict", "parameters", "manual_seed", "float32",
     "forward", "torchvision", "models", "transforms", "Compose", "Resize", "CenterCrop", "ToTensor",
     "PILToTensor", "Normalize", "*_Weights", "DEFAULT", "IMAGENET1K_V*", "meta", "synchronize",
     "manual_seed_all", "tpu_runtime", "setup", "Tensor",

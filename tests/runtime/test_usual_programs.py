@@ -148,7 +148,7 @@ x.clamp_(max=2)
 x += 1
 x.copy_(torch.zeros(2, 3))
 m = torch.nn.ReLU().to(x.device); x = m(x - 2)
-m = torch.nn.Linear(3, 2).to(x.device); m.load_state_dict(m.state_dict()); x = x + len(m.bias)
+m = torch.nn.Linear(3, 2); d = m.state_dict(); m.to(x.device).load_state_dict(d); x = m(x) * 0
 """
 
 
