@@ -31,6 +31,14 @@ COMMANDS = {
     "rules": "migrator.cli.rules:rules_command",
     "verify": "migrator.verify.command:verify_command",
 }
+# What people try who know other tools, and what does it here.
+_OF_OTHERS = {
+    "check": "tpu-migrate PATH --target TARGET --check",
+    "diff": "tpu-migrate PATH --target TARGET --diff",
+    "fix": "tpu-migrate PATH --target TARGET rewrites in place",
+    "init": "put target = TARGET under [tool.tpu-migrate] in pyproject.toml",
+    "undo": "tpu-migrate PATH --undo",
+}
 COMPLETING = "_TPU_MIGRATE_COMPLETE"  # set where a shell asks
 
 
@@ -54,6 +62,8 @@ class _Program(click.Group):
         named = bool(args) and args[0] in COMMANDS
         if named and args[0] in ("rules", "explain") and "--target" in args:
             named = not Path(args[0]).exists()
+        if "--fix" in args:
+            raise UsageError(f"no such option: --fix; {_OF_OTHERS['fix']}")
         if args and not named and args[0] not in ("--help", "-h", "--version"):
             if args[0].isalpha() and not os.path.lexists(args[0]):
                 _refuse_misspelled(args[0])
@@ -92,9 +102,11 @@ class _Program(click.Group):
 
 
 def _refuse_misspelled(word: str) -> None:
-    """Raise UsageError for what is nearly a command, and no path."""
+    """Raise UsageError for what is nearly a command, or one of other tools, and no path."""
     from difflib import get_close_matches
 
+    if word in _OF_OTHERS:
+        raise UsageError(f"{word}: no such file or folder, and no command: {_OF_OTHERS[word]}")
     for meant in get_close_matches(word, COMMANDS, 1):
         raise UsageError(f"{word}: no such file or folder; did you mean the command {meant}?")
 
@@ -125,8 +137,12 @@ def main() -> None:
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(2)
     except click.ClickException as error:
-        click.echo(f"tpu-migrate: {shown(error.format_message())}", err=True)
+        message = " ".join(error.format_message().split())  # click's own may have several lines
+        click.echo(f"tpu-migrate: {shown(message)}", err=True)
         sys.exit(2)
     except UsageError as error:
         click.echo(f"tpu-migrate: {shown(error)}", err=True)

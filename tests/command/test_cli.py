@@ -383,6 +383,36 @@ def test_version_and_help(tmp_path: Path) -> None:
         assert option in out(cli("migrate", "--help", cwd=tmp_path))
 
 
+def test_without_arguments_it_shows_its_help(tmp_path: Path) -> None:
+    result = cli(cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith(b"Usage: tpu-migrate PATH... --target")
+    assert len(result.stderr.splitlines()) > 30
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["check", "."],
+            "check: no such file or folder, and no command: tpu-migrate PATH --target",
+        ),
+        (["init"], "init: no such file or folder, and no command: put target = TARGET under"),
+        (
+            [".", "--fix"],
+            "no such option: --fix; tpu-migrate PATH --target TARGET rewrites in place",
+        ),
+        (["completion"], "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish"),
+    ],
+)
+def test_words_of_other_tools_are_told_what_to_say(
+    tmp_path: Path, words: list[str], said: str
+) -> None:
+    result = cli(*words, cwd=tmp_path)
+    assert result.returncode == 2 and said in result.stderr.decode()
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_rules_and_explain(tmp_path: Path) -> None:
     table = out(cli("rules", cwd=tmp_path))
     assert all(code in table and rule.name in table for code, rule in registry().rules.items())
