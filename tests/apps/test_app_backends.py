@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from safetensors.numpy import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,6 +56,7 @@ def test_texts_are_those_that_are_drawn() -> None:
     assert run(code=f"{code}make_data.main()").split("\n") == before.decode().strip().split("\n")
 
 
+@pytest.mark.thorough
 def test_devices_are_asked_for_in_order() -> None:
     code = "import devices; print(devices.get_best_device())"
     assert run(code=code) == "cpu"

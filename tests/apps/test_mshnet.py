@@ -305,6 +305,7 @@ def trained(app: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory
     return whole
 
 
+@pytest.mark.thorough
 def test_one_epoch_and_one_more_equal_two(
     app: dict[str, ModuleType], trained: Any, tmp_path: Path
 ) -> None:

@@ -316,7 +316,7 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 
 @thorough_on("torch_xla")
-@pytest.mark.parametrize("device", ["tpu", "cpu", ""])
+@pytest.mark.parametrize("device", thorough_but(["tpu"], ["tpu", "cpu", ""]))
 def test_a_program_of_all_of_them(device: str, by_hand: list[float], tmp_path: Path) -> None:
     """Migrated, or portable on either device, it computes what is written out by hand."""
     (tmp_path / "gpu.py").write_text(PROGRAM)

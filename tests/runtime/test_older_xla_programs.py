@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from tiers import thorough_on
 from torch.utils.data import DataLoader, DistributedSampler
 
 from migrator import migrate_paths
@@ -82,6 +83,7 @@ def test_on_one_device(program, migrated: Path) -> None:  # type: ignore[no-unty
     assert found == pytest.approx(list(program()), rel=1e-5)
 
 
+@thorough_on("torchax")
 def test_on_eight_devices(migrated: Path) -> None:
     if TARGET == "torchax":
         flags = f"--xla_force_host_platform_device_count={RANKS}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiers import thorough_on
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -129,6 +130,7 @@ def test_on_a_gpu_it_is_the_original(scripts: tuple[Path, Path], original: list[
     assert numbers(scripts[1], "--amp", gpu=True) == numbers(scripts[1], "--amp", gpu=True)
 
 
+@thorough_on("torchax")
 def test_on_the_target(scripts: tuple[Path, Path], original: list[float], tmp_path: Path) -> None:
     saved = tmp_path / "net.pth"
     result = numbers(scripts[1], "--use-tpu", "--save", str(saved))

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiers import thorough_on
 
 from migrator.verify import VerifyResult, verify_app
 
@@ -16,6 +17,7 @@ def result() -> VerifyResult:
     return verify_app("image_ops", TARGET, python=Path(sys.executable))
 
 
+@thorough_on("torchax")
 def test_every_number_agrees_with_the_golden(result: VerifyResult) -> None:
     assert result.error is None and result.log_tail is None
     assert [(each.name, each.reason) for each in result.outputs if not each.passed] == []

@@ -80,6 +80,7 @@ def test_each_device_has_a_part_of_each_parameter(migrated: Path, tmp_path: Path
     assert f"{parts}\"P(None, 'data')\", 'P()']" in printed
 
 
+@pytest.mark.thorough
 def test_batchnorm_uses_the_whole_batch(migrated: Path, tmp_path: Path) -> None:
     """As one process does that has all of it."""
     count = 8

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
+from tiers import thorough_between
 from torch import Tensor, nn
 from tpu_runtime import flash
 
@@ -60,7 +61,7 @@ def on_device(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", thorough_between(4, SHAPES))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_attention_is_torchs(
     dtype: torch.dtype, shape: tuple[int, ...], kind: str, interpreted: list[Any]
@@ -146,6 +147,7 @@ class Net(nn.Module):
         return self.last(mixed.transpose(1, 2).flatten(2))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_programs_have_the_kernel_on_tpus_alone(
     dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -221,6 +223,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("axis", ["model", "data"])
 def test_each_device_has_its_heads_or_its_samples(axis: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"

@@ -224,6 +224,7 @@ def test_a_call_whose_result_has_no_graph_leaves_gradients_alone() -> None:
     agree(program)
 
 
+@pytest.mark.thorough
 def test_several_calls_before_one_backward_pass() -> None:
     """Statistics of BatchNorm move between them, as in a discriminator of real and fake images."""
 
@@ -269,6 +270,7 @@ def test_accumulated_gradients() -> None:
     agree(program)
 
 
+@pytest.mark.thorough
 def test_gradients_of_inputs_through_a_frozen_model() -> None:
     def program(device: str) -> list[Tensor]:
         maker, judge = mlp(3, 8, 6).to(device), mlp(6, 8, 1).to(device).requires_grad_(False)
@@ -288,6 +290,7 @@ def test_gradients_of_inputs_through_a_frozen_model() -> None:
     agree(program)
 
 
+@pytest.mark.thorough
 def test_two_optimizers_of_an_adversarial_pair() -> None:
     def program(device: str) -> list[Tensor]:
         maker, judge = mlp(3, 8, 6).to(device), mlp(6, 8, 1).to(device)
@@ -347,6 +350,7 @@ def test_a_gradient_that_is_differentiated() -> None:
         agree(program, 3e-5)
 
 
+@pytest.mark.thorough
 def test_what_is_differentiated_again_draws_the_same_numbers() -> None:
     model = nn.Sequential(nn.Linear(6, 16), nn.Dropout(0.5), nn.Linear(16, 1)).to("jax").train()
     x = batch(0, 4, 6).to("jax").requires_grad_()
@@ -418,6 +422,7 @@ class Cell(nn.Module):
         return self.head(hidden), hidden
 
 
+@pytest.mark.thorough
 def test_a_state_that_goes_from_call_to_call() -> None:
     def program(device: str) -> list[Tensor]:
         model, found = Cell().to(device), []
@@ -633,6 +638,7 @@ def test_optimizers_of_the_user() -> None:
         agree(program)
 
 
+@pytest.mark.thorough
 def test_an_optimizer_that_is_changed() -> None:
     def program(device: str) -> list[Tensor]:
         model, found = mlp(3, 4, 4, 1).to(device), []

@@ -21,6 +21,7 @@ def test_cuda_options_are_dropped() -> None:
     assert weight.detach().cpu().max() < 1
 
 
+@pytest.mark.thorough
 def test_float64() -> None:
     """Where float32 stops at 1e-4 for rounding, float64 goes on to 1e-9: nothing else differs."""
     code = (
