@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiers import thorough_but
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -61,7 +60,11 @@ def difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize(
     ("shard", "count"),
-    thorough_but([("tp-row", 8)], [("tp", 8), ("tp-row", 8), ("tp", 1)]),
+    [
+        ("tp-row", 8),
+        pytest.param("tp", 8, marks=pytest.mark.thorough),
+        pytest.param("tp", 1, marks=pytest.mark.thorough),
+    ],
 )
 def test_results_and_gradients_are_those_of_the_whole_model(
     shard: str, count: int, golden: dict[str, torch.Tensor], tmp_path: Path
