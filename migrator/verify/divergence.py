@@ -54,7 +54,9 @@ class _Pairs:
             about["kind"] == "start" and about["step"] > 0
         )
         few = FEW if is_trained else 0.0
-        infinite = golden if about["kind"] in ("start", "input", "buffers") else start
+        given = about["kind"] in ("start", "input", "buffers")
+        kept = about["kind"] == "file" and start is None  # as Lightning keeps a best score
+        infinite = golden if given or kept else start
         key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
                "start": start, "growth": growth, "few": few, "one_of": ONE_OF,
                "rounded": gain}  # fmt: skip

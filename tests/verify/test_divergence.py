@@ -132,6 +132,17 @@ class TestNumbers:
         assert compare(golden, [], same, Path(sys.executable), tmp_path).passed
         assert not compare(golden, [], other, Path(sys.executable), tmp_path).passed
 
+    def test_what_a_library_keeps_in_a_file_may_be_infinite(self, tmp_path: Path) -> None:
+        """A best score, before there is one; parameters are known by their paths."""
+        found = []
+        for name, value in ("golden", math.inf), ("same", math.inf), ("other", 1.0):
+            (tmp_path / name).write_bytes(safetensors({"a": ("F32", [1], [value])}))
+            file = {"name": "last.ckpt", "tensors": {"callbacks.best": "a"}}
+            found.append(replace(recording(), folder=tmp_path, tensors=name, files=[file]))
+        golden, same, other = found
+        assert compare(golden, [], same, Path(sys.executable), tmp_path).passed
+        assert not compare(golden, [], other, Path(sys.executable), tmp_path).passed
+
     def test_what_rounding_does_to_the_original_is_allowed_many_times(self) -> None:
         golden, run = recording(loss(1.0)), recording(loss(1.001))
         assert not held(golden, run).passed
@@ -247,6 +258,7 @@ class TestPrinted:
         ("one", "other"),
         [
             ("Mon Nov 23 14:57:58 2026", "Tue Nov  1 15:00:03 2026"),
+            ("from /tmp/a/original/logs/last.ckpt", "from /tmp/a-1/compiled/logs/last.ckpt"),
             ("2026-11-23 14:57:58,123", "2026-11-24 00:00:01,999"),
             ("2026-11-23T14:57:58.5", "2026-12-01T04:01:00.25"),
             ("[12:00:01]", "[9:59:59]"),
