@@ -48,6 +48,8 @@ _DEVICE = re.compile(rf"\b(?:{'|'.join(_DEVICES)})\b(?::\d+)?")
 # A warning of Python's, of one line or a few, and the line that it is about.
 _WARNING = re.compile(r"^.*\.py:\d+: \w*Warning: (?:.*\n){1,4}?  \S.*$", re.MULTILINE)
 _FOLDERS = re.compile(r"(?<![\w./])(?:/[\w.+=@-]+){2,}/")  # where a file lies: each run has its own
+# Who has set up logging first is another library where there is a runtime; \r\n\b part lines, too.
+_LEVEL = re.compile(r"(?<![^\r\n\b])(?:DEBUG|INFO): ")
 _DIGITS = re.compile(r"\d+")
 _PADDED = re.compile(r"(?<=\[) (#)|(?<=#) (?=\])")  # NumPy aligns numbers
 
@@ -112,7 +114,7 @@ def _by_text(printed: str) -> dict[tuple[str, int], list[str]]:
     found: dict[tuple[str, int], list[str]] = {}
     count: Counter[str] = Counter()
     printed = printed.replace(_STAND_IN, "cpu")
-    printed = _FOLDERS.sub("/", printed)
+    printed = _LEVEL.sub("", _FOLDERS.sub("/", printed))
     plain = _DEVICE.sub("device", _WARNING.sub("", _ESCAPES.sub("", _TIMED.sub("", printed))))
     for line in re.split(r"[\r\n\b]+", _VERSION.sub("", _CLOCK.sub("", plain))):
         if _TIME.search(line) or "warn" in line.lower() or ".py" in line:

@@ -258,6 +258,7 @@ class TestPrinted:
         ("one", "other"),
         [
             ("Mon Nov 23 14:57:58 2026", "Tue Nov  1 15:00:03 2026"),
+            ("from the checkpoint", "INFO: from the checkpoint"),
             ("from /tmp/a/original/logs/last.ckpt", "from /tmp/a-1/compiled/logs/last.ckpt"),
             ("2026-11-23 14:57:58,123", "2026-11-24 00:00:01,999"),
             ("2026-11-23T14:57:58.5", "2026-12-01T04:01:00.25"),
