@@ -156,3 +156,10 @@ def test_volumes_that_are_sampled_with_reflection() -> None:
     sampled = torch.nn.functional.grid_sample(given, grid.to("jax"), **how)
     with pytest.raises(Exception, match="grid_sampler_3d is not available on this device"):
         sampled.sum().backward()
+
+
+@pytest.mark.parametrize("function", [torch.atan2, torch.copysign, torch.igamma, torch.igammac])
+def test_a_number_that_is_a_tensor_of_the_cpu(function: Callable[..., Tensor]) -> None:
+    x, number = torch.tensor([0.5, 1.0, 3.0]), torch.tensor(2.0)
+    for there, here in (((x, number), (x.to("jax"), number)), ((number, x), (number, x.to("jax")))):
+        assert torch.allclose(function(*here).cpu(), function(*there))

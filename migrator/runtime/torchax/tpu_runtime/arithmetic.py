@@ -55,6 +55,12 @@ def _over(reduce: Callable[..., Array]) -> Callable[..., Array]:
     return reduced
 
 
+def _upper_gamma(a: Any, x: Any) -> Array:
+    """torchax asks whether all elements at once are below 0 where ``x`` is a number."""
+    a, x = jnp.asarray(a), jnp.asarray(x)
+    return jax.scipy.special.gammaincc(jnp.where(a < 0, jnp.nan, a), jnp.where(x < 0, jnp.nan, x))
+
+
 def install(env: Environment) -> None:
     """Replace the operators."""
     aten = torch.ops.aten
@@ -62,6 +68,9 @@ def install(env: Environment) -> None:
         (aten.pow, _power),
         (aten.fmod, jnp.fmod),  # by float32
         (aten.div, _divide),
+        (aten.atan2, jnp.arctan2),  # where the first is a number
+        (aten.copysign, jnp.copysign),
+        (aten.igammac, _upper_gamma),
         (aten.sum, _over(jnp.sum)),
         (aten.mean, _over(jnp.mean)),
     ):
