@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import resource
 import shutil
@@ -259,6 +260,25 @@ def test_a_disk_that_is_full_leaves_everything_as_it_was(tmp_path: Path) -> None
     assert run.stderr.count("\n") == 1 and "File too large; nothing was written" in run.stderr
     assert read_tree(root, runtime=True) == before
     assert not (root / "tpu_runtime").exists()
+
+
+@pytest.mark.parametrize("number", [1, 10, 20])
+def test_a_disk_that_fills_up_leaves_everything_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    root = committed(tmp_path, FILES)
+    before = read_tree(root, runtime=True)
+    stage, calls = in_place.stage, itertools.count()
+
+    def full(temporary: Path, content: bytes, real: Path) -> list[str]:
+        if next(calls) == number:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return stage(temporary, content, real)
+
+    monkeypatch.setattr(in_place, "stage", full)
+    with pytest.raises(UsageError, match="No space left on device; nothing was written"):
+        migrate_paths([root], write=True)
+    assert read_tree(root, runtime=True) == before
 
 
 @pytest.mark.parametrize("number", range(8))

@@ -83,6 +83,12 @@ def test_a_long_line_of_one_mark_takes_no_time(path: str, mark: str) -> None:
     assert not any(d.code == "ERR003" for d in result.diagnostics)
 
 
+def test_a_long_line_that_no_environment_has_takes_no_time() -> None:
+    """The mark at the end has each way to read the blanks tried."""
+    result = run(f'dependencies:\n- pytorch{" " * 20_000}"\n', path="environment.yml")
+    assert not any(d.code == "ERR003" for d in result.diagnostics)
+
+
 def test_a_notebook_with_a_long_line_takes_no_time() -> None:
     for mark in " -\"'[{,#\\$:=":
         result = run(_notebook(f"import torch\n!python {mark * 20_000}\nx.cuda()"), path="a.ipynb")
