@@ -196,11 +196,8 @@ _is_set_up = False
 
 
 def setup(precision: str | bool = "highest", num_cores: int | None = None) -> None:
-    """Make torch compute by torchax: once, after the script's imports. No device is used yet.
-
-    ``precision`` is that of float32 products, also of further calls. ``num_cores``: 1 for a single
-    device, unless TPU_RUNTIME_NUM_CORES says otherwise.
-    """
+    """Make torch compute by torchax: once, behind imports. Further calls set ``precision``, that of
+    float32 products. ``num_cores``: 1 for one device, unless TPU_RUNTIME_NUM_CORES is set."""
     global _is_set_up
     set_matmul_precision(precision)
     if _is_set_up:
