@@ -1,6 +1,7 @@
 """Accelerate, Lightning and safetensors: what they get wrong of torch_xla."""
 
 import functools
+import os
 import sys
 from typing import Any
 
@@ -35,12 +36,18 @@ def _can_stay_on_cpu(state: Any) -> None:
 
 def _counts_from_zero(state: Any) -> None:
     """accelerate 1.15 calls a lone process on another back end than TPUs local process -1, which is
-    not the main one: Trainer prints nothing."""
+    not the main one: Trainer prints nothing. Ranks of torchrun all train alone, in silence."""
     stock = state.PartialState.__init__
 
     @functools.wraps(stock)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         stock(self, *args, **kwargs)
+        started = int(os.environ.get("WORLD_SIZE", "1"))
+        if self.backend == "xla" and self.num_processes == 1 < started:
+            raise RuntimeError(
+                f"a launcher has started {started} processes, and accelerate joins none of them on "
+                "torch_xla: each would train by itself; start one"
+            )
         self.local_process_index = max(self.local_process_index, 0)
 
     state.PartialState.__init__ = init
