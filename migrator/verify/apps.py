@@ -35,6 +35,7 @@ class App:
     shard: str = "replicated"  # --shard of the migration
     frames: Sequence[str] = ()  # outputs that are pictures, (T, H, W, 3) in uint8
     measures: Sequence[Path] = ()  # scripts of the checkout, for one target
+    requires: Sequence[str] = ()  # frameworks that it imports, beside what a target brings
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ def find_app(name: str, target: str) -> App:
             shard=str(table.get("shard", "replicated")),
             frames=[str(name) for name in table.get("frames", [])],
             measures=[_script(name) for name in table.get("measures", {}).get(target, [])],
+            requires=[str(name) for name in table.get("requires", [])],
         )
     except KeyError as error:
         raise VerifyError(f"{path}: {error} is missing") from error

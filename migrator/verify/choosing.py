@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from migrator.targets import Target
 
 from . import environments, interpreters
 from .errors import VerifyError
+from .inside import command_line
 from .interpreters import Interpreter
 from .progress import progress
 
@@ -24,23 +26,42 @@ def choose_interpreter(
     console: Console | None,
     name: str,
     by_import: bool = True,
+    requires: Sequence[str] = (),
 ) -> Interpreter:
     """The interpreter to use; one is installed only by --install or a yes on a terminal.
 
-    Not ``by_import``: by what is installed there, where a run will import it anyway.
+    Not ``by_import``: by what is installed there, where a run will import it anyway. ``requires``:
+    frameworks that it has to have, too; they are installed only into an environment of ours.
     """
     with progress(console, f"looking for an interpreter with {target.name}"):
         if python:
             found: Interpreter | None = interpreters.require(python, target, by_import)
         else:
             found = interpreters.find(target, by_import)
-    if found is not None:
-        return found
-    if not install and not _agreed(target, console):
-        raise VerifyError(environments.how_to(target, name))
+    if found is None:
+        if not install and not _agreed(target, console):
+            raise VerifyError(environments.how_to(target, name))
+        if console is not None:
+            console.print(f"Installing {environments.announcement(target)}", highlight=False)
+        found = interpreters.require(environments.install(target), target)
+    missing = [framework for framework in requires if framework not in found.versions]
+    return _with(found, missing, install, console) if missing else found
+
+
+def _with(
+    found: Interpreter, missing: Sequence[str], install: bool, console: Console | None
+) -> Interpreter:
+    """The interpreter with some frameworks, in the releases that programs ran with."""
+    releases = found.target.environment.frameworks
+    wanted = [f"{framework}=={releases[framework]}.*" for framework in missing]
+    if not install or found.python != environments.cached_python(found.target):
+        fix = command_line([*found.installer, *wanted])
+        raise VerifyError(f"{found.python} has no {', '.join(missing)}. Fix: {fix}")
     if console is not None:
-        console.print(f"Installing {environments.announcement(target)}", highlight=False)
-    return interpreters.require(environments.install(target), target)
+        console.print(f"Installing {', '.join(wanted)} there, too", highlight=False)
+    environments.add(found.target, wanted)
+    interpreters.forget()
+    return interpreters.require(found.python, found.target)
 
 
 def _agreed(target: Target, console: Console | None) -> bool:

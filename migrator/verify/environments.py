@@ -3,6 +3,7 @@
 import hashlib
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree, which
 
@@ -122,17 +123,25 @@ def install(target: Target) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         for command in commands(target, uv):
-            done = subprocess.run(
-                command,
-                stdout=subprocess.DEVNULL,
-                stdin=subprocess.DEVNULL,
-                env=child_environment(),
-                check=False,
-            )
-            if done.returncode:
-                raise VerifyError(f"failed (exit {done.returncode}): {command_line(command)}")
+            _run(command)
         (folder / _READY).touch()
     except BaseException:
         rmtree(folder, ignore_errors=True)
         raise
     return python_of(folder)
+
+
+def add(target: Target, requirements: Sequence[str]) -> None:
+    """Install more into the environment of ``target``, which is there. Raises VerifyError."""
+    uv = uv_by_name()
+    python = python_of(environment_folder(target))
+    _run([*uv, "pip", "install", "--python", str(python), *requirements])
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(
+        command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=child_environment(),
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise VerifyError(f"failed (exit {done.returncode}): {command_line(command)}")

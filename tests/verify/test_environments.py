@@ -7,6 +7,7 @@ import pytest
 
 from migrator.targets import find_target
 from migrator.verify import environments
+from migrator.verify.choosing import choose_interpreter
 from migrator.verify.environments import (
     announcement,
     cache_folder,
@@ -18,7 +19,7 @@ from migrator.verify.environments import (
 )
 from migrator.verify.errors import VerifyError
 
-from .support import executable
+from .support import executable, fake_interpreter
 
 JAX_TARGET, XLA_TARGET = find_target("torchax"), find_target("torch_xla")
 
@@ -121,3 +122,25 @@ def test_without_uv_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(VerifyError, match="pip install uv"):
         install(JAX_TARGET)
     assert "pip install uv, then: tpu-migrate verify" in how_to(JAX_TARGET, "image_ops")
+
+
+def test_what_an_app_requires_comes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into an environment of ours; in any other the command is said."""
+    other = fake_interpreter(tmp_path / "other")
+    wanted = {"requires": ["peft"], "by_import": False}
+    with pytest.raises(VerifyError, match=r"has no peft\. Fix: .* install .*peft==0\.21\.\*"):
+        choose_interpreter(JAX_TARGET, other, True, None, "finetune", **wanted)
+    ours = fake_interpreter(environment_folder(JAX_TARGET))
+    (environment_folder(JAX_TARGET) / ".tpu-migrate-ready").touch()
+    with pytest.raises(VerifyError, match="has no peft"):
+        choose_interpreter(JAX_TARGET, ours, False, None, "finetune", **wanted)
+    site = ours.parents[1] / "site"
+    metadata = "Metadata-Version: 2.1\\nName: peft\\nVersion: 0.21.2\\n"
+    installs = f'd="{site}/peft-0.21.2.dist-info"; mkdir "$d"; printf "{metadata}" > "$d/METADATA"'
+    fake_uv(tmp_path, monkeypatch, f'{installs}; touch "{site}/peft.py"')
+    monkeypatch.setattr(environments, "uv_by_name", environments.uv_command)
+    found = choose_interpreter(JAX_TARGET, ours, True, None, "finetune", **wanted)
+    assert found.versions["peft"] == "0.21.2"
+    assert "peft==0.21.*" in (tmp_path / "calls").read_text()
