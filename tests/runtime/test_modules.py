@@ -1,0 +1,235 @@
+"""Modules that are moved, wrapped, copied; on both targets."""
+
+import copy
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import tpu_runtime as tpu
+from tiers import thorough_but
+from torch import Tensor, nn
+
+from tests.runtime.contract import Net
+from tests.runtime.support import DEVICE, WORD, on_device
+
+tpu.setup()
+
+
+class Scaled(nn.Parameter):
+    scale = 1.0
+
+    def scaled(self) -> torch.Tensor:
+        return self * self.scale
+
+
+def square() -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(3, 3)
+
+
+def test_ties_optimizer_ema_and_copies_survive_the_move() -> None:
+    first, second = square(), square()
+    second.weight = first.weight
+    net = nn.Sequential(first, second)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    average = torch.optim.swa_utils.AveragedModel(net)
+    net.to(DEVICE)
+    average.to(DEVICE)
+    assert first.weight is second.weight and len(list(net.parameters())) == 3
+    before = first.weight.detach().cpu()
+    net(torch.ones(2, 3).to(DEVICE)).sum().backward()
+    optimizer.step()
+    assert not torch.equal(first.weight.detach().cpu(), before)
+    average.update_parameters(net)
+    copied = copy.deepcopy(net)
+    assert copied[0].weight is copied[1].weight and copied[0].weight is not first.weight
+    copied.load_state_dict({name: x.cpu() + 1 for name, x in net.state_dict().items()})
+    assert torch.allclose(copied[0].weight.cpu(), first.weight.cpu() + 1)
+    assert net.half()(on_device().half()).dtype == torch.float16
+    assert net.cpu()[0].weight.device.type == "cpu" and first.weight is second.weight
+
+
+def test_hooks_attributes_gradients_and_weak_references_survive() -> None:
+    net, called = square(), []
+    net(torch.ones(1, 3)).sum().backward()
+    net.weight.no_decay = True  # type: ignore[assignment]
+    handle = net.weight.register_hook(lambda g: called.append("hook"))
+    net.weight.register_post_accumulate_grad_hook(lambda p: called.append("after"))
+    reference = weakref.ref(net.weight)
+    gradient = net.weight.grad
+    net.to(DEVICE)
+    assert reference() is net.weight and net.weight.no_decay and net.weight.grad is gradient
+    assert gradient is not None and gradient.device.type == WORD and gradient.sum().item() == 9
+    net(torch.ones(1, 3).to(DEVICE)).sum().backward()
+    assert called == ["hook", "after"] and net.weight.grad.sum().item() == 18
+    handle.remove()
+    net(torch.ones(1, 3).to(DEVICE)).sum().backward()
+    assert called == ["hook", "after", "after"]
+
+
+def test_a_graph_from_before_the_move_is_refused() -> None:
+    net = square()
+    loss = net(torch.ones(1, 3)).pow(2).sum()
+    net.to(DEVICE)
+    with pytest.raises(RuntimeError, match="before its module moved"):
+        loss.backward()
+
+
+def test_lazy_modules_and_loading_recurrent_ones() -> None:
+    lazy = nn.LazyLinear(3).to(DEVICE)
+    assert lazy(torch.ones(1, 2).to(DEVICE)).shape == (1, 3) and lazy.weight.device.type == WORD
+    net = nn.LSTM(2, 2)
+    net.load_state_dict(nn.LSTM(2, 2).state_dict())
+
+
+def test_parameters_of_another_class_and_their_copies() -> None:
+    """As torch has it: a pickle keeps the attributes of a Parameter, a deepcopy does not."""
+
+    net = square()
+    net.weight, net.bias.decay = Scaled(torch.ones(3, 3)), 0.5  # type: ignore[attr-defined]
+    net.weight.scale = 2.0
+    net.to(DEVICE)
+    assert type(net.weight).__name__ == "Scaled" and isinstance(net.weight, Scaled)
+    assert net.weight.scaled().device.type == WORD and net.weight.scaled().sum().item() == 18
+    net(on_device()).sum().backward()
+    copied, loaded = copy.deepcopy(net), pickle.loads(pickle.dumps(net))
+    assert isinstance(copied.weight, Scaled) and copied.weight.grad is None
+    assert copied.weight.scale == 1.0 and not hasattr(copied.bias, "decay")
+    assert loaded.weight.scale == 2.0 and loaded.bias.decay == 0.5
+    assert copied.weight.device.type == WORD and repr(net.bias).startswith("Parameter containing:")
+    net.cpu()
+    assert type(net.weight) is Scaled and type(net.bias) is nn.Parameter
+    assert vars(net.weight) == {"scale": 2.0} and vars(net.bias) == {"decay": 0.5}
+
+
+class WeightDrop(nn.Module):
+    """Drops weights of an LSTM, which are computed anew at each call (AWD-LSTM)."""
+
+    def __init__(self, module: nn.Module, name: str) -> None:
+        super().__init__()
+        self.module, self.name = module, name
+        weight = module._parameters.pop(name)
+        assert weight is not None
+        module.register_parameter(f"{name}_raw", nn.Parameter(weight.data))
+
+    def forward(self, x: Tensor) -> Tensor:
+        raw = getattr(self.module, f"{self.name}_raw")
+        setattr(self.module, self.name, F.dropout(raw, p=0.0, training=self.training))
+        return self.module(x)[0]  # type: ignore[no-any-return]
+
+
+def test_weight_drop() -> None:
+    torch.manual_seed(0)
+    net = WeightDrop(nn.LSTM(3, 4), "weight_hh_l0")
+    found = copy.deepcopy(net)
+    found.to(DEVICE)
+    optimizers = [torch.optim.SGD(module.parameters(), 0.1) for module in (net, found)]
+    for number in range(3):
+        x = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(number))
+        given = x, x.to(DEVICE)
+        for module, optimizer, here in zip((net, found), optimizers, given, strict=True):
+            optimizer.zero_grad()
+            module(here).square().sum().backward()
+            optimizer.step()
+    for parameter, expected in zip(found.parameters(), net.parameters(), strict=True):
+        assert parameter.grad is not None and expected.grad is not None
+        torch.testing.assert_close(parameter.grad.cpu(), expected.grad, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(parameter.cpu(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", [WORD, torch.device(WORD)])
+def test_a_module_is_moved_by_keyword_too(device: str | torch.device) -> None:
+    module = torch.nn.Linear(3, 2)
+    expected = module(torch.ones(1, 3))
+    moved = module.to(device=device)
+    result = moved(torch.ones(1, 3).to(device=device))
+    assert result.device.type == WORD
+    torch.testing.assert_close(result.detach().cpu(), expected.detach())
+
+
+def everything(module: nn.Module, x: Tensor) -> list[Tensor]:
+    """Outputs, states and gradients of a recurrent module."""
+    with torch.no_grad():  # traced without gradients first
+        alone = module(x)[0]
+    x = x.requires_grad_()
+    output, last = module(x)
+    states = last if isinstance(last, tuple) else (last,)
+    weight = torch.arange(output.numel()).view_as(output).cos().to(x.device)
+    ((output * weight).sum() + sum((1.7 * state).sin().sum() for state in states)).backward()
+    gradients = [x.grad, *(parameter.grad for parameter in module.parameters())]
+    return [t.detach().cpu() for t in (alone, output, *states, *gradients) if t is not None]
+
+
+RECURRENT: list[tuple[Any, dict[str, Any]]] = [
+    (kind, how)
+    for kind in (nn.LSTM, nn.GRU, nn.RNN)
+    for how in (
+        {},
+        {"num_layers": 2, "bidirectional": True, "batch_first": True},
+        {"bidirectional": True, "bias": False},
+    )
+]
+RECURRENT += [
+    (nn.LSTM, {"proj_size": 3, "bias": False}),
+    (nn.RNN, {"nonlinearity": "relu", "num_layers": 2}),
+]
+
+
+@pytest.mark.parametrize("module", thorough_but([RECURRENT[1], RECURRENT[-1]], RECURRENT))
+def test_recurrent_modules(module: tuple[Any, dict[str, Any]]) -> None:
+    kind, how = module
+    torch.manual_seed(0)
+    module = kind(5, 7, **how)
+    x = torch.randn(6, 4, 5)
+    expected = everything(copy.deepcopy(module), x.clone())
+    assert len(expected) > len(list(module.parameters())) + 3
+    found = everything(module.to(DEVICE), x.to(DEVICE))
+    for value, wanted in zip(found, expected, strict=True):
+        assert value.shape == wanted.shape
+        assert (value - wanted).abs().max() <= 2e-6 * (1e-3 + wanted.abs().max())
+
+
+def test_a_recurrent_module_is_not_differentiated_twice() -> None:
+    """It raises, instead of losing a derivative."""
+    module = nn.GRU(3, 4).to(DEVICE)
+    x = torch.randn(3, 2, 3).to(DEVICE).requires_grad_(True)
+    (slope,) = torch.autograd.grad(module(x)[0].sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="can not be differentiated again"):
+        slope.square().sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(
+    "wrap",
+    [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm, nn.utils.spectral_norm],
+)
+def test_reparametrized(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    net, x = wrap(nn.Linear(8, 3)).eval(), torch.randn(2, 8)
+    with torch.no_grad():
+        expected = net(x)
+        result = net.to(DEVICE)(x.to(DEVICE))
+    torch.testing.assert_close(result.cpu(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_inference_mode() -> None:
+    net = Net().to(DEVICE).eval()
+    x = torch.randn(2, 3, 8, 8).to(DEVICE)
+    with torch.inference_mode():
+        inside = net(x).t().view(-1)
+    assert not inside.requires_grad
+
+    @torch.inference_mode()
+    def called(a: torch.Tensor) -> torch.Tensor:
+        return net(a)  # type: ignore[no-any-return]
+
+    @torch.inference_mode
+    def bare(a: torch.Tensor) -> torch.Tensor:
+        return net(a)  # type: ignore[no-any-return]
+
+    assert not called(x).requires_grad and not bare(x).requires_grad
+    with torch.inference_mode(mode=False):
+        assert torch.is_grad_enabled()
