@@ -1,0 +1,93 @@
+"""Set-up: where it stands."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import (
+    DEVICE,
+    TARGETS,
+    migrated,
+    run,
+)
+
+SCRIPT = """\
+import torch
+from net import Net
+
+x = torch.ones(2).cuda()
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_set_up_stands_behind_the_imports_of_a_script(target: str) -> None:
+    assert migrated(SCRIPT, target, entry=None) == (
+        "import torch\nimport tpu_runtime\nfrom net import Net\n\ntpu_runtime.setup()\n\n"
+        f'x = torch.ones(2).to("{DEVICE[target]}")\n'
+    )
+
+
+@pytest.mark.parametrize("precision", ["high", "default"])
+def test_set_up_with_another_precision(precision: str) -> None:
+    text = migrated(SCRIPT, entry=None, precision=precision)
+    assert f'tpu_runtime.setup(precision="{precision}")\n' in text
+
+
+def test_precision_of_the_user_wins_over_the_script() -> None:
+    source = (
+        "import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\nx = torch.ones(2).cuda()\n"
+    )
+    text = migrated(source, entry=True, precision="default")
+    assert 'setup(precision="default")' in text
+    assert "set_matmul_precision" not in text and "allow_tf32" not in text
+    assert "set_matmul_precision(True)" in migrated(source, entry=True)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch\ndef f(x):\n    return x.cuda()\n",
+        "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return x.cuda()\n",
+        "from . import other\nx = f().cuda()\n",
+        "import torch\nm = torch.load(p, map_location='cpu')\nprint(m)\n",
+    ],
+)
+def test_libraries_and_scripts_without_a_device_get_no_set_up(source: str) -> None:
+    assert "setup" not in migrated(source, entry=None)
+
+
+PLACES = [
+    ("import torch\nif True:\n    x = f().cuda()\n", 1),
+    ("import torch\ntorch.manual_seed(0)\nimport os\nx = f().cuda()\n", 1),
+    ('"""Doc."""\nimport os\nimport torch\n\nprint(1)\nx = f().cuda()\n', 3),
+    ("import torch\ntry:\n    import a\nexcept ImportError:\n    a = None\nx = f().cuda()\n", 5),
+]
+
+
+@pytest.mark.parametrize(("source", "imports"), PLACES)
+def test_set_up_stands_above_what_computes(source: str, imports: int) -> None:
+    lines = [line for line in migrated(source, entry=True).splitlines() if line]
+    place = lines.index("tpu_runtime.setup()")
+    assert place == imports + 1  # behind the imports, one of them new
+    computing = [n for n, line in enumerate(lines) if ".to(" in line or "manual_seed" in line]
+    assert place < min(computing)
+
+
+def test_set_up_is_not_repeated() -> None:
+    once = migrated(SCRIPT, entry=None)
+    again = run(once, entry=None)
+    assert not again.changed
+    assert once.count("setup()") == 1
+
+
+def test_installed_runtime_brings_no_companion() -> None:
+    bundled, installed = run(SCRIPT, entry=None), run(SCRIPT, entry=None, runtime="installed")
+    assert bundled.companions == {"tpu_runtime"}
+    assert installed.companions == frozenset()
+    assert bundled.source == installed.source
+
+
+def test_a_second_run_still_asks_for_the_companion() -> None:
+    once = run(SCRIPT, entry=None)
+    touched = once.source + b"y = x.cuda()\n"
+    assert run(touched, entry=None).companions == {"tpu_runtime"}

@@ -1,0 +1,163 @@
+"""Training: what keeps it right, and the option that lets it be."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import (
+    migrated,
+    outcomes,
+    reported,
+    run,
+)
+
+from tests.engine.snippets import exact
+
+STEPS = {
+    "scheduler.step()": False,
+    "self.step()": False,
+    "obs = env.step(action)": False,
+    "prof.step()": False,
+    "scaler.update()": False,
+    "optimizer.step()": True,
+    "opt.step()": True,
+    "self.optim_g.step()": True,
+    "loss = optimizer.step(closure)": True,
+    "scaler.step(optimizer)": True,
+    "optimizers['g'].step()": True,
+    "thing.zero_grad()\nthing.step()": True,
+    "x = torch.optim.SGD(p, 0.1)\nx.step()": True,
+}
+
+
+@pytest.mark.parametrize(("code", "is_step"), STEPS.items())
+def test_only_an_optimizers_step_is_a_step(code: str, is_step: bool) -> None:
+    source = f"import torch\nloss.backward()\n{code}\n"
+    assert ("torch_xla.sync()" in migrated(source, "torch_xla")) == is_step
+    assert migrated(source, "torchax") == source
+
+
+FOUND = {
+    "o = make()\nloss.backward()\no.step()": True,
+    "def fit(o: torch.optim.Optimizer):\n    o.step()": True,
+    "o, s = both()\no.step()": True,
+    "o, s = both()\ns.step()": False,
+    "for o in model.configure_optimizers():\n    o.step()": True,
+    "table = {'a': torch.optim.SGD(p, 0.1)}\nfor k, v in table.items():\n    v.step()": True,
+    "held = [torch.optim.SGD(p, 0.1) for p in ps]\nheld[0].step()": True,
+    "import transformers\nw = transformers.AdamW(p)\nw.step()": True,
+    "class T:\n    def __init__(self, p):\n        self.o = torch.optim.Adam(p)\n"
+    "    def go(self):\n        self.o.step()": True,
+}
+HELPERS = """\
+import torch
+class M(torch.nn.Module):
+    def configure_optimizers(self):
+        return [torch.optim.Adam(self.a.parameters()), torch.optim.Adam(self.b.parameters())]
+def make():
+    return torch.optim.SGD(p, 0.1)
+def both():
+    o = make()
+    return o, torch.optim.lr_scheduler.StepLR(o, 3)
+"""
+
+
+@pytest.mark.parametrize(("code", "is_step"), FOUND.items())
+def test_an_optimizer_is_found_where_it_comes_from(code: str, is_step: bool) -> None:
+    result = run(f"{HELPERS}{code}\n", "torch_xla")
+    assert result.source.decode().count("torch_xla.sync()") == is_step
+    assert not reported(result)
+
+
+def test_where_steps_end() -> None:
+    exact(
+        """\
+        import torch
+        for i, (x, y) in enumerate(data):
+            loss = f(net(x), y) / n
+            loss.backward()
+            if (i + 1) % n == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            print(loss.item())
+        for x in data:
+            g.backward()
+            optimizer_g.step()
+            optimizer_d.step()
+            total += g.item()
+        """,
+        """\
+        import torch
+        import torch_xla
+        for i, (x, y) in enumerate(data):
+            loss = f(net(x), y) / n
+            loss.backward()
+            if (i + 1) % n == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            torch_xla.sync()
+            print(loss.item())
+        for x in data:
+            g.backward()
+            optimizer_g.step()
+            optimizer_d.step()
+            torch_xla.sync()
+            total += g.item()
+        """,
+        "torch_xla",
+    )
+
+
+def test_a_step_of_something_unknown_is_reported_where_it_matters() -> None:
+    source = "import torch\nloss.backward()\nthing.step()\n"
+    assert outcomes(run(source, "torch_xla")) == [("TRN002", "reported", "thing.step")]
+    assert outcomes(run(source, "torchax")) == [("TRN002", "kept", "thing.step")]
+
+
+def test_a_program_on_the_cpu_gets_no_boundary() -> None:
+    source = "import torch\nopt = torch.optim.SGD(p, 0.1)\nloss.backward()\nopt.step()\n"
+    assert migrated(source, "torch_xla", entry=True) == source
+    assert "torch_xla.sync()" in migrated(source, "torch_xla", entry=False)
+
+
+ROUNDS = {
+    "for x in data:\n    y = model(x)\n    total += y.sum()\n": "end",
+    "for x in data:\n    y = net(x)\n    z = y * 2\n    print(z.sum().item())\n": "print",
+    "for x in data:\n    y = self.generator(x)\n    if y.sum() > 1:\n        break\n": "end",
+    "while x.size(0) < 9:\n    x = torch.cat([x, net(x)])\n": "end",
+    "for x in data:\n    with ctx:\n        y = net(x)\n        n += y.item()\n": "n += y",
+    "for x in data:\n    y = net(x)\n    y[y < 0] = -float('inf')\n    y = y.float()\n": "end",
+    "for x in data:\n    y = self.model.forward(x)\n    if all(y):\n        break\n": "if all(y)",
+    "for x in data:\n    print(model(x).sum().item())\n": None,
+    "for x in data:\n    y = tokenize(x)\n": None,
+    "for block in blocks:\n    x = net.blocks[0](block(x))\n": None,
+    "for x in data:\n    y = model(x)\n    y.backward()\n": None,
+}
+
+
+@pytest.mark.parametrize(("loop", "place"), ROUNDS.items())
+@pytest.mark.parametrize("off", ["with torch.no_grad():", "@torch.inference_mode()\ndef f(self):"])
+def test_where_rounds_without_gradients_end(loop: str, place: str | None, off: str) -> None:
+    body = "".join(f"    {line}\n" for line in loop.splitlines())
+    source = f"import torch\nx.cuda()\n{off}\n{body}"
+    lines = migrated(source, "torch_xla").splitlines()
+    assert sum(line.strip() == "torch_xla.sync()" for line in lines) == (place is not None)
+    assert "sync" not in migrated(source, "torchax")
+    if place == "end":
+        assert "sync" in lines[-1]
+    elif place is not None:
+        at = next(i for i, line in enumerate(lines) if "sync" in line)
+        assert place in lines[at + 1]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "for x in data:\n    y = model(x)\n",  # with gradients
+        "class Net(torch.nn.Module):\n    @torch.no_grad()\n    def forward(self, x):\n"
+        "        for i in range(3):\n            x = self.net(x)\n        return x\n",
+        "with torch.set_grad_enabled(train):\n    for x in data:\n        y = model(x)\n",
+        "with torch.no_grad():\n    y = [model(x) for x in data]\n",
+    ],
+)
+def test_what_is_no_round_without_gradients(code: str) -> None:
+    assert "sync" not in migrated(f"import torch\nx.cuda()\n{code}", "torch_xla")

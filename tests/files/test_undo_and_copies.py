@@ -1,0 +1,275 @@
+"""Taking a run back, and migrated copies."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from helpers import cli, committed, read_tree, write_tree
+
+from migrator import migrate_paths
+from migrator.config import Config
+from migrator.errors import UsageError
+from migrator.files import places
+from migrator.files.copying import check_output, copy
+from migrator.files.in_place import Change
+from migrator.runs.run import undo
+from tests.files.trees import FILES, GPU, TPU
+
+
+def test_the_last_run_is_taken_back_byte_for_byte(tmp_path: Path) -> None:
+    root = committed(tmp_path, FILES)
+    (root / "mixed.py").write_bytes(b"import torch  # \xc3\xa4\r\nx.cuda()\n\r\n")
+    before = read_tree(root, runtime=True)
+    migrate_paths([root], write=True, allow_dirty=True)
+    assert read_tree(root, runtime=True) != before
+    done = undo([root / "deep"])  # any path of the project
+    assert len(done.restored) == 4 and len(done.removed) > 10 and not done.changed
+    assert read_tree(root, runtime=True) == before
+    assert not (root / "tpu_runtime").exists()
+    with pytest.raises(UsageError, match="no run to take back"):
+        undo([root])
+    with pytest.raises(UsageError, match=r"mixed\.py is not tracked"):  # it is no output of ours
+        migrate_paths([root], write=True)
+
+
+def test_what_has_changed_since_is_named_and_left(tmp_path: Path) -> None:
+    root = committed(tmp_path, FILES)
+    migrate_paths([root], write=True)
+    with (root / "b.py").open("a") as file:
+        file.write("# mine\n")
+    found = cli("--undo", ".", cwd=root)
+    assert found.returncode == 1
+    assert found.stderr.decode() == f"{root / 'b.py'}: has changed since; left as it is\n"
+    assert "restored 2 files\n" in found.stdout.decode()
+    assert (root / "b.py").read_text() == TPU + "# mine\n"
+    assert (root / "a.py").read_text() == FILES["a.py"]
+
+
+def test_what_a_run_wrote_over_an_earlier_one_is_the_earlier_ones(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": f"import torch\n{GPU}torch.cuda.empty_cache()\n"})
+    migrate_paths([root], write=True, config=Config(select=("MOV",)))
+    first = read_tree(root)
+    migrate_paths([root], write=True)
+    undo([root])
+    assert read_tree(root) == first
+    migrate_paths([root], write=True)  # still our own output
+    assert (root / "a.py").read_text() == f"import torch\n{TPU}"
+
+
+def test_a_journal_that_is_damaged_is_one_line(tmp_path: Path) -> None:
+    root = committed(tmp_path, FILES)
+    migrate_paths([root], write=True)
+    [journal] = places.state_folder().rglob("last.zip")
+    journal.write_bytes(journal.read_bytes()[:-40])
+    with pytest.raises(UsageError, match=r"last\.zip: can not be read as the journal of a run"):
+        undo([root])
+
+
+def test_unchanged_files_are_not_written(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": GPU, "b.py": "x = 1\n", "c.py": "loss = y.cpu()\n"})
+    times = {name: (root / name).stat().st_mtime_ns for name in ("b.py", "c.py")}
+    migrate_paths([root], write=True)
+    assert times == {name: (root / name).stat().st_mtime_ns for name in times}
+
+
+def test_a_user_without_a_home_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("TPU_MIGRATE_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", none)
+    monkeypatch.delenv("LOCALAPPDATA", raising=False)
+    assert places.cache_folder().is_absolute() and places.cache_folder().is_absolute()
+
+
+def test_folders_of_the_user_are_never_relative(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The standard has relative ones ignored: they would lie in the project."""
+    for kind in ("CACHE", "STATE"):
+        monkeypatch.delenv(f"TPU_MIGRATE_{kind}")
+        monkeypatch.setenv(f"XDG_{kind}_HOME", "relative")
+    monkeypatch.setattr(sys, "platform", "linux")
+    for folder in (places.cache_folder(), places.state_folder()):
+        assert folder.is_absolute() and "relative" not in folder.parts
+
+
+def test_a_cache_that_can_not_be_written_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("a file")
+    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path / "cache"))
+    root = committed(tmp_path / "p", {"a.py": GPU})
+    migrate_paths([root], write=True)
+    assert (root / "a.py").read_text() == TPU
+
+
+# ---- -o ------------------------------------------------------------------------------------------
+
+
+def test_the_copy_is_whole_and_the_source_untouched(tmp_path: Path) -> None:
+    root = committed(tmp_path / "in", {"a.py": GPU, "data/x.bin": b"\0\1", "run.sh": "#!/bin/sh\n"})
+    write_tree(root, {"untracked.py": GPU, "untracked.txt": "t"})
+    (root / "run.sh").chmod(0o755)
+    (root / "link.py").symlink_to("a.py")
+    (root / "empty").mkdir()
+    before = read_tree(root, runtime=True)
+    migrate_paths([root], output=tmp_path / "out")
+    out = tmp_path / "out"
+    assert read_tree(root, runtime=True) == before
+    new = TPU.encode()
+    assert read_tree(out) == before | {"a.py": new, "untracked.py": new, "link.py": new}
+    assert (out / "link.py").is_symlink() and not (out / "a.py").is_symlink()
+    assert not (out / ".git").exists() and (out / "empty").is_dir()
+    assert stat.S_IMODE((out / "run.sh").stat().st_mode) == 0o755
+
+
+def test_a_copy_of_one_file(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"a.py": "import torch\ntorch.cuda.seed()\n", "b.py": GPU})
+    migrate_paths([tmp_path / "a.py"], output=tmp_path / "out")
+    assert sorted(read_tree(tmp_path / "out")) == ["a.py"]
+    assert (tmp_path / "out" / "tpu_runtime" / "__init__.py").is_file()
+    assert not (tmp_path / "tpu_runtime").exists()
+
+
+@pytest.mark.parametrize("place", [".", "inner", "deep/er", "full", "file", ".."])
+def test_an_output_that_mixes_with_something_is_refused(tmp_path: Path, place: str) -> None:
+    root = write_tree(tmp_path / "p", {"a.py": GPU})
+    write_tree(tmp_path, {"full/x": "", "file": ""})
+    output = tmp_path / place if place in ("full", "file") else root / place
+    with pytest.raises(UsageError):
+        check_output(root, output)
+    with pytest.raises(UsageError):
+        migrate_paths([root], output=output)
+    assert read_tree(root) == {"a.py": GPU.encode()}
+
+
+def test_an_output_inside_through_a_link_is_refused(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "p", {"a.py": GPU})
+    (tmp_path / "link").symlink_to(root)
+    with pytest.raises(UsageError):
+        check_output(root, tmp_path / "link" / "out")
+
+
+def test_an_empty_folder_is_a_fine_output(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "p", {"a.py": GPU})
+    (tmp_path / "out").mkdir()
+    migrate_paths([root], output=tmp_path / "out")
+    assert read_tree(tmp_path / "out") == {"a.py": TPU.encode()}
+
+
+def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_tree(tmp_path / "p", {"a.py": GPU})
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copytree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        copy(root, tmp_path / "out", [])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["p"]
+
+
+def test_links_that_can_not_be_made_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tree(tmp_path, {"p/a.py": GPU})
+    (tmp_path / "p/link.py").symlink_to("a.py")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(1314, "A required privilege is not held by the client")  # as on Windows
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    change = Change(tmp_path / "p" / "a.py", GPU.encode(), TPU.encode())
+    (problem,) = copy(tmp_path / "p", tmp_path / "q", [change])
+    assert "link.py: not copied: " in problem and "privilege" in problem
+    assert (tmp_path / "q/a.py").read_text() == TPU
+
+
+def test_files_that_can_not_be_copied_are_named(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "p", {"a.py": GPU})
+    os.mkfifo(root / "pipe")
+    (root / "dangling").symlink_to("nowhere")
+    report = migrate_paths([root], output=tmp_path / "out")
+    assert any("pipe" in error for error in report.errors)
+    assert (tmp_path / "out" / "a.py").read_text() == TPU
+    assert (tmp_path / "out" / "dangling").is_symlink()
+
+
+def test_a_copy_that_can_not_be_written_is_one_line(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path, {"a.py": "import torch\nx = torch.ones(1).cuda()\n"})
+    result = cli("a.py", "--target", "torchax", "-o", "a.py/x", cwd=tree)
+    assert result.returncode == 2
+    assert result.stderr.decode() == "tpu-migrate: -o a.py/x: File exists; nothing was written\n"
+    assert (tree / "a.py").is_file()
+
+
+def test_a_link_to_an_empty_folder_is_a_fine_output(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "p", {"a.py": GPU})
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "out").symlink_to("empty")
+    migrate_paths([root], output=tmp_path / "out")
+    assert (tmp_path / "out").is_symlink()
+    assert read_tree(tmp_path / "empty") == {"a.py": TPU.encode()}
+
+
+def test_what_a_killed_copy_left_goes(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "p", FILES)
+    program = f"""
+        import os, signal, shutil
+        from migrator import migrate_paths
+        from migrator.files import copying
+        copying._put = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        migrate_paths([{str(root)!r}], output={str(tmp_path / "out")!r})
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)])
+    assert run.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 2
+    migrate_paths([root], output=tmp_path / "out")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "p"]
+
+
+def test_a_disk_that_is_full_leaves_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_tree(tmp_path / "p", FILES)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(UsageError, match="No space left on device; nothing was written"):
+        migrate_paths([root], output=tmp_path / "out")
+    assert [p.name for p in tmp_path.iterdir()] == ["p"]
+
+
+def test_a_source_that_changes_meanwhile_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_tree(tmp_path / "p", FILES)
+    really = shutil.copytree
+
+    def meanwhile(*arguments: object, **options: object) -> object:
+        (root / "b.py").write_text("# mine\n")
+        return really(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(shutil, "copytree", meanwhile)
+    with pytest.raises(UsageError, match=r"b\.py has changed meanwhile"):
+        migrate_paths([root], output=tmp_path / "out")
+    assert [p.name for p in tmp_path.iterdir()] == ["p"]
+
+
+@pytest.mark.parametrize("path", ["n" * 300, "n/" * 3000, "a.py/x"])
+def test_a_path_that_can_not_be_looked_at_is_one_line(tmp_path: Path, path: str) -> None:
+    write_tree(tmp_path, {"a.py": GPU})
+    found = cli(path, "--target", "torchax", "--check", cwd=tmp_path)
+    assert found.returncode == 2
+    assert found.stderr.decode().count("\n") == 1 and b"Traceback" not in found.stderr
