@@ -23,11 +23,6 @@ QUICK = SMALL + "# nothing else\n" * 5_000  # as large, and soon done
 linux = pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     tree = {"large.py": ENDLESS, "a.py": SMALL, ".git/x": ""}
