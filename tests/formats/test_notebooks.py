@@ -15,32 +15,7 @@ from migrator.diagnostics import Outcome, Severity
 from migrator.formats import notebook
 from migrator.options import Options
 from migrator.pipeline.engine import migrate_file
-from migrator.pipeline.result import Result
-from migrator.targets import targets
-
-BOOK = Path("a.ipynb")
-TORCHAX = targets()["torchax"]
-
-
-def code(source: str | list[str], **more: Any) -> dict[str, Any]:
-    lines = source if isinstance(source, list) else source.splitlines(keepends=True)
-    return {"cell_type": "code", "execution_count": 3, "id": "a1", "metadata": {},
-            "outputs": [{"output_type": "stream", "name": "stdout", "text": ["cuda:0\n"]}],
-            "source": lines, **more}  # fmt: skip
-
-
-def book(*cells: str | dict[str, Any], **metadata: Any) -> dict[str, Any]:
-    made = [code(cell) if isinstance(cell, str) else cell for cell in cells]
-    return {"cells": made, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
-
-
-def run(*cells: str | dict[str, Any], target: str = "torchax", **metadata: Any) -> Result:
-    content = json.dumps(book(*cells, **metadata), indent=1).encode()
-    return migrate_file(BOOK, content, targets()[target])
-
-
-def sources(result: Result) -> list[str]:
-    return ["".join(cell["source"]) for cell in json.loads(result.source)["cells"]]
+from tests.formats.books import BOOK, MODEL, TORCHAX, book, code, run, sources
 
 
 def test_state_carries_over_cells() -> None:
@@ -139,67 +114,6 @@ def test_cells_of_a_shell_are_scripts(magic: str) -> None:
     assert sources(result)[1] == after
     found = [str(d.range) for d in result.diagnostics if d.code == "CMD001"]
     assert [place.partition(" ")[2][:4] for place in found] == ["2:4:", "2:7:"]
-
-
-MODEL = "import torch\n\n\ndef f(x):\n    return x.cuda()\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "after"),
-    [
-        ("model.py", MODEL, MODEL.replace("cuda()", 'to("jax")')),
-        ("'model.py'", MODEL, MODEL.replace("cuda()", 'to("jax")')),
-        ("requirements.txt", "torchvision\nnumpy\n", "torchvision==0.24.0\nnumpy\n"),
-        ("run.sh", "python x.py --device cuda\n", "python x.py --device jax\n"),
-        ("a.yaml", "device: cuda\n", "device: jax\n"),
-        ("environment.yml", "dependencies:\n- python\n- pip:\n  - torchvision",
-         "dependencies:\n- python\n- pip:\n  - torchvision==0.24.0"),
-    ],
-)  # fmt: skip
-def test_a_file_that_a_cell_writes_is_migrated_as_that_file(
-    name: str, text: str, after: str
-) -> None:
-    result = run("import torch", f"%%writefile {name}\n{text}", "torch.ones(2).cuda()")
-    assert sources(result)[1] == f"%%writefile {name}\n{after}"
-    assert {d.range.cell for d in result.diagnostics if d.outcome} == {2, 3}
-    again = migrate_file(BOOK, result.source, TORCHAX)
-    assert not again.changed and not again.failed
-
-
-def test_places_in_a_file_that_a_cell_writes_are_those_of_the_cell() -> None:
-    result = run("%%writefile a.py\nimport flash_attn\n", "import torch\ntorch.ones(2).cuda()")
-    (left,) = [d for d in result.diagnostics if d.outcome is Outcome.REPORTED]
-    assert str(left.range).startswith("cell 1:2:")
-
-
-def test_a_program_that_a_cell_writes_sets_itself_up() -> None:
-    program = "import torch\n\nif __name__ == '__main__':\n    torch.ones(2).cuda()\n"
-    (first,) = sources(run(f"%%writefile train.py\n{program}"))
-    assert first.startswith(
-        "%%writefile train.py\nimport torch\nimport tpu_runtime\n\ntpu_runtime.se"
-    )
-
-
-def test_a_notebook_is_set_up_for_the_module_that_it_writes(tmp_path: Path) -> None:
-    made = book(f"%%writefile model.py\n{MODEL}", "import torch\nfrom model import f", "f(1)")
-    (tmp_path / "a.ipynb").write_text(json.dumps(made))
-    report = migrate_paths([tmp_path], output=tmp_path.parent / "written")
-    assert "tpu_runtime.setup()" in (tmp_path.parent / "written" / "a.ipynb").read_text()
-    assert report.exit_code == 0
-
-
-def test_a_file_in_another_folder_needs_the_runtime_there() -> None:
-    result = run("import torch", "%%writefile demo/app.py\nimport torch\n"
-                 "if __name__ == '__main__':\n    torch.ones(2).cuda()\n")  # fmt: skip
-    (advice,) = [d.message for d in result.diagnostics if d.severity is Severity.ADVICE]
-    assert advice.startswith("demo/app.py imports tpu_runtime")
-
-
-def test_places_are_those_of_cells() -> None:
-    text = {"cell_type": "markdown", "metadata": {}, "source": []}
-    result = run(text, "import torch", "!ls \\\n  -l\ny = 1\nx = torch.ones(2).cuda()")
-    places = {d.construct: str(d.range) for d in result.diagnostics if d.outcome}
-    assert places == {"torch.ones(2).cuda": "cell 3:4:19"}
 
 
 @pytest.mark.parametrize(

@@ -23,20 +23,22 @@ from tests.runtime import tpu_topologies
 from tests.runtime.several_devices import (
     ACCUMULATION,
     COLLECTIVES,
-    FUNCTIONAL,
     PROGRAMS,
-    SHARDED,
-    SHARDED_CASES,
     TWO_PARTS,
     accumulation_by_gloo,
     by_gloo,
     compare,
     compare_collectives,
+    execute,
+    two_parts_by_gloo,
+)
+from tests.runtime.sharded_models import (
+    FUNCTIONAL,
+    SHARDED,
+    SHARDED_CASES,
     compare_functional,
     compare_sharded,
-    execute,
     sharded_by_gloo,
-    two_parts_by_gloo,
 )
 
 

@@ -1,0 +1,219 @@
+"""Ranks stay ranks: how they start and meet on each target, and what keeps them whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from migrator import migrate_paths
+from migrator.diagnostics import Outcome
+from tests.helpers import TARGETS, constructs, migrated, run
+from tests.rules.ranks import HEAD, write
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_portable_program_with_ranks_stays_whole(target: str) -> None:
+    result = run(HEAD, target, portable=True)
+    assert not result.changed and not result.companions
+    assert {d.code for d in constructs(result)} == {"DST001"}
+    assert "which is not rewritten yet" in constructs(result)[0].message
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # a rank is what it is on GPUs
+        ("loss = loss / world_size", None),
+        ("mine = data[rank::world_size]", None),
+        ("rank = int(os.environ['RANK'])", None),
+        ("parser.add_argument('--local_rank', default=-1, type=int)", None),
+        ("(d.sum() / n).backward()", None),
+        ("dist.all_gather_object([None] * world_size, x)", None),
+        ("net = torch.nn.SyncBatchNorm.convert_sync_batchnorm(net)", None),
+        ("dist.reduce_scatter_tensor(out, x)", None),
+        ("print(f'rank {rank} of {world_size}')", None),
+        # its device is the one that it has
+        ("n = torch.cuda.device_count()", "n = tpu_runtime.device_count()"),
+        ("torch.cuda.manual_seed(rank)", "tpu_runtime.manual_seed(rank)"),
+        ("x = x.to(rank)", 'x = x.to("DEVICE")'),
+        ("device = torch.device(f'cuda:{rank}')", 'device = torch.device("DEVICE")'),
+        ("torch.cuda.synchronize()", "tpu_runtime.synchronize()"),
+        ("assert dist.is_nccl_available()", "assert dist.is_available()"),
+        ("model = DDP(net, [rank], rank, find_unused_parameters=True)",
+         "model = tpu_runtime.DistributedDataParallel(net, find_unused_parameters=True)"),
+        ("plain = model.module if isinstance(model, DDP) else model",
+         "plain = model.module if isinstance(model, tpu_runtime.DistributedDataParallel) "
+         "else model"),
+    ],
+)  # fmt: skip
+def test_ranks_stay_ranks(before: str, after: str | None, target: str) -> None:
+    text = migrated(f"{HEAD}    {before}\n", target)
+    device = {"torchax": "jax", "torch_xla": "xla"}[target]
+    assert text.splitlines()[-1].strip() == (after or before).replace("DEVICE", device)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("torch.save(x, f'part_{rank}.pt')", "tpu_runtime.save(x, f'part_{rank}.pt')"),
+        ("with torch.cuda.amp.autocast(): net(x)",
+         'with torch.autocast("xla", dtype=torch.bfloat16): net(x)'),
+        ("mp.spawn(main, args=(n, args), nprocs=n, join=True)",
+         "torch_xla.launch(main, args=(n, args))"),
+        ("mp.spawn(main, (n, args), n)", "torch_xla.launch(main, (n, args))"),
+        ("mp.spawn(fn=main, nprocs=n, daemon=True)", "torch_xla.launch(fn=main)"),
+        ("mp.start_processes(main, nprocs=n, args=(n,), daemon=False, start_method='fork')",
+         "torch_xla.launch(main, args=(n,), start_method='fork')"),
+        ("dist.send(x, 1); work = dist.irecv(x, 0)", "dist.send(x, 1); work = dist.irecv(x, 0)"),
+        ("y = dist._functional_collectives.all_gather_tensor_autograd(x, 0, group)",
+         "y = dist._functional_collectives.all_gather_tensor_autograd(x, 0, group)"),
+        ("dist.init_process_group('gloo', 'env://', timeout, n, rank)",
+         "dist.init_process_group('xla', init_method='xla://', timeout=timeout, world_size=n, "
+         "rank=rank)"),
+        ("dist.init_process_group(init_method='env://', backend=args.backend)",
+         "dist.init_process_group('xla', init_method='xla://')"),
+        ("pair = dist.new_group([0, 1]); dist.barrier(group=pair)",
+         "pair = dist.new_group([0, 1]); dist.barrier(group=pair)"),
+    ],
+)  # fmt: skip
+def test_torch_xla_starts_them_in_its_own_way(before: str, after: str) -> None:
+    text = migrated(f"{HEAD}    {before}\n", "torch_xla")
+    assert text.splitlines()[-1].strip() == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("mp.spawn(main, args=(n, args), nprocs=n, join=False)", None),
+        ("mp.spawn(main, nprocs=count_the_gpus())", None),
+        ("mp.start_processes(main, args=(n, args), nprocs=n, daemon=False)", None),
+        ("pair = dist.new_group([0, 1]); dist.send(x, 1, group=pair)", None),
+        ("work = dist.isend(x, 1); dist.recv(x, 0)", None),
+        ("dist.init_process_group('gloo', 'env://', timeout, n, rank)",
+         "dist.init_process_group('jax', 'env://', timeout, n, rank)"),
+        ("dist.init_process_group(init_method=args.url, backend=args.backend, world_size=n)",
+         "dist.init_process_group(init_method=args.url, backend='jax', world_size=n)"),
+        ("dist.init_process_group('nccl', device_id=torch.device('cuda', rank))",
+         "dist.init_process_group('jax')"),
+        ("dist.init_process_group()", "dist.init_process_group('jax')"),
+        ("dist.init_process_group('jax', rank=rank)", None),
+    ],
+)  # fmt: skip
+def test_on_torchax_they_are_started_and_meet_as_before(before: str, after: str | None) -> None:
+    text = migrated(f"{HEAD}    {before}\n")
+    assert text.splitlines()[-1].strip().replace('"', "'") == (after or before)
+
+
+def test_only_a_program_that_starts_its_ranks_tells_setup_so(tmp_path: Path) -> None:
+    launched = "if __name__ == '__main__':\n    mp.spawn(main, args=(2, 3), nprocs=2)\n"
+    guard = "if __name__ == '__main__':\n    main(0, 1, 2)\n"
+    for last, setup in ((launched, "setup(ranks=True)"), (guard, "setup()")):
+        write(tmp_path, train=HEAD + last)
+        migrate_paths([tmp_path], target="torch_xla", write=True, allow_dirty=True)
+        assert f"tpu_runtime.{setup}" in (tmp_path / "train.py").read_text()
+
+
+def test_what_a_program_with_ranks_imports_leaves_the_device_alone(tmp_path: Path) -> None:
+    """A helper knows nothing of ranks, and runs in the process that starts them, too."""
+    helper = (
+        "import torch\n\nDEVICE = torch.device('cuda')\n\n\ndef seed(n):\n"
+        "    torch.cuda.manual_seed_all(n)\n\n\ndef save(x, path):\n    torch.save(x, path)\n"
+    )
+    for name, other, words in (
+        ("alone", "", ("torch_xla.device()", "torch_xla.manual_seed(n)", "xm.save")),
+        ("ranks", HEAD, ('torch.device("xla")', "tpu_runtime.manual_seed_all", "tpu_runtime.save")),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        write(folder, train=f"from helper import seed\n{other}", helper=helper)
+        migrate_paths([folder], target="torch_xla", write=True, allow_dirty=True)
+        text = (folder / "helper.py").read_text().replace("'", '"')
+        assert all(word in text for word in words), text
+
+
+def test_torchrun_and_copies_in_one_program() -> None:
+    source = (
+        "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
+        "kinds = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)\n"
+        "x = torch.ones(2).cuda()\n"
+    )
+    assert "tpu_runtime.setup()" in migrated(source, "torch_xla", entry=True)
+
+
+def test_copies_of_another_file_are_told_to_setup(tmp_path: Path) -> None:
+    model = "import torch\n\n\ndef wrap(net):\n    return torch.nn.DataParallel(net.cuda())\n"
+    train = "from model import wrap\n\nif __name__ == '__main__':\n    wrap(net)\n"
+    for target, setup in (("torch_xla", "setup(spmd=True)"), ("torchax", "setup()")):
+        folder = tmp_path / target
+        folder.mkdir()
+        write(folder, model=model, train=train)
+        migrate_paths([folder], target=target, write=True, allow_dirty=True)
+        assert f"tpu_runtime.{setup}" in (folder / "train.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("dist.all_reduce_coalesced([x])", "all_reduce_coalesced is not understood"),
+        ("y = dist._functional_collectives.permute_tensor(x, [1, 0], group)",
+         "_functional_collectives.permute_tensor is not understood"),
+        ("ctx = mp.start_processes(main, nprocs=2, join=False)", "goes on beside its processes"),
+        ("model.register_comm_hook(None, hook)", "register_comm_hook changes"),
+        ("p = mp.Process(target=main)", "starts processes with work of their own"),
+        ("ctx = mp.spawn(main, nprocs=2, join=False)", "goes on beside its processes"),
+        ("mp.spawn(main, args=(3,), nprocs=prepare())", "prepare() may do more than count"),
+        ("net = DDP(net, [0], 0, 0, False)", "unnamed arguments behind the third"),
+    ],
+)  # fmt: skip
+def test_what_torch_xla_can_not_start_or_exchange_stays(line: str, reason: str) -> None:
+    result = run(f"{HEAD}    {line}\n", "torch_xla")
+    assert not result.changed
+    assert reason in constructs(result)[0].message
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "group: dist.Store | None = None",
+        "def f(group: Optional[dist.Store], other: 'int' = 1) -> Union[dist.Store, None]: pass",
+        "assert isinstance(group, (dist.Store, list))",
+    ],
+)
+def test_a_type_that_is_only_named_keeps_nothing(line: str, target: str) -> None:
+    text = migrated(f"{HEAD}    {line}\n", target)
+    assert text.splitlines()[-1].strip() == line
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rank = int(os.environ['SLURM_PROCID'])",
+        "n = os.getenv('OMPI_COMM_WORLD_SIZE')",
+        "if 'PMI_RANK' in os.environ: pass",
+    ],
+)
+def test_what_another_launcher_says_is_reported_by_itself(line: str, target: str) -> None:
+    result = run(f"{HEAD}    {line}\n", target)
+    (found,) = [d for d in constructs(result) if d.outcome is Outcome.REPORTED]
+    assert "is what another launcher sets" in found.message
+    assert "tpu_runtime.DistributedDataParallel" in result.source.decode()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"])
+def test_hooks_that_the_runtimes_know_keep_no_program(name: str, target: str) -> None:
+    hooks = "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
+    line = f"model.register_comm_hook(None, default_hooks.{name})"
+    text = migrated(f"{hooks}{HEAD}    {line}\n", target)
+    assert "tpu_runtime.DistributedDataParallel" in text and text.splitlines()[-1].strip() == line
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_library_names_the_norm_that_asks_other_ranks(target: str) -> None:
+    source = "from torch import nn\n\n\ndef norm(n):\n    return nn.SyncBatchNorm(n)\n"
+    assert migrated(source, target) == source
+    assert [d.outcome for d in constructs(run(source, target))] == [Outcome.KEPT]
