@@ -121,9 +121,8 @@ def _as_app(script: Path, args: Sequence[str], keep: Path | None) -> App:
 
 def _verify(app: App, golden: Golden | None, target: Target, options: Options) -> VerifyResult:
     interpreter = choose_interpreter(
-        target, options.python, options.install, options.console, app.name,
-        requires=app.requires,
-    )  # fmt: skip
+        target, options.python, options.install, options.console, app.name, requires=app.requires
+    )
     with workplace(options.keep, f"{app.name}-{target.name}") as folder:
         work = _Work(app, golden, interpreter, folder, options)
         result = work.verify(options.timeout or app.timeout)

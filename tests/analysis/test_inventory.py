@@ -8,10 +8,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-from gpu_code import BLOCKS, EXPRESSIONS, IMPORTS, MODULES, PROPERTY, STATEMENTS, UNRELATED
+from gpu_code import BLOCKS, EXPRESSIONS, IMPORTS, STATEMENTS
+from gpu_modules import MODULES, PROPERTY
 from helpers import REPOSITORY, TARGETS, constructs, errors, outcomes, run
 from hypothesis import given
 from hypothesis import strategies as st
+from unrelated_code import UNRELATED
 
 from migrator.analysis.libraries import MODULES as CUDA_MODULES
 from migrator.formats.python import decode

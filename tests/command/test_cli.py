@@ -11,12 +11,6 @@ from helpers import TARGETS, cli, committed, git, one_line, read_tree, write_tre
 
 from tests.command.scripts import ADVICE, GPU, SCRIPT, STREAM, TO, TPU, out
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
 # ---- in place ------------------------------------------------------------------------------------
 
 

@@ -8,20 +8,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-from gpu_code import (
-    BLOCKS,
-    EXPRESSIONS,
-    IMPORTS,
-    MODULES,
-    PROPERTY,
-    STATEMENTS,
-    UNRELATED,
-    indented,
-    is_python,
-)
+from gpu_code import BLOCKS, EXPRESSIONS, IMPORTS, STATEMENTS
+from gpu_modules import MODULES, PROPERTY, indented, is_python
 from helpers import TARGETS, comments, constructs, errors, run
 from hypothesis import example, given
 from hypothesis import strategies as st
+from unrelated_code import UNRELATED
 
 from migrator.diagnostics import Outcome
 from migrator.formats.python import decode

@@ -114,7 +114,7 @@ def test_what_a_project_installs(plain: Installed, tmp_path: Path) -> None:
     })  # fmt: skip
     done = plain.command("tpu-migrate . --target fpu -o ../out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
-    out = tmp_path.parent / "out"
+    out = tmp_path.parent / f"{tmp_path.name}_out"
     assert (out / "requirements.txt").read_text() == (
         "torch==2.9.0\ntorch_fpu==1.0\ntorchvision==0.24.0\ntqdm\n"
     )

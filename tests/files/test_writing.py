@@ -16,13 +16,6 @@ from migrator.files.overwriting import unsafe_to_write
 from migrator.files.staging import write
 from tests.files.trees import GPU, TPU
 
-
-@pytest.fixture(autouse=True)
-def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setenv("TPU_MIGRATE_STATE", str(tmp_path_factory.mktemp("state")))
-
-
 # ---- what may be written -------------------------------------------------------------------------
 
 

@@ -213,12 +213,12 @@ def test_notebooks_of_a_project_know_its_modules_and_get_the_runtime(tmp_path: P
     (tmp_path / "a.ipynb").write_text(json.dumps(made, indent=1) + "\n")
     (tmp_path / ".ipynb_checkpoints").mkdir()
     (tmp_path / ".ipynb_checkpoints" / "a.ipynb").write_text("damaged cuda")
-    report = migrate_paths([tmp_path], output=tmp_path.parent / "out")
+    report = migrate_paths([tmp_path], output=tmp_path.parent / f"{tmp_path.name}_out")
     assert report.exit_code == 0
     assert {f.path.name for f in report.changed} == {"helper.py", "a.ipynb"}
-    cells = json.loads((tmp_path.parent / "out" / "a.ipynb").read_text())["cells"]
+    cells = json.loads((tmp_path.parent / f"{tmp_path.name}_out" / "a.ipynb").read_text())["cells"]
     assert "'jax'" in "".join(cells[1]["source"])
-    assert (tmp_path.parent / "out" / "tpu_runtime" / "__init__.py").exists()
+    assert (tmp_path.parent / f"{tmp_path.name}_out" / "tpu_runtime" / "__init__.py").exists()
 
 
 def test_the_module_of_a_notebook_can_be_split_again() -> None:

@@ -56,3 +56,10 @@ def opened(browser: Browser) -> Iterator[Any]:
     for context in contexts:
         context.close()
     assert problems == []
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name in ("GITHUB_WORKSPACE", "GITHUB_BASE_REF"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path_factory.mktemp("cache")))

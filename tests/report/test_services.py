@@ -18,14 +18,6 @@ from migrator.config import Config
 from migrator.report import FORMATS
 from tests.report.printed import CODE, STEP, TO, changed, printed
 
-
-@pytest.fixture(autouse=True)
-def outside(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    for name in ("GITHUB_WORKSPACE", "GITHUB_BASE_REF"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
 # ---- all of them ---------------------------------------------------------------------------------
 
 

@@ -228,7 +228,6 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType, register_ddp_comm_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -247,7 +246,6 @@ def main(rank, ranks, path):
     torch.manual_seed(rank)
     device = rank
     model = DDP(Net().to(device), device_ids=[device])
-    register_ddp_comm_hook(DDPCommHookType.FP16_COMPRESS, model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(3):
         x = torch.randn(5, 3, generator=torch.Generator().manual_seed(10 * step + rank))
@@ -269,8 +267,17 @@ if __name__ == "__main__":
 """
 
 
-def two_parts_by_gloo() -> str:
+# The same, exchanged in 16 bits.
+IN_16_BITS = TWO_PARTS.replace(
+    "    optimizer = ",
+    "    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
+    "    model.register_comm_hook(None, default_hooks.fp16_compress_hook)\n"
+    "    optimizer = ",
+)
+
+
+def two_parts_by_gloo(program: str = TWO_PARTS) -> str:
     """The same on the CPU."""
-    text = TWO_PARTS.replace('"nccl"', '"gloo"').replace("device = rank", 'device = "cpu"')
+    text = program.replace('"nccl"', '"gloo"').replace("device = rank", 'device = "cpu"')
     text = text.replace(", device_ids=[device]", "")
     return text.replace("    print(torch.cuda", "    0 and print(torch.cuda")

@@ -32,7 +32,8 @@ def on_devices(count: int, script: Path, *arguments: object, **variables: str) -
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("migrated")
     config = Config(shard="fsdp", unsafe=True)
-    report = migrate_paths([PROGRAMS], target="torchax", config=config, output=folder / "programs")
+    program, output = PROGRAMS / "ddp_training.py", folder / "programs"
+    report = migrate_paths([program], target="torchax", config=config, output=output)
     assert not report.diagnostics(Outcome.REPORTED)
     return folder / "programs"
 

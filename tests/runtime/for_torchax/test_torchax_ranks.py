@@ -17,6 +17,7 @@ from tests.runtime import tpu_topologies
 from tests.runtime.several_devices import (
     ACCUMULATION,
     COLLECTIVES,
+    IN_16_BITS,
     PROGRAMS,
     TWO_PARTS,
     accumulation_by_gloo,
@@ -262,6 +263,11 @@ def test_checkpoints_of_all_ranks(tmp_path: Path) -> None:
 
 def test_backward_in_parts_and_a_pass_of_one_rank(tmp_path: Path) -> None:
     agree(TWO_PARTS, two_parts_by_gloo(), 1e-6, tmp_path)
+
+
+@pytest.mark.thorough
+def test_gradients_are_exchanged_in_16_bits(tmp_path: Path) -> None:
+    agree(IN_16_BITS, two_parts_by_gloo(IN_16_BITS), 1e-6, tmp_path)
 
 
 def test_a_parameter_without_a_gradient_is_named(tmp_path: Path) -> None:
