@@ -61,6 +61,12 @@ def test_older_views(view: str, how: str, shape: tuple[int, int]) -> None:
         assert torch.equal(found.cpu(), expected)
 
 
+def test_older_views_beside_elements_that_are_shared() -> None:
+    shared = torch.arange(3.0, device=DEVICE).expand(2, 3)
+    test_older_views("a view of a view", "data of another shape", (2, 3))
+    assert shared.sum().item() == 6
+
+
 def _after(x: torch.Tensor, view: str, how: str) -> list[torch.Tensor]:
     older = VIEWS[view](x)
     BECOMES[how](x)

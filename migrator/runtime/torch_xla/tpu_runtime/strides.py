@@ -30,11 +30,9 @@ def _layout(x: Tensor) -> Tensor | None:
     """What has the shape and the strides of ``x``, if it is a view on the device."""
     if x.device.type != DEVICE_TYPE:
         return None
-    base = x._base
-    if base is None:
+    if x._base is None:
         return _turned(x)
-    storage = _storage(x)
-    memory = _memory(base) if storage == _storage(base) else _older.get(base, {}).get(storage)
+    memory = memory_of(x)
     if memory is None:
         return None
     try:
@@ -45,6 +43,13 @@ def _layout(x: Tensor) -> Tensor | None:
 
 def _storage(x: Tensor) -> int:
     return x.untyped_storage()._cdata  # type: ignore[attr-defined,no-any-return]
+
+
+def memory_of(view: Tensor) -> Tensor | None:
+    """What a view is made of, without memory; None where nobody knows any more."""
+    base: Any = view._base
+    storage = _storage(view)
+    return _memory(base) if storage == _storage(base) else _older.get(base, {}).get(storage)
 
 
 def _memory(base: Tensor) -> Tensor:
