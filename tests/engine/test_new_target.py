@@ -112,7 +112,7 @@ def test_what_a_project_installs(plain: Installed, tmp_path: Path) -> None:
         "config.json": '{"device": "cuda"}\n',
         "train.py": "import torch\nx = torch.ones(2).cuda()\n",
     })  # fmt: skip
-    done = plain.command("tpu-migrate . --target fpu -o ../out", cwd=tmp_path)
+    done = plain.command(f"tpu-migrate . --target fpu -o ../{tmp_path.name}_out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
     out = tmp_path.parent / f"{tmp_path.name}_out"
     assert (out / "requirements.txt").read_text() == (
