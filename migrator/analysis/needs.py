@@ -64,6 +64,7 @@ def needs(files: Iterable[tuple[bytes, Callable[[str], bool]]]) -> Needs | None:
     """
     words: set[str] = set()
     names: set[str] = set()
+    usual = True
     for source, is_own in files:
         try:
             nodes = list(ast.walk(ast.parse(decode(source).text)))
@@ -89,12 +90,8 @@ def needs(files: Iterable[tuple[bytes, Callable[[str], bool]]]) -> Needs | None:
         loops = (node for node in nodes if node not in inner)
         if words & _REPEATING or any(_may_repeat(node, libraries) for node in loops):
             words.add(LOOP)
-        if not is_usual(nodes):
-            words.add(UNUSUAL)
-    if LOOP in words:
-        words.add(UNUSUAL)
-    if UNUSUAL not in words:
-        words.add(USUAL)
+        usual = usual and LOOP not in words and is_usual(nodes)
+    words.add(USUAL if usual else UNUSUAL)
     return Needs(words, names)
 
 

@@ -139,10 +139,12 @@ def is_usual(nodes: Sequence[ast.AST]) -> bool:
     return True
 
 
+_LISTED = LAYERS | FUNCTIONS | METHODS | MAKERS | _PLAIN | _AROUND | {*MODELS}
+_PATTERNS = tuple(name for name in (*_AROUND, *MODELS) if "*" in name)
+
+
 def _is_listed(name: str) -> bool:
-    if name in LAYERS | FUNCTIONS | METHODS | MAKERS | _PLAIN:
-        return True
-    return any(fnmatchcase(name, pattern) for pattern in (*_AROUND, *MODELS))
+    return name in _LISTED or any(fnmatchcase(name, p) for p in _PATTERNS)
 
 
 def _imported(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:

@@ -239,6 +239,6 @@ def _other_frameworks(found: Interpreter) -> list[Problem]:
         return []
     here = ", ".join(f"{name} {found.versions[name]}" for name in others)
     ran = ", ".join(f"{name} {known[name]}" for name in others)
-    pins = [f"{name}=={known[name]}.*" for name in others]
+    pins = [found.target.environment.framework(name) for name in others]
     text = f"{here}: programs were run on {found.target.name} with {ran}"
     return [Problem(text, command_line([*found.installer, *pins]))]

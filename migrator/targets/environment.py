@@ -42,6 +42,10 @@ class Environment:
         """The newest Python that all packages have wheels for, those for a TPU, too."""
         return self.newest_with_tpu or self.pythons[1]
 
+    def framework(self, name: str) -> str:
+        """The requirement of a framework, in the release that programs ran with."""
+        return f"{name}=={self.frameworks[name]}.*"
+
     def has_wheels(self, system: str, machine: str) -> bool:
         """Whether there are wheels for `sys.platform` and `platform.machine()`."""
         return not self.systems or machine in self.systems.get(system, ())

@@ -52,8 +52,7 @@ def _with(
     found: Interpreter, missing: Sequence[str], install: bool, console: Console | None
 ) -> Interpreter:
     """The interpreter with some frameworks, in the releases that programs ran with."""
-    releases = found.target.environment.frameworks
-    wanted = [f"{framework}=={releases[framework]}.*" for framework in missing]
+    wanted = [found.target.environment.framework(name) for name in missing]
     if not install or found.python != environments.cached_python(found.target):
         fix = command_line([*found.installer, *wanted])
         raise VerifyError(f"{found.python} has no {', '.join(missing)}. Fix: {fix}")

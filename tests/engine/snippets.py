@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from helpers import (
-    migrated,
-)
+from helpers import migrated
 
 
 def exact(before: str, after: str, target: str = "torchax", unsafe: bool = False) -> None:

@@ -5,15 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 
 import pytest
-from helpers import (
-    assert_sound,
-    codes,
-    constructs,
-    errors,
-    migrated,
-    outcomes,
-    run,
-)
+from helpers import assert_sound, codes, constructs, errors, migrated, outcomes, run
 
 from migrator import migrate_source
 from migrator.config import Config

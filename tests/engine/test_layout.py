@@ -5,15 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from helpers import (
-    TARGETS,
-    assert_sound,
-    constructs,
-    errors,
-    migrated,
-    outcomes,
-    run,
-)
+from helpers import TARGETS, assert_sound, constructs, errors, migrated, outcomes, run
 
 from tests.engine.snippets import exact
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import (
-    migrated,
-)
+from helpers import migrated
 
 from tests.engine.snippets import STEP, exact, in_loop
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import (
-    TARGETS,
-    migrated,
-    run,
-)
+from helpers import TARGETS, migrated, run
 
 from migrator.diagnostics import Severity
 from tests.engine.snippets import exact, in_loop

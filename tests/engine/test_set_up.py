@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import (
-    DEVICE,
-    TARGETS,
-    migrated,
-    run,
-)
+from helpers import DEVICE, TARGETS, migrated, run
 
 SCRIPT = """\
 import torch

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import (
-    migrated,
-    outcomes,
-    reported,
-    run,
-)
+from helpers import migrated, outcomes, reported, run
 
 from tests.engine.snippets import exact
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from helpers import cli, write_tree
-from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.report.pages import PROJECT, TO, chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         path = chromium()
         if path is None and not Path(playwright.chromium.executable_path).exists():

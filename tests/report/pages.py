@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from typing import TYPE_CHECKING
 
-from playwright.sync_api import Locator, Page
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
 
 TO = ("--target", "torchax", "--check")
 SCRIPT = """import torch

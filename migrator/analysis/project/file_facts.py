@@ -99,6 +99,11 @@ class File:
         return said(self.tree) if self.tree is not None else None
 
     @cached_property
+    def libraries(self) -> frozenset[str]:
+        """The packages that it imports from."""
+        return frozenset(module.partition(".")[0] for module in self.modules)
+
+    @cached_property
     def modules(self) -> Sequence[str]:
         """What it imports: `pkg`, `.sub`, and `pkg.mod` for `from pkg import mod`, too."""
         found: dict[str, None] = {}

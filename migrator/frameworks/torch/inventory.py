@@ -26,6 +26,7 @@ from migrator.frameworks.torch.library_classes import LibraryClasses
 from migrator.frameworks.torch.references import is_device_index, reference_of
 from migrator.frameworks.torch.setup_py import required
 from migrator.frameworks.torch.strings import VISIBLE, strings
+from migrator.frameworks.torch.told import told_to_accelerate
 from migrator.frameworks.torch.trainers import of_trainers
 from migrator.vocabulary import Vocabulary
 
@@ -63,7 +64,10 @@ def find(
             yield Construct("ladder", "device", node)
         if isinstance(node, ast.Import | ast.ImportFrom) and vocabulary.own:
             yield from own_imports(names, node, vocabulary, package)
-        yield from of_trainers(classes, node)
+        if classes.spoken_of:
+            yield from of_trainers(classes, node)
+        elif isinstance(node, ast.Constant):
+            yield from told_to_accelerate(names, node)
         match node:
             case ast.Name() if not isinstance(node.ctx, ast.Load):
                 continue

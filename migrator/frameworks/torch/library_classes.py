@@ -49,9 +49,10 @@ class LibraryClasses:
     def __init__(self, names: Names, project: ProjectFacts | None = None) -> None:
         self.names, self.project = names, project
         # Files of the project that speak of them may bring some.
-        others = project.reached() if project is not None else ()
-        files = [project.cache.file(path).modules for path in others] if project else []
-        self._brought = any(map(_is_of_library, (m for modules in files for m in modules)))
+        self._brought = project is not None and any(
+            not LIBRARIES.isdisjoint(project.cache.file(path).libraries)
+            for path in project.reached()
+        )
         self.spoken_of = self._brought or any(map(_is_of_library, _modules(names)))
 
     def made_by(self, function: ast.expr, depth: int = 0) -> Meaning | None:

@@ -16,7 +16,6 @@ from migrator.frameworks.torch.told import (
     says_gpu,
     told,
     told_by_keyword,
-    told_to_accelerate,
 )
 
 _CPU = ("cpu", "use_cpu", "no_cuda")  # arguments that keep a program on the CPU
@@ -30,9 +29,6 @@ TOKENS = (
 
 def of_trainers(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
     """What a node has to do with such a library."""
-    if not classes.spoken_of:
-        yield from told_to_accelerate(classes.names, node)
-        return
     match node:
         case ast.Call():
             yield from trainers(classes, node)

@@ -73,7 +73,10 @@ class Averaging:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
         trained = [p for p in trained if p.grad is not None]
-        self.mean(trained) if self.sent is None else self._mean_as(*self.sent, trained)
+        if self.sent is None:
+            self.mean(trained)
+        else:
+            self._mean_as(*self.sent, trained)
 
     @torch.no_grad()
     def _mean_as(self, kind: torch.dtype, group: Any, parameters: list[nn.Parameter]) -> None:

@@ -7,9 +7,7 @@ from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome
 from migrator.targets.torch_xla import replicas
-from tests.runtime.several_devices import (
-    execute,
-)
+from tests.runtime.several_devices import execute
 
 
 def migrated(source: str | Path, folder: Path, **options: Any) -> Path:

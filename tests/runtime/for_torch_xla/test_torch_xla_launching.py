@@ -12,9 +12,7 @@ import torch
 from migrator.targets.torch_xla import replicas
 from tests.runtime import tpu_topologies
 from tests.runtime.for_torch_xla.replicas_of_cpu import migrated
-from tests.runtime.several_devices import (
-    execute,
-)
+from tests.runtime.several_devices import execute
 
 TORCHRUN = """
 import os

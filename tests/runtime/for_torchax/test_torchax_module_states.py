@@ -11,15 +11,7 @@ import tpu_runtime as tpu
 from torch import Tensor, nn, optim
 from torch.utils.checkpoint import checkpoint
 
-from tests.runtime.for_torchax.modules import (
-    STEP,
-    agree,
-    compiled,
-    gradients,
-    mlp,
-    parts,
-    state,
-)
+from tests.runtime.for_torchax.modules import STEP, agree, compiled, gradients, mlp, parts, state
 from tests.runtime.support import batch
 
 tpu.setup()

@@ -165,6 +165,39 @@ __all__ = [
     "synchronize",
 ]
 
+# What is installed, in this order.
+_CONCERNS = (
+    logs,
+    tensors,
+    tensor_types,
+    slices,
+    strides,
+    operators,
+    integers,
+    edges,
+    resize,
+    convolutions,
+    generators,
+    seeds,
+    parameters,
+    backwards,
+    normalization,
+    recurrent,
+    recurrence,
+    clipping,
+    checkpointing,
+    optimizers,
+    sync_batch_norm,
+    process_group,
+    functional,
+    launching,
+    distributed,
+    products,
+    mixed_attention,
+    jit,
+    frameworks,
+    shared_elements,
+)
 _is_set_up = False
 
 
@@ -176,9 +209,11 @@ def setup(
 ) -> None:
     """Prepare torch_xla. Call it once, after the script's imports; it does not start the runtime.
 
-    ``precision`` is that of float32 products. ``spmd``: one process drives all devices, as for
-    `shard`. ``ranks``: the program starts a process for each device, which this one leaves alone.
-    ``num_cores``: 1 for one, unless TPU_RUNTIME_NUM_CORES is set. Further calls set precision.
+    ``precision`` is that of float32 products, see ``set_matmul_precision``. ``spmd``: one process
+    drives all devices, for DataParallel and `shard`. ``ranks``: the program starts a process for
+    each device, which this process therefore leaves alone. ``num_cores``: 1 for a single device,
+    unless TPU_RUNTIME_NUM_CORES says otherwise. A further call, as of a script that is imported,
+    changes the precision, and may add ``spmd``.
     """
     global _is_set_up
     set_matmul_precision(precision)
@@ -194,38 +229,7 @@ def setup(
         device.rest()
     else:
         cache.install()
-    for concern in (
-        logs,
-        tensors,
-        tensor_types,
-        slices,
-        strides,
-        operators,
-        integers,
-        edges,
-        resize,
-        convolutions,
-        generators,
-        seeds,
-        parameters,
-        backwards,
-        normalization,
-        recurrent,
-        recurrence,
-        clipping,
-        checkpointing,
-        optimizers,
-        sync_batch_norm,
-        process_group,
-        functional,
-        launching,
-        distributed,
-        products,
-        mixed_attention,
-        jit,
-        frameworks,
-        shared_elements,
-    ):
+    for concern in _CONCERNS:
         concern.install()
     imported_names.renew(before)
 

@@ -17,24 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import strides
 from .device import DEVICE_TYPE
 from .kernels import substitute
+from .layouts import is_dense
 
 NEEDED_BY = "unfold expand expand_as as_strided broadcast_to broadcast_tensors"
 _MAKERS = "unfold expand expand_as as_strided broadcast_to"
-
-
-def _shares(layout: Tensor) -> bool:
-    """Whether an element stands in several places."""
-    pairs = zip(layout.stride(), layout.shape, strict=True)
-    steps = sorted((step, length) for step, length in pairs if length > 1)
-    reach, apart = 0, True
-    for step, length in steps:
-        apart, reach = apart and step > reach, reach + step * (length - 1)
-    if apart or not layout.numel() or any(step == 0 for step, _ in steps):
-        return not apart and layout.numel() > 0
-    places = torch.zeros(1, dtype=torch.int64)
-    for step, length in steps:
-        places = (places[:, None] + torch.arange(length) * step).flatten()
-    return len(places.unique()) < len(places)
 
 
 def _covers(x: Tensor, dim: int, size: int, step: int) -> bool:
@@ -51,7 +37,7 @@ class _Looking(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if isinstance(result, Tensor):
-            self.found |= _shares(result) or (
+            self.found |= (result.numel() > 0 and not is_dense(result)) or (
                 func is torch.ops.aten.unfold.default and not _covers(args[0], *args[1:])
             )
         return result

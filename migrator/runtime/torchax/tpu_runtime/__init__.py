@@ -192,12 +192,60 @@ __all__ = [
     "train_step",
 ]
 
+# What is installed, in this order.
+_CONCERNS = (
+    report,
+    cache,
+    ranks,
+    modes,
+    usual,
+    views,
+    indexing,
+    derived,
+    tensors,
+    methods,
+    tensor_types,
+    modules,
+    parameters,
+    generators,
+    resize,
+    amp,
+    seeds,
+    gradients,
+    backwards,
+    pooling,
+    buffers,
+    attention,
+    flash,
+    frameworks,
+    operators,
+    edges,
+    arithmetic,
+    linalg,
+    fallback,
+    outputs,
+    optimizers,
+    recurrence,
+    parts,
+    parallel,
+    process_group,
+    functional,
+    distributed,
+    sync_batch_norm,
+    rank_checkpoints,
+    products,
+    scripts,
+)
 _is_set_up = False
 
 
 def setup(precision: str | bool = "highest", num_cores: int | None = None) -> None:
-    """Make torch compute by torchax: once, behind imports. Further calls set ``precision``, that of
-    float32 products. ``num_cores``: 1 for one device, unless TPU_RUNTIME_NUM_CORES is set."""
+    """Make torch compute by torchax from here on. Call it once, after the script's imports.
+
+    The device is not used yet: it may belong to ranks that the program starts.
+    ``precision`` is that of float32 products, see ``set_matmul_precision``. ``num_cores``: 1 for a
+    single device, unless TPU_RUNTIME_NUM_CORES says otherwise. Further calls change the precision.
+    """
     global _is_set_up
     set_matmul_precision(precision)
     if _is_set_up:
@@ -208,52 +256,11 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
     import torchax
 
     env, before = torchax.default_env(), imported_names.of_torch()
-    for concern in (
-        report,
-        cache,
-        ranks,
-        modes,
-        usual,
-        views,
-        indexing,
-        derived,
-        tensors,
-        methods,
-        tensor_types,
-        modules,
-        parameters,
-        generators,
-        resize,
-        amp,
-        seeds,
-        gradients,
-        backwards,
-        pooling,
-        buffers,
-        attention,
-        flash,
-        frameworks,
-        operators,
-        edges,
-        arithmetic,
-        linalg,
-        fallback,
-        outputs,
-        optimizers,
-        recurrence,
-        parts,
-        parallel,
-        process_group,
-        functional,
-        distributed,
-        sync_batch_norm,
-        rank_checkpoints,
-        products,
-        scripts,
-    ):
+    for concern in _CONCERNS:
         concern.install(env)
     imported_names.renew(before)
-    env.enabled or torchax.enable_globally()
+    if not env.enabled:
+        torchax.enable_globally()
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import numpy as np
-import torch
 from torchax.tensor import Tensor
 
 Array = Any  # a jax.Array, or a tracer of one
@@ -56,18 +54,3 @@ def leave(tensor: Tensor) -> Tensor | None:
     former.__dict__["_place"] = state.pop("_place")
     place.former = former
     return former
-
-
-def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether no two of its elements are one, as in `expand` and in windows of `unfold`."""
-    layout = zip(torch.Tensor.stride(tensor), tensor.shape, strict=True)
-    reach, apart = 0, True
-    steps = sorted((step, n) for step, n in layout if n > 1)
-    for step, n in steps:
-        apart, reach = apart and step > reach, reach + step * (n - 1)
-    if apart or any(step == 0 for step, _ in steps):
-        return apart
-    places = np.zeros(1, int)
-    for step, n in steps:
-        places = np.add.outer(places, np.arange(n) * step).reshape(-1)
-    return len(np.unique(places)) == len(places)

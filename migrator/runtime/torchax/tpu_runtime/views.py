@@ -23,7 +23,8 @@ from torchax.view import View
 
 from . import modes
 from .calls import Function, is_device_tensor, native, patch
-from .links import Array, Link, is_dense, leave
+from .layouts import is_dense
+from .links import Array, Link, leave
 from .parameters import become
 from .storages import place, storage
 
