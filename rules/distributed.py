@@ -4,7 +4,14 @@ import ast
 from dataclasses import replace
 
 from migrator.analysis.ranks.file_ranks import Ranks
-from migrator.analysis.ranks.vocabulary import CHECKPOINTING, WRAPPER, is_served
+from migrator.analysis.ranks.vocabulary import (
+    CHECKPOINTING,
+    GONE,
+    GROUP,
+    WRAPPER,
+    is_behind_gone,
+    is_served,
+)
 from migrator.analysis.syntax.names import argument
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -107,6 +114,8 @@ def _joins(ranks: Ranks, words: Words) -> bool:
 def distributed(ctx: Context, found: Construct) -> Decision:
     if found.key == "torch.distributed":
         return Keep("the module itself; its uses are constructs of their own")
+    if is_behind_gone(ctx.names, found.node):
+        return Keep("stands behind an import that fails, and is caught: torch has it no longer")
     call = ctx.names.call_of(found.node)
     if found.key.startswith(CHECKPOINTING):
         return Keep("computes activations anew, as torch.utils.checkpoint does")
@@ -127,6 +136,21 @@ def distributed(ctx: Context, found: Construct) -> Decision:
     if rank_words(ctx) or is_served(found.key, ctx.words):
         return Keep("the target's process group does the same")
     return Report("code for several devices is not rewritten yet")
+
+
+@DISTRIBUTED.on("name", *(f"{GROUP}{name}" for name in GONE))
+def of_older_torch(ctx: Context, found: Construct) -> Decision:
+    """`all_reduce_multigpu([loss])`: a list of this process's GPUs, of which a rank has one."""
+    function, call = found.key.removesuffix("_multigpu"), ctx.names.call_of(found.node)
+    match call:
+        case ast.Call(args=[ast.List(elts=[tensor]), *_]) if function.endswith(".all_reduce"):
+            told = isinstance(call.func, ast.Attribute) and not isinstance(tensor, ast.Starred)
+            if rank_words(ctx) and told:
+                name = ctx.source.code(call.func).removesuffix("_multigpu")
+                alone = Replace(call.args[0], "{tensor}", {"tensor": tensor})
+                return Rewrite([Replace(call.func, name), alone])
+    name = function.rpartition(".")[2]
+    return Report(f"torch has it no longer; {name}() exchanges the one tensor that a rank has")
 
 
 @DISTRIBUTED.on("ranks", "other launcher")

@@ -52,10 +52,12 @@ def migrate(
     with room_for_depth():
         if normalise.is_foreign(source, target):
             # Its ranks have no process group, so that one process takes the place of them all.
-            target = in_one_process(target)
+            alone = in_one_process(target)
             # places to choose would be those of the text in between
-            options = replace(options, only=None)
-            gpu_code = normalise.as_gpu_code(source, target, options, project)
+            whole = replace(options, only=None)
+            gpu_code = normalise.as_gpu_code(source, alone, whole, project)
+            if gpu_code.changed:  # else it is a GPU program, with a branch for the other target
+                target, options = alone, whole
             result = _migrate(gpu_code.source, target, options, project, normalise.FOREIGN)
             result = normalise.of_source(source, gpu_code, result)
         elif _is_of_concern(source, target, options, project):

@@ -332,3 +332,30 @@ def test_numbers_of_ranks_in_a_file_of_a_project(tmp_path: Path) -> None:
         migrate_paths([tmp_path], config=UNSAFE, write=True, allow_dirty=True)
         text = (tmp_path / "train.py").read_text()
         assert text.endswith(f"{last}    workers = args.workers // tpu_runtime.device_count()\n")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_exchanges_that_torch_has_no_longer(target: str) -> None:
+    """A rank has one device; what can not be put so is reported alone, and keeps no program."""
+    start = (
+        'import torch\nimport torch.distributed as dist\ndist.init_process_group("nccl")\n'
+        "x = torch.ones(1).cuda()\n"
+    )
+    text = migrated(f"{start}dist.all_reduce_multigpu([x], op=op)\n", target)
+    assert text.endswith("\ndist.all_reduce(x, op=op)\n")
+    for left in ("dist.all_reduce_multigpu([*x])", "dist.broadcast_multigpu([x], 0)"):
+        result = run(f"{start}{left}\n", target)
+        assert b".cuda()" not in result.source and result.source.decode().endswith(f"{left}\n")
+        assert [found.code for found in constructs(result) if found.outcome == "reported"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("caught", ["ImportError", "(ImportError, OSError)", "ValueError"])
+def test_what_stands_behind_an_import_that_fails(caught: str, target: str) -> None:
+    source = (
+        "import torch\nimport torch.distributed as dist\nfrom torch.distributed import rpc\n"
+        'dist.init_process_group("nccl")\n'
+        "try:\n    from torch.distributed.pipeline.sync import Pipe\n"
+        f'    rpc.init_rpc("worker")\nexcept {caught}:\n    Pipe = None\n'
+    )
+    assert run(source, target).changed is (caught != "ValueError")

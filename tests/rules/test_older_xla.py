@@ -310,3 +310,18 @@ def test_commands_of_older_guides(target: str) -> None:
     assert ("'torch_xla[tpu]==2.9.0'" in pip) is (target == "torch_xla")
     assert export == ("export PJRT_DEVICE=TPU" if target == "torch_xla" else export)
     assert setup in source.decode() and any("curl" in text for text in reported(result))
+
+
+def test_a_gpu_program_with_a_branch_for_torch_xla_keeps_its_ranks() -> None:
+    """The branch stays a question; all else is a GPU program with ranks, as without it."""
+    source = (
+        "import torch\nimport torch.distributed as dist\n"
+        "try:\n    import torch_xla.core.xla_model as xm\nexcept ImportError:\n    xm = None\n\n\n"
+        "def start(args):\n    if xm is not None:\n        return xm.get_ordinal()\n"
+        '    dist.init_process_group("nccl", rank=args.rank)\n'
+        "    ready = all(key in os.environ for key in ['RANK'])\n"
+        "    return torch.zeros(1).cuda()\n"
+    )
+    text = migrated(source, "torchax")
+    assert 'dist.init_process_group("jax", rank=args.rank)' in text
+    assert "        return xm.get_ordinal()\n" in text and 'torch.zeros(1).to("jax")' in text

@@ -22,6 +22,7 @@ from migrator.analysis.ranks.vocabulary import (
     UNDERSTOOD,
     WITH_PROCESSES,
     WRAPPER,
+    is_behind_gone,
     is_beside_sharded,
     is_known,
 )
@@ -141,6 +142,8 @@ class Obstacles:
             if not isinstance(getattr(node, "ctx", None), ast.Load):
                 continue
             if is_only_named(self.names, node) or self._is_asked_for_backend(node, name):
+                continue
+            if is_behind_gone(self.names, node):
                 continue
             if name in SHARDED and understood is UNDERSTOOD:
                 call = self.names.call_of(node)

@@ -41,6 +41,13 @@ ALONE = UNDERSTOOD | {
     "scatter", "reduce_scatter", "reduce_scatter_tensor", "all_gather_into_tensor",
     "all_to_all_single",
 }  # fmt: skip
+# What torch has no longer: exchanges of several GPUs in one process.
+GONE = tuple(
+    f"{name}_multigpu"
+    for name in ("all_gather", "all_reduce", "broadcast", "reduce", "reduce_scatter")
+)
+# And modules, for which programs have something else.
+GONE_MODULES = (f"{GROUP}pipeline",)
 # And a process of its own.
 WITH_PROCESSES = ALONE | {
     "all_to_all", "monitored_barrier", "scatter_object_list", "nn", "elastic",
@@ -49,6 +56,7 @@ WITH_PROCESSES = ALONE | {
     "send_object_list",
     "get_global_rank", "get_group_rank", "get_process_group_ranks", "new_group", "new_subgroups",
     "_backend", "dist_backend",  # of torch before 1.0, for which programs ask first
+    *GONE,
 }  # fmt: skip
 # Exchanges that give new tensors, and gradients.
 FUNCTIONAL = frozenset({
@@ -150,3 +158,26 @@ def environment(names: Names, node: ast.AST) -> str | None:
         case _:
             return None
     return key if read and key in ENVIRONMENT else None
+
+
+def is_behind_gone(names: Names, node: ast.AST) -> bool:
+    """Whether a node stands behind an import that fails by now, and whose failure is caught."""
+    below = node
+    for above in names.ancestors(node):
+        if isinstance(above, ast.Try) and below in above.body and names.is_guarded_import(below):
+            before = above.body[: above.body.index(below) + 1]
+            if any(
+                isinstance(one, ast.ImportFrom)
+                and f"{one.module}.".startswith(tuple(f"{name}." for name in GONE_MODULES))
+                for one in before
+            ):
+                return any(_catches_imports(handler) for handler in above.handlers)
+        below = above
+    return False
+
+
+def _catches_imports(handler: ast.ExceptHandler) -> bool:
+    kind = handler.type
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    names = ("ImportError", "ModuleNotFoundError", "Exception")
+    return any(k is None or (isinstance(k, ast.Name) and k.id in names) for k in kinds)
