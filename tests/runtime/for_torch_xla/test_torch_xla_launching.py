@@ -11,8 +11,7 @@ import torch
 
 from migrator.targets.torch_xla import replicas
 from tests.runtime import tpu_topologies
-from tests.runtime.for_torch_xla.replicas_of_cpu import migrated
-from tests.runtime.several_devices import execute
+from tests.runtime.several_devices import PROGRAMS, execute, migrated, on_ranks
 
 TORCHRUN = """
 import os
@@ -34,6 +33,12 @@ if rank == 0:
     print("total", total.tolist(), dist.get_world_size(), *told)
 dist.destroy_process_group()
 """
+
+
+def test_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
+    script = migrated(PROGRAMS / "ddp_training.py", tmp_path)
+    with pytest.raises(AssertionError, match="set up for 3 ranks, and there are 2, one for each"):
+        on_ranks(2, script, "sgd", "--output", tmp_path / "x.pt", "--world-size", 3)
 
 
 MODULES = """

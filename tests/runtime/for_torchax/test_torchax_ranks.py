@@ -1,106 +1,22 @@
-"""Ranks on torchax: a process for each device computes what the original's processes do by gloo."""
+"""Ranks on torchax: how they start and end, and who is named when they differ."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tiers import thorough_but
 
-from migrator import migrate_paths
-from migrator.config import Config
-from migrator.diagnostics import Outcome
 from tests.runtime import tpu_topologies
-from tests.runtime.several_devices import (
-    ACCUMULATION,
-    COLLECTIVES,
-    IN_16_BITS,
-    PROGRAMS,
-    TWO_PARTS,
-    accumulation_by_gloo,
-    by_gloo,
-    compare,
-    compare_collectives,
-    execute,
-    two_parts_by_gloo,
-)
-from tests.runtime.sharded_models import (
-    FUNCTIONAL,
-    SHARDED,
-    SHARDED_CASES,
-    compare_functional,
-    compare_sharded,
-    sharded_by_gloo,
-)
+from tests.runtime.several_devices import migrated, on_ranks
 
 
-def migrated(source: str | Path, folder: Path) -> Path:
-    """The script in ``source``, or of that text, as it becomes."""
-    if isinstance(source, str):
-        (folder / "source").mkdir(exist_ok=True)
-        (folder / "source" / "script.py").write_text(source)
-        source = folder / "source"
-    output = folder / "migrated"
-    report = migrate_paths([source], "torchax", config=Config(), output=output)
-    assert not report.diagnostics(Outcome.REPORTED)
-    return next(p for p in output.glob("*.py"))
-
-
-def on_ranks(count: int, script: Path, *arguments: object, **variables: str) -> str:
-    variables = {"JAX_NUM_CPU_DEVICES": str(count), "MASTER_ADDR": "localhost", **variables}
-    return execute(script, *arguments, **variables)
-
-
-def torchrun(
-    script: Path, *arguments: object, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def torchrun(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     return subprocess.run(
         [*launcher, "--nproc-per-node=2", script, *map(str, arguments)],
-        env={**os.environ, **variables}, capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("count", "cases"),
-    [
-        (2, ["clip", "uneven", "adam_norm"]),
-        pytest.param(2, ["sgd", "adam"], marks=pytest.mark.thorough),
-        pytest.param(4, ["sgd", "uneven", "adam_norm"], marks=pytest.mark.thorough),
-    ],
-)
-def test_ddp_ends_with_the_parameters_of_the_ranks(
-    count: int, cases: list[str], tmp_path: Path
-) -> None:
-    there, here = tmp_path / "gloo.pt", tmp_path / "jax.pt"
-    arguments = (*cases, "--epochs", 2, "--output")
-    execute(PROGRAMS / "ddp_training.py", *arguments, there, "--world-size", count)
-    script = migrated(PROGRAMS / "ddp_training.py", tmp_path)
-    printed = on_ranks(count, script, *arguments, here, JAX_ENABLE_X64="1")
-    compare(here, there, cases)
-    assert f"tpu_runtime: {count} ranks, each with a device of its own (cpu)" in printed
-    assert f"a batch of 4 on each of {count} ranks is {4 * count}" in printed
-
-
-def test_sync_batchnorm_sees_the_batches_of_all_ranks(tmp_path: Path) -> None:
-    """Two ranks with SyncBatchNorm compute what one does that has the whole batch."""
-    there, here = tmp_path / "gloo.pt", tmp_path / "jax.pt"
-    arguments = ("adam_norm_sync", "--epochs", 2, "--output")
-    execute(PROGRAMS / "ddp_training.py", *arguments, there, "--world-size", 1, "--batch-size", 8)
-    script = migrated(PROGRAMS / "ddp_training.py", tmp_path)
-    on_ranks(2, script, *arguments, here, JAX_ENABLE_X64="1")
-    compare(here, there, ["adam_norm_sync"])
-
-
-def test_collectives_give_what_they_give_on_gloo(tmp_path: Path) -> None:
-    there, here, original = tmp_path / "gloo", tmp_path / "jax", tmp_path / "original.py"
-    original.write_text(by_gloo(COLLECTIVES))
-    execute(original, there, MASTER_ADDR="localhost")
-    on_ranks(2, migrated(COLLECTIVES, tmp_path), here)
-    compare_collectives(here, there)
 
 
 AGAIN_AND_AGAIN = """
@@ -133,148 +49,6 @@ if __name__ == "__main__":
 def test_parts_of_sums_are_not_written_to_by_the_next_exchange(tmp_path: Path) -> None:
     """As by JAX's own operator on the CPU, in some of a hundred exchanges."""
     on_ranks(2, migrated(AGAIN_AND_AGAIN, tmp_path))
-
-
-def test_functional_collectives_and_their_gradients(tmp_path: Path) -> None:
-    on_ranks(2, migrated(FUNCTIONAL, tmp_path), tmp_path / "here")
-    compare_functional(tmp_path / "here")
-
-
-@pytest.mark.parametrize(
-    "cases", thorough_but([["bfloat16"]], [["bfloat16"], [*SHARDED_CASES]]), ids=len
-)
-def test_sharded_models_end_as_torchs(cases: list[str], tmp_path: Path) -> None:
-    there, here, original = tmp_path / "gloo.pt", tmp_path / "here.pt", tmp_path / "original.py"
-    original.write_text(sharded_by_gloo())
-    execute(original, there, *cases, MASTER_ADDR="localhost")
-    on_ranks(2, migrated(SHARDED, tmp_path), here, *cases, JAX_ENABLE_X64="1")
-    compare_sharded(here, there, cases)
-
-
-GROUPS = """
-import sys
-
-import torch
-import torch.distributed as dist
-import torch.distributed.nn
-import torch.multiprocessing as mp
-
-
-def main(rank, ranks, path):
-    dist.init_process_group("nccl", rank=rank, world_size=ranks)
-    device = torch.device("cuda", rank)
-    own = torch.arange(4.0, device=device) + 10 * rank
-    seen = {}
-
-    def note(name, value):
-        seen[name] = [v.tolist() for v in value] if isinstance(value, list) else value.tolist()
-
-    pair = dist.new_group([0, 2])
-    if rank != 1:
-        seen["ranks"] = dist.get_process_group_ranks(pair)
-        value = own.clone()
-        dist.all_reduce(value, group=pair)
-        note("sum of a pair", value)
-        value = own.clone()
-        dist.broadcast(value, src=2, group=pair)
-        note("broadcast in a pair", value)
-        objects = [None, None]
-        dist.all_gather_object(objects, rank, group=pair)
-        seen["objects of a pair"] = objects, dist.get_world_size(pair), dist.get_rank(pair)
-    value = torch.zeros_like(own)
-    if rank == 0:
-        dist.send(own, dst=1)
-        value = own
-    elif rank == 1:
-        dist.recv(value, src=0)
-    note("sent", value)
-    value = torch.zeros_like(own)
-    work = [dist.isend(own, (rank + 1) % ranks), dist.irecv(value, (rank - 1) % ranks)]
-    for each in work:
-        each.wait()
-    note("around", value)
-    value = torch.zeros_like(own)
-    works = dist.batch_isend_irecv([
-        dist.P2POp(dist.isend, own + 1, (rank + 1) % ranks),
-        dist.P2POp(dist.irecv, value, (rank - 1) % ranks),
-    ])
-    for work in works:
-        work.wait()
-    note("around at once", value)
-    leaf = own.clone().requires_grad_()
-    total = torch.distributed.nn.functional.all_reduce(leaf * (rank + 1))
-    (total.square().sum() * (rank + 1)).backward()
-    note("gradient of a sum", leaf.grad)
-    leaf = own.clone().requires_grad_()
-    rows = torch.distributed.nn.functional.all_gather(leaf)
-    sum(row.square().sum() * (i + 1 + rank) for i, row in enumerate(rows)).backward()
-    note("gradient of what is gathered", leaf.grad)
-    work = dist.all_reduce(own, async_op=True)
-    work.wait()
-    note("later", own)
-    bits = torch.tensor([-0.0, float("nan"), float("inf"), 1e-30], device=device) * (rank == 0)
-    dist.broadcast(bits, src=0)
-    seen["bits"] = repr(bits.tolist())
-    objects = [f"for {i}" for i in range(ranks)] if rank == 0 else None
-    mine = [None]
-    dist.scatter_object_list(mine, objects, src=0)
-    seen["mine"] = mine
-    dist.barrier()
-    torch.save(seen, f"{path}.{rank}")
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    mp.spawn(main, args=(3, sys.argv[1]), nprocs=3)
-"""
-
-
-def test_groups_of_some_ranks_and_exchanges_between_two(tmp_path: Path) -> None:
-    there, here, original = tmp_path / "gloo", tmp_path / "jax", tmp_path / "original.py"
-    original.write_text(GROUPS.replace('"nccl"', '"gloo"').replace('"cuda", rank', '"cpu"'))
-    execute(original, there, MASTER_ADDR="localhost")
-    on_ranks(3, migrated(GROUPS, tmp_path), here)
-    for rank in range(3):
-        assert torch.load(f"{here}.{rank}") == torch.load(f"{there}.{rank}")
-
-
-def agree(program: str, on_gloo: str, tolerance: float, folder: Path) -> None:
-    """A program for GPUs, and the same for gloo, end with the same state on two ranks."""
-    there, here, original = folder / "gloo.pt", folder / "jax.pt", folder / "original.py"
-    original.write_text(on_gloo)
-    execute(original, there, MASTER_ADDR="localhost")
-    on_ranks(2, migrated(program, folder), here)
-    expected, found = torch.load(there), torch.load(here)
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert (found[name] - value).abs().max() <= tolerance, name
-
-
-def test_accumulation_unused_parameters_and_other_starts(tmp_path: Path) -> None:
-    agree(ACCUMULATION, accumulation_by_gloo(), 1e-5, tmp_path)
-
-
-@pytest.mark.thorough
-def test_checkpoints_of_all_ranks(tmp_path: Path) -> None:
-    program = (PROGRAMS / "rank_checkpoints.py").read_text()
-    agree(program, program.replace('"nccl"', '"gloo"').replace(".to(rank)", "")
-          .replace(", device_ids=[rank]", ""), 1e-5, tmp_path)  # fmt: skip
-
-
-def test_backward_in_parts_and_a_pass_of_one_rank(tmp_path: Path) -> None:
-    agree(TWO_PARTS, two_parts_by_gloo(), 1e-6, tmp_path)
-
-
-@pytest.mark.thorough
-def test_gradients_are_exchanged_in_16_bits(tmp_path: Path) -> None:
-    agree(IN_16_BITS, two_parts_by_gloo(IN_16_BITS), 1e-6, tmp_path)
-
-
-def test_a_parameter_without_a_gradient_is_named(tmp_path: Path) -> None:
-    text = ACCUMULATION.replace(", find_unused_parameters=True", "")
-    missing = r"other.weight, other.bias, never.weight, never.bias: no gradient since the last"
-    with pytest.raises(AssertionError, match=missing):
-        on_ranks(2, migrated(text, tmp_path), tmp_path / "x.pt")
 
 
 TORCHRUN = """
