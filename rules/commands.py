@@ -5,7 +5,13 @@ import re
 from collections.abc import Iterable
 
 from migrator.analysis.libraries import MENTIONED, of_package
-from migrator.analysis.mentions import DEVICE_OPTION, HIDES, hides_gpus, mentions_variables_alone
+from migrator.analysis.mentions import (
+    DEVICE_OPTION,
+    HIDES,
+    NOT_HALF,
+    hides_gpus,
+    mentions_variables_alone,
+)
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.formats.embedded import is_embedded
@@ -132,7 +138,7 @@ def device_option(ctx: Context, found: Construct) -> Decision | None:
 
 @COMMAND.on("command", "half")
 def half(ctx: Context, found: Construct) -> Decision:
-    return Report("a TPU has neither float16 nor TF32: bf16 is what it computes in")
+    return Report(NOT_HALF)
 
 
 @COMMAND.on("command", "gpu")

@@ -2,11 +2,12 @@
 
 import ast
 
+from migrator.analysis.syntax.literals import leaves, values
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Edit, EditCall, Replace, SetString
-from migrator.frameworks.torch.lightning import GPUS, HALF, leaves, values
+from migrator.frameworks.torch.lightning import GPUS, HALF
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 FAMILY = Family("LTN", "Lightning", 96)
@@ -111,7 +112,7 @@ def gpus(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.parents.get(found.node)
     assert isinstance(call, ast.Call) and isinstance(found.node, ast.keyword)
     others = {keyword.arg for keyword in call.keywords}
-    if values(found.node.value) != [1] or others & {"accelerator", "devices", None}:
+    if values(found.node.value) not in ([1], [[0]]) or others & {"accelerator", "devices", None}:
         return Report('was taken out of Lightning; say accelerator="tpu", devices=1')
     word = ctx.quoted(_word(ctx), found.node.value)
     put = {"accelerator": word, "devices": "1"}

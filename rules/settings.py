@@ -1,6 +1,6 @@
 """Configurations: what they say of GPUs."""
 
-from migrator.analysis.mentions import DEVICE_SETTING, HIDES, hides_gpus, without_comment
+from migrator.analysis.mentions import DEVICE_SETTING, HIDES, NOT_HALF, hides_gpus, without_comment
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
@@ -61,7 +61,7 @@ def accelerator(ctx: Context, found: Construct) -> Decision:
 
 @SETTING.on("setting", "half")
 def half(ctx: Context, found: Construct) -> Decision:
-    return Report("a TPU has neither float16 nor TF32: bf16 is what it computes in")
+    return Report(NOT_HALF)
 
 
 @SETTING.on("setting", "back end")

@@ -2,11 +2,11 @@
 
 import ast
 
+from migrator.analysis.syntax.literals import leaves, values
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import EditCall, SetString
-from migrator.frameworks.torch.lightning import leaves, values
 from migrator.frameworks.torch.told import GPU_OPTIMIZERS
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 

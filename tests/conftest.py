@@ -25,6 +25,8 @@ SHARE = 10
 CHOSEN, LEFT = pytest.StashKey[list[str]](), pytest.StashKey[int]()
 # Rooms whose tests start a target's interpreters; those of `verify` that do are named so.
 STARTING = ("runtime", "apps", "editor")
+# Rooms whose tests run the command, which remembers results.
+REMEMBERING = ("ci", "command", "editor", "files", "report", "review")
 OF_VERIFY = ("test_target_", "test_torch_")
 # What the language server imports; of what needs a target, tests/run.py has interpreters.
 EDITOR = ("libcst", "pygls.lsp.server", "lsprotocol.types", "cattrs")
@@ -112,6 +114,17 @@ def interpreters_start_fast(request: pytest.FixtureRequest) -> Iterator[None]:
             yield
     else:
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_cache(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No test is answered from what another one's run remembers."""
+    if request.path.relative_to(Path(__file__).parent).parts[0] in REMEMBERING:
+        monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture

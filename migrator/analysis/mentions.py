@@ -164,6 +164,7 @@ def mentions_variables_alone(text: str) -> bool:
     return bool(_VARIABLE.search(text)) and not _GPU_COMMAND.search(_VARIABLE.sub("", text))
 
 
+NOT_HALF = "a TPU has no hardware for float16 or TF32: bf16 is what it computes in"
 HIDES = "hides all GPUs, and no TPU: what is meant for the CPU has to name it"
 _HIDES = re.compile(
     r"""\bCUDA_VISIBLE_DEVICES(?:=(?:(?:""|''|(?P<quote>["']?)-1(?P=quote))(?=[\s;&|)"'\],]|$)"""

@@ -23,11 +23,6 @@ TORCHAX = '[tool.tpu-migrate]\ntarget = "torchax"\n'
 HOOK = ("--hook", "--target", "torchax")
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
 # ---- by pre-commit -------------------------------------------------------------------------------
 
 

@@ -63,7 +63,6 @@ def opened(browser: Browser) -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def outside(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GITHUB_WORKSPACE", "GITHUB_BASE_REF"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path_factory.mktemp("cache")))

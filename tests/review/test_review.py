@@ -22,11 +22,6 @@ SCRIPT = (
 )
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
 def migrated(root: Path, files: dict[str, str], *options: str, target: str = "torchax") -> Path:
     committed(root, files)
     run = cli(".", "--target", target, *options, cwd=root)

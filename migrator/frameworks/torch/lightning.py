@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from migrator.analysis.syntax.literals import values
 from migrator.construct import Construct
 
 # What chooses nothing that a TPU has not.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "accelerator": ("auto", "tpu", None),
     "gpus": (0, None),
-    "devices": ("auto", 1, -1, "1", "-1", None),
+    "devices": ("auto", 1, -1, [0], "1", "-1", None),
     "num_nodes": (1,),
     "strategy": ("auto", "single_device", None),
     "precision": (32, "32", "32-true", None),
@@ -46,22 +47,3 @@ def _defaults(value: ast.expr) -> Iterator[Construct]:
         if isinstance(key, ast.Constant) and key.value == "accelerator":
             if any(v in GPUS for v in values(each)):
                 yield Construct("lightning", "default accelerator", each)
-
-
-def leaves(value: ast.expr) -> list[ast.expr]:
-    """What an expression may be: the branches of `a if … else b`."""
-    if isinstance(value, ast.IfExp):
-        return [*leaves(value.body), *leaves(value.orelse)]
-    return [value]
-
-
-def values(value: ast.expr) -> list[object]:
-    """The values that an expression may have, `...` for what is not known."""
-    found: list[object] = []
-    for leaf in leaves(value):
-        try:
-            known = ast.literal_eval(leaf)
-        except (ValueError, TypeError, SyntaxError):
-            known = ...
-        found.append(1 if known == [0] else known)  # the first device
-    return found

@@ -6,10 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
+from migrator.analysis.syntax.literals import values
 from migrator.analysis.syntax.names import Names, dotted
 from migrator.construct import Construct
 from migrator.frameworks.torch.library_classes import LibraryClasses, bound_by
-from migrator.frameworks.torch.lightning import GPUS, HALF, values
+from migrator.frameworks.torch.lightning import GPUS, HALF
 
 SETTINGS = frozenset({
     "fp16", "fp16_full_eval", "tf32", "torch_compile", "optim", "deepspeed", "fsdp",

@@ -6,10 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
+from migrator.analysis.syntax.literals import values
 from migrator.analysis.syntax.names import Binding, Names
 from migrator.construct import Construct
 from migrator.frameworks.torch.library_classes import LibraryClasses, bound_by
-from migrator.frameworks.torch.lightning import lightning, values
+from migrator.frameworks.torch.lightning import lightning
 from migrator.frameworks.torch.told import (
     SETTINGS,
     is_off,
