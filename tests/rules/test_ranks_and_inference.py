@@ -46,6 +46,19 @@ def test_what_a_program_does_is_no_matter_of_its_comments(text: str, infers: boo
     assert ("jax://alone" in result.source.decode()) is infers
 
 
+@pytest.mark.parametrize(
+    ("text", "infers"), [("# no loss.backward()", True), ("f.backward()", False)]
+)
+def test_what_a_program_does_is_no_matter_of_comments_in_its_files(
+    text: str, infers: bool, tmp_path: Path
+) -> None:
+    write(tmp_path, main=f"from parts import net\n{INFERENCE}\nmain(args)\n")
+    write(tmp_path, parts=f"import torch\n\nnet = torch.nn.Linear(2, 2)\n{text}\n")
+    report = migrate_paths([tmp_path], config=TOGETHER)
+    texts = [f.result.source.decode() for f in report.files]
+    assert any("jax://alone" in each for each in texts) is infers
+
+
 def test_a_comment_on_gradients_switches_none_off() -> None:
     source = INFERENCE.replace("@torch.no_grad()", "# torch.no_grad()")
     result = run(f"{source}\nmain(args)\n", "torchax", entry=True, shard="tp")

@@ -122,11 +122,14 @@ class WeightDrop(nn.Module):
         return self.module(x)[0]  # type: ignore[no-any-return]
 
 
-def test_weight_drop() -> None:
+@pytest.mark.parametrize("called", [False, True])
+def test_weight_drop(called: bool) -> None:
     torch.manual_seed(0)
     net = WeightDrop(nn.LSTM(3, 4), "weight_hh_l0")
     found = copy.deepcopy(net)
+    before = found(torch.ones(5, 2, 3)) if called else None  # its graph is alive
     found.to(DEVICE)
+    del before
     optimizers = [torch.optim.SGD(module.parameters(), 0.1) for module in (net, found)]
     for number in range(3):
         x = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(number))

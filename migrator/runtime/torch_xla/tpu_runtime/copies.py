@@ -1,0 +1,36 @@
+"""Copies from the device to the device: `t.copy_(p)`, `t[:] = p`, `p.to("xla", copy=True)`.
+
+torch_xla 2.9 lets both have one buffer after a `sync`. The next step that writes one of them gives
+it away, and what reads the other raises "!buffer->IsDeleted()": a target network that is a copy.
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+from .device import DEVICE_TYPE
+from .kernels import replace, stock
+
+
+def install() -> None:
+    """Give a copy a buffer of its own."""
+    copy, clone, to_copy = stock("copy"), stock("clone"), stock("_to_copy")
+    view_copy = stock("view_copy")
+
+    def apart(source: Tensor) -> Tensor:
+        on_device = source.device.type == DEVICE_TYPE
+        return view_copy(source, list(source.shape)) if on_device else source
+
+    def copy_apart(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+        return copy(self, apart(src), non_blocking)  # type: ignore[no-any-return]
+
+    def to_copy_apart(self: Tensor, *, device: Any = None, **kwargs: Any) -> Tensor:
+        stays = device is None or device.type == DEVICE_TYPE
+        return to_copy(apart(self) if stays else self, device=device, **kwargs)  # type: ignore[no-any-return]
+
+    def clone_apart(self: Tensor, *, memory_format: Any = None) -> Tensor:
+        return clone(apart(self), memory_format=memory_format)  # type: ignore[no-any-return]
+
+    replace("copy", copy_apart)
+    replace("clone", clone_apart)
+    replace("_to_copy", to_copy_apart)
