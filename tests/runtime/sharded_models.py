@@ -114,10 +114,9 @@ if __name__ == "__main__":
 SHARDED_CASES = {"by hand, no_sync": 1e-6, "float64, norm": 1e-6, "bfloat16": 1e-3}
 
 
-def sharded_by_gloo() -> str:
-    """The same on the CPU, where ranks have to begin alike."""
-    text = SHARDED.replace('"nccl"', '"gloo"').replace(".to(rank)", "")
-    text = text.replace("device_id=rank", 'device_id=torch.device("cpu")')
+def sharded_alike() -> str:
+    """The same for `on_gloo`, where ranks have to begin alike."""
+    text = SHARDED.replace("device_id=rank", 'device_id=torch.device("cpu")')
     text = text.replace("sync_module_states=True, ", "")
     text = text.replace("manual_seed(rank)", "manual_seed(0)", 1)
     return text.replace("FSDP(torch.nn.Linear", "0 and FSDP(torch.nn.Linear")

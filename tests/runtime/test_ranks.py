@@ -29,7 +29,7 @@ from tests.runtime.sharded_models import (
     SHARDED_CASES,
     compare_functional,
     compare_sharded,
-    sharded_by_gloo,
+    sharded_alike,
 )
 
 FLOAT64 = {"JAX_ENABLE_X64": "1"} if TARGET == "torchax" else {}
@@ -95,9 +95,8 @@ def test_functional_collectives_and_their_gradients(tmp_path: Path) -> None:
     "cases", thorough_but([["bfloat16"]], [["bfloat16"], [*SHARDED_CASES]]), ids=len
 )
 def test_sharded_models_end_as_torchs(cases: list[str], tmp_path: Path) -> None:
-    there, here, original = tmp_path / "gloo.pt", tmp_path / "here.pt", tmp_path / "original.py"
-    original.write_text(sharded_by_gloo())
-    execute(original, there, *cases, MASTER_ADDR="localhost")
+    there, here = tmp_path / "gloo.pt", tmp_path / "here.pt"
+    on_gloo(sharded_alike(), tmp_path, there, *cases)
     on_ranks(2, migrated(SHARDED, tmp_path), here, *cases, **FLOAT64)
     compare_sharded(here, there, cases)
 

@@ -47,7 +47,7 @@ GONE = tuple(
     for name in ("all_gather", "all_reduce", "broadcast", "reduce", "reduce_scatter")
 )
 # And modules, for which programs have something else.
-GONE_MODULES = (f"{GROUP}pipeline",)
+GONE_MODULES = (f"{GROUP}pipeline.",)
 # And a process of its own.
 WITH_PROCESSES = ALONE | {
     "all_to_all", "monitored_barrier", "scatter_object_list", "nn", "elastic",
@@ -164,16 +164,17 @@ def is_behind_gone(names: Names, node: ast.AST) -> bool:
     """Whether a node stands behind an import that fails by now, and whose failure is caught."""
     below = node
     for above in names.ancestors(node):
-        if isinstance(above, ast.Try) and below in above.body and names.is_guarded_import(below):
+        if isinstance(above, ast.Try) and below in above.body:
             before = above.body[: above.body.index(below) + 1]
-            if any(
-                isinstance(one, ast.ImportFrom)
-                and f"{one.module}.".startswith(tuple(f"{name}." for name in GONE_MODULES))
-                for one in before
-            ):
-                return any(_catches_imports(handler) for handler in above.handlers)
+            if any(map(_imports_gone, before)) and names.is_guarded_import(below):
+                return any(map(_catches_imports, above.handlers))
         below = above
     return False
+
+
+def _imports_gone(statement: ast.stmt) -> bool:
+    module = f"{statement.module}." if isinstance(statement, ast.ImportFrom) else ""
+    return module.startswith(GONE_MODULES)
 
 
 def _catches_imports(handler: ast.ExceptHandler) -> bool:
