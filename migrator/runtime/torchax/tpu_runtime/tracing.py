@@ -7,6 +7,7 @@ optimizers is known at once. Afterwards all is as it was.
 """
 
 import contextlib
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +135,7 @@ class Trace(Outputs):
         if self.flips:
             raise NotCompilable("it changes requires_grad of a parameter")
         older = self.inspection.tensors if self.inspection is not None else ()
-        kept = leaked(self._tracer, older) if self.is_first or cotangents else []
+        kept = leaked(self._trace, older) if self.is_first or cotangents else []
         if kept:
             shapes = ", ".join(sorted({str(tuple(t.shape)) for t in kept})[:3])
             raise NotCompilable(f"it keeps a tensor that it computed (of shape {shapes})")
@@ -161,7 +162,8 @@ class Trace(Outputs):
                 self._leaf(number, wrappers).grad = Tensor(array, env)
             expected = self._expect_gradients()
             own_rates = self._set_rates(numbers)
-            env.param.prng = self._tracer = key
+            env.param.prng = key
+            self._trace = weakref.ref(key._trace)
             args, kwargs = self._substitute(wrappers)
             snapshot = self._snapshot()
             with natively():
