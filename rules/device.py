@@ -2,6 +2,7 @@
 
 import ast
 
+from migrator.analysis.devices.attributes import names_attribute
 from migrator.analysis.devices.choices import (
     availability_choice,
     device_call,
@@ -263,7 +264,7 @@ def available(ctx: Context, found: Construct) -> Decision:
     if call is not None:
         asked = question(ctx.names, call)
         choice = availability_choice(ctx.names, ctx.flow, asked)
-        if choice is not None:
+        if choice is not None and not names_attribute(ctx.names, choice.node):
             return device_value(ctx, choice.node, choice.device)
         asked = with_older_torch(ctx.names, asked)
         if asked is not call:

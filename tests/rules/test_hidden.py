@@ -32,146 +32,57 @@ REPORTED = {
     ),
     "code in a string": ('exec("x = torch.ones(1).cuda()")', "CUD005"),
     "code in pieces": ('eval("torch.cuda" + f".{name}()")', "CUD005"),
+    "a module of torch's by the name of a device": (
+        "def wait(device):\n    getattr(torch, device.type).synchronize()",
+        "CUD005",
+    ),
+    "a method by one of two names": (
+        'x = getattr(torch.ones(2), "cuda" if torch.cuda.is_available() else "cpu")()',
+        "DEV002",
+    ),
+    "a method by a name that is also a device": (
+        """
+        place = "cuda" if torch.cuda.is_available() else "cpu"
+        net = getattr(torch.nn.Linear(2, 2), place)()
+        x = torch.ones(2, device=place)
+        """,
+        "DEV002",
+    ),
+    "methods by names in a row": (
+        """
+        import operator
+        for device in ("cuda", "cpu"):
+            x = operator.methodcaller(device)(torch.ones(2))
+        """,
+        "DEV002",
+    ),
+    "a method by the default of a parameter": (
+        """
+        def move(x, device="cuda"):
+            return getattr(x, device)()
+        """,
+        "DEV002",
+    ),
+    "a method by an argument": (
+        """
+        def move(x, device):
+            return getattr(x, device)()
+        move(torch.ones(2), device="cuda")
+        """,
+        "DEV002",
+    ),
+    "a method by an option": (
+        """
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--device", default="cuda")
+        x = getattr(torch.ones(2), parser.parse_args().device)()
+        """,
+        "DEV002",
+    ),
     "more than a tensor for Tensor.cuda": (
         "move = functools.partial(torch.Tensor.cuda, non_blocking=True)",
         "MOV001",
-    ),
-    "options of a trainer in a dictionary": (
-        """
-        from transformers import TrainingArguments
-        options = dict(fp16=True, optim="adamw_bnb_8bit")
-        TrainingArguments("out", **options)
-        """,
-        "FRW003",
-    ),
-    "options of a trainer from elsewhere": (
-        """
-        from transformers import TrainingArguments
-        def made(**options):
-            return TrainingArguments("out", **options)
-        """,
-        "FRW003",
-    ),
-    "options of accelerate in a dictionary": (
-        """
-        import accelerate
-        accelerate.Accelerator(**{"mixed_precision": "fp16"})
-        """,
-        "FRW003",
-    ),
-    "options of a class of one's own": (
-        """
-        import transformers
-        class Arguments(transformers.TrainingArguments):
-            fp16: bool = True
-        """,
-        "FRW003",
-    ),
-    "options by another name": (
-        """
-        import transformers
-        Arguments = transformers.TrainingArguments
-        Arguments("out", fp16=chosen)
-        """,
-        "FRW002",
-    ),
-    "an option that is set later": (
-        """
-        from transformers import TrainingArguments
-        arguments = TrainingArguments("out")
-        arguments.fp16 = True
-        """,
-        "FRW003",
-    ),
-    "an option that is set by its name": (
-        """
-        from transformers import TrainingArguments
-        arguments = TrainingArguments("out")
-        setattr(arguments, "tf32", True)
-        """,
-        "FRW003",
-    ),
-    "options that are set by their names": (
-        """
-        from transformers import TrainingArguments
-        arguments = TrainingArguments("out")
-        for name, value in {"fp16": True}.items():
-            setattr(arguments, name, value)
-        """,
-        "FRW003",
-    ),
-    "an option of an attribute": (
-        """
-        from transformers import TrainingArguments
-        class Run:
-            def __init__(self, half):
-                self.arguments = TrainingArguments("out")
-                self.arguments.fp16 = half
-        """,
-        "FRW003",
-    ),
-    "options that are replaced": (
-        """
-        import dataclasses
-        from transformers import TrainingArguments
-        dataclasses.replace(TrainingArguments("out"), fp16=True)
-        """,
-        "FRW003",
-    ),
-    "options of a parser": (
-        """
-        from transformers import HfArgumentParser, TrainingArguments
-        HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(["--fp16"])
-        """,
-        "FRW003",
-    ),
-    "options that are bound": (
-        """
-        from transformers import TrainingArguments
-        make = functools.partial(TrainingArguments, fp16=True)
-        """,
-        "FRW003",
-    ),
-    "options of a class with an __init__ of its own": (
-        """
-        from transformers import TrainingArguments
-        class Arguments(TrainingArguments):
-            def __init__(self, out, fp16):
-                super().__init__(out)
-        Arguments("out", fp16=True)
-        """,
-        "FRW003",
-    ),
-    "a precision by its place": (
-        """
-        from accelerate import Accelerator
-        Accelerator(True, False, "fp16")
-        """,
-        "FRW003",
-    ),
-    "a precision of what is given a class": (
-        """
-        from accelerate import Accelerator
-        def make(cls):
-            return cls(mixed_precision="fp16")
-        make(Accelerator)
-        """,
-        "FRW003",
-    ),
-    "a precision of the environment": (
-        """
-        import os
-        os.environ["ACCELERATE_MIXED_PRECISION"] = "fp16"
-        """,
-        "FRW003",
-    ),
-    "a GPU of Lightning's in a dictionary": (
-        """
-        import lightning
-        options = {"accelerator": "gpu"}
-        lightning.Trainer(**options)
-        """,
-        "LTN001",
     ),
     "a class whose `to` looks at the name": (
         """
@@ -201,13 +112,10 @@ def test_it_is_reported(kind: str, target: str) -> None:
     assert code in {d.code for d in result.diagnostics if d.outcome is Outcome.REPORTED}
 
 
-def test_options_that_say_nothing_of_gpus_are_not_reported() -> None:
-    text = """
-    from transformers import TrainingArguments
-    options = {"max_steps": 3}
-    TrainingArguments("out", **options)
-    """
-    assert not [d for d in run(dedent(text)).diagnostics if d.outcome is Outcome.REPORTED]
+@pytest.mark.parametrize("kind", [kind for kind in REPORTED if kind.startswith("a method by")])
+def test_the_name_of_a_method_stays(kind: str) -> None:
+    text = f"import functools\nimport torch\n{dedent(REPORTED[kind][0])}"
+    assert '"cuda"' in run(text).source.decode()
 
 
 @pytest.mark.parametrize(("target", "word"), [("torchax", "jax:0"), ("torch_xla", "xla:0")])

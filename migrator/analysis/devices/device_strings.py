@@ -6,6 +6,7 @@ import ast
 
 from migrator.analysis import hints, traces
 from migrator.analysis.devices.accelerators import imported_heads
+from migrator.analysis.devices.attributes import names_attribute
 from migrator.analysis.devices.choices import device_call, names_device
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import FUNCTIONS, Names, dotted, parameters
@@ -17,6 +18,12 @@ def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
     """Why it can not be shown that the string `node` names a device; None where it does."""
     if device_call(names, node) is not None:
         return None
+    if names_attribute(names, node):
+        return "may be the name of a method that `getattr` takes"
+    return _not_by_place(names, flow, node)
+
+
+def _not_by_place(names: Names, flow: Flow, node: ast.expr) -> str | None:
     at, parent = node, names.parents.get(node)
     while True:
         match parent:

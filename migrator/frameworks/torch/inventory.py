@@ -66,7 +66,7 @@ def find(
             yield from own_imports(names, node, vocabulary, package)
         if classes.spoken_of:
             yield from of_trainers(classes, node)
-        elif isinstance(node, ast.Constant):
+        if isinstance(node, ast.Constant) and not classes.take_settings:
             yield from told_to_accelerate(names, node)
         match node:
             case ast.Name() if not isinstance(node.ctx, ast.Load):
@@ -107,6 +107,8 @@ def _of_expression(
             yield from _arguments(names, flow, node, vocabulary)
             yield from embedded(names, node, vocabulary)
             yield from required(names, node)
+            if _takes_module(names, flow, node):
+                yield Construct("name", "torch.get_device_module", node)
             if environment(names, node):
                 yield Construct("ranks", "environment", node)
             if is_option(node) and option_name(node) == "local_rank":
@@ -119,6 +121,15 @@ def _of_expression(
                     yield Construct("keyword", str(key.value), key)
         case ast.IfExp() if _reads_values(names, node):
             yield Construct("branch", "values", node)
+
+
+def _takes_module(names: Names, flow: Flow, call: ast.Call) -> bool:
+    """`getattr(torch, device.type)`"""
+    match call:
+        case ast.Call(func=ast.Name(id="getattr"), args=[owner, name, *_]):
+            chosen = not isinstance(name, ast.Constant) and flow.is_device(name)
+            return chosen and names.qualified(owner) == "torch"
+    return False
 
 
 def _of_statement(names: Names, node: ast.stmt, vocabulary: Vocabulary) -> Iterator[Construct]:
