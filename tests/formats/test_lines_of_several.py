@@ -326,3 +326,16 @@ def test_a_text_is_not_rewritten_as_settings(end: str) -> None:
     assert changed == [7, 11, 13, 16]
     left = [d.range.line for d in constructs(result) if d.outcome is REPORTED]
     assert left == [4, 6, 10]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'import json\noptions = json.loads(\'{"device": "cuda:0", "steps": 4}\')\n',
+        'import yaml\nTEXT = """\nsteps: 4\ndevice: cuda\n"""\noptions = yaml.safe_load(TEXT)\n',
+        "from omegaconf import OmegaConf as O\noptions = O.create('train:\\n  accelerator: gpu')\n",
+    ],
+)
+def test_a_configuration_in_the_code_is_named(code: str) -> None:
+    (found,) = constructs(run(f"import torch\n{code}torch.zeros(options['steps'])\n"))
+    assert (found.code, found.outcome) == ("CFG001", Outcome.REPORTED)

@@ -325,6 +325,12 @@ class Names(Scopes):
                     if isinstance(node.ctx, ast.Load) and dotted(node) == name:
                         yield node
 
+    def only_value(self, node: ast.expr) -> ast.expr:
+        """What a name is bound to, if that happens once; else the expression itself."""
+        bound = self.lookup(node) if isinstance(node, ast.Name) else []
+        value = bound[0].value if len(bound) == 1 and bound[0].kind == "assign" else None
+        return value or node
+
     def uses(self, name: str, scope: Scope) -> Iterator[ast.Name]:
         """Loads of a name that is bound in `scope`."""
         if name not in self._uses:

@@ -29,6 +29,11 @@ from migrator.vocabulary import Vocabulary
 def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[Construct]:
     """What a shell is told to do, a requirement, or text that is not looked into."""
     function = call.func.id if isinstance(call.func, ast.Name) else ""
+    if call.args and names.qualified(call.func) in _READERS:
+        value = names.only_value(call.args[0])
+        lines = str(value.value).split("\n") if isinstance(value, ast.Constant) else []
+        if any(map(mentions.setting, lines)):
+            yield Construct("setting", "text", call.args[0])
     if call.args and names.qualified(call.func) in ("exec", "eval", "compile"):
         code = _said(call.args[0]).encode(errors="replace")
         if has_tokens(code) or vocabulary.may_be_in(code):
@@ -105,6 +110,12 @@ _CHILDREN = frozenset({
     *(f"subprocess.{f}" for f in ("run", "call", "check_call", "check_output", "Popen",
                                   "getoutput", "getstatusoutput")),
     "os.popen",
+})  # fmt: skip
+
+# What makes values of a configuration that stands in the code.
+_READERS = frozenset({
+    "json.loads", "omegaconf.OmegaConf.create", "toml.loads", "tomllib.loads", "yaml.full_load",
+    "yaml.load", "yaml.safe_load", "yaml.unsafe_load",
 })  # fmt: skip
 
 _REQUIRED = {each: each.strip("_") for each in REQUIRED} | {REQUIREMENT: "package"}

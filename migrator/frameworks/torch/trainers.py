@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.literals import values
-from migrator.analysis.syntax.names import Binding, Names
+from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 from migrator.frameworks.torch.library_classes import LibraryClasses, bound_by
 from migrator.frameworks.torch.lightning import lightning
@@ -110,11 +110,7 @@ def _may_hold_settings(names: Names, options: ast.expr) -> bool:
 
     What is seen is a construct itself, where it says something of GPUs.
     """
-    if isinstance(options, ast.Name):
-        match names.lookup(options):
-            case [Binding(kind="assign", value=ast.expr() as value)]:
-                options = value
-    match options:
+    match names.only_value(options):
         case ast.Dict(keys=keys, values=given):
             said = [key.value if isinstance(key, ast.Constant) else None for key in keys]
         case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
