@@ -33,6 +33,7 @@ class Construct:
 
     @property
     def value(self) -> ast.expr:
-        """What an argument that is given by its name gets."""
-        assert isinstance(self.node, ast.keyword)
-        return self.node.value
+        """What an argument gets, by its name or not."""
+        value = self.node.value if isinstance(self.node, ast.keyword) else self.node
+        assert isinstance(value, ast.expr)
+        return value

@@ -96,12 +96,6 @@ def accelerator(ctx: Context, found: Construct) -> Decision:
     return _named(ctx, found.value)
 
 
-@DEVICE.on("lightning", "default accelerator")
-def default(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.expr)
-    return _named(ctx, found.node)
-
-
 @DEVICE.on("lightning", "told elsewhere")
 def elsewhere(ctx: Context, found: Construct) -> Decision:
     return Report('is for a GPU: for Lightning a TPU is "tpu", or "auto", with "bf16-mixed"')
@@ -110,7 +104,8 @@ def elsewhere(ctx: Context, found: Construct) -> Decision:
 @DEVICE.on("lightning", "gpus")
 def gpus(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.parents.get(found.node)
-    assert isinstance(call, ast.Call) and isinstance(found.node, ast.keyword)
+    if not isinstance(call, ast.Call) or not isinstance(found.node, ast.keyword):
+        return Report('was taken out of Lightning; say "accelerator": "tpu", "devices": 1')
     others = {keyword.arg for keyword in call.keywords}
     if values(found.node.value) not in ([1], [[0]]) or others & {"accelerator", "devices", None}:
         return Report('was taken out of Lightning; say accelerator="tpu", devices=1')

@@ -7,7 +7,7 @@ from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import EditCall, SetString
-from migrator.frameworks.torch.told import GPU_OPTIMIZERS
+from migrator.frameworks.torch.told import says_gpu
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 FAMILY = Family("FRW", "Training frameworks", 95)
@@ -91,7 +91,7 @@ SETTING = Rule(
     why="""`tf32=True` raises where there is no Ampere GPU; set-up decides on the precision of
 float32 products. `torch_compile=True` compiles by Inductor, while XLA compiles by itself.
 bitsandbytes and apex, behind some of the names of `optim`, are for CUDA only, and so are DeepSpeed
-and Megatron-LM. FSDP shards parameters over GPUs.""",
+and Megatron-LM. FSDP shards parameters over GPUs. Liger's kernels are written in Triton.""",
     effort=Effort.MINUTES,
     for_cuda=True,
     examples=(
@@ -159,7 +159,7 @@ def half(ctx: Context, found: Construct) -> Decision:
     return Rewrite([edit], note="float16 becomes bfloat16")
 
 
-@SETTING.on("trainer", "tf32", "torch_compile")
+@SETTING.on("trainer", "tf32", "torch_compile", "torch_compile_backend", "torch_compile_mode")
 def dropped(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.parents.get(found.node)
     assert isinstance(call, ast.Call) and isinstance(found.node, ast.keyword)
@@ -170,16 +170,20 @@ def dropped(ctx: Context, found: Construct) -> Decision:
 
 @SETTING.on("trainer", "optim")
 def optimizer(ctx: Context, found: Construct) -> Decision:
-    value = found.value
-    name = value.value if isinstance(value, ast.Constant) else None
-    if not isinstance(name, str):
-        return Keep("does not name an optimizer for CUDA here")
-    if any(word in name for word in GPU_OPTIMIZERS):
+    if says_gpu("optim", found.value):
         return Report('an optimizer of a library for CUDA; "adamw_torch" is the plain one')
-    return Keep("an optimizer of torch's")
+    return Keep("does not name an optimizer for CUDA here")
 
 
-@SETTING.on("trainer", "deepspeed", "fsdp", "deepspeed_plugin", "fsdp_plugin", "megatron_lm_plugin")
+@SETTING.on("trainer", "use_liger_kernel")
+def kernels(ctx: Context, found: Construct) -> Decision:
+    return Report("takes kernels in Triton, which are for GPUs; leave it out")
+
+
+@SETTING.on(
+    "trainer", "deepspeed", "fsdp", "deepspeed_plugin", "deepspeed_plugins", "fsdp_plugin",
+    "megatron_lm_plugin",
+)  # fmt: skip
 def sharded(ctx: Context, found: Construct) -> Decision:
     return Report("shards over GPUs; leave it out, and the model is whole on each device",
                   effort=Effort.HOURS)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import TARGETS, constructs, migrated, run
+from helpers import TARGETS, constructs, migrated, reported, run
 
 from migrator.diagnostics import Outcome
 from migrator.options import Options
@@ -57,9 +57,12 @@ def test_a_program_that_only_makes_one_is_set_up(made: str, target: str) -> None
 def test_the_default_of_a_command_line() -> None:
     source = (
         "from lightning.pytorch.cli import LightningCLI\n"
-        'LightningCLI(Net, trainer_defaults={"accelerator": "gpu", "max_epochs": 3})\n'
+        "LightningCLI(Net, trainer_defaults="
+        '{"accelerator": "gpu", "precision": "16-mixed", "max_epochs": 3})\n'
     )
-    assert migrated(source) == source.replace("gpu", "tpu")
+    after = source.replace("gpu", "tpu").replace("16", "bf16")
+    assert migrated(source) == after
+    assert not reported(run(source))
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from migrator.analysis.syntax.annotations import is_only_named
@@ -28,6 +29,11 @@ _KINDS = {
     "lightning": r"(?:pytorch_lightning|lightning|lightning_fabric)\.(?:\w+\.)*"
     r"(?:Trainer|Fabric|LightningCLI)(?:\.from_argparse_args)?",
 }
+# Without one of these words in it, a program makes nothing that takes settings.
+_TAKES_SETTINGS = re.compile(
+    r"\w*Trainer|\w*TrainingArguments|Accelerator|AcceleratorState|PartialState|Fabric"
+    r"|LightningCLI|HfArgumentParser|trl"
+)
 _CLASS = re.compile("|".join(f"(?P<{kind}>{names})" for kind, names in _KINDS.items()))
 _DEEPEST = 8
 
@@ -54,6 +60,17 @@ class LibraryClasses:
             for path in project.reached()
         )
         self.spoken_of = self._brought or any(map(_is_of_library, _modules(names)))
+
+    @cached_property
+    def take_settings(self) -> bool:
+        """Whether the program may make what takes settings: it may load models alone."""
+        if not self.spoken_of:
+            return False
+        words = set(_words(self.names))
+        if self.project is not None:
+            for path in (*self.project.reached(), *self.project.importers_above()):
+                words |= self.project.cache.file(path).words
+        return any(map(_TAKES_SETTINGS.fullmatch, words))
 
     def made_by(self, function: ast.expr, depth: int = 0) -> Meaning | None:
         """What a call of an expression makes, None for no class of such a library."""
@@ -179,6 +196,19 @@ def bound_by(names: Names, node: ast.AST) -> ast.expr | None:
         if names.qualified(node.func) == "functools.partial":
             return node.args[0]
     return None
+
+
+def _words(names: Names) -> Iterator[str]:
+    """What the names, the imports and the strings of a file say."""
+    for node in names.order:
+        match node:
+            case ast.Name(id=text) | ast.Attribute(attr=text) | ast.Constant(value=str(text)):
+                yield text.rpartition(".")[2]
+    for statement in names.imports:
+        if isinstance(statement, ast.ImportFrom):
+            yield from (statement.module or "").split(".")
+        for alias in statement.names:
+            yield from alias.name.split(".")
 
 
 def _modules(names: Names) -> Iterator[str]:

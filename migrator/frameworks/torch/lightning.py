@@ -32,18 +32,20 @@ def lightning(node: ast.Call, is_said: bool) -> Iterator[Construct]:
         yield Construct("trainer", "lightning", node)
     for name, keyword in told.items():
         if name in _NEUTRAL:
-            given = values(keyword.value)
-            if not all(any(v is w or v == w for w in _NEUTRAL[name]) for v in given):
-                yield Construct("lightning", name, keyword)
+            yield from _chosen(name, keyword.value, keyword)
         elif name == "trainer_defaults":
             yield from _defaults(keyword.value)
 
 
+def _chosen(name: str, value: ast.expr, at: ast.AST) -> Iterator[Construct]:
+    if not all(any(v is w or v == w for w in _NEUTRAL[name]) for v in values(value)):
+        yield Construct("lightning", name, at)
+
+
 def _defaults(value: ast.expr) -> Iterator[Construct]:
-    """The accelerator that LightningCLI has where nobody names another one."""
+    """What LightningCLI tells a trainer where nobody says another thing."""
     if not isinstance(value, ast.Dict):
         return
     for key, each in zip(value.keys, value.values, strict=True):
-        if isinstance(key, ast.Constant) and key.value == "accelerator":
-            if any(v in GPUS for v in values(each)):
-                yield Construct("lightning", "default accelerator", each)
+        if isinstance(key, ast.Constant) and key.value in _NEUTRAL:
+            yield from _chosen(str(key.value), each, each)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.literals import values
-from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.syntax.names import Binding, Names, dotted
 from migrator.construct import Construct
 from migrator.frameworks.torch.library_classes import LibraryClasses, bound_by
 from migrator.frameworks.torch.lightning import GPUS, HALF
 
 SETTINGS = frozenset({
-    "fp16", "fp16_full_eval", "tf32", "torch_compile", "optim", "deepspeed", "fsdp",
-    "mixed_precision", "deepspeed_plugin", "fsdp_plugin", "dynamo_backend", "dynamo_plugin",
-    "megatron_lm_plugin",
+    "fp16", "fp16_full_eval", "tf32", "torch_compile", "torch_compile_backend",
+    "torch_compile_mode", "optim", "deepspeed", "fsdp", "mixed_precision", "deepspeed_plugin",
+    "deepspeed_plugins", "fsdp_plugin", "dynamo_backend", "dynamo_plugin", "megatron_lm_plugin",
+    "use_liger_kernel",
 })  # fmt: skip
 GPU_OPTIMIZERS = ("8bit", "bnb", "paged", "apex")
-_SWITCHES = ("fp16", "fp16_full_eval", "tf32", "torch_compile")
+_SWITCHES = ("fp16", "fp16_full_eval", "tf32", "torch_compile", "use_liger_kernel")
 _LIGHTNING = ("accelerator", "precision")
 # What accelerate reads of the environment.
 _VARIABLES = {
@@ -27,32 +27,86 @@ _VARIABLES = {
     "ACCELERATE_USE_DEEPSPEED": "deepspeed",
     "ACCELERATE_USE_FSDP": "fsdp",
 }
-_OPTION = re.compile(
-    r"--(?:fp16(?:_full_eval)?|tf32|torch_compile)(?:[= ](?i:true|1))?"
-    r"|--mixed_precision[= ]fp(?:16|8)"
-)
 
 
 def told(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
     """A setting for GPUs that is no argument of a class of such a library."""
-    for at, key, value, owner in _said(classes.names, node):
+    names = classes.names
+    if not classes.take_settings or _given_to_lightning(classes, node) == "trainer_defaults":
+        return  # those are a construct each
+    for at, key, value, owner in _said(names, node):
         unknown = owner is not None and key in SETTINGS and _holds(classes, owner)
         yield from _told(at, key, value, unknown)
-    if isinstance(node, ast.List | ast.Tuple):
-        for item in node.elts:  # ["--fp16"], for a parser
-            if isinstance(item, ast.Constant) and _OPTION.fullmatch(str(item.value)):
-                yield Construct("trainer", "told elsewhere", item)
+    for at, key, value in _options(names, node):
+        yield from _told(at, key, value, _given_to_lightning(classes, node) == "args")
     match node:
-        case ast.Call(func=ast.Attribute(attr="split", value=ast.Constant(value=str(text)))) if (
-            _OPTION.search(text)
-        ):
-            yield Construct("trainer", "told elsewhere", node)
+        case ast.Call(func=ast.Attribute(attr="set_optimizer")):
+            for value in _first_or_named(node, "name"):
+                if says_gpu("optim", value):
+                    yield Construct("trainer", "optim", value)
         case ast.Call(func=function, args=[*_, owner, name, _]) if _sets(function):
             if not isinstance(name, ast.Constant) and _holds(classes, owner):
                 yield Construct("trainer", "told elsewhere", node)
-        case ast.ClassDef(body=body):  # a mixin
-            for statement in body:
+        case ast.ClassDef(body=body, keywords=keywords):
+            for keyword in keywords:  # for the `__init_subclass__` of a base
+                yield from _told(keyword, keyword.arg or "", keyword.value)
+            for statement in body:  # a mixin
                 yield from _of_class(statement)
+
+
+def _first_or_named(call: ast.Call, name: str) -> Iterator[ast.expr]:
+    yield from call.args[:1]
+    yield from (keyword.value for keyword in call.keywords if keyword.arg == name)
+
+
+def _options(names: Names, node: ast.AST) -> Iterator[tuple[ast.AST, str, ast.expr]]:
+    """What a command line says: `["--fp16", "--optim=adafactor", "--trainer.precision", "16"]`."""
+    words: list[ast.expr]
+    match node:
+        case ast.List() | ast.Tuple():
+            words = node.elts
+        case ast.Call(func=ast.Attribute(attr="append"), args=[ast.Constant() as one]):
+            words = [one]  # sys.argv.append("--fp16")
+        case (
+            ast.Call(func=ast.Attribute(attr="split", value=ast.Constant(value=str(text))))
+            | ast.Call(func=ast.Attribute(attr="split"), args=[ast.Constant(value=str(text)), *_])
+        ):
+            words = [ast.copy_location(ast.Constant(word), node) for word in text.split()]
+        case _:
+            return
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        value: ast.expr
+        match _text(word).partition("="):
+            case (name, "", "") if name.startswith("--"):
+                value = following or ast.Constant(True)
+                if _text(value).startswith("-"):
+                    value = ast.Constant(True)
+            case (name, "=", value_text) if name.startswith("--"):
+                value = ast.Constant(value_text) if isinstance(word, ast.Constant) else word
+            case _:
+                continue
+        yield node if word not in names.parents else word, name[2:], value
+
+
+def _text(word: ast.expr) -> str:
+    """A word of a command line, or the text that it begins with."""
+    match word:
+        case (
+            ast.Constant(value=str(text))
+            | ast.JoinedStr(values=[ast.Constant(value=str(text)), *_])
+        ):
+            return text
+    return ""
+
+
+def _given_to_lightning(classes: LibraryClasses, node: ast.AST) -> str | None:
+    """The argument of one of Lightning's that something is: `LightningCLI(args=[…])`."""
+    match classes.names.parents.get(node):
+        case ast.keyword(arg=name) as above:
+            call = classes.names.parents[above]
+            made = classes.made_by(call.func) if isinstance(call, ast.Call) else None
+            return name if made is not None and made.kind == "lightning" else None
+    return None
 
 
 def _of_class(statement: ast.stmt) -> Iterator[Construct]:
@@ -85,12 +139,42 @@ def told_to_accelerate(names: Names, node: ast.AST) -> Iterator[Construct]:
 def told_by_keyword(classes: LibraryClasses, call: ast.Call) -> Iterator[Construct]:
     """`replace(arguments, fp16=True)`, `options.update(tf32=True)`"""
     given = [k for k in call.keywords if k.arg in SETTINGS or k.arg in _LIGHTNING]
-    if given and classes.made_by(bound_by(classes.names, call) or call.func) is None:
+    if not given or not classes.take_settings:
+        return
+    if classes.made_by(bound_by(classes.names, call) or call.func) is None:
         for keyword in given:
-            yield from _told(keyword, str(keyword.arg), keyword.value)
+            if not _only_decides(classes, call.func, str(keyword.arg)):
+                yield from _told(keyword, str(keyword.arg), keyword.value)
+
+
+def _only_decides(classes: LibraryClasses, function: ast.expr, name: str) -> bool:
+    """Whether a function of the program's own asks what it is given, and does nothing else."""
+    names = classes.names
+    found: ast.AST | None = None
+    if isinstance(function, ast.Name):
+        match names.lookup(function):
+            case [Binding(kind="def", node=node)]:
+                found = node
+    qualname = names.qualified(function) if found is None else None
+    if qualname and classes.project is not None:
+        if (there := classes.project.definition(qualname)) is not None:
+            names, found = there[0].names, there[2]
+    if not isinstance(found, ast.FunctionDef) or name not in names.scopes[found].bindings:
+        return False
+    return all(_is_asked(names, use) for use in names.uses(name, names.scopes[found]))
+
+
+def _is_asked(names: Names, use: ast.expr) -> bool:
+    node: ast.AST = use
+    while isinstance(above := names.parents[node], ast.BoolOp | ast.UnaryOp | ast.Compare):
+        node = above
+    return isinstance(above, ast.If | ast.IfExp | ast.While) and above.test is node
 
 
 def _told(at: ast.AST, key: str, value: ast.expr, unknown: bool = False) -> Iterator[Construct]:
+    key = key.rpartition(".")[2]  # {"trainer.precision": 16}
+    if key not in SETTINGS and key not in _LIGHTNING and key not in _VARIABLES:
+        return
     if says_gpu(_VARIABLES.get(key, key), value, unknown):
         yield Construct("lightning" if key in _LIGHTNING else "trainer", "told elsewhere", at)
 
@@ -154,6 +238,8 @@ def is_off(value: ast.expr) -> bool:
 
 def says_gpu(key: str, value: ast.expr, unknown: bool = False) -> bool:
     """Whether a value of a setting is for GPUs; what can not be seen, if `unknown` is."""
+    if key == "optim":  # `OptimizerNames.ADAMW_BNB`, too
+        value = ast.Constant(value.attr.lower()) if isinstance(value, ast.Attribute) else value
     return any(unknown if each is ... else _is_for_gpus(key, each) for each in values(value))
 
 
