@@ -1,7 +1,6 @@
 """Tensor methods and modes that torch_xla gets wrong.
 
-Not mended, torch_xla 2.9: a CPU `backward()` before anything was on the device makes later ones
-raise "device_ready_queues_". LBFGS gives the right numbers but compiles some 25 programs a step.
+Not mended, torch_xla 2.9: LBFGS gives the right numbers but compiles some 25 programs a step.
 """
 
 import functools
