@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.indices import compares_indices
+from migrator.analysis.devices.own_moves import does_as_torch
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.obstacles import Cause
@@ -187,7 +188,7 @@ class Context:
     def defines(self, attribute: str, kind: Kind = Kind.NOTHING) -> str:
         """Which class of the project has an attribute that torch's have, too; "" for none.
 
-        Of what is known to be a model, a model.
+        Of what is known to be a model, a model. One that does as torch's is none.
         """
         names, flow = self.names, self.flow
         own = [(names, flow, "")]
@@ -196,7 +197,9 @@ class Context:
             own += [(facts.names, facts.flow, f"{path.name}: ") for path, facts in found]
         for names, flow, where in own:
             for owner in names.owners.get(attribute, ()):
-                if not kind & Kind.MODULE or flow.is_module_class(owner):
+                if kind & Kind.MODULE and not flow.is_module_class(owner):
+                    continue
+                if not does_as_torch(names, flow, owner, attribute):
                     return f"{where}{owner.name} (line {owner.lineno}) has {attribute}"
         return ""
 

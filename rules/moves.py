@@ -3,6 +3,7 @@
 import ast
 
 from migrator.analysis.devices.choices import method_caller
+from migrator.analysis.devices.own_moves import does_as_torch
 from migrator.analysis.syntax.names import argument, dotted
 from migrator.analysis.training.loops import is_model
 from migrator.analysis.values.kinds import CUDA_STRING
@@ -211,7 +212,8 @@ def _defines_cuda(ctx: Context, receiver: ast.expr) -> str | None:
         candidates.append(ctx.flow.called_definition(receiver))
     for node in candidates:
         if isinstance(node, ast.ClassDef) and "cuda" in names.scopes[node].bindings:
-            return node.name
+            if not does_as_torch(names, ctx.flow, node, "cuda"):
+                return node.name
     return None
 
 

@@ -2,22 +2,27 @@
 
 A program with half of its files rewritten would have tensors on two devices, or names of devices
 that its other half does not know. So what a file that stays imports stays, too, and so does each
-program that shares a file for a device with it.
+program that gets to the code for a device there. A file that other programs share is rewritten for
+them where the one that stays does not get to what changes in it.
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.project.file_facts import File
 from migrator.analysis.project.reach import is_test
 from migrator.decision import Report
 from migrator.diagnostics import START
 from migrator.formats import kinds
 from migrator.options import Options
+from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.gates import context_of, why_it_stays
 from migrator.pipeline.result import Result
 from migrator.pipeline.suppress import Suppressions
@@ -56,9 +61,12 @@ def held(
         seen.add(path)
         if path not in around.stay:
             found[path] = around.reason(path, through, first)
-        queue += ((imported, path, first) for imported in around.facts[path].reached())
-        if around.uses_device(path):
-            queue += ((importer, path, first) for importer in around.importers.get(path, ()))
+        for imported in around.facts[path].reached():
+            if not around.is_shared(imported, path) or around.gets_to_changes(path, imported):
+                queue.append((imported, path, first))
+        for importer in around.importers.get(path, ()) if around.uses_device(path) else ():
+            if around.gets_to_changes(importer, path):
+                queue.append((importer, path, first))
     return found
 
 
@@ -77,6 +85,7 @@ class _Around:
         self._find(project)
         self.importers: dict[Path, list[Path]] = {}
         self.stay: dict[Path, Report] = {}
+        self._changes: dict[Path, Sequence[ast.AST] | None] = {}
         for path, there in sorted(self.facts.items()):
             gate = self._gate(there)
             if gate is not None and not self._stands_alone(path):
@@ -122,6 +131,43 @@ class _Around:
         result = self.known.get(path)
         return self.facts[path].cache.uses_device(path) if result is None else result.uses_device
 
+    def is_shared(self, path: Path, program: Path) -> bool:
+        """Whether files that are not of a program import one that is."""
+        own = {program, *self.facts[program].reached()}
+        return not own.issuperset(self.importers.get(path, ()))
+
+    def gets_to_changes(self, path: Path, imported: Path) -> bool:
+        """Whether code of a file gets to what would be rewritten in one that it imports."""
+        if imported not in self._changes:
+            self._changes[imported] = self._changed(imported)
+        changes = self._changes[imported]
+        if changes is None:
+            return True
+        return any(self.facts[path].code_reaches(imported, node) for node in changes)
+
+    def _changed(self, path: Path) -> Sequence[ast.AST] | None:
+        """The statements that a file's own migration changes; None for any.
+
+        A module that the result imports for it is one at the top, whoever gets to it.
+        """
+        there, result = self.facts[path], self.known.get(path)
+        facts = there.cache.facts(path)
+        if path in self.stay or facts is None or path.suffix != ".py":
+            return None
+        if result is None:
+            source = there.reader.read(path) or b""
+            result = migrate_file(path, source, self.target, self.options, there)
+        if not _imported(result.source) <= _imported(result.original):
+            return None
+        lines = {
+            line
+            for found in result.diagnostics
+            if found.is_edit
+            for part in (found.range, *found.touched)
+            for line in range(part.line, part.end_line + 1)
+        }
+        return [node for node in facts.names.order if lines.intersection(_lines(node))]
+
     def reason(self, path: Path, through: Path, first: Path) -> Report:
         """Why a file stays: a file that stays by itself, and another one that connects the two."""
         gate = self.stay[first]
@@ -136,3 +182,18 @@ class _Around:
         if obstacle is not None and obstacle.path is None:
             obstacle = replace(obstacle, path=first)
         return replace(gate, reason=reason, obstacle=obstacle, files=(first, through))
+
+
+def _imported(source: bytes) -> set[str]:
+    """The packages that a file imports from."""
+    facts = File(source).facts
+    return {head for i in facts.names.imports for head in imported_heads(i)} if facts else set()
+
+
+def _lines(node: ast.AST) -> range:
+    """The lines of a statement, but for those of the statements in it."""
+    if not isinstance(node, ast.stmt):
+        return range(0)
+    body: list[ast.stmt] = getattr(node, "body", [])
+    end = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+    return range(node.lineno, max(end, node.lineno) + 1)

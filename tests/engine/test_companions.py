@@ -267,3 +267,31 @@ def test_a_file_that_only_writes_checkpoints_is_none_of_the_device(
     once = migrate(tmp_path, files, target)
     assert once["prepare.py"] == files["prepare.py"] and "tpu_runtime.setup()" in once["train.py"]
     assert migrate(tmp_path, {**once}, target) == once
+
+
+_NAMESPACE: Files = {
+    "team/train.py": "import torch\nfrom MODULE import Net\n\n"
+    "if __name__ == '__main__':\n    torch.cuda.manual_seed(0)\n    print(Net())\n",
+    "team/model.py": "import torch\n\n\ndef Net():\n    return torch.cuda.initial_seed()\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "readme", "place"),
+    [
+        (".model", "", ""),  # which `python team/train.py` could not import
+        ("team.model", "torchrun --nproc-per-node 2 -m team.train --lr 1\n", ""),
+        ("team.model", 'command: ["python", "-m", "team.train"]', ""),
+        ("team.model", "python -m team.trainer", "team/"),
+        ("model", "python -m team.train", "team/"),  # which `-m` could not import
+    ],
+)
+def test_a_module_of_a_folder_that_is_no_package(
+    module: str, readme: str, place: str, tmp_path: Path
+) -> None:
+    files = {name: str(text).replace("MODULE", module) for name, text in _NAMESPACE.items()}
+    write_tree(tmp_path, {**files, "README.md": readme})
+    (tmp_path / ".git").mkdir()
+    assert folders(migrate_paths([tmp_path]), tmp_path) == [place]
+    for name in files:
+        assert folders(migrate_paths([tmp_path / name]), tmp_path) == [place]

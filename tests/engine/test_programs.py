@@ -164,6 +164,64 @@ def test_the_summary_of_a_program_that_stays(tmp_path: Path) -> None:
     assert b"  keeps 6 constructs in " in done.stdout
 
 
+# Two programs that share a file, of which one stays.
+UTILS = (
+    "import torch\n\n\ndef count(net):\n    return len(list(net.parameters()))\n\n\n"
+    "def device():\n    return torch.device('cuda')\n"
+)
+OTHER = (
+    "import torch\nimport utils\n\nif __name__ == '__main__':\n"
+    "    net = torch.nn.Linear(2, 2).cuda()\n    print(utils.count(net))\n"
+)
+
+
+def _shared(tmp_path: Path, of_the_one: str, of_the_other: str, utils: str = UTILS) -> set[str]:
+    """The files that change where `train.py` stays, and each says something of `utils`."""
+    train = TRAIN.replace("import Net\n", "import Net\nimport utils\n")
+    train = train.replace("    net = Net()", f"    {of_the_one}\n    net = Net()")
+    other = OTHER.replace("utils.count(net)", of_the_other)
+    files = {**PROGRAM, "train.py": train, "utils.py": utils, "other.py": other}
+    results = by_name(migrate_paths([write_tree(tmp_path, files)]))
+    for name, result in results.items():  # by itself, it is the same
+        assert by_name(migrate_paths([tmp_path / name]))[name] == result
+    return {name for name, result in results.items() if result.changed}
+
+
+def test_a_shared_file_is_for_those_that_get_to_what_changes(tmp_path: Path) -> None:
+    assert _shared(tmp_path, "utils.count(net)", "utils.device()") == {"utils.py", "other.py"}
+
+
+def test_a_shared_file_stays_for_the_one_that_stays(tmp_path: Path) -> None:
+    """And the other is migrated without it, if it does not get to what stays there."""
+    assert _shared(tmp_path / "a", "utils.device()", "utils.count(net)") == {"other.py"}
+    assert _shared(tmp_path / "b", "utils.device()", "utils.device()") == set()
+
+
+@pytest.mark.parametrize(
+    "of_the_one",
+    [
+        "print(getattr(utils, 'device')())",
+        "if torch.cuda.is_available(): utils.device()",
+        "start(utils)",
+        "utils.count(net, [utils.device])",
+    ],
+)
+def test_the_one_that_stays_may_get_there_in_any_way(tmp_path: Path, of_the_one: str) -> None:
+    assert _shared(tmp_path, of_the_one, "utils.device()") == set()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "\nDEVICE = 'cuda:0'\nt = torch.ones(1).cuda()\n",
+        "\n\ndef seed():\n    torch.cuda.manual_seed(0)\n",
+    ],
+)
+def test_what_runs_with_an_import_is_got_to(tmp_path: Path, changed: str) -> None:
+    """A statement at the top; and the runtime that a rewrite has to import."""
+    assert _shared(tmp_path, "utils.count(net)", "utils.device()", UTILS + changed) == set()
+
+
 # A library whose `part` neither target serves, and a program that does not call it.
 LIBRARY = (
     "import torch\nimport torch.distributed as dist\n\n\n"

@@ -1,9 +1,9 @@
-"""Methods `to` of the program's own: what they do with the name of a device."""
+"""Methods of the program's own with names of torch's: what they do with a device."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from migrator.analysis.syntax.names import Names, dotted, parameters
 from migrator.analysis.values.evidence import Evidence
@@ -66,4 +66,78 @@ def _is_read(names: Names, flow: Flow, use: ast.expr) -> bool:
             return dotted(func) in ("getattr", "setattr", "hasattr")
         case ast.Call(func=ast.Attribute(attr="get" | "pop" | "setdefault"), args=[key, *_]):
             return key is use
+    return False
+
+
+def does_as_torch(names: Names, flow: Flow, owner: ast.ClassDef, name: str) -> bool:
+    """Whether a class's own `cuda` or `half` may be taken for that of torch.nn.Module.
+
+    It does the same, or `cuda` hands itself on to some members: torch's moves the others, too. What
+    a class leaves on the CPU can not be used with tensors on a GPU, so a program that runs does not
+    see the difference, unless it takes tensors to the CPU to use it there.
+    """
+    methods = names.scopes[owner].bindings.get(name, ())
+    if len(methods) != 1 or not flow.is_module_class(owner):
+        return False
+    match methods[0].node:
+        case ast.FunctionDef(
+            args=ast.arguments(args=[ast.arg(arg=itself)], vararg=None, kwonlyargs=[], kwarg=None),
+            body=body,
+            decorator_list=[],
+        ):
+            said = [part for part in body if not isinstance(part, ast.Expr | ast.Assign)]
+            moved = [_moved(part, itself) for part in body[:-1] if not _is_text(part)]
+            match said:
+                case [ast.Return(value=ast.Name(id=given))] if given == itself:
+                    stays = None in moved or name != "cuda"
+                    return not stays and not _keeps_on_cpu(names, moved)
+                case [ast.Return(value=ast.expr() as value)] if not moved:
+                    return ast.unparse(value) == _HALF.format(itself) and name == "half"
+    return False
+
+
+_HALF = "{}._apply(lambda t: t.half() if t.is_floating_point() else t)"  # as torch has it
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _moved(statement: ast.stmt, itself: str) -> str | None:
+    """The member that a statement moves: `self.model.cuda()`, `self.model = self.model.cuda()`."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=func, args=[], keywords=[])):
+            target = None
+        case ast.Assign(targets=[target], value=ast.Call(func=func, args=[], keywords=[])):
+            pass
+        case _:
+            return None
+    match func:
+        case ast.Attribute(attr="cuda", value=ast.Attribute(value=ast.Name(id=name)) as member):
+            same = target is None or dotted(target) == dotted(member)
+            return member.attr if name == itself and same else None
+    return None
+
+
+def _keeps_on_cpu(names: Names, moved: Sequence[str | None]) -> bool:
+    """Whether a file takes tensors to the CPU where it calls a member that does not move."""
+    left = {
+        name
+        for attributes in names.class_attributes.values()
+        for name, values in attributes.items()
+        if name not in moved and not all(map(names.qualified, filter(None, values)))
+    }
+    for method in names.scopes:
+        parts = [*ast.walk(method)] if isinstance(method, ast.FunctionDef) else []
+        called = (n for part in parts if isinstance(part, ast.Call) for n in ast.walk(part.func))
+        if any(map(_speaks_of_cpu, parts)):
+            if any(isinstance(n, ast.Attribute) and n.attr in left for n in called):
+                return True
+    return False
+
+
+def _speaks_of_cpu(node: ast.AST) -> bool:
+    match node:
+        case ast.Constant(value="cpu") | ast.Attribute(attr="cpu" | "numpy"):
+            return True
     return False

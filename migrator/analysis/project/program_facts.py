@@ -79,6 +79,18 @@ class ProgramFacts(ImportedValues, StartingPoints):
         files = self._files_with_ranks()
         return self._reach(files).reaches(path, node)
 
+    def code_reaches(self, path: Path, node: ast.AST) -> bool:
+        """Whether code of this file, with any options, gets to a node of one that it imports."""
+        if self.path not in self.cache.code_reaches:
+            self.cache.code_reaches[self.path] = Reach(
+                [self.path, *self.reached()],
+                self.cache.file,
+                lambda path: path == self.path or self.of(path).is_started(),
+                lambda path, name: self.of(path).holds(name),
+                with_options=True,
+            )
+        return self.cache.code_reaches[self.path].reaches(path, node)
+
     def _reach(self, files: Sequence[Path]) -> Reach:
         """A test that imports a file is no program of it."""
         file = self.cache.file

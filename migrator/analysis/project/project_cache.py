@@ -41,6 +41,7 @@ class ProjectCache:
         self.obstacles: dict[Path, tuple[int, str] | None] = {}
         self.only_infer: dict[frozenset[Path], bool] = {}
         self.reaches: dict[frozenset[Path], Reach] = {}
+        self.code_reaches: dict[Path, Reach] = {}
 
     def file(self, path: Path) -> File:
         """A file as it is read; one that can not be read is empty."""

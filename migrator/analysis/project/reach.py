@@ -74,12 +74,16 @@ class Reach:
         file: Callable[[Path], File],
         is_started: Callable[[Path], bool],
         holds: Callable[[Path, str], bool],
+        with_options: bool = False,
     ) -> None:
-        """`holds` tells whether what a name means in a file is the project's own."""
+        """`holds` tells whether what a name means in a file is the project's own.
+
+        `with_options`: whatever options the program is started with.
+        """
         self.files = [Place(path, file(path)) for path in files]
         self._by_path = {place.path: place for place in self.files}
         self._is_started, self._holds = is_started, holds
-        self.defaults = Defaults(self)
+        self.defaults, self._with_options = Defaults(self), with_options
         self._known: dict[Key, Any] = {}
         self._readers: dict[Key, dict[Key, None]] = {}
         self._changed: list[Key] = []  # whose readers have to be asked again
@@ -147,7 +151,7 @@ class Reach:
         within = unit(parents, node)
         if not self.ask("unit", place, within):
             return False
-        return all(
+        return self._with_options or all(
             self.defaults.may_be(place, test, answer)
             for test, answer in _questions(parents, node, within)
         )

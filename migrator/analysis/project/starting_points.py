@@ -15,6 +15,8 @@ from migrator.analysis.project.import_graph import ImportGraph
 from migrator.analysis.syntax.scripts import is_script
 from migrator.targets import RUNTIME
 
+_TEXTS = (".md", ".rst", ".sh", ".slurm", ".sbatch", ".toml", ".yaml", ".yml")  # no data
+
 
 class StartingPoints(ImportGraph):
     """How one file is started, or the programs that import it."""
@@ -82,13 +84,14 @@ class StartingPoints(ImportGraph):
             for name in () if package else sorted(self.reader.list(at)):
                 if name.endswith(".py") and at / name != self.path:
                     if self.path in self.reached(at / name):
-                        return at
+                        return self.of(at / name)._started_from() or at
             if at == self.root or self.root not in at.parents:
                 break
             at = at.parent
-        absolute = (m for m in self.cache.file(self.path).modules if not m.startswith("."))
-        bases = {found[1] for found in map(self._absolute, absolute) if found}
-        own = self.path.parent
+        started_from = self._started_from()
+        if started_from is not None:
+            return started_from
+        bases, own = self._bases_of_imports(), self.path.parent
         above = bases & self._added_before_runtime(migrated) & set(own.parents)
         if bases.intersection(chain(*self._added())) or self._is_plainly_started():
             bases = above or {own}
@@ -98,6 +101,38 @@ class StartingPoints(ImportGraph):
         """True for a program that is no module of a package: `python tools/train.py`."""
         listing = self.reader.list(self.path.parent)
         return self.has_main_guard() and "__init__.py" not in listing
+
+    def _bases_of_imports(self) -> set[Path]:
+        """The folders that its project imports are found from."""
+        absolute = (m for m in self.cache.file(self.path).modules if not m.startswith("."))
+        return {found[1] for found in map(self._absolute, absolute) if found}
+
+    def _started_from(self) -> Path | None:
+        """Where `python -m folder.train` is started, if such a program is in no package.
+
+        It is started so where it imports by `from .`, or where a text beside it or above says so.
+        """
+        own = self.path.parent
+        if not self._is_plainly_started() or own in self._bases_of_imports():
+            return None
+        above = [folder for folder in own.parents if self.root in (folder, *folder.parents)]
+        for folder in above:
+            if self._is_said_to_start(folder, [own, *above]):
+                return folder
+        modules = self.cache.file(self.path).modules
+        levels = [len(m) - len(m.lstrip(".")) for m in modules if m.startswith(".")]
+        return above[min(max(levels), len(above)) - 1] if levels and above else None
+
+    def _is_said_to_start(self, at: Path, folders: list[Path]) -> bool:
+        """Whether a text speaks of `-m folder.train`, the module that this file is in `at`."""
+        module = ".".join(self.path.relative_to(at).with_suffix("").parts)
+        said = re.compile(rb"""-m[ =,"']+""" + re.escape(module.encode()) + rb"(?![\w.])")
+        return any(
+            said.search(self.reader.read(folder / name) or b"")
+            for folder in folders
+            for name in sorted(self.reader.list(folder))
+            if name == "Makefile" or name.endswith(_TEXTS)
+        )
 
     def _added_before_runtime(self, migrated: bytes) -> set[Path]:
         """Folders that the migrated file has on `sys.path` when it imports the runtime."""
