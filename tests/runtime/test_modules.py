@@ -236,3 +236,17 @@ def test_inference_mode() -> None:
     assert not called(x).requires_grad and not bare(x).requires_grad
     with torch.inference_mode(mode=False):
         assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_rows_that_are_too_long_are_shortened(kind: Any) -> None:
+    """In the weights, too, at each call: `max_norm` writes in the forward pass."""
+    torch.manual_seed(0)
+    net = kind(6, 3, max_norm=0.5)
+    moved = copy.deepcopy(net).to(DEVICE)
+    rows = torch.tensor([[1, 4, 1], [0, 4, 3]])
+    for _ in range(3):
+        expected, found = net(rows), moved(rows.to(DEVICE))
+        assert torch.allclose(found.detach().cpu(), expected.detach(), atol=1e-6)
+        assert torch.allclose(moved.weight.detach().cpu(), net.weight.detach(), atol=1e-6)
+        assert not torch.allclose(net.weight[2].norm(), net.weight[4].norm())

@@ -212,3 +212,10 @@ def test_a_report_of_the_run_is_written_on_request(tmp_path: Path) -> None:
     figures = json.loads((tmp_path / "report.json").read_text())
     assert figures["programs"] >= 24
     assert figures["text"].startswith(f"{figures['programs']} programs compiled in ")
+
+
+def test_what_the_cpu_computes_in_place_is_written_to_lists_of_tensors_too() -> None:
+    gradients, found = [torch.ones(2).to("jax"), torch.ones(3).to("jax")], torch.zeros(1).to("jax")
+    half = torch.full((1,), 0.5).to("jax")
+    torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, half)
+    assert [gradient.tolist() for gradient in gradients] == [[0.5] * 2, [0.5] * 3]

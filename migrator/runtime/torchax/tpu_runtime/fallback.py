@@ -6,6 +6,7 @@ and slow. In a compiled function there are no values to copy: there it raises, b
 """
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -40,6 +41,14 @@ _REFUSED = {
     "_sparse_coo_tensor_with_dims_and_tensors": "there are no sparse tensors; use sparse=False",
     "hash_tensor": "there are no 64-bit unsigned integers on this device: hash a CPU copy",
 }
+
+
+def _pairs(argument: Any, copy: Any) -> Iterator[tuple[Any, Any]]:
+    """The device tensors of an argument, which may be a list of some, with their copies."""
+    several = isinstance(argument, (tuple, list))
+    for each, its in zip(argument, copy, strict=True) if several else ((argument, copy),):
+        if is_device_tensor(each):
+            yield each, its
 
 
 def computed_on_cpu(env: Environment, overload: Any) -> Function:
@@ -78,9 +87,9 @@ def computed_on_cpu(env: Environment, overload: Any) -> Function:
             cpu_args, cpu_kwargs = native(pytree.tree_map, (to_cpu, (args, kwargs)), {})
             results = native(overload, cpu_args, cpu_kwargs)
         for argument, copy, is_written in zip(args, cpu_args, written, strict=False):
-            if is_written and is_device_tensor(argument):
-                argument._elem = env.t2j_copy(copy).astype(argument._elem.dtype)
-                results = argument if results is copy else results
+            for each, its in _pairs(argument, copy) if is_written else ():
+                each._elem = env.t2j_copy(its).astype(each._elem.dtype)
+                results = each if results is its else results
         return pytree.tree_map(to_device, results)
 
     return run

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import torch
 from torchax.ops import jtorch, mappings
-from torchax.tensor import Environment
+from torchax.tensor import Environment, Tensor
 
 from .calls import Function, holds_device_tensor, is_device_tensor, register, replaces
 from .kernels import Array, kernel
@@ -202,6 +202,25 @@ def _split(x: Array, size: int, dim: int = 0) -> list[Array]:
     return _split_with_sizes(x, [min(size, x.shape[dim] - start) for start in starts], dim)
 
 
+@kernel
+def _renorm(weight: Array, indices: Array, max_norm: float, norm_type: float) -> Array:
+    """The rows that are looked up, those that are longer than `max_norm` shortened to that."""
+    norm = jnp.linalg.norm(weight, ord=norm_type, axis=1)
+    used = jnp.zeros(norm.shape, bool).at[indices.reshape(-1)].set(True)
+    scale = jnp.where(used & (norm > max_norm), max_norm / (norm + 1e-7), 1)
+    return weight * scale[:, None].astype(weight.dtype)
+
+
+def _shortened(env: Environment) -> Function:
+    """`nn.Embedding(max_norm=…)`: torchax returns the shortened rows, and writes them nowhere."""
+
+    def embedding_renorm_(weight: Any, indices: Any, max_norm: float, norm_type: float) -> Any:
+        rows = _renorm(weight.jax(), indices.jax(), float(max_norm), float(norm_type))
+        return weight.copy_(Tensor(rows, env))
+
+    return embedding_renorm_
+
+
 def install(env: Environment) -> None:
     """Replace the operators."""
     aten = torch.ops.aten
@@ -222,3 +241,4 @@ def install(env: Environment) -> None:
         (aten.split_with_sizes, _split_with_sizes),
     ):
         register(env, operator, function, of_arrays=True)
+    register(env, aten.embedding_renorm_, _shortened(env), of_arrays=False)
