@@ -78,6 +78,7 @@ class Words:
     device_has_index: bool = False  # `device_object` equals the device of a tensor, index and all
     compiles_constants: bool = False  # lists that become tensors are sent to the device only once
     runs_lbfgs: bool = False  # optimizers that read values while they step are not much slower
+    transforms: bool = False  # torch.func's `vmap`, `grad` and the like run
     scripts_normalization: bool = False  # a module on the device can be scripted with BatchNorm
     scripts_dropout: bool = False  # … and trained with dropout
     safetensors: bool = False  # safetensors reads straight onto the device, by its name

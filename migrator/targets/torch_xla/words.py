@@ -30,6 +30,7 @@ WORDS = Words(
         "torch.save": Word("xm.save", ("torch_xla.core.xla_model as xm",)),
     },
     device_has_index=True,
+    transforms=True,
     safetensors=True,
     threads=True,
     profiler="torch_xla.debug.profiler",

@@ -1,0 +1,46 @@
+"""torch.func: functions that are made of others."""
+
+from migrator.construct import Construct
+from migrator.diagnostics import Effort
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.targets import targets
+
+TRANSFORMS = Rule(
+    code="RUN005",
+    name="function-transforms",
+    summary="torch.func's transformations, which not every target can run",
+    why="""`vmap`, `grad` and the like wrap tensors in C++. torchax's are wrapped already, in
+Python, so that the first operator within raises. `functional_call` and `stack_module_state` run on
+every target, and so do `torch.autograd.functional.jacobian` and `hessian`.""",
+    effort=Effort.HOURS,
+    references=("https://docs.pytorch.org/docs/stable/func.html",),
+    examples=(
+        Example(
+            """
+            import torch
+
+            def per_sample(loss, parameters, x, y):
+                return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(parameters, x, y)
+            """,
+        ),
+    ),
+)
+
+_MADE = ("vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian", "jvp", "vjp", "linearize",
+         "functionalize")  # fmt: skip
+
+
+@TRANSFORMS.on(
+    "name", "torch.vmap", *(f"{module}.{made}" for module in ("torch.func", "functorch")
+                            for made in _MADE)
+)  # fmt: skip
+def made(ctx: Context, found: Construct) -> Decision:
+    name = found.key.rpartition(".")[2]
+    if ctx.words.transforms and name != "functionalize":
+        return Keep("runs on the device")
+    others = "".join(f"{t.name}, or " for t in targets().values() if t.words.transforms)
+    others = others if name != "functionalize" else ""
+    return Report(
+        f"does not run on tensors of the device: {others}a loop over the samples, or "
+        "torch.autograd.functional.jacobian and hessian, take its place"
+    )
