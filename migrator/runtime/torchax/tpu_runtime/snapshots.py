@@ -85,16 +85,19 @@ class Snapshot:
                     put(holder, name, value)
 
 
+def _has_tracers(trace: Any) -> bool:
+    return any(isinstance(holder, jax.core.Tracer) for holder in gc.get_referrers(trace))
+
+
 def leaked(trace: Any, older: Iterable[Any]) -> list[Tensor]:
     """Device tensors of JAX's ``trace``, which has ended, that somebody keeps.
 
     ``trace``: a weak reference. ``older``: references to tensors that the garbage collector does
     not look at.
     """
-    holders = gc.get_referrers(trace())
-    if not any(isinstance(holder, jax.core.Tracer) for holder in holders):
-        return []  # nothing of it is left; a look at all objects takes ten times as long
-    del holders
+    # A look at all objects takes ten times as long.
+    if trace() is None or not _has_tracers(trace()):
+        return []
     gc.collect()
 
     def is_traced(tensor: Tensor) -> bool:
