@@ -69,6 +69,52 @@ def test_errors_and_signals_are_as_ever(start: Start, tmp_path: Path) -> None:
     assert start("-c", "import os, signal; os.kill(0, signal.SIGTERM)").returncode == -15
 
 
+LEFT_OPEN = """
+import atexit, threading, time
+class Last:
+    def __del__(self):
+        print("deleted")
+one, ring = Last(), Last()
+ring.itself = ring
+atexit.register(print, "at exit")
+file = open("left.txt", "w")
+file.write("all of it")
+threading.Thread(target=lambda: (time.sleep(0.1), print("a thread"))).start()
+print("the end")
+"""
+STILL_RUNNING = """
+import threading, time
+def work():
+    while True:
+        time.sleep(0.001)
+threading.Thread(target=work, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        LEFT_OPEN, STILL_RUNNING, "import sys; sys.exit('a reason')", "raise SystemExit",
+        "import sys; sys.exit(300)", "import sys; sys.exit(-1)", "import sys; sys.exit([1])",
+        "raise KeyboardInterrupt",
+    ],
+)  # fmt: skip
+def test_it_ends_as_ever(start: Start, cold_interpreter: str, tmp_path: Path, program: str) -> None:
+    (tmp_path / "script.py").write_text(program)
+    ends = []
+    for run in (start, None):
+        left = tmp_path / "left.txt"
+        left.unlink(missing_ok=True)
+        if run is not None:
+            done = run("script.py", cwd=tmp_path)
+        else:
+            real = [cold_interpreter, "script.py"]
+            done = subprocess.run(real, capture_output=True, text=True, cwd=tmp_path)
+        written = left.read_text() if left.exists() else ""
+        ends.append((done.returncode, done.stdout, done.stderr, written))
+    assert ends[0] == ends[1]
+
+
 def test_other_settings_of_the_imports_and_other_options_need_a_real_one(start: Start) -> None:
     threads = {**os.environ, "OMP_NUM_THREADS": "3"}
     assert start("-c", IS_FORKED, env=threads).stdout == "False\n"

@@ -10,6 +10,7 @@ whose environment would have made a difference to the imports is refused.
 from __future__ import annotations
 
 import array
+import atexit
 import contextlib
 import gc
 import importlib
@@ -23,9 +24,11 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import types
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 MOST = 250  # files that a client hands over
 # Variables that are read when modules are imported, by their beginnings; and those that are not.
@@ -227,9 +230,55 @@ def execute(arguments: list[str]) -> None:
             runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
             return
         sys.path.insert(0, str(Path(what).resolve().parent))
-        main.__dict__.update(__file__=str(Path(what).absolute()), __cached__=None)
-        source, name = Path(what).read_bytes(), what  # type: ignore[assignment]
+        name = str(Path(what).absolute())
+        main.__dict__.update(__file__=name, __cached__=None)
+        source = Path(what).read_bytes()  # type: ignore[assignment]
     exec(compile(source, name, "exec"), main.__dict__)
+
+
+def run(arguments: list[str]) -> int:
+    """Its exit code, as Python has it; negative for the signal that ends it."""
+    try:
+        execute(arguments)
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return (stop.code or 0) & 0xFF
+        print(stop.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        sys.excepthook(*sys.exc_info())
+        return -signal.SIGINT
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+def end(code: int) -> NoReturn:
+    """As Python ends, but that libraries are not taken down: that takes longer than many a run."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if threading.active_count() == 1:  # others go on, and may look at what they know
+        for module in [module for module in sys.modules.values() if _is_own(module)]:
+            for name in [name for name in vars(module) if not name.startswith("__")]:
+                vars(module)[name] = None
+    gc.collect()
+    for stream in [o for o in gc.get_objects() if isinstance(o, io.IOBase)]:  # that nobody closed
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _is_own(module: Any) -> bool:
+    """Whether it is the program's, and no library's."""
+    if not isinstance(module, types.ModuleType) or vars(module) is globals():
+        return False
+    file = vars(module).get("__file__") or ""
+    libraries = (sys.prefix, sys.base_prefix)
+    return module is sys.modules["__main__"] or (bool(file) and not file.startswith(libraries))
 
 
 def _shown(kind: type[BaseException], error: BaseException, trace: Any) -> None:
@@ -245,9 +294,11 @@ if __name__ == "__main__":
     for module in sys.argv[2:]:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
+    for cleanup in weakref.finalize._registry:  # type: ignore[attr-defined]
+        cleanup.atexit = False  # torch would take its operators down, one by one
     gc.collect()
     gc.freeze()  # or a child's first collection copies all of it
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         command = become(Server(listening, before).serve(), found)
     sys.excepthook = _shown
-    execute(command)
+    end(run(command))
