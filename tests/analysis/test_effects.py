@@ -58,6 +58,7 @@ model = torch.nn.Linear(1, 1)
 def own_rank():
     if not dist.is_initialized():
         return 0
+    assert dist.is_available(), "a launcher is missing"
     rank = dist.get_rank()
     return rank
 
@@ -67,7 +68,9 @@ x = x.cuda({index})
     assert 'x = x.to("jax")' in migrated(source).replace("'jax'", '"jax"')
 
 
-@pytest.mark.parametrize("body", ["seen.append(1)", "global n\n    n = 1", "print(1)", "yield 1"])
+@pytest.mark.parametrize(
+    "body", ["seen.append(1)", "global n\n    n = 1", "print(1)", "yield 1", "assert seen.pop()"]
+)
 def test_a_function_of_the_project_is_looked_into(tmp_path: Path, body: str) -> None:
     files = {
         "ranks.py": f"def pick():\n    {body}\n    return 0\n\n\ndef only():\n    return 0\n",

@@ -33,7 +33,7 @@ UNDERSTOOD = frozenset({
     "is_torchelastic_launched", "is_ucc_available", "is_xccl_available", "is_backend_available",
     "DistError", "DistBackendError", "DistNetworkError", "DistStoreError", "default_pg_timeout",
     "constants", "DebugLevel", "get_debug_level", "set_debug_level", "ReduceOp", "reduce_op",
-    "group", "GroupMember", "WORLD",
+    "group", "GroupMember", "WORLD", "logger",
     *REDUCTIONS, *GATHERS,
 })  # fmt: skip
 # What a rank that is alone may do, too: it sends to itself, or to nobody.

@@ -137,6 +137,8 @@ class Effects:
                 function = self.names.function(statement)
                 here = function is not None and name in self.names.scopes[function].bindings
                 return here and self.names.scope_of(target).node is function and self.none(value)
+            case ast.Assert(test=test, msg=message):  # which a program that runs passes
+                return self.none(test) and (message is None or self.none(message))
             case ast.Pass() | ast.Import() | ast.ImportFrom():
                 return True
         return False
