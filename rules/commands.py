@@ -11,6 +11,7 @@ from migrator.analysis.mentions import (
     NOT_HALF,
     hides_gpus,
     mentions_variables_alone,
+    speaks_of_gpus,
 )
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -46,7 +47,8 @@ of commands in YAML and JSON (`run`, `command`, `args`, `script`, …). `nvidia-
 pipenv, Poetry or PDM; conda's is named) gets the versions that were tested together for the
 target, and PyTorch's index of CPU wheels in the place of one for CUDA: torch itself works on the
 CPU there. Packages that only exist for CUDA are named. `--device cuda` becomes the target's device,
-which the migrated program understands. Other lines that speak of GPUs are named. In notebooks,
+which the migrated program understands. `--cuda` and the like stay where the program is the
+project's and has such an option itself. Other lines that speak of GPUs are named. In notebooks,
 `%%bash` and `%%sh` are read as a script, `%%writefile` as the file that it writes; other cells that
 are not Python, and cells that do not parse (of Python 2, say), stay as they are and are named.""",
     references=(
@@ -150,7 +152,24 @@ def gpu_command(ctx: Context, found: Construct) -> Decision:
         return Report(HIDES)
     if mentions_variables_alone(text):
         return Keep("means nothing on a TPU, where a program uses all devices that there are")
+    program = _whose_options(ctx, text)
+    if program:
+        return Keep(f"an option of {program} itself, which chooses the device")
     return Report("speaks of GPUs; look at what the program makes of it")
+
+
+def _whose_options(ctx: Context, text: str) -> str:
+    """The program of the project whose own options are all that a command says of GPUs."""
+    program, path, rest = "", None, []
+    for word in words(text):
+        name = word.text.partition("=")[0]
+        if program and not word.text:
+            return ""  # another command follows
+        if not program and word.text.endswith(".py") and ctx.project is not None:
+            program, path = word.text, ctx.project.started(word.text)
+        elif path is None or not (name.startswith("--") and ctx.project.has_option(path, name)):
+            rest.append(word.text)
+    return program if path is not None and not speaks_of_gpus(" ".join(rest)) else ""
 
 
 @COMMAND.on("command", "pip")

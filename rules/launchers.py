@@ -1,7 +1,6 @@
 """What starts a program on GPUs: launchers of processes, SLURM, containers and their images."""
 
 import re
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from migrator.analysis.libraries import MODULES
@@ -141,15 +140,11 @@ _ONE_HOST = {"nnodes": ("1", "1:1"), "node-rank": ("0",)}
 
 def _is_one_process(ctx: Context, program: str) -> bool:
     """Whether a program of the project is rewritten so that one process does what ranks did."""
-    if ctx.project is None or PurePosixPath(program).is_absolute() or "$" in program:
-        return False
     here = ctx.project
-    folder = here.path.parent
-    while here.reader.read(folder / program) is None:
-        if folder == here.root or here.root not in folder.parents:
-            return False
-        folder = folder.parent
-    there = here.of(folder / program)
+    path = here.started(program) if here is not None else None
+    if here is None or path is None:
+        return False
+    there = here.of(path)
     its = context_of(there, ctx.target, ctx.options)
     if its is None or not any(ranks.start is not None for ranks in its.ranks.values()):
         return False

@@ -33,7 +33,7 @@ _OTHER = "it brings {} into PyTorch, which a TPU machine has not; leave it out"
 _CPU = "its kernels are CUDA's; the package without `-gpu` runs on the CPU"
 
 LIBRARIES = (
-    Library(("apex",), ("apex",),
+    Library(("(?:nvidia-)?apex",), ("apex",),
             "torch has most of it by now; each use says what takes its place"),
     Library(("flash-attn.*",), ("flash_attn", "flash_attn_2_cuda"), _ATTENTION),
     Library((), ("flash_attn_interface",),

@@ -161,7 +161,12 @@ _VARIABLE = re.compile(r"\b(?:CUDA_VISIBLE_DEVICES|NCCL_\w*)")
 
 def mentions_variables_alone(text: str) -> bool:
     """Whether a command says no more of GPUs than variables of the environment."""
-    return bool(_VARIABLE.search(text)) and not _GPU_COMMAND.search(_VARIABLE.sub("", text))
+    return bool(_VARIABLE.search(text)) and not speaks_of_gpus(text)
+
+
+def speaks_of_gpus(text: str) -> bool:
+    """Whether a command does, in any other way than by the variables of the environment."""
+    return bool(_GPU_COMMAND.search(_VARIABLE.sub("", text)))
 
 
 NOT_HALF = "a TPU has no hardware for float16 or TF32: bf16 is what it computes in"

@@ -246,7 +246,7 @@ def test_it_is_reported(kind: str, target: str) -> None:
 def test_options_that_say_nothing_of_gpus_are_not_reported() -> None:
     text = """
     from transformers import TrainingArguments
-    options = {"max_steps": 3}
+    options, layers = {"max_steps": 3}, []
     TrainingArguments("out", **options)
     """
     assert not [d for d in run(dedent(text)).diagnostics if d.outcome is Outcome.REPORTED]

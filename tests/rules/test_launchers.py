@@ -204,3 +204,33 @@ def test_makefiles_are_found(tmp_path: Path) -> None:
     assert len(discover([tmp_path]).files) == 2
     for name, text in files.items():
         assert run(text, path=name).source.decode() == text.replace("cuda", "jax")
+
+
+TRAIN = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--cuda", action="store_true")
+parser.add_argument("--gpu-ids", default="0")
+args = parser.parse_args()
+device = torch.device("cuda" if args.cuda else "cpu")
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome"),
+    [
+        ("python train.py \\\n    --cuda \\\n    --data ../data", Outcome.KEPT),
+        ("CUDA_VISIBLE_DEVICES=0 python3 -u train.py --gpu-ids 0,1 --cuda", Outcome.KEPT),
+        ("python train.py --use-cuda", Outcome.REPORTED),  # no option that it has
+        ("python other.py --cuda", Outcome.REPORTED),
+        ("python train.py --cuda && python other.py --cuda", Outcome.REPORTED),
+        ("python train.py --cuda --data cuda/data", Outcome.REPORTED),
+    ],
+)
+def test_options_of_a_program_of_the_project_are_its_own(
+    tmp_path: Path, command: str, outcome: Outcome
+) -> None:
+    write_tree(tmp_path, {"scripts/run.sh": f"{command}\n", "train.py": TRAIN})
+    report = migrate_paths([tmp_path], "torchax")
+    (script,) = [f.result for f in report.files if f.path.name == "run.sh"]
+    assert {d.outcome for d in constructs(script) if d.code == "CMD001"} == {outcome}

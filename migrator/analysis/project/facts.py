@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from migrator.analysis.devices.accelerators import Parsed
 from migrator.analysis.project.program_facts import ProgramFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Overlay, Reader
+from migrator.analysis.syntax.command_line import is_option
 from migrator.analysis.values.flow import Flow
 from migrator.decision import Report
 
@@ -92,6 +93,28 @@ class ProjectFacts(ProgramFacts):
         there = self.of(path)
         tables = Models(facts.names, Flow(facts.names, there.kind), there).tables("replicated")
         return any(table is not None and table.rules for table in tables.values())
+
+    def started(self, program: str) -> Path | None:
+        """The file that a command of this file starts: `train.py`, as seen from here or above."""
+        if PurePosixPath(program).is_absolute() or "$" in program:
+            return None
+        folder = self.path.parent
+        while self.reader.read(folder / program) is None:
+            if folder == self.root or self.root not in folder.parents:
+                return None
+            folder = folder.parent
+        return folder / program
+
+    def has_option(self, program: Path, option: str) -> bool:
+        """Whether a program, or a file that it imports, declares `--option` for its command line."""
+        for path in dict.fromkeys((program, *self.of(program).reached(program))):
+            facts = self.cache.facts(path)
+            calls = facts.names.order if facts is not None else ()
+            for call in calls:
+                if isinstance(call, ast.Call) and is_option(call):
+                    if any(isinstance(a, ast.Constant) and a.value == option for a in call.args):
+                        return True
+        return False
 
     def parsed(self, source: bytes) -> Parsed | None:
         """This file as it was parsed for others, if this is what it holds."""

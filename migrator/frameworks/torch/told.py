@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.literals import values
@@ -74,7 +75,7 @@ def _options(names: Names, node: ast.AST) -> Iterator[tuple[ast.AST, str, ast.ex
             words = [ast.copy_location(ast.Constant(word), node) for word in text.split()]
         case _:
             return
-    for word, following in zip(words, [*words[1:], None], strict=True):
+    for word, following in itertools.zip_longest(words, words[1:]):
         value: ast.expr
         match _text(word).partition("="):
             case (name, "", "") if name.startswith("--"):
