@@ -160,14 +160,16 @@ def gpu_command(ctx: Context, found: Construct) -> Decision:
 
 def _whose_options(ctx: Context, text: str) -> str:
     """The program of the project whose own options are all that a command says of GPUs."""
-    program, path, rest = "", None, []
+    here, path, program, rest = ctx.project, None, "", []
+    if here is None:
+        return ""
     for word in words(text):
-        name = word.text.partition("=")[0]
+        option = word.text.partition("=")[0]
         if program and not word.text:
             return ""  # another command follows
-        if not program and word.text.endswith(".py") and ctx.project is not None:
-            program, path = word.text, ctx.project.started(word.text)
-        elif path is None or not (name.startswith("--") and ctx.project.has_option(path, name)):
+        if not program and word.text.endswith(".py"):
+            program, path = word.text, here.started(word.text)
+        elif path is None or not (option.startswith("--") and here.has_option(path, option)):
             rest.append(word.text)
     return program if path is not None and not speaks_of_gpus(" ".join(rest)) else ""
 

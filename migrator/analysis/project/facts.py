@@ -106,7 +106,7 @@ class ProjectFacts(ProgramFacts):
         return folder / program
 
     def has_option(self, program: Path, option: str) -> bool:
-        """Whether a program, or a file that it imports, declares `--option` for its command line."""
+        """Whether a program, or a file that it imports, declares `--option`."""
         for path in dict.fromkeys((program, *self.of(program).reached(program))):
             facts = self.cache.facts(path)
             calls = facts.names.order if facts is not None else ()
