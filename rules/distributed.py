@@ -158,5 +158,10 @@ def other_launcher(ctx: Context, found: Construct) -> Decision | None:
     """What Slurm or MPI say to each process."""
     if not ctx.ranks:
         return Keep("without ranks, nothing hangs on it")
+    if not isinstance(found.node, ast.Constant):
+        return Report(
+            f"{ctx.source.code(found.node)} is what another launcher sets: start the program by "
+            "torchrun, as which each process is alone there, and ask torch.distributed for ranks"
+        )
     name = ctx.text(found)
     return Report(f"{name} is what another launcher sets: start the program by torchrun")

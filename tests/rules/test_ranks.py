@@ -195,6 +195,7 @@ def test_a_type_that_is_only_named_keeps_nothing(line: str, target: str) -> None
         "rank = int(os.environ['SLURM_PROCID'])",
         "n = os.getenv('OMPI_COMM_WORLD_SIZE')",
         "if 'PMI_RANK' in os.environ: pass",
+        "from mpi4py import MPI; rank = MPI.COMM_WORLD.Get_rank()",
     ],
 )
 def test_what_another_launcher_says_is_reported_by_itself(line: str, target: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis.ranks.apart import are_apart
 from migrator.analysis.ranks.vocabulary import HOOKS, SPAWNS
-from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.names import Names, argument
 
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks
@@ -26,6 +26,8 @@ _PLACES = re.compile(
     r"SLURM_(?:PROCID|LOCALID|NTASKS\w*|NPROCS|NODEID|(?:JOB_|STEP_)?(?:NODELIST|NUM_NODES))"
     r"|OMPI_COMM_WORLD_\w*(?:RANK|SIZE)|PMI_(?:RANK|SIZE)"
 )
+
+_OF_MPI = "mpi4py.MPI.COMM_WORLD"
 
 
 class Processes:
@@ -119,10 +121,14 @@ class Processes:
         return stored or isinstance(parent, ast.Expr | ast.FormattedValue | ast.Compare)
 
 
-def asks_other_launcher(node: ast.AST) -> bool:
-    """Whether a string names what Slurm or MPI tell a process of its place among the others."""
-    return (
-        isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and _PLACES.fullmatch(node.value) is not None
-    )
+def asks_other_launcher(names: Names, node: ast.AST) -> bool:
+    """Whether a string names what Slurm or MPI tell a process of its place among the others.
+
+    Or a name is what mpi4py has for all processes that MPI has started.
+    """
+    match node:
+        case ast.Constant(value=str(text)):
+            return _PLACES.fullmatch(text) is not None
+        case ast.Attribute() | ast.Name(ctx=ast.Load()):
+            return names.qualified(node) == _OF_MPI
+    return False

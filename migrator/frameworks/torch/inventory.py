@@ -78,6 +78,8 @@ def find(
                     continue
                 construct = own(names, node, vocabulary, package)
                 construct = construct or reference_of(names, flow, node, vocabulary)
+                if asks_other_launcher(names, node):
+                    yield Construct("ranks", "other launcher", node)
                 if construct is not None:
                     if construct.kind != "method" and isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
@@ -85,7 +87,7 @@ def find(
             case ast.Constant(value=str()):
                 if node not in docstrings:
                     yield from strings(names, node, vocabulary)
-                    if asks_other_launcher(node):
+                    if asks_other_launcher(names, node):
                         yield Construct("ranks", "other launcher", node)
             case ast.For() | ast.While() if node in rounds:
                 yield Construct("loop", "without gradients", node)
