@@ -61,6 +61,14 @@ def test_older_views(view: str, how: str, shape: tuple[int, int]) -> None:
         assert torch.equal(found.cpu(), expected)
 
 
+def test_an_element_is_read_by_a_new_operator_after_its_base_was_written() -> None:
+    """Its dtypes are asked for at the first call, while nothing else of torch's is dispatched."""
+    base = torch.arange(3.0, device=DEVICE)
+    element = base.unbind(0)[1]
+    base.fill_(3)
+    assert torch.hypot(element, element).item() == pytest.approx(18**0.5)
+
+
 def test_older_views_beside_elements_that_are_shared() -> None:
     shared = torch.arange(3.0, device=DEVICE).expand(2, 3)
     test_older_views("a view of a view", "data of another shape", (2, 3))

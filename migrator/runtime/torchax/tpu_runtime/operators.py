@@ -203,6 +203,12 @@ def _split(x: Array, size: int, dim: int = 0) -> list[Array]:
 
 
 @kernel
+def _unbind(x: Array, dim: int = 0) -> list[Array]:
+    """As a decomposition it needs torch's dispatch, which is off where a stale view is read."""
+    return [jax.lax.index_in_dim(x, n, dim, keepdims=False) for n in range(x.shape[dim])]
+
+
+@kernel
 def _renorm(weight: Array, indices: Array, max_norm: float, norm_type: float) -> Array:
     """The rows that are looked up, those that are longer than `max_norm` shortened to that."""
     norm = jnp.linalg.norm(weight, ord=norm_type, axis=1)
@@ -239,6 +245,7 @@ def install(env: Environment) -> None:
         (aten.bucketize, _bucketize),
         (aten.split, _split),
         (aten.split_with_sizes, _split_with_sizes),
+        (aten.unbind, _unbind),
     ):
         register(env, operator, function, of_arrays=True)
     register(env, aten.embedding_renorm_, _shortened(env), of_arrays=False)
