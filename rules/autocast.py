@@ -125,7 +125,15 @@ def autocast(ctx: Context, found: Construct) -> Decision:
         decides = ctx.runtime("autocast")
         if decides is None:
             return Report("its device or dtype is computed; write them out")
-        edit = EditCall(call, function=decides.code)
+        named = device if isinstance(device, ast.Constant) else None
+        if named is None:
+            edit = EditCall(call, function=decides.code)
+        elif named in call.args:
+            written = ctx.device_string(call)
+            edit = EditCall(call, function=decides.code, drop=[named], first=written)
+        else:
+            put = {"device_type": ctx.device_string(call)}
+            edit = EditCall(call, function=decides.code, put=put)
         return Rewrite([edit], decides.requires, note="float16 becomes bfloat16")
     word = ctx.words.autocast
     if word is None:
