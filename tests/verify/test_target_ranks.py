@@ -23,7 +23,9 @@ FAULT, AGREES = ([], SECOND_TIER) if TARGET.name == "torch_xla" else (SECOND_TIE
 TRAINING = """\
 import argparse
 import os
+import random
 
+import numpy
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -41,6 +43,7 @@ def train(rank, world_size):
     model = DDP(nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 3)).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for x, y in DataLoader(data, batch_size=2, sampler=sampler):
+        x = x + random.random() + numpy.random.rand()  # which nobody has seeded
         loss = nn.functional.cross_entropy(model(x.to(device)), y.to(device))
         optimizer.zero_grad()
         loss.backward()

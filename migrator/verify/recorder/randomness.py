@@ -100,16 +100,19 @@ def is_traced() -> bool:
     return core is not None and not core.trace_state_clean()
 
 
-def install(found: Any) -> None:
-    """Replace what samples in this process by a `Randomness`, or what stands for one; and seed
-    Python, NumPy and torch."""
-    seed = found.seed
+def seed_all(seed: int) -> None:
+    """Seed Python, NumPy and torch."""
     random.seed(seed)
     if "numpy" in sys.modules or _has_numpy():
         import numpy
 
         numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def install(found: Any) -> None:
+    """Replace what samples in this process by a `Randomness`, or what stands for one; and seed."""
+    seed_all(found.seed)
     for name in _DRAWING:
         setattr(torch, name, _drawing(found, name, getattr(torch, name)))
     torch.utils.data.dataset.randperm = torch.randperm  # random_split has its own name for it

@@ -188,6 +188,7 @@ class Thread(Session):
         """Raises what the program does: the other ranks end for its sake."""
         self.of.watch.enter(self.watch)
         self.of.random.enter(self.random)
+        randomness.seed_all(self.spec["seed"])  # as a process of its own is
         with ranks.printing(self.output, self.rank):
             code = super().record(program)
         if self.failure is not None:
