@@ -61,6 +61,20 @@ def test_older_views(view: str, how: str, shape: tuple[int, int]) -> None:
         assert torch.equal(found.cpu(), expected)
 
 
+@pytest.mark.parametrize(
+    "alias", [lambda g: g.data, lambda g: g.detach(), lambda g: g.view(-1), lambda g: g.data[:]]
+)
+def test_a_gradient_is_written_through_an_alias(alias: Callable[[torch.Tensor], Any]) -> None:
+    """`p.grad.data.clamp_(-1, 1)`: nothing but the parameter has the gradient itself."""
+    parameter = torch.nn.Parameter(torch.ones(2, device=DEVICE))
+    (parameter * 2).sum().backward()
+    alias(parameter.grad).mul_(0.5)
+    assert parameter.grad is not None and parameter.grad.tolist() == [1, 1]
+    parameter.grad = torch.ones(2, device=DEVICE)
+    alias(parameter.grad).add_(2)
+    assert parameter.grad.tolist() == [3, 3]
+
+
 def test_an_element_is_read_by_a_new_operator_after_its_base_was_written() -> None:
     """Its dtypes are asked for at the first call, while nothing else of torch's is dispatched."""
     base = torch.arange(3.0, device=DEVICE)

@@ -58,7 +58,12 @@ watchers: list[Callable[[Tensor], None]] = []
 def _get_elem(self: Tensor) -> Array:
     state = self.__dict__
     link = state.get("_link")
-    if link is not None and link.replay is identity and sys.getrefcount(link.parent) == 2:
+    if (
+        link is not None
+        and link.replay is identity
+        and sys.getrefcount(link.parent) == 2
+        and link.parent._use_count() == 1  # C++ may have it, as the gradient of a parameter
+    ):
         # Nobody else has the base, such as the data of which nn.Parameter(data) was made: two
         # tensors that hold an array keep a compiled step from using its memory again.
         base = link.parent.__dict__
