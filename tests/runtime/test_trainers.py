@@ -5,6 +5,7 @@ Run in the environment of each target, see conftest.py.
 
 import copy
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,7 @@ def test_a_library_that_is_imported_later(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.syspath_prepend(tmp_path)
     seen: list[Any] = []
     when_imported("late.state", lambda module: seen.append(module.there))
+    assert find_spec("late.state")
     import late  # noqa: F401
 
     assert not seen

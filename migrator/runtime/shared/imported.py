@@ -22,13 +22,15 @@ class _Finder(MetaPathFinder):
         mends = _waiting.pop(fullname, [])
         spec = find_spec(fullname) if mends else None
         loader: Any = spec and spec.loader
+        if mends:
+            _waiting[fullname] = mends  # somebody may only ask whether it is there
         if loader is None:
             return None
         stock = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             stock(module)
-            for mend in mends:
+            for mend in _waiting.pop(fullname, []):
                 mend(module)
 
         loader.exec_module = exec_module

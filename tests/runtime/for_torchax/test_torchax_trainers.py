@@ -7,13 +7,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import lightning as L
 import pytest
 import torch
 import tpu_runtime
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from tiers import thorough_but
+from torch.utils.data import DataLoader, TensorDataset
+from tpu_runtime import together
 from tpu_runtime.guards import KEPT
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 PROGRAM = """\
 import sys
@@ -37,6 +43,13 @@ for x, y in loader:
 losses = accelerator.gather(loss.detach().reshape(1)).tolist()
 accelerator.print(accelerator.num_processes, len(loader), *(f"{loss:.5f}" for loss in losses))
 """
+
+
+CONFIG = LlamaConfig(
+    vocab_size=16, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+    num_key_value_heads=2, max_position_embeddings=8,
+)  # fmt: skip
+DATA = TensorDataset(4 + torch.arange(192.0).reshape(24, 8) % 11, torch.arange(24) % 4)
 
 
 def printed(script: Path, *args: str) -> list[str]:
@@ -72,10 +85,6 @@ def test_model_and_optimizer_are_programs(kind: Callable[..., torch.optim.Optimi
     """transformers keeps a dict with a `get` of its own; Lightning's step has a closure."""
     tpu_runtime.setup()
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=16, hidden_size=8, intermediate_size=16, num_hidden_layers=1,
-        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=8,
-    )  # fmt: skip
     words = torch.randint(0, 16, (2, 8))
 
     def train(model: LlamaForCausalLM) -> tuple[torch.optim.Optimizer, list[float]]:
@@ -93,13 +102,72 @@ def test_model_and_optimizer_are_programs(kind: Callable[..., torch.optim.Optimi
             losses.append(float(optimizer.step(closure)))  # type: ignore[arg-type]
         return optimizer, losses
 
-    model = LlamaForCausalLM(config)
+    model = LlamaForCausalLM(CONFIG)
     _, expected = train(copy.deepcopy(model))
     model.to("jax")
     optimizer, losses = train(model)
     assert losses == pytest.approx(expected, abs=1e-5)
     parts = [*vars(model)[KEPT].values(), *vars(optimizer)[KEPT].values()]
     assert [(part.compilations, part.why_eager) for part in parts] == [(1, ""), (1, "")]
+
+
+def with_accelerate(folder: Path) -> None:
+    model: Any = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
+    optimizer: Any = torch.optim.AdamW(model.parameters())
+    accelerator = Accelerator()
+    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(DATA, batch_size=4))
+    for x, y in loader:
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def with_trainer(folder: Path) -> None:
+    arguments = TrainingArguments(
+        str(folder), per_device_train_batch_size=4, num_train_epochs=1, report_to=[],
+        save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    words = [{"input_ids": x.long() % 16, "labels": x.long() % 16} for x, _ in DATA]
+    Trainer(model=LlamaForCausalLM(CONFIG), args=arguments, train_dataset=words).train()
+
+
+class Classifier(L.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
+
+    def training_step(self, batch: Any, _: int) -> torch.Tensor:
+        loss = torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+        self.log("loss", loss, on_epoch=True, prog_bar=True)
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters())
+
+
+def with_lightning(folder: Path) -> None:
+    L.Trainer(
+        max_epochs=1, accelerator="tpu", logger=False, enable_progress_bar=False,
+        enable_checkpointing=False, enable_model_summary=False, gradient_clip_val=0.5,
+    ).fit(Classifier(), DataLoader(DATA, batch_size=4))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("train", "programs"),
+    [(with_accelerate, [True]), (with_trainer, [False, True]), (with_lightning, [True])],
+)
+def test_a_step_in_a_loop_is_one_program(
+    train: Callable[[Path], None], programs: list[bool], tmp_path: Path
+) -> None:
+    """Two where the loss is read behind the backward pass; the optimizer's owns its weights."""
+    tpu_runtime.setup()
+    AcceleratorState._reset_state(reset_partial_state=True)
+    together._programs.clear()
+    train(tmp_path)
+    known = [program for program in together._programs.values() if program.calls >= 3]
+    assert [bool(program.donated) for program in known] == programs
 
 
 @pytest.mark.parametrize(("most", "kind"), [(0.1, 2.0), (100.0, 2.0), (0.1, float("inf"))])

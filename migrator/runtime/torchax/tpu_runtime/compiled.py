@@ -36,10 +36,16 @@ class Compiled:
     patient = True  # what is new runs as it is, and is compiled when it comes again
 
     def __init__(
-        self, function: Callable[..., Any], name: str, *, differentiable: bool = False
+        self,
+        function: Callable[..., Any],
+        name: str,
+        *,
+        differentiable: bool = False,
+        waits: bool = False,
+        begins: bool = False,
     ) -> None:
         self.name = name
-        self.memory = Memory(function, name, differentiable)
+        self.memory = Memory(function, name, differentiable, waits, begins)
         self.why_eager = ""
         self.compilations = 0
         self.record = report.record(self._place())

@@ -138,12 +138,17 @@ def _describe(device: DeviceLike) -> DeviceProperties:
 describe = _describe  # ranks do it in another way (ranks.py)
 
 
+def before_waiting() -> None:
+    """Start what has not been started: holding.py puts its own in place of this."""
+
+
 def synchronize(device: DeviceLike = None) -> None:
     """Wait until every array that is alive has been computed.
 
     ``jax.effects_barrier`` does not wait for computations, so the arrays themselves are waited for.
     """
     index_of(device)
+    before_waiting()
     jax.block_until_ready([array for array in jax.live_arrays() if not array.is_deleted()])
 
 

@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr
 from torchax.tensor import Environment, Tensor
 
 from .functions import Memory
+from .views import peek
 
 Array = Any
 _MADE_AGAIN = ("broadcast_in_dim", "convert_element_type", "iota", "reshape", "transpose")
@@ -88,7 +89,8 @@ def split(traced: Any, forms: list[tuple[Any, Any]], n_gradients: int) -> tuple[
     def backward(
         asked: tuple[int, ...], kept: list[Array], inputs: list[Array], gradients: list[Array]
     ) -> list[Array]:
-        found = run_later(*kept, *inputs, *(gradients[i] for i in wanted))
+        given = (gradients[i].astype(forms[i][1]) for i in wanted)
+        found = run_later(*kept, *inputs, *given)
         return [found[i] for i in asked]
 
     return forward, backward, reads
@@ -160,7 +162,7 @@ class Pass:
                 )
             )  # fmt: skip
         arrays = [
-            given[n].jax().astype(dtype) if n in given else jnp.zeros(shape, dtype)
+            peek(given[n]) if n in given else jnp.zeros(shape, dtype)
             for n, (shape, dtype) in zip(backward.used, backward.forms, strict=True)
         ]
         asked = [i for i, target in enumerate(backward.reached) if target in self._targets]

@@ -28,6 +28,8 @@ class Memory:
     function: Function
     name: str
     differentiable: bool = False  # its results go on with a graph
+    waits: bool = False  # in the loop of a framework: if what it is given is held
+    begins: bool = False  # and if not
     refused: str = ""  # why it is not compiled any more
     used: set[int] = field(default_factory=set)  # results that gradients have come for
     trainers: Trainers = field(default_factory=Trainers)

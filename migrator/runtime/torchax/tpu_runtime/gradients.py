@@ -18,11 +18,13 @@ _shortcuts: set[Function] = set()
 
 def bypasses_autograd(function: Function, args: object, kwargs: object) -> bool:
     """Whether torchax would compute this call without the gradient that is asked for."""
-    if function not in _shortcuts and not isinstance(
-        function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-    ):
-        return False
-    return needs_gradient(args) or needs_gradient(kwargs)
+    return is_shortcut(function) and (needs_gradient(args) or needs_gradient(kwargs))
+
+
+def is_shortcut(function: Function) -> bool:
+    """Whether torchax computes this function in one piece, below torch's autograd."""
+    operators = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+    return function in _shortcuts or isinstance(function, operators)
 
 
 class _Crossing(torch.autograd.Function):

@@ -65,6 +65,16 @@ def link(env: Environment, function: Any, args: Any, kwargs: Any, result: Any) -
     return result
 
 
+def hold(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """What an operator gives that runs later: holding.py puts its own in place of this."""
+    return NotImplemented
+
+
+def is_divided(function: Any, args: Any, kwargs: Any) -> bool:
+    """Whether torch takes a call apart for `hold`: holding.py puts its own in place of this."""
+    return False
+
+
 def check(function: Any, args: Any) -> None:
     """Refuse what this copy of the runtime has no files for: usual.py puts its own in place."""
 
@@ -121,7 +131,7 @@ class FunctionMode(XLAFunctionMode):
                 array = Environment.t2j_copy(self.env, made.detach())
                 return Tensor(array, self.env, made.requires_grad)
             return move(self.env, made)
-        if gradients.bypasses_autograd(func, args, kwargs):
+        if gradients.bypasses_autograd(func, args, kwargs) or is_divided(func, args, kwargs):
             return func(*args, **kwargs)
         return super().__torch_function__(func, types, args, kwargs)
 
@@ -142,21 +152,26 @@ class DispatchMode(XLADispatchMode):
             # C++ takes device tensors for meta tensors, so "meta" means the device here.
             if not names_device(device) and str(device) != "meta":
                 return func(*args, **kwargs)
+        if func is torch.ops.aten.as_strided.default:
+            args, kwargs = of_base(*args, **kwargs), {}
+        if func._schema.is_mutable:
+            check(func, args)
+        result = hold(self, func, types, args, kwargs)
+        if result is NotImplemented:
+            result = self.compute(func, types, args, kwargs)
+        if getattr(func, "is_view", False) and is_device_tensor(args[0]):
+            return link(self.env, func, args, kwargs, result)
+        return result
+
+    def compute(self, func: Any, types: object, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """What an operator gives; views are not linked yet."""
         if self.env.param.autocast_dtype is not None:
             args, kwargs = cast_arguments(self.env, func, args, kwargs)
         wanted = dtypes.of(func, args, kwargs)
         if wanted.inputs is not None:
             args = dtypes.promoted(func, args, wanted, self.env)
-        if func is torch.ops.aten.as_strided.default:
-            args, kwargs = of_base(*args, **kwargs), {}
-        if func._schema.is_mutable:
-            check(func, args)
         result = super().__torch_dispatch__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
-        if wanted.results:
-            return dtypes.converted(result, wanted, self.env)
-        if getattr(func, "is_view", False) and is_device_tensor(args[0]):
-            return link(self.env, func, args, kwargs, result)
-        return result
+        return dtypes.converted(result, wanted, self.env) if wanted.results else result
 
 
 def install(env: Environment) -> None:

@@ -4,10 +4,12 @@ The outermost call of a module on the device runs as it is the first time, and a
 the second time on with the same shapes: by the machinery of train_step, so new weights, another
 mode, statistics, random numbers and hooks are seen. Evaluation, sampling and generation call it
 without gradients; with gradients its backward pass is a second program (differentiation.py). So
-do `optimizer.step()` and `clip_grad_norm_`. What can not be compiled runs as it is, which is said
+do `optimizer.step()` and `clip_grad_norm_`. In the loop of a framework those of a step are held
+back, and become one program (together.py). What can not be compiled runs as it is, which is said
 once for each class; the modules in it are then tried.
 """
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable
@@ -21,8 +23,8 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 from torch.utils import _pytree as pytree
 from torchax.tensor import Environment
 
-from . import scopes
-from .calls import holds_device_tensor, is_device_tensor, patch
+from . import scopes, together
+from .calls import holds_device_tensor, is_device_tensor, natively, patch
 from .compiled import EAGER, Compiled, warn
 from .fresh_state import is_known
 from .functions import Call
@@ -45,7 +47,10 @@ class Part(Compiled):
         self._manner = manner
         self._kind = type(owner), manner
         name, function = type(owner).__name__, MethodType(call, owner)
-        super().__init__(function, name, differentiable=differentiable)
+        super().__init__(
+            function, name, differentiable=differentiable, begins=differentiable,
+            waits=differentiable or isinstance(owner, Optimizer),
+        )  # fmt: skip
 
     def _first(self, env: Environment, call: Call, args: Any, kwargs: Any, misfit: str) -> Any:
         """Note which of its results have gradients then, to compile a backward pass of those."""
@@ -158,6 +163,7 @@ def _stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
             result = None if closure is None else closure()
             part = _part(self, hooked, ".step()", differentiable=False)
             part(part.memory.function, (), {})
+            together.run()
             return result
 
         return step
@@ -177,7 +183,7 @@ def _clip(gradients: list[torch.Tensor], max_norm: float, norm_type: float) -> t
 
 def _clipping(stock: Callable[..., Any]) -> Callable[..., Any]:
     """`clip_grad_norm_`: single operations on all gradients take longer than the optimizer."""
-    compiled = Compiled(_clip, "clip_grad_norm_")
+    compiled = Compiled(_clip, "clip_grad_norm_", waits=True, begins=True)
 
     @functools.wraps(stock)
     def clip_grad_norm_(
@@ -185,9 +191,10 @@ def _clipping(stock: Callable[..., Any]) -> Callable[..., Any]:
     ) -> torch.Tensor:
         single = isinstance(parameters, torch.Tensor)
         given = [parameters] if single else list(parameters)
-        gradients = [p.grad for p in given if p.grad is not None]
-        plain = not any(args) and not any(kwargs.values()) and _is_free()
-        if not gradients or not plain or not all(map(_is_plain_gradient, gradients)):
+        with natively():
+            gradients = [p.grad for p in given if p.grad is not None]
+            plain = bool(gradients) and all(map(_is_plain_gradient, gradients))
+        if not plain or any(args) or any(kwargs.values()) or not _is_free():
             return stock(given or parameters, max_norm, norm_type, *args, **kwargs)  # type: ignore[no-any-return]
         arguments = gradients, float(max_norm), float(norm_type)
         return compiled(_clip, arguments, {})  # type: ignore[no-any-return]
@@ -199,8 +206,21 @@ def _is_plain_gradient(gradient: torch.Tensor) -> bool:
     return is_device_tensor(gradient) and not gradient.requires_grad
 
 
+def _dropping(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """`zero_grad`: by torchax each of the questions that it asks of a parameter takes 20 µs."""
+
+    @functools.wraps(stock)
+    def zero_grad(self: Any, set_to_none: bool = True) -> None:
+        with natively() if set_to_none else contextlib.nullcontext():
+            stock(self, set_to_none)
+
+    return zero_grad
+
+
 def install(env: Environment) -> None:
     """Take over the calls of modules and the steps of optimizers."""
+    for kind in (torch.nn.Module, Optimizer):
+        patch(kind, zero_grad=_dropping(kind.zero_grad))  # type: ignore[attr-defined]
     patch(torch.nn.Module, __call__=_calling(torch.nn.Module.__call__))
     clipping = _clipping(torch.nn.utils.clip_grad_norm_)
     for module in (torch.nn.utils, torch.nn.utils.clip_grad):

@@ -18,11 +18,12 @@ import torch
 from torch.optim import Optimizer
 from torchax.tensor import Environment, Tensor
 
-from . import mesh, rates
+from . import held, mesh, rates, together
 from .calls import is_device_tensor
 from .differentiation import Backward, attach
 from .functions import Call, Memory, root, sharing, unique
 from .guards import Guards
+from .held import computed, settled, stored
 from .inside import inside
 from .numbers import Comparison
 from .structures import Structure
@@ -30,6 +31,7 @@ from .templates import Template
 from .tensors import check_range
 from .trainers import note_varying, settings, step_counts_on_device
 from .variables import put
+from .views import peek
 
 Array = Any
 
@@ -68,7 +70,7 @@ class Program:
 
     def __post_init__(self) -> None:
         self.mesh = mesh.in_use()
-        arrays = [t.__dict__["_elem"] for t in self.state]
+        arrays = list(map(stored, self.state))
         self._forms = [(a.shape, a.dtype) for a in arrays]
         self._ids = {id(t) for t in self.state}
         self._look_up_states()
@@ -150,18 +152,22 @@ class Program:
         self.calls += 1
         inputs = unique(structures)
         state, n = self.state, self.n_written
-        held = [tensor.__dict__["_elem"] for tensor in state[:n]]
-        # An array that someone else holds, an EMA or a copy, must outlive the step.
-        written = [jnp.copy(a) if sys.getrefcount(a) > 4 else a for a in held]
-        del held
         leaves = [inputs[x] if isinstance(x, int) else x for x in self.leaves]
         learning = [leaves[i] for i in self.with_gradient]
         given = given_arrays(
-            env, self.memory, self.varying, written, state[n:], learning, self.on_cpu, inputs
-        )
+            env, self.memory, self.varying, list(map(stored, state[:n])), state[n:], learning,
+            self.on_cpu, inputs,
+        )  # fmt: skip
+        waits = self._waits(given)
+        if not waits:
+            if held.is_on:
+                given = jax.tree.map(computed, given)
+            # An array that someone else holds, an EMA or a copy, must outlive the step.
+            written = [jnp.copy(a) if sys.getrefcount(a) > 4 else a for a in given[0]]
+            given = written, *given[1:]
         if self.mesh is not None:
             given = mesh.as_before(given, self.shardings)
-        new, new_inputs, new_gradients, key, results, kept = self.compiled(*given)
+        new, new_inputs, new_gradients, key, results, kept = self.compiled(waits, *given)
         for tensor, array in zip(state, new, strict=False):
             tensor.__dict__["_elem"] = array
         torch._C._increment_version([state[i] for i in self.counted])
@@ -188,18 +194,27 @@ class Program:
             put(holder, name, template.build(made, old))
         return result
 
+    def _waits(self, given: Any) -> bool:
+        """Whether it is held back: the call of a model that trains, and what comes of it."""
+        if not (held.is_on and self.memory.waits) or self.mesh is not None:
+            return False
+        if self.backward is not None:
+            together.forward()
+        return self.memory.begins or held.is_any(jax.tree.leaves(given))
+
     def _run_again(
         self, env: Environment, call: Call, given: Any, inputs: list[torch.Tensor]
     ) -> dict[int, Any]:
         """The new tensors of a call, made again operator by operator: by number, with graphs."""
         (written, read, _, key, *_, arrays), n = given, self.n_written
-        now = [t.__dict__["_elem"] for t in self.state[n:]], [arrays_of(env, t) for t in inputs]
-        if any(a is not b for a, b in zip(chain(*now), chain(read, arrays), strict=True)):
+        now = map(stored, self.state[n:]), [arrays_of(env, t) for t in inputs]
+        pairs = zip(chain(*now), chain(read, arrays), strict=True)
+        if any(settled(a) is not settled(b) for a, b in pairs):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an "
                 "inplace operation"
             )
-        state = [(t, t.__dict__["_elem"]) for t in self.state[:n]]
+        state = [(t, stored(t)) for t in self.state[:n]]
         key_now, snapshot = env.prng_key, self.guards.snapshot()
         made: dict[int, Any] = {}
         try:
@@ -231,9 +246,9 @@ def given_arrays(
     """What a program takes: state, gradients, random key, learning rates, CPU tensors, inputs."""
     own = (
         written,
-        [tensor.__dict__["_elem"] for tensor in read],
-        [leaf.grad.jax() for leaf in with_gradient],
-        env.prng_key,
+        list(map(stored, read)),
+        [peek(leaf.grad) for leaf in with_gradient],
+        settled(env.param.__dict__["prng"]),
     )
     given = (
         [arrays_of(env, tensor) for tensor in on_cpu],
@@ -265,7 +280,7 @@ def set_gradient(env: Environment, leaf: torch.Tensor, array: Array) -> None:
 
 def arrays_of(env: Environment, tensor: Any) -> Array:
     if is_device_tensor(tensor):
-        return tensor.jax()
+        return peek(tensor) if isinstance(tensor, Tensor) else tensor.jax()
     check_range(tensor)
     return env.t2j_copy(tensor.detach())
 
@@ -277,13 +292,13 @@ def write(env: Environment, tensor: Any, array: Array) -> None:
             tensor._elem = array
             torch._C._increment_version((tensor,))
         else:
-            tensor.copy_(env.j2t_copy(array))
+            tensor.copy_(env.j2t_copy(computed(array)))
 
 
 def _alike(tensor: Any, other: Any) -> bool:
     return (
         is_device_tensor(tensor)
         and tensor.__dict__.get("_link") is None
-        and tensor.jax().shape == other.jax().shape
-        and tensor.jax().dtype == other.jax().dtype
+        and stored(tensor).shape == stored(other).shape
+        and stored(tensor).dtype == stored(other).dtype
     )

@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+from torchax.tensor import Tensor
 
 from .calls import is_device_tensor
 from .names import NONE, Names
 from .numbers import Number
+from .views import peek
 
 SIMPLE = (
     bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
@@ -79,7 +81,7 @@ def is_value(value: Any) -> bool:
 def tensor_key(tensor: Any) -> Any:
     """What must be the same of a tensor that comes by its place."""
     on_device = is_device_tensor(tensor)
-    shape = tensor.jax().shape if on_device else tuple(tensor.shape)
+    shape = peek(tensor).shape if isinstance(tensor, Tensor) else tuple(tensor.shape)
     leaf = tensor.requires_grad and tensor.is_leaf
     return shape, tensor.dtype, on_device, leaf, leaf and tensor.grad is None
 

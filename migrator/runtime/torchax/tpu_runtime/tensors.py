@@ -47,7 +47,7 @@ def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any
             raise RuntimeError(f"a {DEVICE_TYPE} tensor cannot be moved to {device}")
         on_cpu = to_other_device(env, tensor)
         return native(on_cpu.to, (device,), {} if dtype is None else {"dtype": dtype})
-    if dtype is not None and mappings.t2j_dtype(dtype) != tensor._elem.dtype:
+    if dtype is not None and mappings.t2j_dtype(dtype) != mappings.t2j_dtype(tensor.dtype):
         with env._dispatch_mode:
             return torch.ops.aten._to_copy.default(tensor, dtype=dtype)
     return tensor.clone() if copied else tensor

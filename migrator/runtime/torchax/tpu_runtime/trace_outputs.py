@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torchax.tensor import Tensor
 
-from . import mesh, views
+from . import mesh
 from .calls import is_device_tensor, natively
 from .differentiation import Backward
+from .elements import is_whole, overlap
 from .functions import root
 from .inside import NotCompilable
 from .programs import Array, has_graph
@@ -64,9 +65,9 @@ class Outputs(Inputs):
             if other is tensor:
                 return "new", number
             if root(other) == base:
-                if views.is_whole(other) and views.is_whole(tensor) and not tensor.requires_grad:
+                if is_whole(other) and is_whole(tensor) and not tensor.requires_grad:
                     return "alias", number
-                if views.overlap(other, tensor):
+                if overlap(other, tensor):
                     raise NotCompilable("it returns tensors that share memory")
         self._results.append(tensor)
         return "new", len(self._results) - 1

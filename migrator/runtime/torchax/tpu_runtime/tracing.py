@@ -19,10 +19,12 @@ from torch.optim.optimizer import (
 )
 from torchax.tensor import Tensor
 
-from . import lowering, mesh, rates, scopes, views
+from . import mesh, rates, scopes, views
 from .calls import natively
 from .differentiation import split
+from .executable import Executable, Later
 from .functions import sharing
+from .held import form, stored
 from .inside import FirstTime, NotCompilable, Suspect
 from .programs import Array, Program, given_arrays, has_graph
 from .silence import random_state_kept, silent
@@ -52,11 +54,10 @@ class Trace(Outputs):
         backward = self.backward
         if backward is not None:
             forward, later, backward.reads = split(traced, self.forms, len(backward.reached))
-            backward.program = jax.jit(
-                _named(later, f"{self.memory.name}_backward"), static_argnums=0
-            )
-            traced = self._jitted(forward).trace(*self._given())
-        compiled = lowering.compiled(traced, self.memory.name)
+            backward.program = Later(_named(later, f"{self.memory.name}_backward"))
+            traced = self._jitted(forward).trace(*jax.tree.map(form, self._given()))
+        donated = 0 if self.differentiable else self.n_written
+        compiled = Executable(traced, self.memory.name, donated)
         numbers = {id(t): i for i, t in enumerate(self.state)}
         slots = [
             (optimizer, parameter, name, numbers[id(value)])
@@ -91,7 +92,7 @@ class Trace(Outputs):
             if mesh.in_use() is not None:
                 mesh.place_states(self.trainers.optimizers.values())
                 mesh.place(state)
-            written = [tensor.__dict__["_elem"] for tensor in state[:n]]
+            written = list(map(stored, state[:n]))
             learning = [self._of(self.leaves[i]) for i in self.with_gradient]
             return given_arrays(
                 self.env, self.memory, self.varying, written, state[n:], learning, self.on_cpu,
@@ -104,7 +105,7 @@ class Trace(Outputs):
         return jax.jit(_named(function, self.memory.name), donate_argnums=donated)
 
     def run(self) -> Any:
-        given = self._given()
+        given = jax.tree.map(form, self._given())
         self.shardings = mesh.shardings(given)
         for number in self.call.numbers:
             number.taken()
@@ -313,7 +314,7 @@ class Trace(Outputs):
         optimizers = list(self.trainers.optimizers.values())
         states = [{p: dict(s) for p, s in o.state.items()} for o in optimizers]
         groups = [dict(group) for group in self.trainers.groups()]
-        key = self.env.prng_key
+        key = self.env.param.__dict__["prng"]
         parameters = [*(x for x in self.leaves if not isinstance(x, int))]
         parameters += self.trainers.parameters()
         with natively():

@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import torch
 from torchax.ops.op_base import InplaceOp
 from torchax.ops.ops_registry import Operator
@@ -23,6 +22,7 @@ from torchax.view import View
 
 from . import modes
 from .calls import Function, is_device_tensor, native, patch
+from .held import Held, computed, settled, stored
 from .layouts import is_dense
 from .links import Array, Link, leave
 from .parameters import become
@@ -47,7 +47,7 @@ def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write
     )
     result._env = parent._env
     result.__dict__["_elem"] = value
-    result.__dict__["_link"] = Link(parent, replay, write, parent._elem)
+    result.__dict__["_link"] = Link(parent, replay, write, peek(parent))
     return result  # type: ignore[no-any-return]
 
 
@@ -56,6 +56,14 @@ watchers: list[Callable[[Tensor], None]] = []
 
 
 def _get_elem(self: Tensor) -> Array:
+    array = peek(self)
+    if type(array) is Held:
+        array = self.__dict__["_elem"] = computed(array)
+    return array
+
+
+def peek(self: Tensor) -> Array:
+    """The values of a tensor, or what stands for them while they are held."""
     state = self.__dict__
     link = state.get("_link")
     if (
@@ -75,12 +83,14 @@ def _get_elem(self: Tensor) -> Array:
     if link is not None:
         if not isinstance(link.parent, Tensor):
             raise RuntimeError("the tensor that this one shares values with has left the device")
-        base = link.parent._elem
+        base, link.seen = peek(link.parent), settled(link.seen)
         if base is not link.seen:
+            if link.replay is not identity:
+                base = computed(base)
             if base.shape != link.seen.shape or base.dtype != link.seen.dtype:
                 raise RuntimeError("the base of this view has changed its shape or type in place")
             state["_elem"], link.seen = link.replay(base), base
-    return state["_elem"]
+    return stored(self)
 
 
 def _set_elem(self: Tensor, value: Array) -> None:
@@ -97,21 +107,28 @@ def _replace(self: Tensor, value: Array, *, counted: bool) -> None:
     state = self.__dict__
     link = state.get("_link")
     if link is not None:
-        old = _get_elem(self)
+        old = peek(self)
         if not is_dense(self):
             raise RuntimeError("in-place write to elements that are shared: clone() it first")
-        value = jnp.broadcast_to(value, old.shape).astype(old.dtype)
+        if link.write is not _overwrite or not _is_like(value, old):
+            value = jnp.broadcast_to(computed(value), old.shape).astype(old.dtype)
         counted = counted and link.counted
-        _replace(link.parent, link.write(link.parent._elem, value), counted=counted)
+        base = peek(link.parent)
+        base = base if link.write is _overwrite else computed(base)
+        _replace(link.parent, link.write(base, value), counted=counted)
         if counted:
             count_write(link.parent)
             if (origin := link.origin and link.origin()) is not None:
                 count_write(origin)
-        link.seen = link.parent._elem
+        link.seen = peek(link.parent)
     elif "_elem" in state:
         for watcher in watchers:
             watcher(self)
     state["_elem"] = value
+
+
+def _is_like(value: Any, old: Array) -> bool:
+    return hasattr(value, "dtype") and (value.shape, value.dtype) == (old.shape, old.dtype)
 
 
 def count_write(tensor: Tensor) -> None:
@@ -134,39 +151,14 @@ def _scatter(replay: Callable[[Array], Array]) -> Callable[[Array, Array], Array
     """The write of any view: its elements are looked up in an array of the parent's positions."""
 
     def write(base: Array, value: Array) -> Array:
-        places = replay(_positions(base))
+        places = replay(positions(base))
         return base.reshape(-1).at[places.reshape(-1)].set(value.reshape(-1)).reshape(base.shape)
 
     return write
 
 
-def _positions(base: Array) -> Array:
+def positions(base: Array) -> Array:
     return jnp.arange(base.size).reshape(base.shape)
-
-
-def _elements(tensor: Any) -> Array:
-    """Which elements of its base a view consists of."""
-    link = tensor.__dict__.get("_link")
-    return _positions(tensor.jax()) if link is None else link.replay(_elements(link.parent))
-
-
-def overlap(tensor: Any, other: Any) -> bool:
-    """Whether two views of one tensor have elements in common."""
-    before, watchers[:] = watchers[:], []
-    try:
-        with jax.ensure_compile_time_eval():
-            return bool(np.intersect1d(_elements(tensor), _elements(other)).size)
-    finally:
-        watchers[:] = before
-
-
-def is_whole(tensor: Any) -> bool:
-    """Whether all elements of its base are its elements, in their order."""
-    while (link := tensor.__dict__.get("_link")) is not None:
-        if link.replay is not identity:
-            return False
-        tensor = link.parent
-    return True
 
 
 def identity(base: Array) -> Array:
@@ -179,7 +171,7 @@ def _overwrite(base: Array, value: Array) -> Array:
 
 def same(tensor: Tensor) -> Tensor:
     """An alias of the whole tensor, cut off from autograd: what `detach` and `.data` give."""
-    layout, value = layout_of(tensor), tensor._elem
+    layout, value = layout_of(tensor), peek(tensor)
     _cut_off(tensor)
     link = tensor.__dict__.get("_link")
     if link is None:
@@ -199,8 +191,8 @@ def _cut_off(tensor: Tensor) -> None:
     """
     with torch._C.DisableTorchFunction():
         if tensor.__dict__.get("_link") is None and tensor.grad_fn is not None:
-            base = Tensor(tensor._elem, tensor._env)
-            tensor.__dict__["_link"] = Link(base, identity, _overwrite, base._elem)
+            base = Tensor(peek(tensor), tensor._env)
+            tensor.__dict__["_link"] = Link(base, identity, _overwrite, peek(base))
 
 
 def data(tensor: Tensor) -> Tensor:
@@ -252,9 +244,9 @@ def _link_one(
     write = _scatter(replay)
     if func is torch.ops.aten.view.dtype:
         write = _refuse
-    elif out._elem.size == parent._elem.size and layout.is_contiguous() and shape.is_contiguous():
+    elif peek(out).size == peek(parent).size and layout.is_contiguous() and shape.is_contiguous():
         write = _reshape
-    return alias(parent, out._elem, shape, replay, write)
+    return alias(parent, peek(out), shape, replay, write)
 
 
 def _reshape(base: Array, value: Array) -> Array:

@@ -1,0 +1,61 @@
+"""The programs of a trace: each runs by itself, or waits for others to run together with it."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+
+from . import held, lowering, together
+from .held import form
+from .together import Operation
+
+
+class Executable:
+    """A program that is compiled when it first runs by itself; what it is given may be held."""
+
+    def __init__(self, traced: Any, name: str, donated: int) -> None:
+        self._traced, self._name, self._donated = traced, name, donated
+        self._compiled: Any = None
+        self._operation: Operation | None = None
+
+    def __call__(self, waits: bool, *given: Any) -> Any:
+        if not waits:
+            return self._now(*given)
+        arrays, given_as = jax.tree.flatten(given)
+        if self._operation is None:
+            self._tree = jax.tree.structure(self._traced.out_info)
+
+            def now(*arrays: Any) -> Any:
+                return jax.tree.leaves(self._now(*jax.tree.unflatten(given_as, arrays)))
+
+            self._operation = Operation(self._traced.jaxpr, now, self._donated)
+        return jax.tree.unflatten(self._tree, together.hold(self._operation, arrays))
+
+    def _now(self, *given: Any) -> Any:
+        if self._compiled is None:
+            self._compiled = lowering.compiled(self._traced, self._name)
+        return self._compiled(*given)
+
+
+class Later:
+    """The backward pass of a model's program."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._jitted = jax.jit(function, static_argnums=0)
+        self._operations: dict[tuple[int, ...], Operation] = {}  # by the gradients asked for
+
+    def __call__(self, asked: tuple[int, ...], *given: Any) -> Any:
+        arrays, given_as = jax.tree.flatten(given)
+        if not held.is_any(arrays):
+            return self._jitted(asked, *jax.tree.map(held.settled, given))
+        if asked not in self._operations:
+
+            def now(*arrays: Any) -> Any:
+                return self._jitted(asked, *jax.tree.unflatten(given_as, arrays))
+
+            traced = jax.make_jaxpr(partial(self._function, asked))(*jax.tree.map(form, given))
+            self._operations[asked] = Operation(traced, now)
+        together.backward()
+        return together.hold(self._operations[asked], arrays)

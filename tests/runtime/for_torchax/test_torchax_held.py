@@ -1,0 +1,208 @@
+"""Steps in the loops of frameworks: results that are held back, and computed together."""
+
+import gc
+import weakref
+from collections.abc import Iterable, Iterator
+
+import pytest
+import torch
+import tpu_runtime as tpu
+from tiers import thorough_but
+from torch import Tensor, nn, optim
+from tpu_runtime import held, together
+
+from tests.runtime.for_torchax import held_loops
+from tests.runtime.for_torchax.held_loops import LOOPS, Loop, agree, holding_back
+from tests.runtime.for_torchax.modules import GRADIENTS, STEP, compiled, mlp
+from tests.runtime.support import ROOT, batch, run
+
+
+@pytest.fixture(autouse=True)
+def holding() -> Iterator[None]:
+    together._programs.clear()
+    with holding_back():
+        yield
+
+
+@pytest.mark.parametrize(
+    "loop",
+    thorough_but([held_loops.clipping_and_a_schedule], LOOPS),
+    ids=lambda loop: loop.__name__,
+)
+def test_the_numbers_are_those_of_parts(loop: Loop) -> None:
+    agree(loop)
+
+
+@pytest.mark.thorough
+def test_in_bfloat16() -> None:
+    agree(held_loops.bfloat16, 3e-2)
+
+
+def test_dropout_draws_what_it_drew() -> None:
+    results = []
+    for is_on in (False, True):
+        torch.manual_seed(3)
+        with holding_back(is_on):
+            results.append([x.detach().cpu().double() for x in held_loops.dropout("jax")])
+    for a, b in zip(*results, strict=True):
+        assert torch.allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.thorough
+def test_in_float64() -> None:
+    code = f"""
+import sys
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+import torch
+torch.set_default_dtype(torch.float64)
+from tests.runtime.for_torchax.held_at_random import at_random
+from tests.runtime.for_torchax.held_loops import LOOPS, agree
+for loop in LOOPS:
+    agree(loop, 1e-10)
+for seed in range(3):
+    agree(at_random(seed), 1e-9)
+print(len(LOOPS))
+"""
+    done = run(code, JAX_ENABLE_X64="1", TPU_MIGRATE_TARGET="torchax")
+    assert done.stdout.split() == [str(len(LOOPS))], done.stderr
+
+
+def test_a_program_that_is_too_large_runs_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("RESOURCE_EXHAUSTED")
+
+    model, optimizer = warm()
+    together._programs.clear()
+    calls = together.record.calls
+    with monkeypatch.context() as patched:
+        patched.setattr(together, "_compiled", refuse)
+        train(model, optimizer, range(4))
+    assert together.record.calls == calls and len(together._programs) == 1
+    found = [p.detach().cpu() for p in model.parameters()]
+    torch.manual_seed(0)
+    model, optimizer = warm()
+    train(model, optimizer, range(4))
+    assert together.record.calls > calls
+    for a, b in zip(found, model.parameters(), strict=True):
+        assert torch.allclose(a, b.detach().cpu(), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.thorough
+def test_many_calls_of_a_model_are_several_programs() -> None:
+    held_loops.a_cell_for_each_word("jax")
+    calls = [sum(o.is_program for o, *_ in p.plan) for p in together._programs.values()]
+    assert max(calls) == together.CALLS
+
+
+def train(model: nn.Module, optimizer: optim.Optimizer, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        optimizer.zero_grad()
+        model(batch(number, 3, 4).to("jax")).square().mean().backward()
+        optimizer.step()
+
+
+def warm() -> tuple[nn.Module, optim.Optimizer]:
+    torch.manual_seed(0)
+    model = mlp(4, 5, 2).to("jax")
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    train(model, optimizer, range(3))
+    assert compiled(model, GRADIENTS) == compiled(optimizer, STEP) == 1
+    return model, optimizer
+
+
+def test_what_is_dropped_is_neither_run_nor_kept() -> None:
+    model, _ = warm()
+    before = together.record.calls
+    x = batch(0, 3, 4).to("jax")
+    out = model(x).square()
+    inputs, results = weakref.ref(x.jax()), weakref.ref(held.stored(out))
+    assert isinstance(held.stored(out), held.Held)
+    del x, out
+    gc.collect()
+    together.run()
+    assert inputs() is None and results() is None
+    assert together.record.calls == before
+
+
+def test_steps_keep_nothing() -> None:
+    model, optimizer = warm()
+    kept = []
+    for number in range(6):
+        train(model, optimizer, [number])
+        kept.append(len([o for o in gc.get_objects() if isinstance(o, held.Held)]))
+    assert kept[-1] == kept[2]
+
+
+def test_an_average_of_the_weights_outlives_the_step() -> None:
+    """Nobody's array is given away to a step."""
+    model, optimizer = warm()
+    kept = [p.detach().clone() for p in model.parameters()]
+    aliases = [p.jax() for p in model.parameters()]
+    train(model, optimizer, [9])
+    for parameter, clone, alias in zip(model.parameters(), kept, aliases, strict=True):
+        assert torch.equal(torch.tensor(alias.tolist()), clone.cpu())
+        assert not torch.equal(parameter.cpu(), clone.cpu())
+
+
+def test_errors_come_where_they_came() -> None:
+    model, _ = warm()
+    loss = model(batch(0, 3, 4).to("jax")).square().mean()
+    with pytest.raises((RuntimeError, TypeError)):
+        model(batch(0, 3, 4).to("jax")) @ torch.ones(3, 3, device="jax")
+    loss.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+    weight = model[0].weight
+    out = model(batch(0, 3, 4).to("jax")).exp()
+    with torch.no_grad():
+        out.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+    assert torch.isfinite(weight.grad.cpu()).all()
+
+
+def test_values_that_change_at_each_step_compile_no_program_each() -> None:
+    model, optimizer = warm()
+    before = together.record.programs
+    for number in range(12):
+        optimizer.zero_grad()
+        loss = model(batch(number, 3, 4).to("jax")).square().mean() * (1 + number / 7)
+        loss.backward()
+        optimizer.step()
+    assert together.record.programs - before <= together.UNUSED
+
+
+def test_everything_that_reads() -> None:
+    model, _ = warm()
+    x = batch(0, 3, 4)
+    expected = (mine := mlp(4, 5, 2)).load_state_dict(
+        {name: value.cpu() for name, value in model.state_dict().items()}
+    )
+    assert not expected.missing_keys
+    truth = mine(x)
+
+    def out() -> Tensor:
+        result = model(x.to("jax"))
+        assert isinstance(held.settled(held.stored(result)), held.Held)
+        assert result.shape == (3, 2) and result.dtype == torch.float32 and result.ndim == 2
+        assert result.device.type == "jax" and result.requires_grad
+        return result
+
+    assert out().sum().item() == pytest.approx(truth.sum().item(), rel=1e-5)
+    assert float(out()[0, 0]) == pytest.approx(truth[0, 0].item(), rel=1e-5)
+    assert out().tolist() == [pytest.approx(row, rel=1e-5) for row in truth.tolist()]
+    assert torch.allclose(out().detach().cpu(), truth, rtol=1e-5)
+    assert out().detach().numpy() == pytest.approx(truth.detach().numpy(), rel=1e-5)
+    assert f"{out().sum():.3f}" == f"{truth.sum():.3f}"
+    assert "grad" in repr(out())
+    assert bool((out() > 100).any()) is False
+    waited_for = out()
+    tpu.synchronize()
+    assert not isinstance(held.stored(waited_for), held.Held)
+    written = out().detach()
+    written[0] = 0
+    assert written.cpu()[0].tolist() == [0, 0]
+    view = out().detach()[1:]
+    view.add_(1)
+    assert torch.allclose(view.cpu(), truth[1:].detach() + 1, rtol=1e-5)
+    assert torch.equal(torch.isnan(out()).cpu(), torch.zeros(3, 2, dtype=torch.bool))
