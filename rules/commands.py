@@ -160,18 +160,18 @@ def gpu_command(ctx: Context, found: Construct) -> Decision:
 
 def _whose_options(ctx: Context, text: str) -> str:
     """The program of the project whose own options are all that a command says of GPUs."""
-    here, path, program, rest = ctx.project, None, "", []
-    if here is None:
-        return ""
+    program, options, rest = "", set[str](), []
     for word in words(text):
-        option = word.text.partition("=")[0]
         if program and not word.text:
             return ""  # another command follows
-        if not program and word.text.endswith(".py"):
-            program, path = word.text, here.started(word.text)
-        elif path is None or not (option.startswith("--") and here.has_option(path, option)):
+        if not program and ctx.project is not None and word.text.endswith(".py"):
+            path = ctx.project.started(word.text)
+            if path is None:
+                return ""
+            program, options = word.text, ctx.project.options(path)
+        if word.text.partition("=")[0] not in options:
             rest.append(word.text)
-    return program if path is not None and not speaks_of_gpus(" ".join(rest)) else ""
+    return "" if speaks_of_gpus(" ".join(rest)) else program
 
 
 @COMMAND.on("command", "pip")

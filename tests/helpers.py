@@ -68,6 +68,10 @@ def reported(result: Result) -> list[str]:
     return [d.construct for d in result.diagnostics if d.outcome is Outcome.REPORTED]
 
 
+def reported_codes(result: Result) -> set[str]:
+    return {d.code for d in result.diagnostics if d.outcome is Outcome.REPORTED}
+
+
 def errors(result: Result) -> list[Diagnostic]:
     return [d for d in result.diagnostics if d.severity is Severity.ERROR]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gpu_code import BLOCKS, EXPRESSIONS, IMPORTS, STATEMENTS
-from helpers import TARGETS, run
+from helpers import TARGETS, reported_codes, run
 from tiers import thorough_but
 
 from migrator.diagnostics import Outcome
@@ -193,7 +193,7 @@ def test_examples_come_back(rule: Rule, example: Example, target: str) -> None:
     result = migrate_file(path, example.before.encode(), words, options)
     assert todo.strip(path, result.source).decode() == example.expected(words)
     assert migrate_file(path, result.source, words, options).source == result.source
-    left = {d.code for d in result.diagnostics if d.outcome is Outcome.REPORTED}
+    left = reported_codes(result)
     for code in () if example.path.endswith(".json") else left:
         assert f"# TPU-TODO[{code}]: ".encode() in result.source
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 
 import pytest
-from helpers import TARGETS, run
-
-from migrator.diagnostics import Outcome
+from helpers import TARGETS, reported_codes, run
 
 REPORTED = {
     "an import with two meanings": (
@@ -108,8 +106,7 @@ REPORTED = {
 @pytest.mark.parametrize("kind", REPORTED)
 def test_it_is_reported(kind: str, target: str) -> None:
     text, code = REPORTED[kind]
-    result = run(f"import functools\nimport torch\n{dedent(text)}", target)
-    assert code in {d.code for d in result.diagnostics if d.outcome is Outcome.REPORTED}
+    assert code in reported_codes(run(f"import functools\nimport torch\n{dedent(text)}", target))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in REPORTED if kind.startswith("a method by")])
@@ -133,5 +130,5 @@ def test_a_to_that_hands_the_device_on_is_torchs() -> None:
             self.x = self.x.to(device)
     Batch().to("cuda")
     """
-    assert not [d for d in run(dedent(text)).diagnostics if d.outcome is Outcome.REPORTED]
+    assert not reported_codes(run(dedent(text)))
     assert '"cuda"' not in run(dedent(text)).source.decode()

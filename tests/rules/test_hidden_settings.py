@@ -5,9 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 
 import pytest
-from helpers import TARGETS, run
-
-from migrator.diagnostics import Outcome
+from helpers import TARGETS, reported_codes, run
 
 REPORTED = {
     "options of a trainer in a dictionary": (
@@ -239,8 +237,7 @@ REPORTED = {
 @pytest.mark.parametrize("kind", REPORTED)
 def test_it_is_reported(kind: str, target: str) -> None:
     text, code = REPORTED[kind]
-    result = run(f"import functools\nimport torch\n{dedent(text)}", target)
-    assert code in {d.code for d in result.diagnostics if d.outcome is Outcome.REPORTED}
+    assert code in reported_codes(run(f"import functools\nimport torch\n{dedent(text)}", target))
 
 
 def test_options_that_say_nothing_of_gpus_are_not_reported() -> None:
@@ -249,7 +246,7 @@ def test_options_that_say_nothing_of_gpus_are_not_reported() -> None:
     options, layers = {"max_steps": 3}, []
     TrainingArguments("out", **options)
     """
-    assert not [d for d in run(dedent(text)).diagnostics if d.outcome is Outcome.REPORTED]
+    assert not reported_codes(run(dedent(text)))
 
 
 # What goes by the name of a setting, and is none of a trainer's.
@@ -281,7 +278,7 @@ OTHERS = {
 @pytest.mark.parametrize("kind", OTHERS)
 def test_a_name_alone_is_no_setting(kind: str) -> None:
     result = run(f"import torch\n{dedent(OTHERS[kind])}")
-    assert not [d for d in result.diagnostics if d.outcome is Outcome.REPORTED]
+    assert not reported_codes(result)
 
 
 def test_a_function_that_hands_a_setting_on_is_reported() -> None:
@@ -292,4 +289,4 @@ def test_a_function_that_hands_a_setting_on_is_reported() -> None:
         Trainer(model, args).train()
     tell(args, fp16=True)
     """
-    assert [d.code for d in run(dedent(text)).diagnostics if d.outcome is Outcome.REPORTED]
+    assert reported_codes(run(dedent(text)))

@@ -105,16 +105,15 @@ class ProjectFacts(ProgramFacts):
             folder = folder.parent
         return folder / program
 
-    def has_option(self, program: Path, option: str) -> bool:
-        """Whether a program, or a file that it imports, declares `--option`."""
+    def options(self, program: Path) -> set[str]:
+        """What a program, and the files that it imports, declare for its command line: `--lr`."""
+        found: set[str] = set()
         for path in dict.fromkeys((program, *self.of(program).reached(program))):
             facts = self.cache.facts(path)
-            calls = facts.names.order if facts is not None else ()
-            for call in calls:
+            for call in facts.names.order if facts is not None else ():
                 if isinstance(call, ast.Call) and is_option(call):
-                    if any(isinstance(a, ast.Constant) and a.value == option for a in call.args):
-                        return True
-        return False
+                    found.update(str(a.value) for a in call.args if isinstance(a, ast.Constant))
+        return {option for option in found if option.startswith("--")}
 
     def parsed(self, source: bytes) -> Parsed | None:
         """This file as it was parsed for others, if this is what it holds."""

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.literals import values
-from migrator.analysis.syntax.names import Binding, Names, dotted
+from migrator.analysis.syntax.names import Binding, Names, argument, dotted
 from migrator.construct import Construct
 from migrator.frameworks.torch.library_classes import LibraryClasses, bound_by
 from migrator.frameworks.torch.lightning import GPUS, HALF
@@ -33,18 +33,21 @@ _VARIABLES = {
 def told(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
     """A setting for GPUs that is no argument of a class of such a library."""
     names = classes.names
-    if not classes.take_settings or _given_to_lightning(classes, node) == "trainer_defaults":
+    if not classes.take_settings:
+        return
+    argument_of_lightning = _given_to_lightning(classes, node)
+    if argument_of_lightning == "trainer_defaults":
         return  # those are a construct each
     for at, key, value, owner in _said(names, node):
         unknown = owner is not None and key in SETTINGS and _holds(classes, owner)
         yield from _told(at, key, value, unknown)
     for at, key, value in _options(names, node):
-        yield from _told(at, key, value, _given_to_lightning(classes, node) == "args")
+        yield from _told(at, key, value, argument_of_lightning == "args")
     match node:
         case ast.Call(func=ast.Attribute(attr="set_optimizer")):
-            for value in _first_or_named(node, "name"):
-                if says_gpu("optim", value):
-                    yield Construct("trainer", "optim", value)
+            optimizer = argument(node, 0, "name")
+            if optimizer is not None and says_gpu("optim", optimizer):
+                yield Construct("trainer", "optim", optimizer)
         case ast.Call(func=function, args=[*_, owner, name, _]) if _sets(function):
             if not isinstance(name, ast.Constant) and _holds(classes, owner):
                 yield Construct("trainer", "told elsewhere", node)
@@ -53,11 +56,6 @@ def told(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
                 yield from _told(keyword, keyword.arg or "", keyword.value)
             for statement in body:  # a mixin
                 yield from _of_class(statement)
-
-
-def _first_or_named(call: ast.Call, name: str) -> Iterator[ast.expr]:
-    yield from call.args[:1]
-    yield from (keyword.value for keyword in call.keywords if keyword.arg == name)
 
 
 def _options(names: Names, node: ast.AST) -> Iterator[tuple[ast.AST, str, ast.expr]]:
@@ -196,8 +194,8 @@ def _said(names: Names, node: ast.AST) -> Iterator[tuple[ast.AST, str, ast.expr,
         ):
             yield from _stored(node, target, value)
         case ast.Call(func=function, args=[*_, owner, ast.Constant(value=str(key)), value]) if (
-            dotted(function) or ""
-        ).rpartition(".")[2] in ("setattr", "__setattr__"):
+            _sets(function)
+        ):
             yield node, key, value, owner
         case ast.Call(
             func=ast.Attribute(attr="setdefault" | "putenv" | "setenv" | "__setitem__"),

@@ -277,7 +277,7 @@ def _is_own(module: Any) -> bool:
     if not isinstance(module, types.ModuleType) or vars(module) is globals():
         return False
     file = vars(module).get("__file__") or ""
-    libraries = (sys.prefix, sys.base_prefix)
+    libraries = (f"{sys.prefix}/lib", f"{sys.base_prefix}/lib")
     return module is sys.modules["__main__"] or (bool(file) and not file.startswith(libraries))
 
 

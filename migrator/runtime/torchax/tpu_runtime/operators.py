@@ -211,10 +211,11 @@ def _unbind(x: Array, dim: int = 0) -> list[Array]:
 @kernel
 def _renorm(weight: Array, indices: Array, max_norm: float, norm_type: float) -> Array:
     """The rows that are looked up, those that are longer than `max_norm` shortened to that."""
-    norm = jnp.linalg.norm(weight, ord=norm_type, axis=1)
-    used = jnp.zeros(norm.shape, bool).at[indices.reshape(-1)].set(True)
-    scale = jnp.where(used & (norm > max_norm), max_norm / (norm + 1e-7), 1)
-    return weight * scale[:, None].astype(weight.dtype)
+    indices = indices.reshape(-1)
+    rows = weight[indices]
+    norm = jnp.linalg.norm(rows, ord=norm_type, axis=1, keepdims=True)
+    scale = jnp.where(norm > max_norm, max_norm / (norm + 1e-7), 1).astype(weight.dtype)
+    return weight.at[indices].set(rows * scale)
 
 
 def _shortened(env: Environment) -> Function:
