@@ -44,6 +44,18 @@ def test_a_step_is_moved_if_it_is_nothing_but_computation(code: str, moves: bool
         assert result.index("for i,") < result.index("opt.step()")
 
 
+def test_a_copy_of_a_model_is_a_model() -> None:
+    code = "loss = criterion(net(x), follower(x))\n        loss.backward()\n        opt.step()"
+    source = f"import copy\n{STEP.format(code)}"
+    copied = source.replace(
+        "    for i,",
+        "    first = torch.nn.Linear(3, 3)\n    follower = copy.deepcopy(first)\n    for i,",
+        1,
+    )
+    assert "@tpu_runtime.train_step" in migrated(copied, "torchax")
+    assert "train_step" not in migrated(source, "torchax")  # whatever `follower` is
+
+
 @pytest.mark.parametrize(
     "definition",
     [

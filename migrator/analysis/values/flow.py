@@ -16,6 +16,7 @@ from migrator.analysis.values.definitions import Definitions
 from migrator.analysis.values.inference import Inference
 from migrator.analysis.values.kinds import (
     CONSTRUCTED,
+    COPYING,
     DTYPES,
     HELD,
     OPTIMIZER_CLASS,
@@ -150,6 +151,8 @@ class Flow(Definitions):
                 return kind
             if name == "getattr" and len(node.args) == 3:
                 return self.kind(node.args[2])
+            if name in COPYING and node.args:
+                return self.kind(node.args[0])
             if name.startswith("torch.optim.") and name.rpartition(".")[2][0].isupper():
                 return Kind.SCHEDULER if "lr_scheduler" in name else Kind.OPTIMIZER
             if name.startswith("torch.nn.") and name.rpartition(".")[2][0].isupper():

@@ -77,6 +77,7 @@ CONSTRUCTED = {
 }
 SAME_KIND = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "eval", "train", "detach",
               "contiguous", "clone", "requires_grad_", "pin_memory"}  # fmt: skip
+COPYING = {"copy.copy", "copy.deepcopy"}
 
 
 def any_of(kinds: Iterable[Kind]) -> Kind:
