@@ -16,6 +16,10 @@ def body(result: VerifyResult, console: Console) -> None:
     """Outputs, times, measurements, precision."""
     if result.outputs:
         console.print(_outputs(result))
+        for output in result.outputs:
+            if not output.passed:
+                text = f"{output.name}: {output.reason}"
+                console.print(Text(text, style="red"), soft_wrap=True)
     if result.times:
         console.print(_times(result))
     if result.figures:
@@ -123,31 +127,20 @@ def _agree(outputs: int) -> str:
 
 def _outputs(result: VerifyResult) -> Table:
     table = Table(title=escape(f"{result.app}, {result.device}, against {result.golden_device}"))
+    table.add_column("result")
     table.add_column("output", overflow="fold", min_width=12)
-    table.add_column("shape", overflow="fold")
-    table.add_column("dtype")
-    for heading in ("max abs", "mean abs", "max ulp"):
+    for heading in ("max abs", "of tolerance"):
         table.add_column(heading, justify="right")
     table.add_column("tolerance", overflow="fold")
-    table.add_column("result", overflow="fold")
     for output in result.outputs:
         table.add_row(
+            Text("pass", style="green") if output.passed else Text("FAIL", style="red"),
             escape(output.name),
-            "x".join(map(str, output.shape)) or "scalar",
-            output.dtype,
             number(output.max_abs),
-            number(output.mean_abs),
-            number(output.max_ulp),
+            share([output.ratio]),
             str(output.tolerance or "-"),
-            _state(output),
         )
     return table
-
-
-def _state(output: OutputResult) -> Text:
-    if output.passed:
-        return Text("pass", style="green")
-    return Text(f"FAIL: {output.reason}", style="red")
 
 
 def _times(result: VerifyResult) -> Table:

@@ -79,15 +79,13 @@ def _table(result: ScriptResult) -> Table:
         caption=f"allowed: what rounding does to the original{_factors(result)}; {seconds}",
         caption_justify="left",
     )
+    table.add_column("result")
     table.add_column("what", overflow="fold", min_width=14)
-    table.add_column("run")
-    for heading in ("number", "max abs", "max relative", "cosine", "of allowed"):
+    for heading in ("values", "max abs", "of allowed"):
         table.add_column(heading, justify="right")
-    table.add_column("result", overflow="fold")
     for row in rows(result):
-        state = Text(row.state, style="green" if row.passed else "red")
-        table.add_row(row.what, row.run, row.number, row.largest, row.relative, row.cosine,
-                      row.share, state)  # fmt: skip
+        state = Text(row.short, style="green" if row.passed else "red")
+        table.add_row(state, f"{row.what}, {row.run}", row.number, row.largest, row.share)
     return table
 
 
@@ -121,13 +119,13 @@ def _row(what: str, how: str, found: list[Finding]) -> Row:
     if failed:
         first = min(failed, key=lambda f: f.order)
         name = f"{first.name}{'.' if first.place else ''}{first.place}"
-        state = f"FAIL: {len(failed)}, first {name} in step {first.step + 1}"
+        short, more = f"FAIL: {len(failed)}", f", first {name} in step {first.step + 1}"
     else:
-        state = "pass"
+        short, more = "pass", ""
     return Row(
         what, how, str(len(found)), largest(f.max_abs for f in found),
         largest(f.max_rel for f in found), f"{min(cosines):.7f}" if cosines else "-",
-        share(f.ratio for f in found), state, not failed,
+        share(f.ratio for f in found), short, short + more, not failed,
     )  # fmt: skip
 
 

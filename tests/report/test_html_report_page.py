@@ -136,7 +136,7 @@ def test_paper_has_all_of_it(tmp_path: Path, opened: Any) -> None:
 def test_numbers_of_a_script_stand_above_its_changes(tmp_path: Path, opened: Any) -> None:
     write_tree(tmp_path, {"train.py": SCRIPT})
     report = migrate_paths([tmp_path], target="torchax", config=Config())
-    row = Row("losses", "step by step", "4", "1.2e-07", "1e-07", "-", "0.5 %", "pass", True)
+    row = Row("losses", "step by step", "4", "1.2e-07", "1e-07", "-", "0.5 %", "pass", "pass", True)
     losses = [(2.0, 2.0), (1.5, math.nan), (1.0, 1.25)]
     numbers = Numbers(f"FAIL: {EVIL}", False, [row], losses, ["first difference: x"], ["one note"])
     html.write(report, tmp_path / "r.html", written=False, numbers=numbers)

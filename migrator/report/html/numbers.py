@@ -19,7 +19,8 @@ class Row:
     relative: str
     cosine: str
     share: str
-    state: str
+    short: str  # pass, or FAIL and how many
+    state: str  # and the first of them
     passed: bool
 
 
