@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .cells import number, share
-from .result import OutputResult, VerifyResult
+from .result import VerifyResult
 from .tpu import HBM, Compiled, TpuReport, mib, precision_of
 
 

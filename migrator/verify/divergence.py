@@ -260,21 +260,37 @@ def _norms(
     tolerances: Tolerances,
     growth: float,
 ) -> Iterator[Finding]:
-    """The norms of all gradients of one step of an optimizer; of a parameter to that of all."""
+    """The norms of all gradients of one step of an optimizer; of a parameter to that of all.
+
+    First, what has a gradient in only one of both, as a teacher whose output is not detached.
+    """
     norms = {name: float(norm) for name, norm in event["norms"].items()}
+    yield from _only_in_one(about, event.get("others"), other.get("others"))
+    new = [name for name, norm in other["norms"].items() if name not in norms and float(norm)]
+    yield from _only_in_one(about, [], new)
     whole = norm_of_all(norms)
     for name, want in norms.items():
         got = other["norms"].get(name)
         if got is None:
-            found = Finding(
-                place=name, ratio=math.inf, reason="there is no gradient", want=want, **about
-            )
-            yield found
+            yield from _only_in_one({**about, "want": want}, [name], [])
             continue
         moved = moved_by_rounding(want, (event["norms"].get(name, want) for event in again))
         unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
         allowed = growth * unit_of_norm(unit, want, whole) + 2 * ROUNDED * moved
         yield scalar(about, name, want, float(got), allowed * tolerances.factor("gradients"))
+
+
+def _only_in_one(
+    about: dict[str, Any], wanted: Sequence[str] | None, got: Sequence[str] | None
+) -> Iterator[Finding]:
+    """Gradients that only one of both has; None: it is not known of which there were."""
+    if wanted is None or got is None:
+        return
+    reasons = dict.fromkeys(wanted, "there is no gradient")
+    reasons |= dict.fromkeys(got, "there is a gradient, and none in the original")
+    for name, reason in reasons.items():
+        if (name in wanted) != (name in got):
+            yield Finding(place=name, ratio=math.inf, reason=reason, **about)
 
 
 def _files(

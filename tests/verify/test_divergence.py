@@ -66,6 +66,22 @@ class TestAlignment:
         found = held(recording(gradients(a=1.0, b=2.0)), recording(gradients(a=1.0)))
         assert found.first is not None and found.first.reason == "there is no gradient"
 
+    def test_a_gradient_that_the_original_does_not_have_fails(self) -> None:
+        found = held(recording(gradients(a=1.0)), recording(gradients(a=1.0, b=2.0)))
+        assert found.first is not None and found.first.place == "b"
+        assert held(recording(gradients(a=1.0)), recording(gradients(a=1.0, b=0.0))).passed
+
+    def test_a_gradient_of_what_is_not_trained_is_named_first(self) -> None:
+        golden, run = (
+            gradients(a=1.0) | {"others": []},
+            gradients(a=5.0) | {"others": ["Teacher.w"]},
+        )
+        first = held(recording(golden), recording(run)).first
+        assert first is not None and first.place == "Teacher.w"
+        assert first.reason == "there is a gradient, and none in the original"
+        older = gradients(a=5.0)  # does not say
+        assert held(recording(older), recording(run)).passed
+
     @pytest.mark.parametrize("whose", ["golden", "run"])
     def test_where_one_was_stopped_both_are_compared_as_far_as_they_came(self, whose: str) -> None:
         whole = (loss(1.0), gradients(a=1.0), loss(0.5), gradients(a=0.5))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gradients import norms, others
 from randomness import is_traced
 from rounding import CONVOLUTIONS
 from store import NAMES, Store
@@ -235,15 +236,11 @@ class Watch:
     def gradients(self, optimizer: Optimizer) -> None:
         """The norms of what an optimizer is about to use, or has used."""
         with self.at_rest():
-            norms: dict[str, float | str] = {}
-            dtypes = {}
-            for name, parameter in self.parameters(optimizer):
-                if parameter.grad is not None:
-                    gradient = on_host(parameter.grad).to(torch.float64)
-                    norms[name] = for_json(float(gradient.norm()))
-                    if parameter.grad.dtype != torch.float32:
-                        dtypes[name] = NAMES.get(parameter.grad.dtype, "F32")
-            self.event("gradients", type(optimizer).__name__, norms=norms, dtypes=dtypes)
+            used = list(self.parameters(optimizer))
+            found = norms(used)
+            if self.closely:
+                found["others"] = others(self.names.values(), [p for _, p in used])
+            self.event("gradients", type(optimizer).__name__, **found)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if not self.paused and not is_traced():
