@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torchax.tensor import Environment, Tensor
 
+from . import modes
 from .calls import Function, holds_device_tensor, native, register, replaces
 from .kernels import Array
 from .scaled_dot_product import scaled_dot_product, softmax
@@ -25,7 +26,7 @@ FUNCTIONS = (F.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_a
 def _attention(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     if not holds_device_tensor((args, kwargs)):
         return NotImplemented
-    with env:
+    with modes.of(env):
         return scaled_dot_product(*args, **kwargs)
 
 

@@ -17,7 +17,7 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.sharding import PartitionSpec
 from torchax.tensor import Environment, Tensor
 
-from . import amp, mesh
+from . import amp, mesh, modes
 from .attention import FUNCTIONS
 from .calls import Function, holds_device_tensor, is_device_tensor, needs_gradient, replaces
 from .kernels import Array
@@ -204,7 +204,7 @@ def _kernel(query: Any, key: Any, causal: bool, interpret: bool) -> Any:
 def _attention(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     if not holds_device_tensor((args, kwargs)):
         return NotImplemented
-    with env:
+    with modes.of(env):
         return attention(env, *args, **kwargs)
 
 

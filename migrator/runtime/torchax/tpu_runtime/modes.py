@@ -7,10 +7,12 @@ here replace torchax's own: a call that neither holds nor asks for a device tens
 torchax. What torchax gets wrong is replaced, see `calls.replaces`.
 """
 
+import contextlib
 from typing import Any
 
 import torch
 import torch.utils._device as torch_device
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor, XLADispatchMode, XLAFunctionMode
 
@@ -75,6 +77,17 @@ def is_divided(function: Any, args: Any, kwargs: Any) -> bool:
     return False
 
 
+def is_watched() -> bool:
+    """Whether somebody else looks at the operators: FlopCounterMode, or a mode of the program's."""
+    mode = _get_current_dispatch_mode()
+    return mode is not None and not isinstance(mode, XLADispatchMode)
+
+
+def of(env: Environment) -> Any:
+    """The modes of the device, from within one of them; whoever watches stays in front."""
+    return contextlib.nullcontext() if is_watched() else env
+
+
 def check(function: Any, args: Any) -> None:
     """Refuse what this copy of the runtime has no files for: usual.py puts its own in place."""
 
@@ -111,8 +124,9 @@ class FunctionMode(XLAFunctionMode):
             result = replacement(self.env, func, args, kwargs)
             if result is not NotImplemented:
                 return result
+        watched = is_watched()
         if not on_device and not wants_device:
-            return native(func, args, kwargs)
+            return func(*args, **kwargs) if watched else native(func, args, kwargs)
         if kwargs.get("out") is not None:
             result = write_result(self.env, func, args, kwargs)
             if result is not NotImplemented:
@@ -131,7 +145,11 @@ class FunctionMode(XLAFunctionMode):
                 array = Environment.t2j_copy(self.env, made.detach())
                 return Tensor(array, self.env, made.requires_grad)
             return move(self.env, made)
-        if gradients.bypasses_autograd(func, args, kwargs) or is_divided(func, args, kwargs):
+        if (
+            watched
+            or gradients.bypasses_autograd(func, args, kwargs)
+            or is_divided(func, args, kwargs)
+        ):
             return func(*args, **kwargs)
         return super().__torch_function__(func, types, args, kwargs)
 

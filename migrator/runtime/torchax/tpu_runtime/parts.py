@@ -23,7 +23,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 from torch.utils import _pytree as pytree
 from torchax.tensor import Environment
 
-from . import scopes, together
+from . import modes, scopes, together
 from .calls import holds_device_tensor, is_device_tensor, natively, patch
 from .compiled import EAGER, Compiled, warn
 from .fresh_state import is_known
@@ -109,10 +109,11 @@ def _is_worth_it(module: torch.nn.Module) -> bool:
 
 def _is_free() -> bool:
     """Whether it is no part of a step, of a `jax.jit` of the user's, or of torch.func; and nobody,
-    such as torch.utils.checkpoint, looks at what is kept for the backward pass."""
+    such as torch.utils.checkpoint, looks at what is kept for the backward pass, or at operators."""
     if (
         is_inside()
         or os.environ.get(EAGER)
+        or modes.is_watched()
         or torch._C._functorch.peek_interpreter_stack() is not None
     ):
         return False
