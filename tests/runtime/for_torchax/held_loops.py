@@ -83,6 +83,25 @@ def clipping_and_a_schedule(device: str) -> list[Tensor]:
 
 
 @loop
+def weighted(device: str) -> list[Tensor]:
+    """By numbers of the step: a loss, and an average of the weights."""
+    model, found = mlp(4, 5, 2).to(device), []
+    average = [p.detach().clone() for p in model.parameters()]
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    for number in range(14):
+        out, weight = model(batch(number, 3, 4).to(device)), 0.3 + number / 7
+        loss = (out - weight).square().mean() * weight + (1 - weight) * out.abs().mean() / weight
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for a, p in zip(average, model.parameters(), strict=True):
+                a.sub_((a - p) * (1 / (number + 2)))
+        found.append(loss)
+    return [*found, *average, *state(model)]
+
+
+@loop
 def a_closure_as_lightning_has(device: str) -> list[Tensor]:
     model, found = convnet().to(device), []
     optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)

@@ -161,12 +161,19 @@ def test_errors_come_where_they_came() -> None:
     assert torch.isfinite(weight.grad.cpu()).all()
 
 
+def test_a_number_that_changes_at_each_step_is_an_input() -> None:
+    programs, calls = together.record.programs, together.record.calls
+    agree(held_loops.weighted)
+    assert together.record.programs - programs <= 3
+    assert together.record.calls - calls >= 10
+
+
 def test_values_that_change_at_each_step_compile_no_program_each() -> None:
     model, optimizer = warm()
     before = together.record.programs
     for number in range(12):
         optimizer.zero_grad()
-        loss = model(batch(number, 3, 4).to("jax")).square().mean() * (1 + number / 7)
+        loss = model(batch(number, 3, 4).to("jax")).square().mean() ** (1 + number / 7)
         loss.backward()
         optimizer.step()
     assert together.record.programs - before <= together.UNUSED

@@ -4,10 +4,13 @@ An operator that is given something held is traced, once for each form of its ar
 too. Whatever can not be traced, or draws random numbers, takes the values: they are computed then.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import torch
 from jax._src.core import trace_state_clean
 from torch.utils import _pytree as pytree
@@ -72,6 +75,40 @@ class _Followed:
 
 _followed: dict[Any, _Followed | None] = {}
 
+aten = torch.ops.aten
+_WITH_NUMBER = {
+    aten.mul.Tensor, aten.mul_.Tensor, aten.div.Tensor, aten.div_.Tensor,
+    aten.add.Tensor, aten.add_.Tensor, aten.sub.Tensor, aten.sub_.Tensor,
+}  # fmt: skip
+_CHANGES = object()
+_numbers: dict[Any, Any] = {}  # by operator and form, the number that it was given, or _CHANGES
+
+
+def _with_input(env: Environment, function: Any, args: Any) -> Any:
+    """The arguments; a number that was another one before, as a tensor.
+
+    So it is an input of the program, as a loss times a weight of the step.
+    """
+    if function not in _WITH_NUMBER or type(args[1]) is not float:
+        return args
+    tensor, number = args
+    array = views.peek(tensor)
+    if array.dtype not in (jnp.float32, jnp.float64):
+        return args
+    form = function, array.shape, array.dtype
+    if _numbers.setdefault(form, number) == number:
+        return args
+    if len(_numbers) > _MOST:
+        _numbers.clear()
+    _numbers[form] = _CHANGES
+    return tensor, Tensor(_scalar(repr(number), array.dtype), env)  # 0.0 == -0.0
+
+
+@functools.lru_cache(64)
+def _scalar(number: str, dtype: Any) -> jax.Array:
+    with np.errstate(over="ignore"):
+        return jnp.asarray(np.asarray(float(number)).astype(dtype))
+
 
 def _take_apart(value: Any, tensors: list[Any]) -> Any:
     """What the trace of an operator depends on in an argument, and the tensors in it."""
@@ -106,6 +143,7 @@ def _operator(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> A
     if function is torch.ops.aten.detach.default:
         return args[0]  # views.py makes the alias
     env, tensors = mode.env, []
+    args = _with_input(env, function, args)
     try:
         given = _take_apart(args, tensors), _take_apart(tuple(kwargs.items()), tensors)
     except _Refused:
