@@ -3,6 +3,7 @@
 import ast
 
 from migrator.analysis.syntax.literals import leaves, values
+from migrator.analysis.syntax.names import argument
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
@@ -19,7 +20,9 @@ TRAINER = Rule(
     why="""They look for the accelerators that they know. Accelerate finds torch_xla by itself, and
 torchax's device by the variable ACCELERATE_TORCH_DEVICE, which `setup()` sets. Trainer and TRL are
 built on Accelerate. So the program stays as it is, and set-up comes in front. Where an argument
-keeps it on the CPU (`cpu`, `use_cpu`, `no_cuda`), it stays there.""",
+keeps it on the CPU (`cpu`, `use_cpu`, `no_cuda`), it stays there. `notebook_launcher` starts a
+process for each GPU by forking, and the runtime of a TPU does not survive a fork; with
+`num_processes=1` it calls the function.""",
     examples=(
         Example(
             """
@@ -40,6 +43,12 @@ keeps it on the CPU (`cpu`, `use_cpu`, `no_cuda`), it stays there.""",
             model, optimizer = accelerator.prepare(model, optimizer)
             """,
             script=True,
+        ),
+        Example(
+            """
+            from accelerate import notebook_launcher
+            notebook_launcher(train, num_processes=8)
+            """,
         ),
     ),
 )
@@ -118,6 +127,24 @@ and Megatron-LM. FSDP shards parameters over GPUs. Liger's kernels are written i
 @TRAINER.on("trainer", "accelerator", "trainer")
 def trainer(ctx: Context, found: Construct) -> Decision:
     return Keep("takes the device that set-up shows it")
+
+
+@TRAINER.on("trainer", "launcher")
+def launcher(ctx: Context, found: Construct) -> Decision:
+    if ctx.words.accelerate:
+        return Report(
+            "in Colab and on Kaggle it starts a process for each core of a TPU, elsewhere it forks "
+            "one for each GPU: call the function itself, and one device trains"
+        )
+    call = found.node
+    if isinstance(call, ast.Call) and values(argument(call, 2, "num_processes")) == [1]:
+        return Keep("calls the function in this process")
+    if ctx.words.launches:
+        return Report(
+            "forks a process for each GPU: with num_processes=1 one device trains, and torchrun "
+            "starts a script for several"
+        )
+    return Report("forks a process for each GPU: with num_processes=1 one device trains")
 
 
 @TRAINER.on("trainer", "cpu")

@@ -9,6 +9,7 @@ from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Decorate, Hoist, Insert
+from migrator.frameworks.torch.library_classes import HELD, imports_any
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.steps import NotMovable, Settled, Step
 from migrator.targets import targets
@@ -257,6 +258,8 @@ def compiled(ctx: Context, found: Construct) -> Decision:
     except Settled as why:
         return Keep(str(why))
     except NotMovable as why:
+        if imports_any(ctx.names, HELD):
+            return Keep("the runtime makes one program of a step in the loop of a framework")
         return Keep(
             f"not compiled as a whole: {why}",
             advice=f"this step is not compiled as a whole, which is slower: {why}; take that out "

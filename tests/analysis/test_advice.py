@@ -303,6 +303,8 @@ def test_what_is_in_the_way_of_a_step_is_said_once() -> None:
     (said,) = advice(source, "torchax")
     assert said.code == "TRN005" and "line 13" in said.message
     assert [d.code for d in advice(source, "torch_xla")] == ["ADV007"]
+    held = "from accelerate import Accelerator\n"  # the runtime makes one program of it
+    assert "TRN005" not in codes(held + source, "torchax")
 
 
 def test_float64_is_what_the_target_makes_of_it() -> None:

@@ -171,3 +171,33 @@ def test_offloads_of_diffusers_are_reported(method: str) -> None:
     source = f"import torch\nfrom diffusers import Pipe\nPipe.from_pretrained('x').{method}()\n"
     (found,) = constructs(run(source))
     assert (found.code, found.outcome) == ("LIB007", Outcome.REPORTED)
+
+
+LAUNCHED = """\
+from accelerate import notebook_launcher
+notebook_launcher(train, (3,){})
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "on_torchax"),
+    [
+        (", num_processes=1", Outcome.KEPT),
+        (", 1", Outcome.KEPT),
+        (", num_processes=8", Outcome.REPORTED),
+        (", num_processes=count", Outcome.REPORTED),
+        ("", Outcome.REPORTED),
+    ],
+)
+def test_processes_of_a_notebook_are_one(given: str, on_torchax: Outcome) -> None:
+    (found,) = constructs(run(LAUNCHED.format(given)))
+    assert (found.code, found.outcome) == ("FRW001", on_torchax)
+    (found,) = constructs(run(LAUNCHED.format(given), "torch_xla"))
+    assert found.outcome == Outcome.REPORTED and "Colab" in found.message
+
+
+def test_what_a_launcher_says_of_precision_becomes_bfloat16() -> None:
+    asked = LAUNCHED.format(", num_processes=1, mixed_precision='fp16'")
+    assert migrated(asked, "torchax") == asked.replace("fp16", "bf16")
+    by_position = constructs(run(LAUNCHED.format(", 1, 'fp16'")))
+    assert {each.outcome for each in by_position} == {Outcome.KEPT, Outcome.REPORTED}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,11 +18,15 @@ LIBRARIES = frozenset({
     "accelerate", "lightning", "lightning_fabric", "pytorch_lightning", "sentence_transformers",
     "transformers", "trl",
 })  # fmt: skip
+# Where one of these is imported, the runtime of torchax makes one program of a step by itself.
+HELD = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
 _KINDS = {
     # What takes the device when it is made.
     "accelerator": r"accelerate\.(?:\w+\.)*(?:Accelerator|PartialState|AcceleratorState)",
     "trainer": r"transformers\.(?:\w+\.)*(?:Seq2Seq)?Trainer|trl\.(?:\w+\.)*[A-Z]\w*Trainer"
     r"|sentence_transformers\.(?:\w+\.)*(?:Sparse|Cross)?(?:Encoder|SentenceTransformer)Trainer",
+    # What starts processes that make one.
+    "launcher": r"accelerate\.(?:\w+\.)*notebook_launcher",
     # What it is told; some of it names kernels or types that a TPU has not.
     "arguments": r"transformers\.(?:\w+\.)*(?:Seq2Seq)?TrainingArguments"
     r"|trl\.(?:\w+\.)*[A-Z]\w*Config",
@@ -32,6 +36,7 @@ _KINDS = {
 # Without one of these words in it, a program makes nothing that takes settings.
 _TAKES_SETTINGS = re.compile(
     r"\w*Trainer|\w*TrainingArguments|Accelerator|AcceleratorState|PartialState|Fabric"
+    r"|notebook_launcher"
     r"|LightningCLI|HfArgumentParser|trl"
 )
 _CLASS = re.compile("|".join(f"(?P<{kind}>{names})" for kind, names in _KINDS.items()))
@@ -59,7 +64,7 @@ class LibraryClasses:
             not LIBRARIES.isdisjoint(project.cache.file(path).libraries)
             for path in project.reached()
         )
-        self.spoken_of = self._brought or any(map(_is_of_library, _modules(names)))
+        self.spoken_of = self._brought or imports_any(names, LIBRARIES)
 
     @cached_property
     def take_settings(self) -> bool:
@@ -198,6 +203,10 @@ def bound_by(names: Names, node: ast.AST) -> ast.expr | None:
     return None
 
 
+def imports_any(names: Names, libraries: Collection[str]) -> bool:
+    return any(module.partition(".")[0] in libraries for module in _modules(names))
+
+
 def _words(names: Names) -> Iterator[str]:
     """What the names, the imports and the strings of a file say."""
     for node in names.order:
@@ -225,7 +234,3 @@ def _modules(names: Names) -> Iterator[str]:
 def _named(qualname: str) -> Meaning | None:
     found = _CLASS.fullmatch(qualname)
     return Meaning(str(found.lastgroup)) if found is not None else None
-
-
-def _is_of_library(module: str) -> bool:
-    return module.partition(".")[0] in LIBRARIES

@@ -21,9 +21,9 @@ from migrator.frameworks.torch.told import (
 
 _CPU = ("cpu", "use_cpu", "no_cuda")  # arguments that keep a program on the CPU
 _PIPELINE = re.compile(r"transformers\.(?:\w+\.)*pipeline")
-_PRECISION_AT = 2  # of the arguments of Accelerator
+_PRECISION_AT = {"accelerator": 2, "launcher": 3}  # of the arguments
 TOKENS = (
-    rb"Accelerator\b|AcceleratorState|PartialState|Trainer\b|TrainingArguments|pipeline\("
+    rb"Accelerator\b|notebook_launcher|AcceleratorState|PartialState|Trainer\b|TrainingArguments|pipeline\("
     rb"|\b(?:fp16|tf32|mixed_precision)\b|ACCELERATE_"
 )
 
@@ -79,7 +79,7 @@ def _by_position(given: list[ast.expr], kind: str) -> Iterator[Construct]:
     for place, value in enumerate(given):
         if isinstance(value, ast.Starred):
             yield Construct("trainer", "passed on", value)
-        elif kind == "accelerator" and place == _PRECISION_AT:
+        elif place == _PRECISION_AT.get(kind):
             if says_gpu("mixed_precision", value, unknown=True):
                 yield Construct("trainer", "told elsewhere", value)
 
