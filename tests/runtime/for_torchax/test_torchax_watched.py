@@ -1,4 +1,4 @@
-"""Who looks at the operators of a program sees them: FLOPs are counted, as in Lightning's summary."""
+"""Modes that look at operators see them, as FlopCounterMode does for Lightning's summary."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def test_flops_are_those_of_the_cpu(backward: bool) -> None:
 
 def test_a_mode_of_the_programs_own_sees_operators_and_results_stay() -> None:
     class Names(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
             seen.append(func.overloadpacket.__name__)
             return func(*args, **(kwargs or {}))
 
