@@ -1,0 +1,123 @@
+"""Public programs of frameworks, unedited, on a target's CPU back end beside the CPU.
+
+    python benchmarks/public_programs/compare.py CHECKOUTS [--only NAME] [--work FOLDER] [--time]
+
+In the environment of a target, with the group `trainers` and what the programs import (datasets,
+evaluate, diffusers, trl, scikit-learn, tensorboard, jsonargparse). CHECKOUTS has a folder for each
+repository that programs.py names. Each program runs by `tpu-migrate verify --quick` in a folder where
+stand_ins.py has put tiny models and drawn data; the table has the largest difference of its losses.
+`--time` measures a step instead: the migrated program compiled, operator by operator, and the
+original on the CPU: the least CPU seconds of the last 6 of 12 steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from programs import PROGRAMS, Program
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+STEPS, COUNTED = 12, 6
+# Without a network, and nowhere but in its folder.
+ALONE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": "."}
+
+
+def lay(program: Program, checkouts: Path, stand_ins: Path, work: Path) -> tuple[Path, list[str]]:
+    """A folder to start it in, and its command."""
+    folder = work / Path(program.file).stem
+    shutil.rmtree(folder, ignore_errors=True)
+    left_out = ("data",) if "timm" in program.needs else ("data", "timm.py")
+    shutil.copytree(stand_ins, folder, ignore=shutil.ignore_patterns(*left_out))
+    for name in ("data", "Datasets"):  # Lightning's examples look in ../../Datasets
+        (folder / name).symlink_to(stand_ins / "data")
+    there = folder / "programs/one"
+    there.mkdir(parents=True)
+    for file in (Path(program.file).name, *program.beside):
+        shutil.copy(checkouts / Path(program.file).parent / file, there / file)
+    script = f"programs/one/{Path(program.file).name}"
+    return folder, [script, *shlex.split(program.arguments)]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, **ALONE, "HF_HOME": str(folder.parent / "cache")}
+
+
+def verified(folder: Path, command: list[str], target: str) -> str:
+    """A row's cells: how it went, and the largest difference of losses."""
+    script, *arguments = command
+    asked = [sys.executable, "-m", "migrator", "verify", script, "--quick", "--json"]
+    asked += ["--target", target, "--python", sys.executable, "--timeout", "3000"]
+    done = subprocess.run(
+        [*asked, "--", *arguments], cwd=folder, capture_output=True, text=True,
+        env={**environment(folder), "PYTHONPATH": f".{os.pathsep}{ROOT}"},
+    )  # fmt: skip
+    if not done.stdout.startswith("{"):
+        return f"{done.stderr.strip().splitlines()[-1]} |"
+    found = json.loads(done.stdout)
+    if found["error"]:
+        return f"{found['error']} |"
+    losses = found["stepwise"]["losses"] or found["compiled"]["losses"]
+    apart = max((abs(float(a) - float(b)) for a, b in losses), default=float("nan"))
+    return f"{'PASS' if found['passed'] else 'FAIL'} | {apart:.0e}"
+
+
+def timed(folder: Path, command: list[str], target: str) -> str:
+    """Milliseconds of a step: compiled, operator by operator, of the original on the CPU."""
+    migrated = folder / "migrated"
+    asked = [sys.executable, "-m", "migrator", "programs", "--target", target, "-o", migrated]
+    subprocess.run(
+        asked, cwd=folder, check=True, capture_output=True,
+        env={**environment(folder), "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    program, *arguments = command
+    inside = str(migrated / Path(program).relative_to("programs"))
+    ways = [(inside, {}), (program, {})]
+    if target == "torchax":
+        ways.insert(1, (inside, {"TPU_RUNTIME_EAGER": "1"}))
+    found = []
+    for script, variables in ways:
+        out = folder / "steps.json"
+        out.unlink(missing_ok=True)
+        subprocess.run(
+            [sys.executable, HERE / "steps.py", str(STEPS), out, script, *arguments], cwd=folder,
+            env={"PJRT_DEVICE": "CPU", "JAX_PLATFORMS": "cpu", **environment(folder), **variables},
+            capture_output=True,
+        )  # fmt: skip
+        took = json.loads(out.read_text())[-COUNTED:] if out.exists() else []
+        found.append(f"{1000 * min(took):.0f}" if took else "-")
+    return " | ".join(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkouts", type=Path)
+    parser.add_argument("--only", default="", help="programs whose name or file has this")
+    parser.add_argument("--target", choices=["torchax", "torch_xla"], default="torchax")
+    parser.add_argument("--work", type=Path, help="a folder that is kept, with the stand-ins")
+    parser.add_argument("--time", action="store_true")
+    asked = parser.parse_args()
+    work = (asked.work or Path(tempfile.mkdtemp())).resolve()
+    stand_ins = work / "stand_ins"
+    if not stand_ins.exists():
+        subprocess.run(
+            [sys.executable, HERE / "stand_ins.py", stand_ins], check=True, capture_output=True,
+            env=environment(stand_ins),
+        )  # fmt: skip
+    row = timed if asked.time else verified
+    for program in PROGRAMS:
+        if asked.only in program.name + program.file:
+            folder, command = lay(program, asked.checkouts, stand_ins, work)
+            print(f"| {program.name} | {row(folder, command, asked.target)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
