@@ -4,8 +4,8 @@
 
 In the environment of a target, with the group `trainers` and what the programs import (datasets,
 evaluate, diffusers, trl, scikit-learn, tensorboard, jsonargparse). CHECKOUTS has a folder for each
-repository that programs.py names. Each program runs by `tpu-migrate verify --quick` in a folder where
-stand_ins.py has put tiny models and drawn data; the table has how far losses are apart.
+repository that programs.py names. Each program runs by `tpu-migrate verify --quick` in a folder
+where stand_ins.py has put tiny models and drawn data; the table has how far losses are apart.
 `--time` measures a step instead: the migrated program compiled, operator by operator, and the
 original on the CPU: the least CPU seconds of the last 6 of 12 steps.
 """
