@@ -137,7 +137,8 @@ def launcher(ctx: Context, found: Construct) -> Decision:
             "one for each GPU: call the function itself, and one device trains"
         )
     call = found.node
-    if isinstance(call, ast.Call) and values(argument(call, 2, "num_processes")) == [1]:
+    count = argument(call, 2, "num_processes") if isinstance(call, ast.Call) else None
+    if count is not None and values(count) == [1]:
         return Keep("calls the function in this process")
     if ctx.words.launches:
         return Report(
