@@ -29,7 +29,7 @@ LAST = Rule(
 epoch is smaller: another shape, so the step is compiled a second time, which takes as long as
 the first. With `drop_last=True` a few examples are left out in each epoch (others each time, if
 they are shuffled). Nothing is said of loaders for evaluation, where nothing may be left out, nor
-where `drop_last` is given.""",
+where `drop_last` is given. Trainer has `dataloader_drop_last`.""",
     examples=(
         _loader("batch_size=64, shuffle=True, num_workers=4"),
         _loader("batch_size=64, shuffle=True, num_workers=4, drop_last=True"),
@@ -99,6 +99,26 @@ def last_batch(ctx: Context, found: Construct) -> Decision | None:
     return advice(
         "a smaller last batch is another shape, for which the step is compiled once more: "
         "drop_last=True, if a few examples may be left out in each epoch",
+    )
+
+
+@LAST.on("advice", "TrainingArguments()", "Seq2SeqTrainingArguments()", "SFTConfig()")
+def last_batch_of_trainer(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    name = ctx.names.qualified(call.func) or ""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    if not name.startswith(("transformers.", "trl.")) or given.keys() & {
+        "dataloader_drop_last",
+        None,
+    }:
+        return None
+    size = given.get("per_device_train_batch_size")
+    if isinstance(size, ast.Constant) and size.value == 1:
+        return None
+    return advice(
+        "a smaller last batch is another shape, for which the step is compiled once more: "
+        "dataloader_drop_last=True, if a few examples may be left out in each epoch",
     )
 
 

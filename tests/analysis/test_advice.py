@@ -92,6 +92,7 @@ FOUND = {
         "train_loader = DataLoader(data, batch_size=8, num_workers=2)\n",
         "loader = DataLoader(data, 8, True, num_workers=2)\n",
         "loader = DataLoader(data, batch_size=size, shuffle=True, num_workers=2)\n",
+        "from transformers import TrainingArguments\na = TrainingArguments('out', bf16=True)\n",
     ],
     "ADV005": [
         "train_loader = DataLoader(data, batch_size=8, drop_last=True)\n",
@@ -130,6 +131,11 @@ FOUND = {
         "pipe = Pipe.load(name, torch_dtype=torch.float16)\n",
         in_forward("x = x.to(torch.half)"),
         "dtype = torch.float16 if quick else torch.float32\n",
+    ],
+    "ADV011": [
+        "x = tokenizer(texts, padding=True, return_tensors='pt')\n",
+        "x = self.tokenizer.pad(rows, padding='longest', max_length=128)\n",
+        "from transformers import DataCollatorForSeq2Seq\nc = DataCollatorForSeq2Seq(tokenizer)\n",
     ],
 }
 LOOK_ALIKES = {
@@ -176,6 +182,7 @@ LOOK_ALIKES = {
         "train_loader = DataLoader(data, batch_size=8, drop_last=True)\n",
         "train_loader = DataLoader(data, batch_size=8, drop_last=args.drop)\n",
         "train_loader = DataLoader(data, batch_size=8, **options)\n",
+        "from trl import SFTConfig\na = SFTConfig('out', dataloader_drop_last=True)\n",
         "train_loader = DataLoader(data, batch_sampler=sampler)\n",
         "train_loader = DataLoader(data, shuffle=True)\n",  # one at a time
         "train_loader = DataLoader(data, batch_size=len(data), shuffle=True)\n",
@@ -235,6 +242,15 @@ LOOK_ALIKES = {
         "model.half()\n",  # PRE005's
         in_forward("if x.dtype == torch.float16:", "    x = x.float()"),
         "x = torch.zeros(3, dtype=torch.float16, device='cpu')\n",
+    ],
+    "ADV011": [
+        "x = tokenizer(texts, padding='max_length', max_length=64)\n",
+        "x = tokenizer(text, return_tensors='pt')\n",
+        "x = tokenizer.pad(rows, pad_to_multiple_of=64)\n",
+        "x = F.pad(x, (0, 1))\nx = tokenizer(texts, **options)\n",
+        "from transformers import DataCollatorWithPadding\n"
+        "collate = DataCollatorWithPadding(tokenizer, 'max_length')\n",
+        "from own import DataCollatorWithPadding\nc = DataCollatorWithPadding(tokenizer)\n",
     ],
 }
 

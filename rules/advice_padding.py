@@ -1,0 +1,74 @@
+"""Advice on texts: batches of one length."""
+
+import ast
+
+from migrator.analysis.syntax.names import argument, dotted
+from migrator.construct import Construct
+from migrator.diagnostics import Safety
+from migrator.rule import Context, Decision, Example, Rule, advice
+
+PADDED = Rule(
+    code="ADV011",
+    name="padded-to-the-longest",
+    summary="texts padded to the longest of a batch have another length in each batch",
+    safety=Safety.DISPLAY_ONLY,
+    why="""Each length is another shape, for which the step is compiled anew. With
+`padding="max_length"` and `max_length=` all batches have one shape; with `pad_to_multiple_of=64`
+there are few. What is padded is masked and has no label, so that the loss is the same up to
+rounding; it takes the time of the longer batch. Nothing is rewritten, since a program may look at
+lengths.""",
+    examples=(
+        Example.moved(
+            "from transformers import DataCollatorWithPadding\n\nmodel.cuda()\n"
+            "collate = DataCollatorWithPadding(tokenizer)\n"
+        ),
+        Example.moved(
+            "from transformers import DataCollatorWithPadding\n\nmodel.cuda()\n"
+            "collate = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=64)\n"
+        ),
+    ),
+    references=("https://docs.pytorch.org/xla/release/r2.8/perf/recompilation.html",),
+)
+
+_ADVICE = advice(
+    "each batch is as long as its longest text, another shape that is compiled anew: "
+    'padding="max_length" gives one length, pad_to_multiple_of=64 few'
+)
+
+
+@PADDED.on(
+    "advice", "DataCollatorWithPadding()", "DataCollatorForSeq2Seq()",
+    "DataCollatorForTokenClassification()", "DataCollatorForMultipleChoice()",
+)  # fmt: skip
+def collated(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if not (ctx.names.qualified(call.func) or "").startswith("transformers."):
+        return None
+    return _ADVICE if _is_longest(call, default=True) else None
+
+
+@PADDED.on("advice", "tokenizer()", "pad()")
+def padded(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    by_method = isinstance(call.func, ast.Attribute) and call.func.attr == "pad"
+    owner = call.func.value if by_method and isinstance(call.func, ast.Attribute) else call.func
+    if not (dotted(owner) or "").lower().endswith("tokenizer"):
+        return None
+    return _ADVICE if _is_longest(call, default=by_method) else None
+
+
+def _is_longest(call: ast.Call, *, default: bool) -> bool:
+    """Whether it pads to the longest; ``default``: if nothing else is said."""
+    if any(keyword.arg is None for keyword in call.keywords):
+        return False
+    multiple = argument(call, None, "pad_to_multiple_of")
+    if multiple is not None and not (isinstance(multiple, ast.Constant) and multiple.value is None):
+        return False
+    match argument(call, None, "padding"):
+        case None:
+            return default and len(call.args) < 2
+        case ast.Constant(value=True | "longest"):
+            return True
+    return False
