@@ -118,6 +118,11 @@ def gpus(ctx: Context, found: Construct) -> Decision:
 def several(ctx: Context, found: Construct) -> Decision:
     if ... in values(found.value):
         return Report("is decided at run time: 1 is what set-up offers")
+    if values(found.value) in ([-1], ["-1"]):
+        return Report(
+            "all GPUs of a machine; a process has one TPU here, and a step takes its batch alone: "
+            "say devices=1, or leave it out"
+        )
     return Report("a process has one TPU here: say devices=1, or leave it out")
 
 

@@ -40,7 +40,7 @@ def test_a_gpu_becomes_a_tpu(before: str, after: str, target: str) -> None:
     [
         "import lightning as L\nx = L.Trainer()\n",
         "import pytorch_lightning as pl\nx = pl.Trainer(max_epochs=3)\n",
-        "from lightning.pytorch import Trainer\nx = Trainer(accelerator='auto', devices=-1)\n",
+        "from lightning.pytorch import Trainer\nx = Trainer(accelerator='auto', devices=1)\n",
         "from lightning.fabric import Fabric\nx = Fabric()\n",
         "from lightning.pytorch.cli import LightningCLI\nx = LightningCLI(Net)\n",
     ],
@@ -78,6 +78,7 @@ def test_what_stays_on_the_cpu_needs_no_set_up(target: str) -> None:
         ("accelerator=args.accelerator", '"tpu", or "auto"'),
         ("devices=8", "one TPU"),
         ("devices=[0, 1]", "one TPU"),
+        ("devices=-1", "its batch alone"),
         ("devices=args.devices", "decided at run time"),
         ("num_nodes=2", "one TPU"),
         ("gpus=-1", "devices=1"),

@@ -12,7 +12,7 @@ from migrator.construct import Construct
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "accelerator": ("auto", "tpu", None),
     "gpus": (0, None),
-    "devices": ("auto", 1, -1, [0], "1", "-1", None),
+    "devices": ("auto", 1, [0], "1", None),
     "num_nodes": (1,),
     "strategy": ("auto", "single_device", None),
     "precision": (32, "32", "32-true", None),
