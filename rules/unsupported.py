@@ -125,7 +125,8 @@ def quantized(ctx: Context, found: Construct) -> Decision:
 @KERNELS.on("keyword", "device_map")
 def placed(ctx: Context, found: Construct) -> Decision:
     place = found.node.value if isinstance(found.node, ast.keyword) else None
-    if isinstance(place, ast.Constant) and place.value == "cpu":
+    places = place.values if isinstance(place, ast.Dict) else [place]
+    if all(isinstance(each, ast.Constant) and each.value in ("cpu", "disk") for each in places):
         return Keep("loads to the CPU")
     return Report(
         "accelerate places the model, and finds no TPU: leave it out, and move the model by "

@@ -33,6 +33,7 @@ def test_it_is_reported(source: str, code: str, target: str) -> None:
     [
         "m = M.from_pretrained('a', load_in_8bit=False)\n",
         "m = M.from_pretrained('a', device_map='cpu')\n",
+        "m = M.from_pretrained('a', device_map={'': 'cpu'})\n",
         "import subprocess\nsubprocess.run(['pip', 'install', 'tqdm'])\n",
     ],
 )

@@ -65,6 +65,21 @@ def test_the_default_of_a_command_line() -> None:
     assert not reported(run(source))
 
 
+def test_a_trainer_that_a_configuration_makes_is_set_up() -> None:
+    """Lightning's `accelerator="tpu"`, which the file of YAML is to say, is there after set-up."""
+    source = (
+        "import hydra\nfrom lightning import Trainer\ndef train(cfg):\n"
+        "    trainer: Trainer = hydra.utils.instantiate(cfg.trainer)\n"
+        "    hydra.utils.instantiate(cfg.model)\n"
+        'if __name__ == "__main__":\n    train(load())\n'
+    )
+    result = run(source, entry=True)
+    (found,) = constructs(result)
+    assert (found.code, found.outcome) == ("LTN001", Outcome.KEPT)
+    assert "tpu_runtime.setup()" in result.source.decode()
+    assert not constructs(run(source.replace("from lightning", "from own"), entry=True))
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_stays_on_the_cpu_needs_no_set_up(target: str) -> None:
     result = run(PROGRAM.format('accelerator="cpu"'), target, entry=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.literals import values
-from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.names import Names, dotted
 from migrator.construct import Construct
 from migrator.frameworks.torch.library_classes import LibraryClasses, bound_by
 from migrator.frameworks.torch.lightning import lightning
@@ -21,6 +21,8 @@ from migrator.frameworks.torch.told import (
 
 _CPU = ("cpu", "use_cpu", "no_cuda")  # arguments that keep a program on the CPU
 _PIPELINE = re.compile(r"transformers\.(?:\w+\.)*pipeline")
+_INSTANTIATE = ("hydra.utils.instantiate", "hydra.utils.call")
+_TRAINER = re.compile(r"trainer|fabric|accelerator", re.IGNORECASE)
 _PRECISION_AT = {"accelerator": 2, "launcher": 3}  # of the arguments
 TOKENS = (
     rb"Accelerator\b|notebook_launcher|AcceleratorState|PartialState|Trainer\b|TrainingArguments|pipeline\("
@@ -33,6 +35,7 @@ def of_trainers(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
     match node:
         case ast.Call():
             yield from trainers(classes, node)
+            yield from configured(classes, node)
             yield from told_by_keyword(classes, node)
         case ast.ClassDef():
             yield from subclassed(classes, node)
@@ -72,6 +75,14 @@ def trainers(classes: LibraryClasses, node: ast.Call) -> Iterator[Construct]:
                 yield Construct("trainer", keyword.arg, keyword)
             elif says_gpu(keyword.arg, keyword.value, unknown=True):
                 yield Construct("trainer", "told elsewhere", keyword)
+
+
+def configured(classes: LibraryClasses, node: ast.Call) -> Iterator[Construct]:
+    """`trainer: Trainer = hydra.utils.instantiate(cfg.trainer)`: the class is in a file of YAML."""
+    if not classes.spoken_of or classes.names.qualified(node.func) not in _INSTANTIATE:
+        return
+    if node.args and _TRAINER.search((dotted(node.args[0]) or "").rpartition(".")[2]):
+        yield Construct("trainer", "lightning", node)
 
 
 def _by_position(given: list[ast.expr], kind: str) -> Iterator[Construct]:
