@@ -40,6 +40,7 @@ class Host:
     replicas: Path | None = None  # runs ranks as threads on the CPU, where one process has all
     # devices; else each rank is a process
     compiles_for_tpu: bool = False  # what is dumped can be compiled for a TPU that is not there
+    has_tpu_compiler: bool = False  # by its own environment, with JAX and libtpu
     variables: Mapping[str, str] = field(default_factory=dict)  # what each of its own does
     families: tuple[str, ...] = ()  # beginnings of names that only its programs read
     slow: Mapping[str, Slow] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator.targets import Target
+from migrator.targets import Target, targets
 
 from . import environments, interpreters
 from .errors import VerifyError
@@ -46,6 +46,24 @@ def choose_interpreter(
         found = interpreters.require(environments.install(target), target)
     missing = [framework for framework in requires if framework not in found.versions]
     return _with(found, missing, install, console) if missing else found
+
+
+def with_tpu_compiler(interpreter: Interpreter) -> Path:
+    """An interpreter that compiles for a TPU that is not there: this one, or another target's.
+
+    Raises VerifyError where there is none.
+    """
+    if interpreter.target.host.has_tpu_compiler:
+        return interpreter.python
+    able = [target for target in targets().values() if target.host.has_tpu_compiler]
+    for target in able:
+        if found := interpreters.find(target, by_import=False):
+            return found.python
+    names = " or ".join(target.name for target in able)
+    raise VerifyError(
+        f"the TPU compiler is in the environment of {names}, which is not installed: "
+        f"tpu-migrate doctor --target {able[0].name} --install"
+    )
 
 
 def _with(

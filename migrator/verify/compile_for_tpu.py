@@ -1,7 +1,8 @@
-"""Compiles dumped StableHLO programs by the real TPU compiler, for a TPU that is not there.
+"""Compiles dumped programs by the real TPU compiler, for a TPU that is not there.
 
-Runs inside torchax's interpreter (needs jax and libtpu), so it is self-contained. Arguments: a
-topology, a time budget in seconds, then the programs, each compiled for the devices that it is for.
+Runs inside an interpreter with jax and libtpu, so it is self-contained. Arguments: a topology, a
+time budget in seconds, then the programs (StableHLO, or HLO in files that end in .txt), each
+compiled for the devices that it is for.
 Prints one JSON line: ``programs`` (what is known of each that was tried, in order) and ``error``
 (why not all were). Nothing runs on a TPU.
 """
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 _PRODUCT = re.compile(r"= (\S+) (dot|convolution)\(.*")
-_PARTITIONS = re.compile(r"mhlo\.num_partitions = (\d+)")
+_PARTITIONS = re.compile(r"num_partitions ?= ?(\d+)")
+_DONORS = re.compile(r"buffer_donor=\{(.*?)\}, \w")
 # An asynchronous one is counted by its start.
 _COLLECTIVE = re.compile(
     r"= .*\b(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?\((.*)"
@@ -64,10 +66,27 @@ def _facts(program: Path, devices: Sequence[Any]) -> dict[str, Any]:
     try:
         text = program.read_text(encoding="utf-8")
         facts["devices"] = int((_PARTITIONS.search(text) or ["", "1"])[1])
-        facts |= compiled_facts(text, devices[: facts["devices"]])
+        module = _from_hlo(text) if program.suffix == ".txt" else text
+        facts |= compiled_facts(module, devices[: facts["devices"]])
     except Exception as error:  # mostly what does not fit into the memory of a TPU
         facts["error"] = _first_line(error)
     return {**facts, "seconds": time.monotonic() - start}
+
+
+def _from_hlo(text: str) -> str:
+    """HLO as StableHLO, which keeps what may be overwritten: outputs lie there."""
+    hlo, jaxlib = import_module("jaxlib._hlo"), import_module("jaxlib._jax").mlir
+    ir = import_module("jax._src.lib.mlir").ir
+    proto = hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    donors = _DONORS.search(text.partition("\n")[0])
+    with import_module("jax._src.interpreters.mlir").make_ir_context():
+        module = ir.Module.parse(jaxlib.xla_computation_to_mlir_module(hlo.XlaComputation(proto)))
+        main = next(f for f in module.body.operations if str(f.name) == '"main"')
+        attributes = list(main.arg_attrs)
+        for number in re.findall(r"\((\d+), \{\}\)", donors[1]) if donors else ():
+            attributes[int(number)] = ir.Attribute.parse("{jax.buffer_donor = true}")
+        main.arg_attrs = ir.ArrayAttr.get(attributes)
+        return str(module)
 
 
 def compiled_facts(text: str, devices: Sequence[Any]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """What the real TPU compiler makes of a run's programs, for a TPU that is not here.
 
-The runtime writes steps and modules that it compiles as a whole as a TPU would get them. Other
-programs are those of the run, lowered for its own back end: operators, which are handed to the
-compiler one by one, and steps of somebody's own `jax.jit`, known by what they donate: their outputs
-take the place of their arguments.
+On torchax the runtime writes steps and modules that it compiles as a whole as a TPU would get them.
+Other programs are those of the run, lowered for its own back end: operators, which are handed to
+the compiler one by one, and steps of somebody's own `jax.jit`, known by what they donate: their
+outputs take the place of their arguments. On torch_xla each program is all that was recorded up to
+a sync, as HLO.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ DEFAULT = "v6e-8"
 # Compiles programs inside the target's interpreter; returns what compile_for_tpu.py prints.
 Compiler = Callable[[list[Path]], dict[str, Any]]
 
-_DONATED = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
-_MODULE = re.compile(r"^module @(?:jit_)?(\S+)", re.MULTILINE)
+_DONATED = re.compile(r"tf\.aliasing_output|jax\.buffer_donor|\bbuffer_donor=")
+_MODULE = re.compile(r"^(?:module @(?:jit_)?|HloModule )([^\s,]+)", re.MULTILINE)
 _FILE = re.compile(r"jit_(.*)_compile\.mlir$")
 _REFUSED = re.compile(r"// (can not be lowered for a TPU: .*)")
 _PLACES = re.compile(r"loc\(.*?\)|#loc.*")
@@ -34,7 +35,7 @@ _PLACES = re.compile(r"loc\(.*?\)|#loc.*")
 
 @dataclass(frozen=True)
 class Program:
-    """A dumped StableHLO program."""
+    """A dumped program: StableHLO, or HLO."""
 
     path: Path
     name: str
@@ -196,16 +197,18 @@ def programs_of(dump_dir: Path, for_tpu: Path | None = None) -> list[Program]:
 
 
 def _texts(folder: Path) -> list[Path]:
-    return sorted(folder.glob("**/*_compile.mlir"))
+    return sorted([*folder.glob("**/*_compile.mlir"), *folder.glob("**/*before_optimizations.txt")])
 
 
 def _read(path: Path, of_runtime: bool = False) -> Program:
     text = path.read_text(encoding="utf-8", errors="replace")
     module = _MODULE.search(text) or _FILE.search(path.name)
     error = _REFUSED.match(text)
-    is_step = of_runtime or _DONATED.search(text) is not None
+    products = products_of(path)
+    whole = of_runtime or (path.suffix == ".txt" and bool(products))
     name = module[1] if module else path.name
-    return Program(path, name, is_step, products_of(path), error[1] if error else None)
+    is_step = whole or _DONATED.search(text) is not None
+    return Program(path, name, is_step, products, error[1] if error else None)
 
 
 def _numbered(programs: Iterable[Program]) -> Iterator[Program]:

@@ -16,7 +16,7 @@ from migrator.targets import Target, find_target
 
 from . import precision, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
-from .choosing import choose_interpreter
+from .choosing import choose_interpreter, with_tpu_compiler
 from .device import Device, device_for
 from .errors import VerifyError
 from .folders import check_size, workplace
@@ -142,7 +142,6 @@ def _migrate(
     """With ``script``, what is wrong with other files of somebody's folder is only shown."""
     from migrator import migrate_paths
     from migrator.config import Config
-    from migrator.errors import UsageError
     from migrator.report.console import render, show_diff
 
     try:
@@ -361,7 +360,8 @@ class _Work:
             found = found.joined(self._compile(others, wish, _COMPILE_SECONDS))
             return tpu.judge(report, found), found
         programs = [program for program in programs if program.is_float32]
-        if not programs or report.offenders or self.app.precision != "highest":
+        able = self.interpreter.target.host.has_tpu_compiler
+        if not programs or report.offenders or self.app.precision != "highest" or not able:
             return report, None
         return tpu.judge(report, self._compile(programs, tpu.DEFAULT, _COMPILE_SECONDS)), None
 
@@ -372,7 +372,7 @@ class _Work:
             text = f"compiling {len(paths)} programs for a TPU that is not here"
             with progress(self.console, text):
                 return ask(
-                    self.interpreter.python,
+                    with_tpu_compiler(self.interpreter),
                     "compile_for_tpu.py",
                     [TOPOLOGIES[compile_for], str(seconds), *map(str, paths)],
                     timeout=2 * seconds,

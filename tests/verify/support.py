@@ -152,3 +152,19 @@ def executable(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
+
+
+# As torch_xla dumps what it has recorded up to a sync; the second argument is overwritten.
+GRAPH = """\
+HloModule SyncTensorsGraph.{0}, buffer_donor={{ (1, {{}}) }}, \
+entry_computation_layout={{(f32[4,8]{{1,0}}, f32[8,8]{{1,0}})->(f32[4,8]{{1,0}}, f32[8,8]{{1,0}})}}
+
+ENTRY main {{
+  x = f32[4,8]{{1,0}} parameter(0)
+  w = f32[8,8]{{1,0}} parameter(1)
+  y = f32[4,8]{{1,0}} dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}, \
+operand_precision={{highest,highest}}
+  v = f32[8,8]{{1,0}} add(w, w)
+  ROOT both = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}) tuple(y, v)
+}}
+"""

@@ -11,9 +11,10 @@ from tiers import thorough_on
 
 from migrator.verify import verify_app, verify_script
 from migrator.verify.command import verify_command
+from migrator.verify.inside import ask
 from migrator.verify.result import VerifyResult
 
-from .support import APP_TOML, GOLDEN, Checkout, copy_as_migration, writing
+from .support import APP_TOML, GOLDEN, GRAPH, Checkout, copy_as_migration, writing
 
 TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 
@@ -168,6 +169,18 @@ def test_a_users_script_is_migrated_run_and_compiled_for_a_tpu(
     assert step.flops > 2 * 4 * 36 * 8 * 27  # the first convolution alone
     assert step.accessed > step.arguments
     assert all(other.error is None for other in result.tpu.compiled)
+
+
+@pytest.mark.skipif(TARGET != "torchax" or sys.platform != "linux", reason="needs libtpu")
+def test_programs_of_torch_xla_are_compiled_for_a_tpu(tmp_path: Path) -> None:
+    graph = tmp_path / "module_0007.SyncTensorsGraph.7.before_optimizations.txt"
+    graph.write_text(GRAPH.format(7), encoding="utf-8")
+    arguments = ("v6e:2x2", "60", str(graph))
+    answer = ask(Path(sys.executable), "compile_for_tpu.py", arguments, timeout=120, cwd=tmp_path)
+    assert answer["error"] is None
+    (facts,) = answer["programs"]
+    assert facts["error"] is None and facts["below"] == [] and facts["flops"] >= 2 * 4 * 8 * 8
+    assert facts["in_place"] > 0  # what is overwritten is, as torch_xla says
 
 
 ATTEND = """\

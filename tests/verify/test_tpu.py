@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from migrator.targets import find_target
+from migrator.verify.choosing import with_tpu_compiler
 from migrator.verify.errors import VerifyError
+from migrator.verify.interpreters import Interpreter
 from migrator.verify.precision import check
 from migrator.verify.result import VerifyResult
 from migrator.verify.table import show
 from migrator.verify.tpu import Program, TpuReport, compile_programs, judge, programs_of
+
+from .support import GRAPH
 
 # As jax 0.10.2 dumps them: an operator, and a step, whose outputs take the place of arguments.
 HEAD = "#loc{0} = loc(unknown)\nmodule @jit_{1} attributes {{mhlo.num_partitions = 1 : i32}} {{\n"
@@ -65,6 +70,26 @@ def test_programs_are_steps_or_have_products_and_each_counts_once(tmp_path: Path
     dump(tmp_path, 2, "add", "stablehlo.add")
     dump(tmp_path, 3, "fill", DONATED)
     assert names(programs_of(tmp_path)) == [("fill", True), ("matmul", False)]
+
+
+def test_each_program_of_torch_xla_is_a_step(tmp_path: Path) -> None:
+    for number in (7, 9):
+        name = f"module_{number:04}.SyncTensorsGraph.{number}.before_optimizations.txt"
+        (tmp_path / name).write_text(GRAPH.format(number), encoding="utf-8")
+    found = programs_of(tmp_path)
+    assert names(found) == [("SyncTensorsGraph.7", True), ("SyncTensorsGraph.9", True)]
+    assert [len(program.exact) for program in found] == [1, 1]
+    assert all(product.is_highest for program in found for product in program.exact)
+
+
+def test_where_no_environment_has_the_compiler_it_is_said_how_to_get_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    xla, ax = find_target("torch_xla"), find_target("torchax")
+    monkeypatch.setattr("migrator.verify.interpreters.find", lambda *_, **__: None)
+    with pytest.raises(VerifyError, match="tpu-migrate doctor --target torchax --install"):
+        with_tpu_compiler(Interpreter(Path("python"), xla))
+    assert with_tpu_compiler(Interpreter(Path("python"), ax)) == Path("python")
 
 
 def test_further_programs_of_a_step_are_numbered(tmp_path: Path) -> None:

@@ -228,7 +228,6 @@ class TestScripts:
             (("t.py", "--quick", "--roundings", "2"), "--quick makes one rounding"),
             (("tools/none.py", "--compile-for", "v6e-1"), "no such file"),
             (("tools/train.py", "--compile-for", "v9z"), "'v9z' is not one of 'v6e-1', "),
-            (("tiny", "--compile-for", "v6e-1", "--target", "torch_xla"), "--target torchax"),
             (("tiny", "--", "--epochs", "3"), "go with a SCRIPT.py"),
             (("tools/train.py", "--compile-for", "v6e-1", "--keep", "here"), "choose another"),
         ],

@@ -12,6 +12,7 @@ HOST = Host(
     virtual={"CPU_NUM_DEVICES": "{count}"},
     replicas=Path(__file__).with_name("replicas.py"),
     hasty={"XLA_FLAGS": "{own} --xla_backend_optimization_level=0"},
+    compiles_for_tpu=True,
     dump={"XLA_FLAGS": "{own} --xla_dump_to='{folder}' --xla_dump_hlo_as_text"},
     variables={
         "PJRT_DEVICE": "what torch_xla runs on",

@@ -14,6 +14,7 @@ HOST = Host(
     hasty={"XLA_FLAGS": "{own} --xla_backend_optimization_level=0"},
     dump={"JAX_DUMP_IR_TO": "{folder}", "JAX_DUMP_IR_MODES": "stablehlo"},
     compiles_for_tpu=True,
+    has_tpu_compiler=True,
     variables={
         "JAX_PLATFORMS": "what JAX runs on, in this order; none other than these",
         "JAX_PLATFORM_NAME": "older spelling of JAX_PLATFORMS, for the default device",
