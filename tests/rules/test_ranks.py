@@ -205,6 +205,15 @@ def test_what_another_launcher_says_is_reported_by_itself(line: str, target: str
     assert "tpu_runtime.DistributedDataParallel" in result.source.decode()
 
 
+def test_a_file_that_asks_mpi_alone_is_a_part_of_the_program(tmp_path: Path) -> None:
+    data = "from mpi4py import MPI\nfrom torch.utils.data import Dataset\n\n"
+    data += "def shard():\n    return Dataset(MPI.COMM_WORLD.Get_rank())\n"
+    write(tmp_path, data=data, train=f"import data\n{HEAD}    data.shard()\n")
+    files = {f.path.name: f.result for f in migrate_paths([tmp_path], "torchax").files}
+    (found,) = constructs(files["data.py"])
+    assert found.outcome is Outcome.REPORTED and "another launcher sets" in found.message
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ["allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"])
 def test_hooks_that_the_runtimes_know_keep_no_program(name: str, target: str) -> None:

@@ -1,5 +1,7 @@
 """The CPU in the place of several GPUs: exchanges that nccl has and gloo has not."""
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -34,5 +36,29 @@ def test_averages_and_futures_as_of_nccl(tmp_path: Path) -> None:
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
     done = subprocess.run(
         [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+
+
+MEETING = f"""
+import sys
+sys.path.insert(0, {str(RECORDER)!r})
+import datetime, ranks, torch.distributed as dist
+
+said, soon = [], datetime.timedelta(seconds=5)
+ranks.tell(said.append)
+dist.init_process_group("gloo", f"tcp://localhost:{{sys.argv[1]}}", soon, 1, 0)
+assert said == [0]
+"""
+
+
+def test_a_rank_below_torchrun_meets_others_at_an_address_of_its_own() -> None:
+    """As where torchrun takes the place of a launcher that gives ranks `tcp://…`."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = str(free.getsockname()[1])
+    env = {**os.environ, "TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", MEETING, port], env=env, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr

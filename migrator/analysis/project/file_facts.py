@@ -28,7 +28,7 @@ from migrator.targets import RUNTIME
 _DISTRIBUTES = re.compile("|".join({name.rpartition(".")[2] for name in STARTS}).encode())
 _RANKS = re.compile(
     rb"distributed|spawn|rank|gpus?\b|device_count|world_size|n_?procs|batch_?size"
-    rb"|\bbsz?\b|reduction|Process\b|horovod|Sampler\b|num_?devices",
+    rb"|\bbsz?\b|reduction|Process\b|horovod|Sampler\b|num_?devices|SLURM_|COMM_WORLD",
     re.I,
 )
 _INFERS = re.compile(rb"no_grad|inference_mode")
@@ -154,7 +154,9 @@ class File:
     @cached_property
     def takes_part(self) -> bool:
         """True for a file that has to do with ranks."""
-        return self.speaks_of_ranks and self.facts is not None and self.facts.ranks.take_part
+        if not self.speaks_of_ranks or self.facts is None:
+            return False
+        return self.facts.ranks.take_part or self.facts.ranks.ask_other_launcher
 
     @cached_property
     def compares_indices(self) -> bool:

@@ -15,6 +15,7 @@ from functools import cached_property
 from migrator.analysis import hints
 from migrator.analysis.ranks.launched import Launched
 from migrator.analysis.ranks.obstacles import Obstacles
+from migrator.analysis.ranks.processes import asks_other_launcher
 from migrator.analysis.ranks.vocabulary import (
     COPIES,
     GATHERS,
@@ -130,6 +131,11 @@ class Ranks:
         return any(
             (self.names.qualified(node) or "").startswith(known) for node in self.references
         ) or any(environment(self.names, node) for node in self.names.order)
+
+    @cached_property
+    def ask_other_launcher(self) -> bool:
+        """Whether the file asks Slurm or MPI for its place among the ranks."""
+        return any(asks_other_launcher(self.names, node) for node in self.names.order)
 
     @cached_property
     def references(self) -> list[ast.expr]:

@@ -8,6 +8,7 @@ process group, and one that never does is no rank.
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import json
 import multiprocessing.process
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from session import Session
 
 _TASK = "TPU_MIGRATE_RANK"  # tells a process that is started what it is: JSON
+_AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 _HERE = Path(__file__).resolve().parent
 _MAIN = ("init_main_from_path", "init_main_from_name")
 
@@ -42,13 +44,32 @@ def tell(joined: Callable[[int], None]) -> None:
     if not dist.is_available():
         return
     init = dist.init_process_group
+    signature = inspect.signature(init)
 
     @functools.wraps(init)
     def init_process_group(*args: Any, **kwargs: Any) -> None:
-        init(*args, **kwargs)
+        with _meeting(signature.bind_partial(*args, **kwargs).arguments.get("init_method")):
+            init(*args, **kwargs)
         joined(dist.get_rank())
 
     dist.init_process_group = init_process_group
+
+
+@contextmanager
+def _meeting(address: str | None) -> Iterator[None]:
+    """Ranks that meet at an address of their own, as a launcher of their own has them do.
+
+    Below torchrun, torch takes whatever is there for the store of torchrun, and waits for it.
+    """
+    own = (address or "").startswith("tcp://") and not (address or "").endswith(
+        f":{os.environ.get('MASTER_PORT')}"
+    )
+    given = os.environ.pop(_AGENT, None) if own else None
+    try:
+        yield
+    finally:
+        if given is not None:
+            os.environ[_AGENT] = given
 
 
 def take_output(output: Path, number: int) -> None:
