@@ -4,6 +4,7 @@ import ast
 from dataclasses import replace
 
 from migrator.analysis.ranks.file_ranks import Ranks
+from migrator.analysis.ranks.processes import JOBS
 from migrator.analysis.ranks.vocabulary import (
     CHECKPOINTING,
     GONE,
@@ -158,6 +159,11 @@ def other_launcher(ctx: Context, found: Construct) -> Decision | None:
     """What Slurm or MPI say to each process."""
     if not ctx.ranks:
         return Keep("without ranks, nothing hangs on it")
+    if ctx.names.qualified(found.node) in JOBS:
+        return Report(
+            "starts a job of Slurm with a process for each GPU; here, start the program by "
+            "torchrun, on the TPU's own host"
+        )
     if not isinstance(found.node, ast.Constant):
         return Report(
             f"{ctx.source.code(found.node)} is what another launcher sets: start the program by "

@@ -205,6 +205,15 @@ def test_what_another_launcher_says_is_reported_by_itself(line: str, target: str
     assert "tpu_runtime.DistributedDataParallel" in result.source.decode()
 
 
+def test_jobs_of_slurm_that_a_script_starts_are_reported(tmp_path: Path) -> None:
+    jobs = "import submitit\nimport train\n\nexecutor = submitit.AutoExecutor('jobs')\n"
+    jobs += "executor.update_parameters(gpus_per_node=8)\nexecutor.submit(train.main)\n"
+    write(tmp_path, jobs=jobs, train=HEAD)
+    files = {f.path.name: f.result for f in migrate_paths([tmp_path], "torchax").files}
+    (found,) = [d for d in constructs(files["jobs.py"]) if d.outcome is Outcome.REPORTED]
+    assert "start the program by torchrun" in found.message
+
+
 def test_a_file_that_asks_mpi_alone_is_a_part_of_the_program(tmp_path: Path) -> None:
     data = "from mpi4py import MPI\nfrom torch.utils.data import Dataset\n\n"
     data += "def shard():\n    return Dataset(MPI.COMM_WORLD.Get_rank())\n"

@@ -28,6 +28,7 @@ _PLACES = re.compile(
 )
 
 _OF_MPI = "mpi4py.MPI.COMM_WORLD"
+JOBS = ("submitit.AutoExecutor", "submitit.SlurmExecutor")  # of Slurm, a process for each GPU
 
 
 class Processes:
@@ -124,11 +125,11 @@ class Processes:
 def asks_other_launcher(names: Names, node: ast.AST) -> bool:
     """Whether a string names what Slurm or MPI tell a process of its place among the others.
 
-    Or a name is what mpi4py has for all processes that MPI has started.
+    Or a name is what mpi4py has for all processes that MPI has started, or starts jobs of Slurm.
     """
     match node:
         case ast.Constant(value=str(text)):
             return _PLACES.fullmatch(text) is not None
         case ast.Attribute() | ast.Name(ctx=ast.Load()):
-            return names.qualified(node) == _OF_MPI
+            return names.qualified(node) in (_OF_MPI, *JOBS)
     return False

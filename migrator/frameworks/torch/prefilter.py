@@ -16,7 +16,7 @@ from migrator.vocabulary import Vocabulary
 # files that speak of torch, since its words are common.
 _TOKENS = re.compile(
     rb"cuda|cudnn|nccl|nvidia-smi|torchrun|XRT_|lightning|__cell__|__command__|__setting__|__text__|__requirement__|__dependency__|"
-    rb"__constraint__|__compiled__|__conda__|__build__|__python__|__table__|__source__|__pixi__|_requires?\b|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|"
+    rb"__constraint__|__compiled__|__conda__|__build__|__python__|__table__|__source__|__pixi__|_requires?\b|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|submitit|"
     rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
     + trainers.TOKENS
     + b"|"
