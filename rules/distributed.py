@@ -157,14 +157,15 @@ def of_older_torch(ctx: Context, found: Construct) -> Decision:
 @DISTRIBUTED.on("ranks", "other launcher")
 def other_launcher(ctx: Context, found: Construct) -> Decision | None:
     """What Slurm or MPI say to each process."""
-    if not ctx.ranks:
+    named = not isinstance(found.node, ast.Constant)
+    if not ctx.ranks and (ctx.is_entry or not named):
         return Keep("without ranks, nothing hangs on it")
     if ctx.names.qualified(found.node) in JOBS:
         return Report(
             "starts a job of Slurm with a process for each GPU; here, start the program by "
             "torchrun, on the TPU's own host"
         )
-    if not isinstance(found.node, ast.Constant):
+    if named:
         return Report(
             f"{ctx.source.code(found.node)} is what another launcher sets: start the program by "
             "torchrun, as which each process is alone there, and ask torch.distributed for ranks"

@@ -214,10 +214,16 @@ def test_jobs_of_slurm_that_a_script_starts_are_reported(tmp_path: Path) -> None
     assert "start the program by torchrun" in found.message
 
 
-def test_a_file_that_asks_mpi_alone_is_a_part_of_the_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize("package", [".", "package"])
+def test_a_file_that_asks_mpi_alone_is_a_part_of_the_program(package: str, tmp_path: Path) -> None:
+    """Beside the program, or in a package that scripts in another folder import."""
     data = "from mpi4py import MPI\nfrom torch.utils.data import Dataset\n\n"
     data += "def shard():\n    return Dataset(MPI.COMM_WORLD.Get_rank())\n"
-    write(tmp_path, data=data, train=f"import data\n{HEAD}    data.shard()\n")
+    program = f"from {package if package != '.' else 'data'} import *\n{HEAD}    shard()\n"
+    for folder in (package, "scripts"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    write(tmp_path / package, data=data, __init__="from .data import shard\n")
+    write(tmp_path / "scripts" if package != "." else tmp_path, train=program)
     files = {f.path.name: f.result for f in migrate_paths([tmp_path], "torchax").files}
     (found,) = constructs(files["data.py"])
     assert found.outcome is Outcome.REPORTED and "another launcher sets" in found.message
