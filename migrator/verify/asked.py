@@ -68,19 +68,12 @@ class Asked:
             able = [name for name, each in targets().items() if each.host.compiles_for_tpu]
             if not {*self.targets()} <= {*able}:
                 raise click.UsageError(f"--compile-for needs --target {' or '.join(able)}")
-        if self.quick:
-            self._check_quick()
+        if self.quick and (not self.is_script or self.compile_for):
+            raise click.UsageError("--quick compares the first steps of a SCRIPT.py")
         if self.is_script:
             self._check_script()
         else:
             self._check_app()
-
-    def _check_quick(self) -> None:
-        if not self.is_script or self.compile_for:
-            raise click.UsageError("--quick compares the first steps of a SCRIPT.py")
-        source = click.get_current_context().get_parameter_source("roundings")
-        if source is not click.core.ParameterSource.DEFAULT:
-            raise click.UsageError("--quick makes one rounding: leave --roundings out")
 
     def _check_script(self) -> None:
         if self.measure:
@@ -144,9 +137,8 @@ class Asked:
         from .recordings import Settings
 
         return Settings(
-            steps=self.steps, roundings=min(self.roundings, 1) if self.quick else self.roundings,
-            dropout=self.dropout, timeout=self.timeout or 600.0,
-            memory=options.in_bytes(self.memory), quick=self.quick,
+            steps=self.steps, roundings=self.roundings, dropout=self.dropout,
+            timeout=self.timeout or 600.0, memory=options.in_bytes(self.memory), quick=self.quick,
         )  # fmt: skip
 
     def how(self, out: Console) -> Options:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 @click.option(
     "--quick",
     is_flag=True,
-    help="Of a script: its first steps only, one rounding, one run of the migrated script.",
+    help="Of a script: its first steps only.",
 )
 @click.option("-m", "module", is_flag=True, help="The script is a module, as of `python -m`.")
 @click.option(

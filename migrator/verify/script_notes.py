@@ -17,14 +17,14 @@ from .script import Script
 _MUCH = 100.0  # times, from where it is said
 
 
-def note_on_quick(first: Recording, settings: Settings) -> str:
+def notes_on_quick(first: Recording, settings: Settings) -> list[str]:
     """What was not looked at."""
-    if first.shortened or first.steps > settings.steps:
-        return (
-            f"--quick did not look at what comes after {settings.steps} steps (or calls of a "
-            "model, where nothing is trained), such as evaluation and files"
-        )
-    return "--quick did not look at more roundings"
+    if not settings.quick or not (first.shortened or first.steps > settings.steps):
+        return []
+    return [
+        f"--quick did not look at what comes after {settings.steps} steps (or calls of a "
+        "model, where nothing is trained), such as evaluation and files"
+    ]
 
 
 def notes_on_golden(golden: ScriptGolden, script: Script) -> list[str]:

@@ -26,7 +26,7 @@ from .originals import notes_on, record_original
 from .progress import Runs
 from .recordings import Settings, importing_once
 from .script import Script
-from .script_notes import note_on_quick, notes_on_golden
+from .script_notes import notes_on_golden, notes_on_quick
 from .script_result import ScriptResult
 from .tolerances import Tolerances
 from .verification import Options
@@ -116,8 +116,7 @@ def _begun(
     notes += notes_on(first, settings)
     if options.devices is not None and not first.ranks:
         notes.append("it makes no process group: it ran once, and --devices changed nothing")
-    if settings.quick:
-        notes.append(note_on_quick(first, settings))
+    notes += notes_on_quick(first, settings)
     tolerances = replace(result.tolerances, tf32=bool(first.machine["tf32"]))
     if tolerances.tf32:
         notes.append("the golden's float32 products are in TF32: tolerances are its own")
