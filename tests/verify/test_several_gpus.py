@@ -26,6 +26,26 @@ dist.all_gather_into_tensor(whole, part, async_op=True).get_future().wait()
 assert whole.tolist() == [0.0, 1.5, 3.0, 4.5], whole
 dist.all_reduce(mean, op=dist.ReduceOp.AVG, async_op=True).get_future().wait()
 assert mean.tolist() == [0.5, 0.5], mean
+
+# SyncBatchNorm: each rank has its part of what BatchNorm has as a whole
+torch.manual_seed(0)
+whole, scale = torch.randn(5, 3, 2, 2, dtype=torch.float64), torch.randn(5, 1, 1, 1)
+mine = slice(0, 2) if rank == 0 else slice(2, 5)
+norms = [torch.nn.BatchNorm2d(3).double(), torch.nn.SyncBatchNorm(3).double()]
+norms[1] = torch.nn.parallel.DistributedDataParallel(norms[1], device_ids=[rank])
+given = [whole.clone().requires_grad_(), whole[mine].clone().requires_grad_()]
+results = [norm(x) for norm, x in zip(norms, given)]
+for result, factor in zip(results, [scale, scale[mine]]):
+    (result.exp() * factor).sum().backward()
+def close(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+close(results[1], results[0][mine])
+close(given[1].grad, given[0].grad[mine])
+close(norms[1].module.weight.grad * 2, norms[0].weight.grad)
+for name, value in norms[0].named_buffers():
+    close(norms[1].module.get_buffer(name), value)
+norms[1].eval()
+assert norms[1](given[1]).shape == given[1].shape
 dist.destroy_process_group()
 """
 
