@@ -11,6 +11,7 @@ from migrator.analysis.mentions import (
     NOT_HALF,
     hides_gpus,
     mentions_variables_alone,
+    puts_folders_on_a_path,
     speaks_of_gpus,
 )
 from migrator.codes import Family
@@ -152,6 +153,8 @@ def gpu_command(ctx: Context, found: Construct) -> Decision:
         return Report(HIDES)
     if mentions_variables_alone(text):
         return Keep("means nothing on a TPU, where a program uses all devices that there are")
+    if puts_folders_on_a_path(text):
+        return Keep("names folders of CUDA's, which nothing looks for on a TPU")
     program = _whose_options(ctx, text)
     if program:
         return Keep(f"an option of {program} itself, which chooses the device")

@@ -169,6 +169,17 @@ def speaks_of_gpus(text: str) -> bool:
     return bool(_GPU_COMMAND.search(_VARIABLE.sub("", text)))
 
 
+_ON_A_PATH = re.compile(
+    r"\s*(?:(?:export|ENV|setenv)\s+)?(?:CUDA_(?:HOME|PATH|ROOT)|(?:LD_LIBRARY_|LIBRARY_|C)?PATH)"
+    r"(?:=|\s+)[^\s;&|`]+\s*"
+)
+
+
+def puts_folders_on_a_path(text: str) -> bool:
+    """`export PATH=/usr/local/cuda/bin:$PATH`, and no more."""
+    return _ON_A_PATH.fullmatch(without_comment(text)) is not None
+
+
 NOT_HALF = "a TPU has no hardware for float16 or TF32: bf16 is what it computes in"
 HIDES = "hides all GPUs, and no TPU: what is meant for the CPU has to name it"
 _HIDES = re.compile(

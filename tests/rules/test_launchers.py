@@ -163,6 +163,20 @@ def test_other_commands(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "text", "outcome"),
+    [
+        ("Dockerfile", "ENV PATH /usr/local/nvidia/bin:/usr/local/cuda/bin:${PATH}", Outcome.KEPT),
+        ("a.sh", 'export LD_LIBRARY_PATH="/usr/local/cuda/lib64:$PATH"  # CUDA', Outcome.KEPT),
+        ("a.sh", "export CUDA_HOME=/usr/local/cuda-11.8", Outcome.KEPT),
+        ("a.sh", "PATH=/usr/local/cuda/bin:$PATH python t.py", Outcome.REPORTED),
+        ("a.sh", "MODEL_PATH=runs/cuda", Outcome.REPORTED),
+    ],
+)
+def test_folders_on_a_path_are_no_use_of_a_gpu(path: str, text: str, outcome: Outcome) -> None:
+    assert {d.outcome for d in constructs(run(f"{text}\n", "torchax", path))} == {outcome}
+
+
+@pytest.mark.parametrize(
     "image",
     ["nvidia/cuda:12.1.0-devel-ubuntu22.04", "pytorch/pytorch:2.1.0-cuda11.8-cudnn8-runtime",
      "nvcr.io/nvidia/pytorch:23.10-py3", "pytorch/pytorch:latest AS base"],
