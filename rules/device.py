@@ -7,7 +7,7 @@ from migrator.analysis.devices.choices import (
     availability_choice,
     device_call,
     method_caller,
-    table_of_places,
+    places_of_load,
     whole_string,
     with_older_torch,
 )
@@ -279,7 +279,7 @@ def available(ctx: Context, found: Construct) -> Decision:
 def string(ctx: Context, found: Construct) -> Decision | None:
     node = found.node
     assert isinstance(node, ast.expr)
-    if table_of_places(ctx.names, node) is not None:
+    if places_of_load(ctx.names, node) is not None:
         return None  # what torch.load does with it counts
     if method_caller(ctx.names, node) is not None:
         return None  # a method by its name

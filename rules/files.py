@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.devices.choices import table_of_location, table_of_places
+from migrator.analysis.devices.choices import are_places_by_name, places_of_load
 from migrator.analysis.project.program_files import ProgramFile
 from migrator.analysis.syntax.names import argument
 from migrator.analysis.syntax.scripts import is_script
@@ -91,6 +91,18 @@ device afterwards: without `map_location` what was saved from a GPU, as torch do
             import torch
             at = 'cpu'
             model.load_state_dict(torch.load(path, map_location=at))
+            """,
+        ),
+        Example(
+            """
+            import torch
+            loc = 'cuda:{}'.format(gpu)
+            model.load_state_dict(torch.load(path, map_location=loc))
+            """,
+            after="""
+            import torch
+            loc = 'cpu'
+            model.load_state_dict(torch.load(path, map_location=loc))
             """,
         ),
         Example(
@@ -235,7 +247,7 @@ def load(ctx: Context, found: Construct) -> Decision:
     if location is not None and is_always_cpu(here, location):
         return Keep("loads to the CPU")
     if _only_state(ctx, call):
-        if isinstance(location, ast.Name) and table_of_location(ctx.names, location) is not None:
+        if location is not None and are_places_by_name(ctx.names, location):
             return Keep("loads to the CPU, as the name says now")
         cpu = ctx.quoted("cpu", call)
         if location is None:
@@ -243,7 +255,7 @@ def load(ctx: Context, found: Construct) -> Decision:
         return Rewrite([Replace(location, cpu)])
     if isinstance(location, ast.Lambda):
         return _load_by_function(ctx, call, location)
-    if isinstance(location, ast.Dict) and table_of_location(ctx.names, location) is not None:
+    if isinstance(location, ast.Dict) and places_of_load(ctx.names, location) is not None:
         return _loaded(ctx, node, Replace(location, ctx.device_string(location)))
     return _loaded(ctx, node)
 
@@ -283,14 +295,15 @@ def tensors(ctx: Context, found: Construct) -> Decision:
 @LOAD.on("string", "cuda")
 def place(ctx: Context, found: Construct) -> Decision | None:
     """`map_location = {"cuda:0": f"cuda:{rank}"}`: from where to where, here in one device."""
-    places = table_of_places(ctx.names, found.node)
-    if places is None:
+    of_load = places_of_load(ctx.names, found.node)
+    if of_load is None:
         return None
-    table, call = places
-    to = [value for value in table.values if not (ctx.flow.kind(value) & Kind.CPU)]
+    places, call = of_load
+    values = places.values if isinstance(places, ast.Dict) else [places]
+    to = [value for value in values if not (ctx.flow.kind(value) & Kind.CPU)]
     if not to or _only_state(ctx, call):
-        return Rewrite([Replace(table, ctx.quoted("cpu", table))])
-    return Rewrite([Replace(table, ctx.device_string(table))])
+        return Rewrite([Replace(places, ctx.quoted("cpu", places))])
+    return Rewrite([Replace(places, ctx.device_string(places))])
 
 
 def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Decision:

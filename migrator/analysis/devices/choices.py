@@ -89,19 +89,25 @@ def whole_string(names: Names, node: ast.expr) -> ast.expr:
     return node
 
 
-def table_of_places(names: Names, node: ast.AST) -> tuple[ast.Dict, ast.Call] | None:
+def places_of_load(names: Names, node: ast.AST) -> tuple[ast.expr, ast.Call] | None:
     """The `map_location` that a device string is a part of, if it is one, and its `torch.load`.
 
-    `{"cuda:0": "cuda:1"}` says from where to where; every place in it is a device.
+    `{"cuda:0": "cuda:1"}` says from where to where; every place in it is a device. Or a place has
+    a name that nothing else uses: `loc = f"cuda:{gpu}"`.
     """
-    table = next((a for a in (node, *names.ancestors(node)) if isinstance(a, ast.Dict)), None)
-    if table is None or not all(
+    around = (node, *names.ancestors(node))
+    table = next((a for a in around if isinstance(a, ast.Dict)), None)
+    if table is not None and not all(
         key is not None and _is_place(key) and _is_place(value)
         for key, value in zip(table.keys, table.values, strict=True)
     ):
         return None
-    location: ast.AST = table
-    match names.parents.get(table):
+    value = next((a for a in around if isinstance(names.parents.get(a), ast.Assign)), None)
+    named = value if isinstance(value, ast.expr) and _is_place(value) else None
+    if (places := table or named) is None:
+        return None
+    location: ast.AST = places
+    match names.parents.get(places):
         case ast.Assign(targets=[ast.Name() as target]):
             uses = list(names.uses(target.id, names.scope_of(target)))
             if len(uses) != 1 or len(names.lookup(target)) != 1:
@@ -110,20 +116,15 @@ def table_of_places(names: Names, node: ast.AST) -> tuple[ast.Dict, ast.Call] | 
     keyword = names.parents.get(location)
     call = names.parents.get(keyword) if isinstance(keyword, ast.keyword) else keyword
     if isinstance(call, ast.Call) and names.qualified(call.func) == "torch.load":
-        return table, call
+        return places, call
     return None
 
 
-def table_of_location(names: Names, location: ast.expr) -> ast.Dict | None:
-    """The table of places that a `map_location` is, in place or by name."""
-    table: ast.AST | None = location
-    if isinstance(location, ast.Name):
-        found = names.lookup(location)
-        table = found[0].value if len(found) == 1 and found[0].kind == "assign" else None
-    if not isinstance(table, ast.Dict) or not table.values:
-        return None
-    places = table_of_places(names, table.values[0])
-    return places[0] if places is not None else None
+def are_places_by_name(names: Names, location: ast.expr) -> bool:
+    """Whether a `map_location` is a name for places, and for nothing else."""
+    found = names.lookup(location) if isinstance(location, ast.Name) else ()
+    value = found[0].value if len(found) == 1 and found[0].kind == "assign" else None
+    return value is not None and places_of_load(names, value) is not None
 
 
 def _is_place(node: ast.expr) -> bool:
