@@ -16,6 +16,7 @@ from migrator.analysis.ranks.vocabulary import (
     GROUP,
     HARMLESS,
     NOT_SHARDED_BY,
+    PER_PARAMETER,
     SHARDED,
     SHARDING,
     SPAWNS,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 Definition = Callable[[str], ast.AST | None]
 # What is in the way, and why.
 Cause = tuple[ast.expr, str]
+_INSTEAD = "; FullyShardedDataParallel does the same, and is rewritten"
 
 
 class Obstacles:
@@ -155,7 +157,8 @@ class Obstacles:
             elif not is_known(name, understood):
                 launches = understood not in (UNDERSTOOD, ALONE)
                 if not name.startswith(HARMLESS) and not (launches and is_beside_sharded(name)):
-                    yield node, f"{name} is not understood"
+                    other = _INSTEAD if launches and name.endswith(PER_PARAMETER) else ""
+                    yield node, f"{name} is not understood{other}"
 
     def _sharded(self, node: ast.expr) -> Iterator[Cause]:
         """What a FullyShardedDataParallel for ranks can not be."""

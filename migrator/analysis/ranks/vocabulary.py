@@ -112,6 +112,8 @@ BESIDE_SHARDED = (
     f"{GROUP}fsdp.sharded_grad_scaler.ShardedGradScaler",
     f"{GROUP}fsdp._runtime_utils._reshard",  # programs ask for another strategy than ours first
 )  # fmt: skip
+# The other way to divide parameters, each by itself.
+PER_PARAMETER = (".fully_shard", ".FSDPModule", ".MixedPrecisionPolicy")
 OF_SHARDED = frozenset({
     "clip_grad_norm_", "fsdp_modules", "get_state_dict_type", "set_state_dict_type",
     "state_dict_type", "summon_full_params",
