@@ -52,7 +52,7 @@ class _Start(NamedTuple):
 @LAUNCHER.on("command", "launcher")
 def launcher(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
-    if re.search(r"\baccelerate\s+launch\b", text):
+    if re.search(r"\baccelerate(?:\s+|\.commands\.)launch\b", text):
         if option := ctx.words.accelerate:
             by = ctx.target.name
             return Report(f"asks for GPUs; `accelerate launch {option}` starts it by {by}")

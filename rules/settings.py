@@ -64,6 +64,11 @@ def half(ctx: Context, found: Construct) -> Decision:
     return Report(NOT_HALF)
 
 
+@SETTING.on("setting", "sharded")
+def sharded(ctx: Context, found: Construct) -> Decision:
+    return Report("shards over GPUs; leave it out, and the model is whole on each device")
+
+
 @SETTING.on("setting", "back end")
 def back_end(ctx: Context, found: Construct) -> Decision:
     group = ctx.words.devices.group if ctx.words.devices is not None else "another one"

@@ -28,7 +28,7 @@ _STARTS = {
     "launcher": re.compile(
         r"(?<![\w/.-])(?:torchrun|horovodrun|deepspeed(?=\s+[-\w$./{}]*(?:\s|=|\.py))"
         r"|(?:mpirun|mpiexec)\b(?=.*\bpython)|accelerate\s+launch)\b"
-        r"|-m\s+torch\.distributed\.(?:launch|run)\b",
+        r"|-m\s+(?:torch\.distributed\.(?:launch|run)|accelerate\.commands\.launch)\b",
         re.DOTALL,
     ),
     "slurm": re.compile(
@@ -77,7 +77,7 @@ def has_settings(content: bytes) -> bool:
 
 _SPEAKS_OF_GPUS = re.compile(
     rb"cuda|CUDA_VISIBLE|(?i:gpu)|[nhx]ccl|nvidia|NVIDIA|torch|devices|\b(?:xpu|npu|mps)\b"
-    rb"|\b(?:fp16|tf32|ACCELERATE_)"
+    rb"|\b(?:fp16|tf32|ACCELERATE_|distributed_type)"
 )
 _CONTAINER_SETTING = re.compile(
     r"""(?<![\w.-])(?:runtime|driver)["']?\s*:\s*["']?nvidia\b|capabilities["']?\s*:\s*\[.*\bgpu\b"""
@@ -89,6 +89,10 @@ _HALF = re.compile(
     r"""(?<![\w.-])["']?(?:mixed_precision["']?\s*:\s*["']?fp(?:16|8)\b"""
     r"""|(?:fp16|fp16_full_eval|tf32)["']?\s*:\s*(?:\{|["']?(?i:true|yes|on)\b))"""
     r"""|ACCELERATE_MIXED_PRECISION(?:["']?\s*:|=)\s*["']?fp(?:16|8)\b"""
+)
+# What accelerate is told to shard by.
+_SHARDED = re.compile(
+    r"""(?<![\w.-])["']?distributed_type["']?\s*:\s*["']?(?:DEEPSPEED|FSDP|MEGATRON_LM)\b"""
 )
 _HALF_OPTION = re.compile(
     r"(?<!\S)--(?:mixed_precision[ =]fp(?:16|8)|(?:fp16|fp16_full_eval|tf32)(?![\w-])"
@@ -103,6 +107,7 @@ _SETTINGS = {
     "variable": re.compile(r"""\bCUDA_VISIBLE_DEVICES(?:["']?\s*:|=)\s*[^\s,}\]]*"""),
     "gpu": _GPU_SETTING,
     "half": _HALF,
+    "sharded": _SHARDED,
 }
 _MAX_SETTINGS = 100_000  # bytes; what is longer was not written by a person
 

@@ -166,6 +166,8 @@ def test_settings_that_a_person_has_to_look_at_are_named(line: str) -> None:
         ("  NUM_GPUS: 8", "speaks of GPUs"),
         ("gpus: -1", "speaks of GPUs"),
         ("distributed_type: MULTI_GPU", "speaks of GPUs"),
+        ("distributed_type: DEEPSPEED", "shards over GPUs"),
+        ("distributed_type: 'FSDP'", "shards over GPUs"),
         ("mixed_precision: fp16", "bf16"),
         ("train: {lr: 0.1, fp16: true}", "bf16"),
         ("env: {ACCELERATE_MIXED_PRECISION: fp16}", "bf16"),
