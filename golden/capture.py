@@ -105,6 +105,10 @@ def run_original(app: dict[str, Any], folder: Path, work: Path, on_gpu: bool) ->
     return ["python", *([] if on_gpu else ["cpu_stand_in.py", *stand_in]), *command]
 
 
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
 def replace(target: Path, content: bytes) -> None:
     """Write `target` in one step: a reader sees the old or the new file, never half of one."""
     partial = target.with_name(f".{target.name}.partial")
@@ -137,7 +141,7 @@ def capture(name: str, output: Path) -> dict[str, Any]:
         "versions": versions(),
         "command": command,
         "seed": app["seed"],
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": today(),
         "times": {
             step: {"first_s": round(t["first_s"], 6), "later_s": round(t["later_s"], 6)}
             for step, t in times["steps"].items()

@@ -1,0 +1,75 @@
+"""docs/hardware.md: what ran on a GPU and on a TPU, and what did not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from results import Results
+
+TARGETS = ("torchax", "torch_xla")
+NOT_RUN = "not run"
+_ABOVE = """\
+# Hardware
+
+What ran on real hardware. `python golden/hardware add` fills this page from result files. It
+refuses what is damaged, of other sources, or from a CPU.
+"""
+_REHEARSAL = """\
+# Rehearsal on CPUs: nothing here ran on a GPU or a TPU
+"""
+_HOW = """\
+## How to fill it
+
+Two notebooks do it. Each needs a clone of this repository and makes one file to bring back:
+
+* [gpu.ipynb](../golden/hardware/gpu.ipynb), on a machine with an NVIDIA GPU (Colab's will do):
+  the golden of each app, in minutes.
+* [tpu.ipynb](../golden/hardware/tpu.ipynb), on a TPU VM, or on Colab with a TPU: each app
+  migrated, run on each target and compared with its golden. The first run installs gigabytes.
+
+<!-- not run: needs a GPU and a TPU -->
+```sh
+python golden/hardware gpu -o gpu.zip
+python golden/hardware tpu -o tpu.json
+python golden/hardware add gpu.zip tpu.json
+```
+
+Add the goldens first: a verification counts only for the golden that it was compared with. With
+`--rehearsal`, `add` shows what results of CPUs would come to, and keeps nothing.
+"""
+
+
+def page(results: Results, rehearsal: bool = False) -> str:
+    """The page, from what the checkout has."""
+    lines = [_REHEARSAL if rehearsal else _ABOVE, "## GPU originals", ""]
+    lines += ["| app | captured on | date | torch | CUDA |", "|---|---|---|---|---|"]
+    for name, provenance in sorted(results.goldens.items()):
+        lines.append(_golden(name, provenance, rehearsal))
+    lines += ["", "## Migrated apps on a TPU", ""]
+    lines += [f"| app | {' | '.join(TARGETS)} |", f"|---|{'---|' * len(TARGETS)}"]
+    for name in sorted(results.goldens):
+        cells = [_verified(results.verified.get((name, target))) for target in TARGETS]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", _HOW])
+
+
+def _golden(name: str, provenance: dict[str, Any], rehearsal: bool) -> str:
+    device, versions = provenance["device"], provenance["versions"]
+    if device["kind"] != "NVIDIA GPU" and not rehearsal:
+        return f"| `{name}` | {NOT_RUN} (the golden is of a {device['kind']}) | | | |"
+    where = device["name"] if device["kind"] == "NVIDIA GPU" else f"{device['kind']}"
+    cells = (where, provenance["date"], versions.get("torch"), versions.get("cuda_of_torch"))
+    return f"| `{name}` | {' | '.join(str(cell or '-') for cell in cells)} |"
+
+
+def _verified(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return NOT_RUN
+    where = f"{found['device']}, {found['date']}, torch {found['versions']['torch']}"
+    outputs = found["outputs"]
+    if found["passed"]:
+        most = max((float(output["ratio"]) for output in outputs), default=0.0)
+        return f"PASS: {len(outputs)} outputs, at most {100 * most:.3g} % of tolerance ({where})"
+    failed = [output["name"] for output in outputs if not output["passed"]]
+    why = found["error"] or "; ".join([*found["problems"], *failed]) or "nothing was compared"
+    return f"FAIL: {why} ({where})"
