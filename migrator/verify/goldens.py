@@ -36,6 +36,7 @@ class ScriptGolden:
     args: list[str]
     device: str
     source: str
+    commit: str | None = None  # git's, that has this source
 
 
 def keep(
@@ -46,6 +47,7 @@ def keep(
     script: str,
     args: Sequence[str],
     source: str,
+    commit: str | None = None,
 ) -> None:
     """Make a golden of the folders of two runs.
 
@@ -59,6 +61,7 @@ def keep(
         "script": script,
         "args": list(args),
         "source_sha256": source,
+        "commit": commit,
         "device": device_of(table["machine"]),
         "settings": {"seed": settings.seed, "steps": settings.steps, "dropout": settings.dropout},
         "run": table,
@@ -115,7 +118,7 @@ def read(folder: Path) -> ScriptGolden:
         settings = Settings(**whole["settings"], roundings=len(rounded))
         return ScriptGolden(
             first, rounded, settings, whole["script"], whole["args"], whole["device"],
-            whole["source_sha256"],
+            whole["source_sha256"], whole.get("commit"),
         )  # fmt: skip
     except (KeyError, TypeError, AttributeError) as error:
         raise VerifyError(f"golden refused: {path} lacks or garbles {error}") from error

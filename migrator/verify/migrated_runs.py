@@ -57,6 +57,7 @@ class MigratedRuns:
     known: list[Recording] | None  # roundings of a golden
     runs: Runs
     report: Report | None = None  # of the migration
+    traced: Script | None = None  # the original to bisect, where it is not the script as it is now
 
     def __post_init__(self) -> None:
         self.rounded = self.known or []
@@ -227,13 +228,16 @@ class MigratedRuns:
             migrate_paths([source], target=self.target.name, config=config), source
         )
         results = {f.path.as_posix(): f.result for f in report.files}
+        if self.traced is not None:  # the migration is not of this code
+            source, results = self.traced.folder, {}
         return with_sources(found, source, self.work / "migrated", results)
 
     def focused(self, step: int) -> Bisection:
         try:
             first, rounded = trace_original(
-                self.script, self.python, self.settings, step, self.work, self.options
-            )
+                self.traced or self.script, self.python, self.settings, step, self.work,
+                self.options,
+            )  # fmt: skip
             env = {"TPU_RUNTIME_EAGER": "1", **NO_COMPILER}
             _, run = self.record(f"operations-{step}", env, closely=False, focus=step)
             with progress(self.console, "comparing operations"):

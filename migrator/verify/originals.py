@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import VerifyError
+from .golden_code import commit_of
 from .goldens import digest, keep
 from .progress import Runs, progress
 from .recordings import Recording, Settings, importing_once, record_run
@@ -66,6 +67,7 @@ def record_script(
             found.name,
             args,
             digest(found.folder),
+            commit_of(found.folder),
         )
     return replace(first, folder=output), notes_on(first, settings)
 

@@ -19,6 +19,7 @@ from .chart import draw
 from .choosing import choose_interpreter
 from .errors import NothingRecorded, VerifyError
 from .folders import workplace
+from .golden_code import restored
 from .goldens import read
 from .interpreters import Interpreter, require
 from .migrated_runs import MigratedRuns
@@ -26,11 +27,15 @@ from .originals import notes_on, record_original
 from .progress import Runs
 from .recordings import Settings, importing_once
 from .script import Script
-from .script_notes import notes_on_golden, notes_on_quick
+from .script_notes import notes_on_golden, notes_on_quick, say_first
 from .script_result import ScriptResult
 from .tolerances import Tolerances
 from .verification import Options
 
+_BISECTED = "--bisect follows the code that the golden was recorded from"
+_NOT_BISECTED = (
+    "--bisect follows the code as it is now: that of the golden is no commit of this repository"
+)
 _BEGINNING = 4.0  # seconds until a script begins, of which there is only a golden
 
 
@@ -97,6 +102,7 @@ def _begun(
 ) -> tuple[ScriptResult, MigratedRuns]:
     """The result and the verification once the original is known: run here, or from its golden."""
     known = read(golden) if golden else None
+    traced: Script | None = None
     runs, start = Runs(options.console), time.monotonic()
     notes = [*interpreter.notes]
     if known is None:
@@ -112,7 +118,12 @@ def _begun(
             quick=settings.quick,
         )  # fmt: skip
         first, device = known.first, known.device
-        notes += notes_on_golden(known, script)
+        changed = notes_on_golden(known, script)
+        say_first(options.console, changed)
+        notes += changed
+        if changed and options.bisect:
+            traced = restored(script, known, work / "golden-code", options.keep)
+            notes.append(_BISECTED if traced else _NOT_BISECTED)
     notes += notes_on(first, settings)
     if options.devices is not None and not first.ranks:
         notes.append("it makes no process group: it ran once, and --devices changed nothing")
@@ -122,7 +133,7 @@ def _begun(
         notes.append("the golden's float32 products are in TF32: tolerances are its own")
     verification = MigratedRuns(
         script, target, interpreter, running, settings, options, work, first,
-        known.rounded if known else None, runs,
+        known.rounded if known else None, runs, traced=traced,
     )  # fmt: skip
     verification.expect(_BEGINNING if known else time.monotonic() - start - first.seconds)
     return replace(result, golden_device=device, notes=notes, tolerances=tolerances), verification
