@@ -30,185 +30,27 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads make room for JAX's
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference_apps/mshnet"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "migrator/runtime/torchax"))
 
 import jax
 import optax
 import torch
-import torch.nn.functional as F
 import torchax
 import tpu_runtime
-from loss import SLSIoULoss
-from model import MSHNet
+from step_loops import LOOPS, Loop
+from step_models import CASES, LR, Batch, Case, adamw
 from torch import Tensor, nn
 
-LR = 1e-3
 AGREE = 1e-4  # relative, of losses
 BATCHES = 4
 LEAST = 3  # measured steps of each kind
 SLOW = 8  # the kind that is much slower takes its turn in every eighth round only
 REST = 0.02  # seconds before each step: the threads of the one before may still be spinning
 
-Batch = tuple[Tensor, ...]
-
-
-# ---- models --------------------------------------------------------------------------------------
-
-
-@dataclass
-class Case:
-    """A model, its batches and its loss."""
-
-    name: str
-    model: nn.Module
-    batch: Callable[[], Batch]
-    loss: Callable[..., Tensor]  # of the model's output and the batch
-    inputs: tuple[Any, ...] = ()  # of the model, beside the first tensor of the batch
-
-
-def images(size: int, channels: int, side: int) -> Callable[[], Batch]:
-    return lambda: (torch.randn(size, channels, side, side), torch.randint(10, (size,)))
-
-
-def entropy(output: Tensor, _: Tensor, label: Tensor) -> Tensor:
-    return F.cross_entropy(output, label)
-
-
-def mlp() -> Case:
-    layers = [nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU()]
-    return Case("MLP", nn.Sequential(*layers, nn.Linear(256, 10)), images(64, 1, 28), entropy)
-
-
-def normalized(channels: int, features: int) -> list[nn.Module]:
-    conv = nn.Conv2d(channels, features, 3, padding=1, bias=False)
-    return [conv, nn.BatchNorm2d(features), nn.ReLU(inplace=True)]
-
-
-def convnet() -> Case:
-    layers = [*normalized(3, 16), nn.MaxPool2d(2), *normalized(16, 32), nn.MaxPool2d(2)]
-    layers += [*normalized(32, 64), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)]
-    return Case("ConvNet, BatchNorm", nn.Sequential(*layers), images(16, 3, 32), entropy)
-
-
-class Block(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        q, k, v = (
-            part.view(batch, length, self.heads, -1).transpose(1, 2)
-            for part in self.qkv(self.norm1(x)).split(width, -1)
-        )
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.proj(y.transpose(1, 2).reshape(batch, length, width))
-        return x + self.mlp(self.norm2(x))
-
-
-class GPT(nn.Module):
-    def __init__(self, words: int, length: int, width: int, layers: int) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
-        self.blocks = nn.Sequential(*(Block(width, width // 32) for _ in range(layers)))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, words, bias=False)
-        self.head.weight = self.tokens.weight  # tied
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        places = torch.arange(tokens.size(1), device=tokens.device)
-        return self.head(self.norm(self.blocks(self.tokens(tokens) + self.places(places))))
-
-
-def gpt() -> Case:
-    def batch() -> Batch:
-        tokens = torch.randint(512, (8, 65))
-        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-
-    def loss(output: Tensor, _: Tensor, following: Tensor) -> Tensor:
-        return F.cross_entropy(output.flatten(0, 1), following.flatten())
-
-    return Case("GPT", GPT(512, 64, 192, 6), batch, loss)
-
-
-class UNet(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        sizes = [width, 2 * width, 4 * width]
-        self.down = nn.ModuleList(
-            nn.Sequential(*normalized(a, b), *normalized(b, b))
-            for a, b in zip([1, *sizes], sizes, strict=False)
-        )
-        self.enlarge = nn.ModuleList(
-            nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in itertools.pairwise(sizes)
-        )
-        self.merge = nn.ModuleList(nn.Sequential(*normalized(2 * a, a)) for a in sizes[:-1])
-        self.last = nn.Conv2d(width, 1, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        skips = []
-        for level in self.down:
-            x = level(F.max_pool2d(x, 2) if skips else x)
-            skips.append(x)
-        for enlarge, merge, skip in zip(
-            reversed(self.enlarge), reversed(self.merge), reversed(skips[:-1]), strict=True
-        ):
-            x = merge(torch.cat([skip, enlarge(x)], 1))
-        return self.last(x)
-
-
-def masks(size: int, channels: int, side: int) -> Callable[[], Batch]:
-    """Noise with a bright square, and where that is."""
-
-    def batch() -> Batch:
-        mask = torch.zeros(size, 1, side, side)
-        for number in range(size):
-            mask[number, :, 4 + number : 12 + number, 8:14] = 1
-        return torch.randn(size, channels, side, side) * 0.3 + 2 * mask, mask
-
-    return batch
-
-
-def unet() -> Case:
-    def loss(output: Tensor, _: Tensor, mask: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(output, mask)
-
-    return Case("U-Net, BatchNorm", UNet(16), masks(8, 1, 64), loss)
-
-
-def mshnet() -> Case:
-    criterion, epoch, down = SLSIoULoss(warm_epoch=5), 6, nn.MaxPool2d(2, 2)
-
-    def loss(output: tuple[list[Tensor], Tensor], _: Tensor, label: Tensor) -> Tensor:
-        scales, final = output
-        total = criterion(final, label, epoch)
-        for level, mask in enumerate(scales):
-            if level > 0:
-                label = down(label)
-            total = total + criterion(mask, label, epoch)
-        return total / (len(scales) + 1)
-
-    return Case("MSHNet", MSHNet(width=8, blocks=1), masks(8, 3, 64), loss, inputs=(True,))
-
-
-CASES: dict[str, Callable[[], Case]] = {
-    "mlp": mlp, "convnet": convnet, "gpt": gpt, "unet": unet, "mshnet": mshnet
-}  # fmt: skip
-
 
 # ---- five ways to train --------------------------------------------------------------------------
 
 Step = Callable[[int], float]  # of the number of a batch; its loss
-
-
-def adamw(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=LR)
 
 
 def by_torch(case: Case, batches: list[Batch], device: str, wrap: Callable[[Any], Any]) -> Step:
@@ -394,139 +236,6 @@ def counted() -> Iterator[list[float]]:
         yield compiled
     finally:
         is_open = False
-
-
-# ---- loops that must not compile again -----------------------------------------------------------
-
-Loop = Callable[[], Callable[[int], None]]  # makes what trains one round
-
-
-def small() -> tuple[nn.Module, torch.optim.Optimizer]:
-    model = nn.Sequential(*normalized(3, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    model = model.append(nn.Linear(8, 10)).to("jax")
-    return model, adamw(model)
-
-
-def batch_of(size: int) -> Batch:
-    return tuple(tensor.to("jax") for tensor in images(size, 3, 16)())
-
-
-def scheduler() -> Callable[[int], None]:
-    model, optimizer = small()
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
-
-    @tpu_runtime.train_step
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    def once(number: int) -> None:
-        step(*batch_of(8)).item()
-        schedule.step()
-
-    return once
-
-
-def accumulation() -> Callable[[int], None]:
-    model, optimizer = small()
-
-    @tpu_runtime.train_step
-    def step(x: Tensor, y: Tensor, update: bool) -> Tensor:
-        loss = F.cross_entropy(model(x), y) / 2
-        loss.backward()
-        if update:
-            optimizer.step()
-            optimizer.zero_grad()
-        return loss
-
-    return lambda number: (step(*batch_of(8), number % 2 == 1).item(), None)[1]
-
-
-def partial_batch() -> Callable[[int], None]:
-    model, optimizer = small()
-
-    @tpu_runtime.train_step
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    def once(number: int) -> None:
-        step(*batch_of(5 if number % 4 == 3 else 8)).item()
-        if step.compilations > 2:
-            raise RuntimeError(f"{step.compilations} programs of one step")
-
-    return once
-
-
-def ema(inside: bool) -> Loop:
-    def make() -> Callable[[int], None]:
-        model, optimizer = small()
-        average = copy.deepcopy(model)
-
-        @torch.no_grad()
-        def follow() -> None:
-            for mean, parameter in zip(average.parameters(), model.parameters(), strict=True):
-                mean.mul_(0.99).add_(parameter, alpha=0.01)
-            for mean, buffer in zip(average.buffers(), model.buffers(), strict=True):
-                mean.copy_(buffer)
-
-        @tpu_runtime.train_step
-        def step(x: Tensor, y: Tensor) -> Tensor:
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            if inside:
-                follow()
-            return loss
-
-        def once(number: int) -> None:
-            step(*batch_of(8)).item()
-            if not inside:
-                follow()
-
-        return once
-
-    return make
-
-
-def two_optimizers() -> Callable[[int], None]:
-    generator, critic = nn.Linear(6, 10).to("jax"), nn.Linear(10, 1).to("jax")
-    opt_g, opt_c = adamw(generator), adamw(critic)
-
-    @tpu_runtime.train_step
-    def step(noise: Tensor, real: Tensor) -> Tensor:
-        fake = generator(noise)
-        opt_c.zero_grad()
-        difference = critic(fake.detach()).mean() - critic(real).mean()
-        difference.backward()
-        opt_c.step()
-        opt_g.zero_grad()
-        loss = -critic(fake).mean()
-        loss.backward()
-        opt_g.step()
-        return difference
-
-    def once(number: int) -> None:
-        step(torch.randn(8, 6).to("jax"), torch.randn(8, 10).to("jax")).item()
-
-    return once
-
-
-LOOPS: dict[str, Loop] = {
-    "a scheduler that changes lr at every step": scheduler,
-    "gradient accumulation, by a bool": accumulation,
-    "a last partial batch": partial_batch,
-    "an EMA of the weights, within the step": ema(inside=True),
-    "an EMA of the weights, after the step": ema(inside=False),
-    "two optimizers": two_optimizers,
-}
 
 
 def recompiled(make: Loop, rounds: int = 8) -> int:

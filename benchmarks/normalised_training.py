@@ -8,18 +8,13 @@ relative to the largest value in it. Run in the environment of the target:
     PYTHON benchmarks/normalised_training.py --target torch_xla --count 100
 """
 
-import argparse
 import importlib
 import random
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
+from random_programs import asked
 from torch import Tensor, nn
-
-ROOT = Path(__file__).resolve().parents[1]
-DEVICES = {"torchax": "jax", "torch_xla": "xla"}
 
 
 def model_of(rng: random.Random) -> tuple[nn.Module, tuple[int, ...]]:
@@ -79,14 +74,7 @@ def difference(expected: Tensor, found: Tensor) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", choices=DEVICES, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=100)
-    args = parser.parse_args()
-    sys.path.insert(0, str(ROOT / "migrator" / "runtime" / args.target))
-    importlib.import_module("tpu_runtime").setup()
-    device = DEVICES[args.target]
+    device, seeds = asked(__doc__, count=100)
 
     def end() -> None:
         if device == "xla":
@@ -94,7 +82,7 @@ def main() -> None:
 
     for dtype in (torch.float64, torch.float32):
         most = [(0.0, -1), (0.0, -1)]
-        for seed in range(args.seed, args.seed + args.count):
+        for seed in seeds:
             pairs = zip(
                 train(seed, dtype, "cpu", lambda: None), train(seed, dtype, device, end),
                 strict=True,
@@ -104,7 +92,7 @@ def main() -> None:
             most = [max(m, (f, seed)) for m, f in zip(most, found, strict=True)]
         (loss, of), (value, at) = most
         print(
-            f"{dtype}, {args.count} programs: losses to {loss:.1e} (seed {of}), "
+            f"{dtype}, {len(seeds)} programs: losses to {loss:.1e} (seed {of}), "
             f"parameters and buffers to {value:.1e} (seed {at})"
         )
 

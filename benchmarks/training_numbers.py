@@ -2,7 +2,7 @@
 
     python benchmarks/training_numbers.py --python torchax=PYTHON torch_xla=PYTHON [--write FILE]
 
-Migrates `training/programs.py` (with the model and the loss of the reference app mshnet) for each
+Migrates `training/` (with the model and the loss of the reference app mshnet) for each
 target, runs original and migrated program for 10 steps on their CPU back ends from the same weights
 on the same batches, with SGD and AdamW, and with each of torch's other optimizers on two of them,
 and prints the table of the docs (docs/training.md).
@@ -184,7 +184,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         top = Path(temporary)
         (top / "original").mkdir()
-        for file in (HERE / "training" / "programs.py", MSHNET / "model.py", MSHNET / "loss.py"):
+        ours = (HERE / "training").glob("*.py")
+        for file in (*ours, MSHNET / "model.py", MSHNET / "loss.py"):
             shutil.copy(file, top / "original")
         shutil.copytree(top / "original", top / "start")
         results: dict[str, Path] = {}

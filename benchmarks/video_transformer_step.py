@@ -14,7 +14,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import measuring
@@ -22,6 +23,8 @@ from measuring import row
 
 MOST = 1.1  # times as long
 CLOSE = 1e-5
+
+Run = Callable[[], Any]
 
 
 def main() -> int:
@@ -40,6 +43,42 @@ def main() -> int:
 
 def compare(seconds: float) -> Iterator[dict[str, Any]]:
     """Time both; runs in the target's Python."""
+    model, step, here, by_hand = tiny()
+    import torch
+    from tpu_runtime import report
+
+    later = 0
+    for kind in ("full", "cached"):
+        if kind == "cached":
+            with torch.no_grad():
+                here["cached"] = model(**here)[1]
+            by_hand["cached"] = step(by_hand)[1]
+
+        def migrated() -> Any:
+            with torch.no_grad():
+                return model(**here)[0].jax().block_until_ready()
+
+        def hand_written() -> Any:
+            return step(by_hand)[0].block_until_ready()
+
+        difference = float(abs(migrated() - hand_written()).max())
+        for _ in range(3):
+            migrated(), hand_written()
+        warm = report.collect()["programs"]
+        ours, theirs = in_turn(migrated, hand_written, seconds)
+        later += report.collect()["programs"] - warm
+        yield row(
+            f"step of the tiny preset, {kind}: migrated, and written for JAX by hand",
+            f"{ours:.2f} ms, {theirs:.2f} ms: {ours / theirs:.2f} times as long; "
+            f"results differ by {difference:.1e}",
+            f"at most {MOST} times, {CLOSE}",
+            ours <= MOST * theirs and difference <= CLOSE,
+        )
+    yield row("programs compiled after the first steps", str(later), "0", later == 0)
+
+
+def tiny() -> tuple[Any, Callable[[Any], Any], dict[str, Any], dict[str, Any]]:
+    """The migrated model, the step by hand with the same weights, and what each is given."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -49,7 +88,6 @@ def compare(seconds: float) -> Iterator[dict[str, Any]]:
     make_weights = importlib.import_module("make_weights")
     import torch
     import tpu_runtime
-    from tpu_runtime import report
 
     config = stage2.PRESETS["tiny"]
     model = stage2.VideoTransformer(config)
@@ -72,40 +110,19 @@ def compare(seconds: float) -> Iterator[dict[str, Any]]:
     w = {name: jnp.asarray(np.asarray(value)) for name, value in weights.items()}
     on_device = {name: value.to("jax") for name, value in given.items()}
     on_device["rope"] = tuple(table.to("jax") for table in rope)
-    later = 0
-    for kind in ("full", "cached"):
-        if kind == "cached":
-            with torch.no_grad():
-                on_device["cached"] = model(**on_device)[1]
-            by_hand["cached"] = step(w, by_hand)[1]
+    return model, partial(step, w), on_device, by_hand
 
-        def migrated() -> Any:
-            with torch.no_grad():
-                return model(**on_device)[0].jax().block_until_ready()
 
-        def hand_written() -> Any:
-            return step(w, by_hand)[0].block_until_ready()
-
-        difference = float(jnp.abs(migrated() - hand_written()).max())
-        for _ in range(3):
-            migrated(), hand_written()
-        times: dict[str, list[float]] = {"migrated": [], "hand_written": []}
-        warm, end = report.collect()["programs"], time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            for run in (migrated, hand_written):
-                start = time.perf_counter()
-                run()
-                times[run.__name__].append(time.perf_counter() - start)
-        ours, theirs = (1000 * statistics.median(times[n]) for n in times)
-        later += report.collect()["programs"] - warm
-        yield row(
-            f"step of the tiny preset, {kind}: migrated, and written for JAX by hand",
-            f"{ours:.2f} ms, {theirs:.2f} ms: {ours / theirs:.2f} times as long; "
-            f"results differ by {difference:.1e}",
-            f"at most {MOST} times, {CLOSE}",
-            ours <= MOST * theirs and difference <= CLOSE,
-        )
-    yield row("programs compiled after the first steps", str(later), "0", later == 0)
+def in_turn(ours: Run, theirs: Run, seconds: float) -> tuple[float, float]:
+    """The medians of both, in milliseconds."""
+    times: dict[Run, list[float]] = {ours: [], theirs: []}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for run, taken in times.items():
+            start = time.perf_counter()
+            run()
+            taken.append(time.perf_counter() - start)
+    return 1000 * statistics.median(times[ours]), 1000 * statistics.median(times[theirs])
 
 
 if __name__ == "__main__":

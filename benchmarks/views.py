@@ -9,19 +9,15 @@ A program that raises on the device alone is counted, and so is one whose values
 prints the seed and the program.
 """
 
-import argparse
-import importlib
 import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
+from random_programs import asked
 from torch import Tensor
 
-ROOT = Path(__file__).resolve().parents[1]
-DEVICES = {"torchax": "jax", "torch_xla": "xla"}
 Step = tuple[str, str]  # what is written down, and the kind
 
 
@@ -157,16 +153,10 @@ def compared(seed: int, device: str) -> tuple[str, list[str]]:
 
 
 def main(show: Callable[[str], None] = print) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", choices=DEVICES, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=2000)
-    args = parser.parse_args()
-    sys.path.insert(0, str(ROOT / "migrator" / "runtime" / args.target))
-    importlib.import_module("tpu_runtime").setup()
+    device, seeds = asked(__doc__, count=2000)
     counts: Counter[str] = Counter()
-    for seed in range(args.seed, args.seed + args.count):
-        verdict, lines = compared(seed, DEVICES[args.target])
+    for seed in seeds:
+        verdict, lines = compared(seed, device)
         counts[verdict] += 1
         if verdict == "wrong":
             show("\n".join([f"seed {seed}:", *lines, ""]))

@@ -76,8 +76,6 @@ def test_what_goes_in_and_what_comes_out() -> None:
         """\
         import torch
         criterion = torch.nn.CrossEntropyLoss()
-
-
         def train(self, loader, warm):
             self.net.train()
             for epoch in range(9):
@@ -104,8 +102,6 @@ def test_what_goes_in_and_what_comes_out() -> None:
         import torch
         import tpu_runtime
         criterion = torch.nn.CrossEntropyLoss()
-
-
         def train(self, loader, warm):
             self.net.train()
 

@@ -128,14 +128,6 @@ def test_a_trainer() -> None:
                 loss.backward()
                 self.optimizer.step()
                 return loss
-
-            def update(self, batch):
-                x = batch["x"].cuda()
-                loss = self.criterion(self.model(x), batch["y"])
-                self.optimizer.zero_grad()
-                loss.backward()
-                self.optimizer.step()
-                return loss.item()
         """,
         """\
         import torch
@@ -163,7 +155,27 @@ def test_a_trainer() -> None:
                 loss.backward()
                 self.optimizer.step()
                 return loss
+        """,
+    )
 
+
+def test_a_method_that_reads_its_loss() -> None:
+    exact(
+        """\
+        import torch
+        class Trainer:
+            def update(self, batch):
+                x = batch["x"].cuda()
+                loss = self.criterion(self.model(x), batch["y"])
+                self.optimizer.zero_grad()
+                loss.backward()
+                self.optimizer.step()
+                return loss.item()
+        """,
+        """\
+        import torch
+        import tpu_runtime
+        class Trainer:
             def update(self, batch):
                 x = batch["x"].to("jax")
 

@@ -1,4 +1,4 @@
-"""The report as one HTML file: `page.html.j2` with `report.css`, `report.js` and data inside it."""
+"""The report as one HTML file: `page.html.j2` with its style, script and data inside it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from migrator.targets import targets
 
 _MARK = "tpu-migrate report"  # in the second line of the file, which may then be written over
 _FOLDER = Path(__file__).parent
+_SCRIPT = ("data", "text", "filters", "files", "tree", "navigation", "controls")
 _LIST = 8  # reasons, and places of one, that the overview lists at once
 # Characters that can not be seen, or that turn the direction of what follows.
 _UNSEEN = re.compile(
@@ -101,7 +102,9 @@ def render(report: Report, *, written: bool, numbers: Numbers | None = None) -> 
         "counted": counted,
         "name": data.name,
     }
-    style, script = (_read(name) for name in ("report.css", "report.js"))
+    style = _read("report.css")
+    parts = "\n".join(_read(f"script/{name}.js") for name in _SCRIPT)
+    script = Markup(f'"use strict";\n(() => {{\n{parts}}})();\n')
     index, texts = data.index(report, written)
     return environment.get_template("page.html.j2").render(
         mark=_MARK,

@@ -62,14 +62,18 @@ def main(index, ranks, path):
     count = torch.tensor([3 * rank, 4], device=device)
     dist.all_reduce(count, op=dist.ReduceOp.AVG)
     seen["mean of integers"] = count.tolist()
+    seen["objects"] = objects_of(rank, ranks)
+    dist.barrier()
+    torch.save(seen, f"{path}.{rank}")
+    dist.destroy_process_group()
+
+
+def objects_of(rank, ranks):
     objects = [None] * ranks
     dist.all_gather_object(objects, {"rank": rank, "text": "x" * (rank + 1)})
     values = [rank, "from", rank]
     dist.broadcast_object_list(values, src=1)
-    seen["objects"] = [objects, values, dist.get_rank(), dist.get_world_size()]
-    dist.barrier()
-    torch.save(seen, f"{path}.{rank}")
-    dist.destroy_process_group()
+    return [objects, values, dist.get_rank(), dist.get_world_size()]
 
 
 if __name__ == "__main__":

@@ -45,7 +45,27 @@ def main(rank, ranks, path):
     norm = torch.nn.SyncBatchNorm(4, process_group=group).to(device)  # not on gloo
     norm(torch.stack([own, own * own, own + 1]))  # not on gloo
     seen["variance"] = norm.running_var.cpu()  # not on gloo
+    sent(rank, ranks, own, pair, seen, note)
+    gradients(rank, own, note)
+    everybody = dist.new_group()
+    value = own.clone()
+    dist.all_reduce(value, group=everybody)
+    note("everybody", value)
+    work = dist.all_reduce(own, async_op=True)
+    work.wait()
+    note("later", own)
+    bits = torch.tensor([-0.0, float("nan"), float("inf"), 1e-30], device=device) * (rank == 0)
+    dist.broadcast(bits, src=0)
+    seen["bits"] = repr(bits.tolist())
+    objects, mine = [f"for {i}" for i in range(ranks)] if rank == 0 else None, [None]
+    dist.scatter_object_list(mine, objects, src=0)
+    seen["mine"] = mine
+    torch.save(seen, f"{path}.{rank}")
+    dist.barrier()
+    dist.destroy_process_group()
 
+
+def sent(rank, ranks, own, pair, seen, note):
     value = torch.zeros_like(own)
     if rank == 0:
         dist.send(own, dst=1)
@@ -71,6 +91,8 @@ def main(rank, ranks, path):
         dist.recv_object_list(objects, src=2, group=pair)
     seen["objects sent"] = objects
 
+
+def gradients(rank, own, note):
     leaf = own.clone().requires_grad_()
     total = torch.distributed.nn.functional.all_reduce(leaf * (rank + 1))
     (total.square().sum() * (rank + 1)).backward()
@@ -79,22 +101,6 @@ def main(rank, ranks, path):
     rows = torch.distributed.nn.functional.all_gather(leaf)
     sum(row.square().sum() * (i + 1 + rank) for i, row in enumerate(rows)).backward()
     note("gradient of what is gathered", leaf.grad)
-    everybody = dist.new_group()
-    value = own.clone()
-    dist.all_reduce(value, group=everybody)
-    note("everybody", value)
-    work = dist.all_reduce(own, async_op=True)
-    work.wait()
-    note("later", own)
-    bits = torch.tensor([-0.0, float("nan"), float("inf"), 1e-30], device=device) * (rank == 0)
-    dist.broadcast(bits, src=0)
-    seen["bits"] = repr(bits.tolist())
-    objects, mine = [f"for {i}" for i in range(ranks)] if rank == 0 else None, [None]
-    dist.scatter_object_list(mine, objects, src=0)
-    seen["mine"] = mine
-    torch.save(seen, f"{path}.{rank}")
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
