@@ -42,7 +42,6 @@ _CLOCK = re.compile(  # when it was printed: of ctime, of logging, of ISO 8601
     r"|\b\d{4}[-/]\d\d[-/]\d\d(?:T(?=\d)|\b)|(?<![\d.])\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"
 )
 _VERSION = re.compile(r"(?<![\d.])v?\d+\.\d+\.\d[\w.+-]*")  # an address, too
-_STAND_IN = "CPU stand-in for CUDA"  # what takes the GPU's place says of itself, a target "cpu"
 _DEVICES = ["cuda", *(target.words.device for target in targets().values())]
 _DEVICE = re.compile(rf"\b(?:{'|'.join(_DEVICES)})\b(?::\d+)?")
 # A warning of Python's, of one line or a few, and the line that it is about.
@@ -66,9 +65,9 @@ def printed_numbers(
     What the original does not print a second time, as of a cache that it found empty, is not asked
     for.
     """
-    ours, third = _by_text(run.printed), [_by_text(r.printed) for r in rounded]
+    ours, third = _by_text(run), [_by_text(recording) for recording in rounded]
     whole = [texts for texts, r in zip(third, rounded, strict=True) if not r.ended]
-    for order, (key, numbers) in enumerate(_by_text(golden.printed).items()):
+    for order, (key, numbers) in enumerate(_by_text(golden).items()):
         text, _ = key
         about: dict[str, Any] = {"kind": "printed", "name": "printed", "step": golden.steps,
                  "order": 10 * LAST + order, "line": ""}  # fmt: skip
@@ -114,11 +113,13 @@ def _value(text: str) -> tuple[float, float]:
     return float(text), digit
 
 
-def _by_text(printed: str) -> dict[tuple[str, int], list[str]]:
+def _by_text(recording: Recording) -> dict[tuple[str, int], list[str]]:
     """The numbers of each line with a fraction in it, by the text around them; no times."""
     found: dict[tuple[str, int], list[str]] = {}
     count: Counter[str] = Counter()
-    printed = printed.replace(_STAND_IN, "cpu")
+    printed, device = recording.printed, recording.machine.get("device", "CPU")
+    if device != "CPU":  # the name of a GPU, or of what takes its place; a target says "cpu"
+        printed = printed.replace(device, "cpu")
     printed = _LEVEL.sub("", _FOLDERS.sub("/", printed))
     plain = _DEVICE.sub("device", _WARNING.sub("", _ESCAPES.sub("", _TIMED.sub("", printed))))
     for line in re.split(r"[\r\n\b]+", _VERSION.sub("", _CLOCK.sub("", plain))):
