@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import runpy
 from pathlib import Path
 
 import pytest
-from helpers import TARGETS, write_tree
+from helpers import REPOSITORY, TARGETS, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -121,6 +122,18 @@ def test_every_file_is_there_for_some_program(target: str) -> None:
             and ast.unparse(n.targets[0]) == "NEEDED_BY"]  # fmt: skip
     words = {word.replace("*", "x") for text in said for word in text.split()}
     assert it.of(Needs(words, public)).keys() == it.files.keys()
+
+
+# ---- how much it is ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_for_inference_it_is_less_than_2000_lines(target: str, tmp_path: Path) -> None:
+    programs = runpy.run_path(str(REPOSITORY / "benchmarks" / "runtime_lines.py"))["PROGRAMS"]
+    name, source = programs["20 lines, one image"]
+    write_tree(tmp_path, {name: source})
+    files = written(tmp_path, target).values()
+    assert sum(len(content.splitlines()) for content in files) < 2000
 
 
 # ---- what a program needs ------------------------------------------------------------------------

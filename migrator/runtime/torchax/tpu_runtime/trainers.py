@@ -83,15 +83,16 @@ class Trainers:
             self.modules.pop(member, None)
             self.optimizers.pop(member, None)
 
-    def groups(self) -> list[dict[str, Any]]:
-        return [group for o in self.optimizers.values() for group in o.param_groups]
-
-    def settings_of(self) -> list[tuple[Optimizer, dict[str, Any]]]:
+    def owned_groups(self) -> list[tuple[Optimizer, dict[str, Any]]]:
+        """The groups of parameters, each with its optimizer."""
         return [(o, group) for o in self.optimizers.values() for group in o.param_groups]
+
+    def groups(self) -> list[dict[str, Any]]:
+        return [group for _, group in self.owned_groups()]
 
     def varying_now(self) -> Settings:
         """Of the settings that vary, those that a program can take as tensors now."""
-        members = self.settings_of()
+        members = self.owned_groups()
         return frozenset(
             (i, name) for i, name in self.varying
             if i < len(members) and may_vary(*members[i], name)
@@ -146,7 +147,7 @@ def step_counts_on_device(optimizer: Optimizer) -> None:
 def settings(trainers: Trainers, varying: Settings) -> list[Any]:
     """The settings of the optimizers that are part of the program: all but the learning rates, and
     those that vary."""
-    groups = trainers.settings_of()
+    groups = trainers.owned_groups()
     return [
         (
             list(map(id, group["params"])),
@@ -161,7 +162,7 @@ def settings(trainers: Trainers, varying: Settings) -> list[Any]:
 
 def note_varying(trainers: Trainers, before: list[Any]) -> None:
     """Settings that are others than when a program was made are inputs of the next one."""
-    members = zip(trainers.settings_of(), before, strict=False)
+    members = zip(trainers.owned_groups(), before, strict=False)
     for i, ((optimizer, group), old) in enumerate(members):
         known = old[1] if isinstance(old, tuple) else {}
         for name in group.keys() & known.keys():
