@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Container, Iterable
 from typing import Any, TypeVar
 
 import pytest
+from target import TARGET
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 
@@ -26,6 +26,6 @@ def thorough_between(every: int, values: Iterable[Any]) -> list[Any]:
 
 def thorough_on(target: str) -> Callable[[Test], Test]:
     """Of the second tier on one target: on the other the first tier has it."""
-    if os.environ.get("TPU_MIGRATE_TARGET") == target:
+    if target == TARGET:
         return pytest.mark.thorough
     return lambda test: test

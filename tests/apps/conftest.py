@@ -1,5 +1,5 @@
 """The apps need torch and friends, so their tests run in a target's environment only."""
 
-import os
+from target import TARGET
 
-collect_ignore_glob = [] if os.environ.get("TPU_MIGRATE_TARGET") else ["test_*.py"]
+collect_ignore_glob = [] if TARGET else ["test_*.py"]

@@ -8,7 +8,7 @@ import pytest
 
 from migrator import migrate_paths
 from migrator.diagnostics import Outcome
-from tests.helpers import TARGETS, constructs, migrated, run
+from tests.helpers import DEVICE, TARGETS, constructs, migrated, run
 from tests.rules.ranks import HEAD, write
 
 
@@ -51,7 +51,7 @@ def test_a_portable_program_with_ranks_stays_whole(target: str) -> None:
 )  # fmt: skip
 def test_ranks_stay_ranks(before: str, after: str | None, target: str) -> None:
     text = migrated(f"{HEAD}    {before}\n", target)
-    device = {"torchax": "jax", "torch_xla": "xla"}[target]
+    device = DEVICE[target]
     assert text.splitlines()[-1].strip() == (after or before).replace("DEVICE", device)
 
 

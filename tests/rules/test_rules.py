@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers import (
+    DEVICE,
     REPOSITORY,
     TARGETS,
     constructs,
@@ -363,6 +364,6 @@ def test_a_word_speaks_of_torch_as_the_file_does(imported: str, spelled: str) ->
 @pytest.mark.parametrize("given", ["'cuda', dtype=t", "'cuda', t", "device_type='cuda', dtype=t"])
 def test_an_autocast_of_a_computed_type_names_the_target(given: str, target: str) -> None:
     result = run(f"import torch\nwith torch.autocast({given}):\n    f()\n", target)
-    device = {"torchax": "jax", "torch_xla": "xla"}[target]
+    device = DEVICE[target]
     assert f"tpu_runtime.autocast({given.replace('cuda', device)})" in result.source.decode()
     assert not reported(result)

@@ -8,20 +8,20 @@ beside it holds for all.
 """
 
 import gc
-import os
 import sys
 from pathlib import Path
 
+from target import TARGET
+
 HERE = Path(__file__).resolve().parent
 RUNTIMES = HERE.parents[1] / "migrator" / "runtime"
-target = os.environ.get("TPU_MIGRATE_TARGET")
-if target is None:
+if not TARGET:
     collect_ignore_glob = ["*.py", "*/*.py"]
 else:
     folders = (folder.name for folder in HERE.iterdir() if folder.is_dir())
-    collect_ignore_glob = [f"{name}/*" for name in folders if name != f"for_{target}"]
-    sys.path[:0] = [str(RUNTIMES / target), str(HERE)]
-if target == "torchax":
+    collect_ignore_glob = [f"{name}/*" for name in folders if name != f"for_{TARGET}"]
+    sys.path[:0] = [str(RUNTIMES / TARGET), str(HERE)]
+if TARGET == "torchax":
     import jax  # noqa: F401
     import torchvision  # noqa: F401
 

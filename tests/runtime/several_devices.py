@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from target import TARGET
 
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome
 
-TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 PROGRAMS = Path(__file__).parent / "programs"
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 import tpu_runtime as tpu
+from target import TARGET, WORD
 
-TARGET = os.environ["TPU_MIGRATE_TARGET"]
 ROOT = Path(__file__).parents[2]
 RUNTIME = Path(tpu.__file__).parents[1]
-WORD, BACK_END = {
-    "torchax": ("jax", {"JAX_PLATFORMS": "cpu"}),
-    "torch_xla": ("xla", {"PJRT_DEVICE": "CPU"}),
+BACK_END = {
+    "torchax": {"JAX_PLATFORMS": "cpu"},
+    "torch_xla": {"PJRT_DEVICE": "CPU"},
 }[TARGET]
 DEVICE = torch.device(WORD)
 

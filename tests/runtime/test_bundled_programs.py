@@ -1,11 +1,11 @@
 """A program runs with the files of the runtime that are written for it as it does with all."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from target import TARGET, WORD
 from tiers import thorough_but
 
 from migrator import migrate_paths
@@ -13,7 +13,6 @@ from migrator.config import Config
 from migrator.runs.bundle import bundle
 from migrator.targets import targets
 
-TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 if TARGET not in ("torchax", "torch_xla"):
     pytest.skip("needs an environment of a target", allow_module_level=True)
 
@@ -127,9 +126,8 @@ def test_what_is_left_out_changes_no_numbers(tmp_path: Path) -> None:
     (tmp_path / "gpu").mkdir()
     (tmp_path / "gpu" / "main.py").write_text(PROGRAMS["inference"])
     run(tmp_path, "bundled")
-    device = {"torchax": "jax", "torch_xla": "xla"}[TARGET]
     printed = []
-    for where, begin in (("cpu", ""), (device, "import tpu_runtime\ntpu_runtime.setup()\n")):
+    for where, begin in (("cpu", ""), (WORD, "import tpu_runtime\ntpu_runtime.setup()\n")):
         code = f"{MODEL}{begin}\nfor device in ['{where}']:\n    model.to(device)\n{BY_HAND}"
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=tmp_path / "bundled", capture_output=True, text=True,

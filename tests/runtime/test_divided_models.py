@@ -1,6 +1,5 @@
 """Models that are divided over devices give the numbers of the whole model, and their gradients."""
 
-import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -8,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from target import TARGET, WORD
 
 from migrator import migrate_paths
 from migrator.config import Config
 from tests.runtime.several_devices import PROGRAMS, execute
 
-TARGET = os.environ["TPU_MIGRATE_TARGET"]
 DEVICES = {
     "torchax": {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count={}"},
     "torch_xla": {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "{}"},
@@ -176,8 +175,7 @@ for name, case in cases.items():
 
 
 def test_products_of_heads_are_those_of_torch(tmp_path: Path) -> None:
-    device = {"torchax": "jax", "torch_xla": "xla"}[TARGET]
-    script = beside_the_runtime(tmp_path, PRODUCTS.format(setup=SETUP, device=device))
+    script = beside_the_runtime(tmp_path, PRODUCTS.format(setup=SETUP, device=WORD))
     lines = [x for x in on_devices(8, script).splitlines() if x.startswith("error")]
     assert len(lines) == 7
     assert all(float(line.split()[2]) < 1e-5 for line in lines), lines

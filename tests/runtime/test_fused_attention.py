@@ -1,7 +1,6 @@
 """flash_attn's and xformers' attention by the runtime, against sums written out in float64."""
 
 import math
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import tpu_runtime as tpu
+from target import TARGET, WORD
 from tiers import thorough_but, thorough_on
 from torch import Tensor
 
@@ -19,8 +19,6 @@ from tests.runtime.several_devices import execute
 
 tpu.setup()
 
-TARGET = os.environ["TPU_MIGRATE_TARGET"]
-DEVICE = {"torchax": "jax", "torch_xla": "xla"}[TARGET]
 
 Sees = Callable[[int, int], bool]
 
@@ -60,13 +58,13 @@ def agrees(
 ) -> Tensor:
     """Result and gradients of both are equal, of float32 on the device and float64 on the CPU."""
     exact = [x.double().requires_grad_() for x in tensors]
-    ours = [x.to(DEVICE).requires_grad_() for x in tensors]
+    ours = [x.to(WORD).requires_grad_() for x in tensors]
     right, found = expected(*exact), function(*ours)
-    assert found.device.type == DEVICE and found.dtype == torch.float32
+    assert found.device.type == WORD and found.dtype == torch.float32
     assert found.shape == right.shape
     weights = torch.randn(right.shape, generator=torch.Generator().manual_seed(1))
     (right * weights).sum().backward()
-    (found * weights.to(DEVICE)).sum().backward()
+    (found * weights.to(WORD)).sum().backward()
     assert (found.detach().cpu() - right).abs().max() < 5e-6
     for x, y in zip(exact, ours, strict=True):
         assert x.grad is not None and y.grad is not None
@@ -150,7 +148,7 @@ def cumulated(lengths: list[int]) -> Tensor:
 @pytest.mark.parametrize("size", [(-1, -1), (1, 1)])
 def test_sequences_behind_each_other(size: tuple[int, int], causal: bool) -> None:
     tensors = made((sum(QUERIES), 4, 8), (sum(KEYS), 2, 8), (sum(KEYS), 2, 8))
-    ends = cumulated(QUERIES).to(DEVICE), cumulated(KEYS).to(DEVICE)
+    ends = cumulated(QUERIES).to(WORD), cumulated(KEYS).to(WORD)
 
     def each_by_itself(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         parts = zip(q.split(QUERIES), k.split(KEYS), v.split(KEYS), strict=True)
@@ -175,7 +173,7 @@ def test_sequences_behind_each_other(size: tuple[int, int], causal: bool) -> Non
 def test_packed_sequences_behind_each_other() -> None:
     q, k, v = made(*[(sum(KEYS), 2, 8)] * 3)
     ends = cumulated(KEYS)  # where it lies does not matter
-    given = [x.to(DEVICE) for x in (q, k, v)]
+    given = [x.to(WORD) for x in (q, k, v)]
     expected = tpu.flash_attn_varlen_func(*given, ends, ends, 5, 5, causal=True).cpu()
     qkv, kv = torch.stack(given, 1), torch.stack(given[1:], 1)
     packed = tpu.flash_attn_varlen_qkvpacked_func(qkv, ends, max_seqlen=5, causal=True)
@@ -188,8 +186,8 @@ def test_packed_sequences_behind_each_other() -> None:
 
 
 def test_dropout_leaves_the_mean() -> None:
-    q = torch.zeros(1, 8, 2, 8, device=DEVICE)
-    v = torch.ones(1, 400, 2, 8, device=DEVICE)
+    q = torch.zeros(1, 8, 2, 8, device=WORD)
+    v = torch.ones(1, 400, 2, 8, device=WORD)
     found = tpu.flash_attn_func(q, v, v, dropout_p=0.5).cpu()
     assert 0.9 < found.mean() < 1.1 and found.std() > 0.01
 
@@ -199,14 +197,14 @@ def test_dropout_leaves_the_mean() -> None:
     [("softcap", 30.0), ("alibi_slopes", torch.zeros(2)), ("return_attn_probs", True)],
 )
 def test_what_torch_has_not_is_an_error(option: str, value: Any) -> None:
-    q = torch.zeros(1, 4, 2, 8, device=DEVICE)
+    q = torch.zeros(1, 4, 2, 8, device=WORD)
     with pytest.raises(NotImplementedError, match=f"flash_attn's {option} has no counterpart"):
         tpu.flash_attn_func(q, q, q, **{option: value})
 
 
 def test_the_result_can_be_viewed_and_keeps_its_type() -> None:
     q = torch.randn(2, 4, 2, 8)
-    found = tpu.flash_attn_func(*[q.to(DEVICE, torch.bfloat16)] * 3)
+    found = tpu.flash_attn_func(*[q.to(WORD, torch.bfloat16)] * 3)
     assert found.dtype == torch.bfloat16
     on_cpu = tpu.flash_attn_func(q, q, q)  # where a view needs the memory to be in order
     assert (found.view(2, 4, 16).float().cpu() - on_cpu.view(2, 4, 16)).abs().max() < 3e-2
@@ -236,7 +234,7 @@ def test_memory_efficient_attention(
         added = bias.double().reshape(2, heads, queries, keys) if kind == "bias" else None
         return batched(*split, sees, bias=added).reshape(2, queries, *shape, 8)
 
-    mask = {"all": None, "triangle": tpu.LowerTriangularMask(), "bias": bias.to(DEVICE)}[kind]
+    mask = {"all": None, "triangle": tpu.LowerTriangularMask(), "bias": bias.to(WORD)}[kind]
     agrees(lambda q, k, v: tpu.memory_efficient_attention(q, k, v, mask), expected, *tensors)
 
 
@@ -251,7 +249,7 @@ def test_scale_and_operator() -> None:
 
 @pytest.mark.parametrize("bias", [object(), torch.ones(5, 5, dtype=torch.bool)])
 def test_other_masks_are_an_error(bias: Any) -> None:
-    q = torch.zeros(1, 5, 2, 8, device=DEVICE)
+    q = torch.zeros(1, 5, 2, 8, device=WORD)
     with pytest.raises(NotImplementedError, match=r"attn_bias is a (object|tensor of bool)"):
         tpu.memory_efficient_attention(q, q, q, bias)
 

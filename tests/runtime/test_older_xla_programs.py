@@ -3,7 +3,6 @@
 One for a single core, one with eight ranks, one that infers; the same maths runs here on the CPU.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from target import TARGET
 from tiers import thorough_on
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -20,7 +20,6 @@ from migrator.diagnostics import Outcome
 from tests.runtime.programs_older_xla.parts import Digits, digits, points, small
 from tests.runtime.several_devices import execute
 
-TARGET = os.environ["TPU_MIGRATE_TARGET"]
 PROGRAMS = Path(__file__).parent / "programs_older_xla"
 REPLICAS = Path(__file__).parents[2] / "migrator/targets/torch_xla/replicas.py"
 RANKS = 8

@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from target import TARGET, WORD
 from tiers import thorough_on
 
 from migrator import migrate_paths
 from migrator.config import Config
 
-TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 if TARGET not in ("torchax", "torch_xla"):
     pytest.skip("needs an environment of a target", allow_module_level=True)
 
 STAND_IN = (
     Path(__file__).resolve().parents[2] / "migrator" / "verify" / "recorder" / "cpu_stand_in.py"
 )
-TYPE = {"torchax": "jax", "torch_xla": "xla"}[TARGET]
 
 SCRIPT = """
 import argparse
@@ -134,10 +133,10 @@ def test_on_a_gpu_it_is_the_original(scripts: tuple[Path, Path], original: list[
 def test_on_the_target(scripts: tuple[Path, Path], original: list[float], tmp_path: Path) -> None:
     saved = tmp_path / "net.pth"
     result = numbers(scripts[1], "--use-tpu", "--save", str(saved))
-    assert (result["device"], result["tpu"], result["memory"]) == (TYPE, True, False)
+    assert (result["device"], result["tpu"], result["memory"]) == (WORD, True, False)
     assert result["losses"] == pytest.approx(original, rel=2e-5, abs=2e-6)
     named = numbers(scripts[1], "--amp", TPU_RUNTIME_DEVICE="tpu")
-    assert named["device"] == TYPE
+    assert named["device"] == WORD
     assert named["losses"] == pytest.approx(original, rel=0.1, abs=0.05)
     assert named["losses"] != result["losses"]  # bfloat16
 

@@ -2,15 +2,14 @@
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
+from target import TARGET
 
 from migrator import migrate_paths
 from tests.runtime.several_devices import execute
 
-TARGET = os.environ["TPU_MIGRATE_TARGET"]
 PROGRAM = """
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler

@@ -1,11 +1,11 @@
 """Every name below torch.backends, of the torch that a target has, is decided on."""
 
-import os
 import types
 from collections.abc import Iterator
 
 import pytest
 import torch
+from target import TARGET
 
 from migrator.diagnostics import Outcome
 from migrator.options import Options
@@ -13,7 +13,6 @@ from migrator.pipeline.engine import migrate
 from migrator.pipeline.result import Result
 from migrator.targets import targets
 
-TARGET = os.environ["TPU_MIGRATE_TARGET"]
 GPU = {"cuda", "cudnn", "miopen", "cusparselt", "fp32_precision", "flags", "set_flags"}
 # What steers the CPU, or all devices alike, and stays as it is.
 NO_GPU = {

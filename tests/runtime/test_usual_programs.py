@@ -1,22 +1,20 @@
 """A copy of the runtime for a program that only calls models: what `analysis/usual.py` lists."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from target import TARGET, WORD
 from tiers import thorough_but
 
 from migrator.analysis.usual import FUNCTIONS, LAYERS, MAKERS, METHODS
 from migrator.runs.bundle import USUAL, Needs, bundle
 from migrator.targets import targets
 
-TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 if TARGET not in ("torchax", "torch_xla"):
     pytest.skip("needs an environment of a target", allow_module_level=True)
-DEVICE = {"torchax": "jax", "torch_xla": "xla"}[TARGET]
 
 # Expressions of the names; x is float32 of shape (2, 3), image (2, 4, 8, 8), n integers of (2, 3).
 CASES = {
@@ -165,7 +163,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, code: str, text: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code, DEVICE], cwd=folder, input=text, capture_output=True,
+        [sys.executable, "-c", code, WORD], cwd=folder, input=text, capture_output=True,
         text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

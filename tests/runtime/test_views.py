@@ -1,23 +1,19 @@
 """Views: what is written to them and to their bases, and tensors that become others in place."""
 
-import importlib.util
+import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import tpu_runtime as tpu
 
-from tests.runtime.support import DEVICE
+from tests.runtime.support import DEVICE, ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import views
 
 tpu.setup()
-
-_PROGRAMS = Path(__file__).resolve().parents[2] / "benchmarks" / "views.py"
-_SPEC = importlib.util.spec_from_file_location("views", _PROGRAMS)
-assert _SPEC is not None and _SPEC.loader is not None
-PROGRAMS: Any = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(PROGRAMS)
 
 BECOMES: dict[str, Callable[[torch.Tensor], Any]] = {
     "t_": lambda x: x.t_(),
@@ -44,7 +40,7 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 )
 def test_random_programs_of_views(seeds: range) -> None:
     """`benchmarks/views.py` runs thousands of them. What torch alone can do raises here."""
-    verdicts = {seed: PROGRAMS.compared(seed, str(DEVICE)) for seed in seeds}
+    verdicts = {seed: views.compared(seed, str(DEVICE)) for seed in seeds}
     wrong = ["\n".join(lines) for verdict, lines in verdicts.values() if verdict == "wrong"]
     assert not wrong, wrong[0]
     raised = [verdict for verdict, _ in verdicts.values() if verdict.startswith("raises")]

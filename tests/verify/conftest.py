@@ -3,17 +3,15 @@
 `test_target_*` concern the target of the environment; `test_torch_*` need the torch of any.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from target import TARGET
 
 from .support import Checkout, fake_interpreter
 
-collect_ignore_glob = (
-    [] if os.environ.get("TPU_MIGRATE_TARGET") else ["test_target_*.py", "test_torch_*.py"]
-)
+collect_ignore_glob = [] if TARGET else ["test_target_*.py", "test_torch_*.py"]
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -1,14 +1,12 @@
 """backends: migrated from the words of CUDA, XPU, MPS and Vulkan, run on the real target."""
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
+from target import TARGET
 
 from migrator.verify import VerifyResult, verify_app
-
-TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 
 
 @pytest.fixture(scope="module")

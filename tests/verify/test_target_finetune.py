@@ -1,14 +1,13 @@
 """finetune: Accelerate with PEFT's LoRA, Trainer and Lightning, trained on the real target."""
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
+from target import TARGET
 
 from migrator.verify import VerifyResult, verify_app
 
-TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 pytestmark = pytest.mark.thorough(f"finetune on {TARGET}")  # a minute
 
 

@@ -1,15 +1,13 @@
 """The whole of it: image_ops migrated, run on the real target, compared, its programs read."""
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
+from target import TARGET
 from tiers import thorough_on
 
 from migrator.verify import VerifyResult, verify_app
-
-TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 
 
 @pytest.fixture(scope="module")

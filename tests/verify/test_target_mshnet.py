@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from target import TARGET, WORD
 
 from migrator.targets import find_target
 from migrator.verify import VerifyResult, verification, verify_app
 from migrator.verify.apps import find_app
 from migrator.verify.device import device_for
 
-TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 pytestmark = pytest.mark.thorough(f"mshnet on {TARGET}")  # minutes
 ROOT = Path(__file__).resolve().parents[2]
 APP, GOLDEN = ROOT / "reference_apps" / "mshnet", ROOT / "golden" / "mshnet"
@@ -193,8 +193,7 @@ def test_a_bias_in_front_of_batch_norm_follows_rounding_alone(result: VerifyResu
     assert result.kept is not None
     script = result.kept / "migrated" / "bias_noise.py"
     script.write_text(NOISE, encoding="utf-8")
-    device = {"torchax": "jax", "torch_xla": "xla"}[TARGET]
-    found = json.loads(on_target(result, [script.name, device]).splitlines()[-1])
+    found = json.loads(on_target(result, [script.name, WORD]).splitlines()[-1])
     truth, noise = found["gradients"]
     assert truth < 1e-15 and 1e-12 < noise < 1e-7
     assert found["losses"] < 3e-7

@@ -1,12 +1,12 @@
 """A script with several ranks on the real target: each is compared with that of the original."""
 
-import os
 import socket
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
+from target import TARGET
 
 from migrator import migrate_paths
 from migrator.targets import find_target
@@ -15,10 +15,10 @@ from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
 from migrator.verify.verification import Options
 
-TARGET = find_target(os.environ.get("TPU_MIGRATE_TARGET", ""))
+ON_TARGET = find_target(TARGET)
 SECOND_TIER = pytest.mark.thorough
 # Each takes half a minute. In the first tier: what agrees, on one target; a fault, on the other.
-FAULT, AGREES = ([], SECOND_TIER) if TARGET.name == "torch_xla" else (SECOND_TIER, [])
+FAULT, AGREES = ([], SECOND_TIER) if TARGET == "torch_xla" else (SECOND_TIER, [])
 
 TRAINING = """\
 import argparse
@@ -97,7 +97,7 @@ def on_two(
     )  # fmt: skip
     settings = Settings(roundings=0)
     named = Path("package.train") if module else script
-    return verify_against(named, arguments, TARGET, None, settings, options, module=module)
+    return verify_against(named, arguments, ON_TARGET, None, settings, options, module=module)
 
 
 def migrated(script: Path, old: str, new: str, source: Path, target: str, to: Path) -> list[str]:
@@ -143,7 +143,7 @@ def test_a_fault_of_one_rank_is_found(
     assert set(first) == {"rank 1: loss"}
 
 
-@pytest.mark.skipif(TARGET.name != "torchax", reason="the original is the same for each target")
+@pytest.mark.skipif(TARGET != "torchax", reason="the original is the same for each target")
 def test_a_rank_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     fault = '    device = torch.device("cuda", rank)\n'

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from target import TARGET, WORD
 from tiers import thorough_but, thorough_on
 
 from migrator import migrate_paths
@@ -23,7 +24,6 @@ from migrator.verify.script_verification import verify_against
 from migrator.verify.tolerances import KINDS
 from migrator.verify.verification import Options
 
-TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 ON_TARGET = find_target(TARGET)
 
 SCRIPT = """\
@@ -271,8 +271,7 @@ def test_a_device_among_the_arguments_is_that_of_the_target(
     text += "print(torch.nn.Linear(2, 2).to(args.device).weight.sum().item())\n"
     found = held(tmp_path, text, "--device", "cuda:0", roundings=0)
     assert found.passed, (found.error, found.problems, found.log_tail)
-    device = {"torchax": "jax", "torch_xla": "xla"}[TARGET]
-    assert f"the migrated script is given --device {device}" in found.notes
+    assert f"the migrated script is given --device {WORD}" in found.notes
 
 
 @thorough_on("torchax")

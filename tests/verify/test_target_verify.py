@@ -1,12 +1,12 @@
 """Tiny apps on the real target of this environment, down to the numbers and the precision."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from target import TARGET
 from tiers import thorough_on
 
 from migrator.verify import verify_app, verify_script
@@ -15,8 +15,6 @@ from migrator.verify.inside import ask
 from migrator.verify.result import VerifyResult
 
 from .support import APP_TOML, GOLDEN, GRAPH, Checkout, copy_as_migration, writing
-
-TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 
 # A float32 dot and a convolution on the target; HIGHEST is asked for only where PRECISE is true.
 PRODUCTS = {

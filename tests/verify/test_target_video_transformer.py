@@ -1,6 +1,5 @@
 """The whole of it: the video transformer migrated with --shard tp, on one device and on eight."""
 
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -8,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from target import TARGET
 
 from migrator.verify import VerifyResult, verification, verify_app
-
-TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
 
 
 @pytest.fixture(
