@@ -243,8 +243,7 @@ def load(ctx: Context, found: Construct) -> Decision:
     location = None if unpacked else argument(call, 1, "map_location")
     if unpacked or (location is None and any(k.arg is None for k in call.keywords)):
         return _loaded(ctx, node)
-    here = ProgramFile(ctx.names, ctx.flow, ctx.project)
-    if location is not None and is_always_cpu(here, location):
+    if location is not None and is_always_cpu(_here(ctx), location):
         return Keep("loads to the CPU")
     if _only_state(ctx, call):
         if location is not None and are_places_by_name(ctx.names, location):
@@ -318,7 +317,11 @@ def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Dec
 
 
 def _only_state(ctx: Context, call: ast.Call) -> bool:
-    return is_only_state(ctx.names, ctx.flow, ctx.project, call)
+    return is_only_state(_here(ctx), call)
+
+
+def _here(ctx: Context) -> ProgramFile:
+    return ProgramFile(ctx.names, ctx.flow, ctx.project)
 
 
 @SAVE.on("name", "torch.save")

@@ -11,14 +11,10 @@ import ast
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.kernels import Kernels
 from migrator.analysis.devices.questions import Place, end_of, place
 from migrator.analysis.syntax.names import dotted
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol, Self
 
 from migrator.analysis import hints
 from migrator.analysis.devices.questions import Questions, is_of_tensor
@@ -17,9 +17,6 @@ from migrator.analysis.libraries import MODULES
 from migrator.analysis.syntax.names import Names, argument
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import ANY_DEVICE, Kind
-
-if TYPE_CHECKING:
-    from migrator.analysis.project.facts import ProjectFacts
 
 _Definition = ast.FunctionDef | ast.ClassDef
 _DEEPEST = 6  # definitions that are followed one from the other
@@ -33,10 +30,31 @@ _OPERATORS = frozenset({
 _LOADERS = ("torch.utils.cpp_extension.load", "ctypes.CDLL", "ctypes.PyDLL", "ctypes.cdll.")
 _KERNELS = (*_LOADERS, "torch._scaled_", "torch._C._jit_get_operation", "triton.", "numba.cuda.")
 _COMPILERS = ("triton.", "numba.cuda.", "cupy.")
-_MENTIONED = re.compile(
+MENTIONED = re.compile(
     rb"cpp_extension|ctypes|torch\.ops|_scaled_|_C\b|_ext\b|_kernels\b|_cuda\b|numba|"
     + "|".join(sorted(MODULES)).encode()
 )
+
+
+class Program(Protocol):
+    """What of a project bears on the kernels of one of its files."""
+
+    def resolve(self, module: str) -> Path | None:
+        """The file of the project that a module is, as this file imports it."""
+
+    def needs_cuda(self, module: str) -> bool:
+        """Whether a module of the project can not be imported without a library of CUDA's."""
+
+    def speaks_of_kernels(self, path: Path) -> bool:
+        """A cheap answer for a file: False where neither it nor what it imports speaks of them."""
+
+    def definition(
+        self, qualname: str
+    ) -> tuple[object, Self, ast.FunctionDef | ast.ClassDef] | None:
+        """The function or class that an imported name is, and the file that has it."""
+
+    def kernels(self) -> Kernels | None:
+        """The kernels of this file."""
 
 
 class Kernels:
@@ -46,7 +64,7 @@ class Kernels:
         self,
         names: Names,
         flow: Flow,
-        project: ProjectFacts | None = None,
+        project: Program | None = None,
         served: Collection[ast.AST] = frozenset(),
     ) -> None:
         self.names, self.flow, self.project, self.served = names, flow, project, served
@@ -148,26 +166,14 @@ class Kernels:
         if self.project is None or not module or module.partition(".")[0] == "torch":
             return None
         path = self.project.resolve(module if module.strip(".") else f"{module}.")
-        if path is None or not self._may_run_kernels(path):
+        if path is None or not self.project.speaks_of_kernels(path):
             return None
         found = self.project.definition(f"{module}.{name}" if module.strip(".") else module + name)
         if found is None:
             return None
-        facts, there, definition = found
-        known = self.project.cache.kernels
-        if there.path not in known:
-            known[there.path] = Kernels(facts.names, facts.flow, there)
-        return known[there.path], definition
-
-    def _may_run_kernels(self, path: Path) -> bool:
-        """A cheap answer for a file: False where neither it nor what it imports speaks of them."""
-        assert self.project is not None
-        known = self.project.cache.speaks_of_kernels
-        if path not in known:
-            reader = self.project.reader
-            files = (path, *self.project.reached(path))
-            known[path] = any(_MENTIONED.search(reader.read(f) or b"") for f in files)
-        return known[path]
+        _, there, definition = found
+        kernels = there.kernels()
+        return (kernels, definition) if kernels is not None else None
 
     def _runs_kernels(self, definition: _Definition, depth: int) -> bool:
         """Whether a function or class runs a kernel without asking, and moves nothing."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from migrator.analysis.devices.accelerators import Parsed
+from migrator.analysis.devices.kernels import MENTIONED, Kernels
 from migrator.analysis.project.program_facts import ProgramFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Overlay, Reader
@@ -48,6 +49,22 @@ class ProjectFacts(ProgramFacts):
         path = self.resolve(module)
         facts = self.cache.facts(path) if path is not None else None
         return facts is not None and facts.needs_cuda
+
+    def kernels(self) -> Kernels | None:
+        """The kernels of this file."""
+        known = self.cache.kernels
+        facts = self.cache.facts(self.path)
+        if self.path not in known and facts is not None:
+            known[self.path] = Kernels(facts.names, facts.flow, self)
+        return known.get(self.path)
+
+    def speaks_of_kernels(self, path: Path) -> bool:
+        """A cheap answer for a file: False where neither it nor what it imports speaks of them."""
+        known = self.cache.speaks_of_kernels
+        if path not in known:
+            files = (path, *self.reached(path))
+            known[path] = any(MENTIONED.search(self.reader.read(f) or b"") for f in files)
+        return known[path]
 
     def taken_names(self) -> frozenset[str]:
         """Names of this file that other files of the project take from it."""

@@ -93,6 +93,19 @@ class ImportedValues(ImportGraph):
         facts = self.cache.facts(path) if path else None
         return (facts, name, path) if facts and path else None
 
+    def modules_of_programs(self) -> Iterator[str]:
+        """What this file imports, the files that it gets to and those that import it."""
+        for path in (self.path, *self.importers()):
+            for file in (path, *self.reached(path)):
+                yield from self.cache.file(file).modules
+
+    def naming(self, word: str) -> Iterator[FileFacts]:
+        """The files that this one imports, directly or not, with a word in their text."""
+        for path in self.reached():
+            file = self.cache.file(path)
+            if word.encode() in file.content and file.facts is not None:
+                yield file.facts
+
     def defining(self, attribute: str) -> Iterator[tuple[Path, FileFacts]]:
         """The files that this one imports, directly or not, with a class that has an attribute."""
         for path in self.reached():

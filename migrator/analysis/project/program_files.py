@@ -50,6 +50,13 @@ class ProgramFile:
         facts, there, node_there = found
         return ProgramFile(facts.names, facts.flow, there), node_there
 
+    def is_taken(self, name: str) -> bool:
+        """Whether other files may take a name of this one; of a script, none does."""
+        project = self.project
+        return (
+            project is not None and not project.has_main_guard() and name in project.taken_names()
+        )
+
     def scope(self, name: ast.Name) -> Scope | None:
         """The scope that binds a name."""
         at: Scope | None = self.names.scope_of(name)

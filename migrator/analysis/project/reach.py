@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from migrator.analysis.project.defaults import Defaults, Values
 from migrator.analysis.project.said import unit
-from migrator.analysis.syntax.defaults import Defaults, Values
 from migrator.analysis.syntax.names import DEFINITIONS, dotted
 
 if TYPE_CHECKING:

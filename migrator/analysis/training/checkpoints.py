@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.program_files import (
     ProgramFile,
     attributes,
@@ -14,7 +13,6 @@ from migrator.analysis.project.program_files import (
     mentions,
 )
 from migrator.analysis.syntax.names import Names, Scope, argument, parameters
-from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import ANY_DEVICE
 
 _MOST = 400  # expressions that are followed before the answer is no
@@ -47,7 +45,7 @@ _FILLED = {"append", "extend", "update", "setdefault", "add", "insert"}
 _NEW = {"dict", "list", "collections.OrderedDict", "collections.defaultdict"}
 
 
-def is_only_state(names: Names, flow: Flow, project: ProjectFacts | None, value: ast.expr) -> bool:
+def is_only_state(at: ProgramFile, value: ast.expr) -> bool:
     """True where a program only copies what `value` has loaded, or reads numbers and texts of it.
 
     It can then be on the CPU: `load_state_dict` copies it to where the parameters are. Every use
@@ -55,7 +53,7 @@ def is_only_state(names: Names, flow: Flow, project: ProjectFacts | None, value:
     makes the answer no.
     """
     evidence = _Evidence()
-    return _Uses(ProgramFile(names, flow, project)).harmless(value, evidence) and evidence.holds
+    return _Uses(at).harmless(value, evidence) and evidence.holds
 
 
 @dataclass
@@ -146,9 +144,8 @@ class _Uses:
         if (scope, name.id) in self._holders:
             return True
         self._holders.add((scope, name.id))
-        if scope is at.names.top and at.project is not None and not at.project.has_main_guard():
-            if name.id in at.project.taken_names():
-                return False
+        if scope is at.names.top and at.is_taken(name.id):
+            return False
         uses = list(at.names.uses(name.id, scope))
         if not uses and scope is at.names.top:
             return False  # it is there for others

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from functools import cached_property
 
-from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.ranks.vocabulary import SPAWNS, environment
 from migrator.analysis.syntax.command_line import option_name
 from migrator.analysis.syntax.names import (
@@ -23,6 +22,7 @@ from migrator.analysis.syntax.names import (
     parameters,
 )
 from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.imported import Program
 from migrator.analysis.values.inference import Inference
 from migrator.analysis.values.kinds import Kind
 
@@ -62,7 +62,7 @@ class Evidence:
     """What one file shows of its values, with the files that it imports."""
 
     def __init__(
-        self, names: Names, flow: Flow, project: ProjectFacts | None, files: int = _FILES
+        self, names: Names, flow: Flow, project: Program | None, files: int = _FILES
     ) -> None:
         self.names, self.flow, self.project = names, flow, project
         self._files = files  # from where names are followed further
@@ -75,12 +75,9 @@ class Evidence:
         """Whether this is code of a program with PyTorch; of a snippet, nothing is known."""
         if self.project is None:
             return True
-        here, cache = self.project.path, self.project.cache
         if any(map(is_on_torch, _modules(self.names))):
             return True
-        importers = (path for path in self.project.importers())
-        reached = (p for path in (here, *importers) for p in (path, *self.project.reached(path)))
-        return any(is_on_torch(m) for path in reached for m in cache.file(path).modules)
+        return any(map(is_on_torch, self.project.modules_of_programs()))
 
     def module(self, node: ast.expr) -> str | None:
         """The module that an expression is, as far as its import tells."""
@@ -242,12 +239,10 @@ class Evidence:
         option = self.flow.command_line_option(name)
         if option is not None:
             yield self.names, option
-        for path in self.project.reached() if self.project is not None else ():
-            file = self.project.cache.file(path)  # type: ignore[union-attr]
-            if name.encode() in file.content and file.facts is not None:
-                option = file.facts.flow.command_line_option(name)
-                if option is not None:
-                    yield file.facts.names, option
+        for there in self.project.naming(name) if self.project is not None else ():
+            option = there.flow.command_line_option(name)
+            if option is not None:
+                yield there.names, option
 
     def _given(self, function: ast.AST | None, parameter: ast.AST) -> Iterator[ast.expr]:
         """What the calls of a function give one of its parameters, also as another process."""
