@@ -1,4 +1,4 @@
-"""Edits: what a rule can ask for, in terms of `ast` nodes. `migrator.tree` makes them."""
+"""Edits that a rule can ask for, in terms of `ast` nodes. `migrator.tree` applies them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from migrator.diagnostics import START, Range, SourceMap
 
 @dataclass(frozen=True, eq=False)
 class Replace:
-    """Put `template` in the place of an expression; `{name}` in it stands for a part that stays."""
+    """Replace an expression by `template`, in which `{name}` stands for a part that is kept."""
 
     node: ast.expr
     template: str
@@ -28,7 +28,7 @@ class SetString:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Put several elements in the place of one of a list, in the list's layout."""
+    """Replace one element of a list by several, in the list's layout."""
 
     node: ast.Constant
     elements: Sequence[str]
@@ -36,11 +36,11 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class EditCall:
-    """Change a call in place: its name, single arguments; what is not named stays as written.
+    """Change a call in place; everything not mentioned stays as written.
 
     `method` renames an attribute (`x.cuda(…)` to `x.to(…)`), `function` replaces the whole callee.
-    `put` sets keyword arguments, replacing those that are there; `rename` gives them other names,
-    and `first` is put before all others.
+    `put` sets keyword arguments, replacing existing ones; `rename` renames them; `first` becomes
+    the first argument.
     """
 
     node: ast.Call
@@ -50,19 +50,19 @@ class EditCall:
     first: str | None = None
     put: dict[str, str] = field(default_factory=dict)
     rename: dict[str, str] = field(default_factory=dict)
-    parts: Sequence[EditCall] = ()  # what it was joined from
+    parts: Sequence[EditCall] = ()  # the edits that it was joined from
 
 
 @dataclass(frozen=True, eq=False)
 class Delete:
-    """Remove a statement, or one decorator; comments above it stay."""
+    """Remove a statement or a decorator; comments above it stay."""
 
     node: ast.stmt | ast.expr
 
 
 @dataclass(frozen=True, eq=False)
 class ReplaceStatement:
-    """Put one simple statement in the place of another; holes as in `Replace`."""
+    """Replace a simple statement by another; holes as in `Replace`."""
 
     node: ast.stmt
     template: str
@@ -71,7 +71,7 @@ class ReplaceStatement:
 
 @dataclass(frozen=True, eq=False)
 class Unwrap:
-    """Take items out of a `with`; without any left, its body moves one level out, as an `if`'s."""
+    """Remove items of a `with`; if none is left, or for an `if`, dedent the body."""
 
     node: ast.With | ast.AsyncWith | ast.If
     items: Sequence[ast.withitem] = ()
@@ -79,7 +79,7 @@ class Unwrap:
 
 @dataclass(frozen=True, eq=False)
 class Insert:
-    """New lines behind `anchor` (or before it; at the top without one); "" is a blank line."""
+    """Insert lines after `anchor` (or before it; at the top if None); "" is a blank line."""
 
     node: ast.Module
     anchor: ast.stmt | None
@@ -89,7 +89,7 @@ class Insert:
 
 @dataclass(frozen=True, eq=False)
 class EditImport:
-    """Take names out of an import that keeps others, put others in their place, or its module."""
+    """Remove or rename some names of an import, or change its module."""
 
     node: ast.Import | ast.ImportFrom
     drop: Sequence[ast.alias] = ()
@@ -99,9 +99,9 @@ class EditImport:
 
 @dataclass(frozen=True, eq=False)
 class Hoist:
-    """Move `statements` into a function in front of `anchor`, and call it in their place."""
+    """Move `statements` into a function defined before `anchor`, and call it instead."""
 
-    node: ast.stmt  # the one of them that the call takes the place of
+    node: ast.stmt  # the one that the call replaces
     statements: Sequence[ast.stmt]
     anchor: ast.stmt
     decorator: str
@@ -109,16 +109,16 @@ class Hoist:
     parameters: Sequence[str]
     arguments: Sequence[str]
     results: Sequence[str]
-    targets: Sequence[str]  # what the results are called outside
-    behind: Sequence[str]  # lines behind the call
-    lifted: Sequence[ast.stmt]  # what does not move with the block around it: it comes behind, too
+    targets: Sequence[str]  # the names of the results outside
+    behind: Sequence[str]  # lines after the call
+    lifted: Sequence[ast.stmt]  # left out of a block that moves; also put after the call
     blanks: int  # lines above the function
-    conditions: Mapping[ast.stmt, str]  # names under which single statements stand in it
+    conditions: Mapping[ast.stmt, str]  # the flag under which a statement runs in it
 
 
 @dataclass(frozen=True, eq=False)
 class Decorate:
-    """Put a decorator in front of those that a function has."""
+    """Add a decorator above the others of a function."""
 
     node: ast.FunctionDef
     decorator: str
@@ -126,7 +126,7 @@ class Decorate:
 
 @dataclass(frozen=True, eq=False)
 class AddBranch:
-    """A branch in front of an `if`, which becomes its `elif` if it has an `else` or `elif`."""
+    """Add a branch before an `if`, which becomes an `elif` if it has an `else` or `elif`."""
 
     node: ast.If
     test: str
@@ -140,7 +140,7 @@ Edit = (
 
 
 def code(edit: Edit) -> str:
-    """The text that an edit brings."""
+    """The text that an edit adds."""
     match edit:
         case Replace() | ReplaceStatement():
             return edit.template
@@ -158,7 +158,7 @@ def code(edit: Edit) -> str:
 
 
 def joined(edits: Iterable[Edit]) -> list[Edit]:
-    """The edits with those of one call as one; where they contradict each other, the first is."""
+    """The edits, with those of one call joined; edits that conflict stay apart."""
     found: dict[object, Edit] = {}
     for edit in edits:
         before = found.get(edit.node)
@@ -171,7 +171,7 @@ def joined(edits: Iterable[Edit]) -> list[Edit]:
 
 
 def _both(one: EditCall, other: EditCall) -> EditCall | None:
-    """None where both change the same of a call."""
+    """Both edits as one; None if they change the same part of a call."""
     for name in ("method", "function", "first"):
         if getattr(one, name) is not None and getattr(other, name) is not None:
             return None
@@ -189,7 +189,7 @@ def _both(one: EditCall, other: EditCall) -> EditCall | None:
 
 
 def covered(edit: Edit) -> Iterator[ast.AST]:
-    """Every node that an edit removes from the source or rewrites."""
+    """Every node that an edit removes or rewrites."""
     match edit:
         case Replace() | ReplaceStatement():
             holes = set(edit.holes.values())
@@ -223,7 +223,7 @@ def covered(edit: Edit) -> Iterator[ast.AST]:
 
 
 def touched(edit: Edit, source: SourceMap) -> Iterator[Range]:
-    """Where the source changes for an edit; a range of no width is where something is put in."""
+    """The ranges that an edit changes; an empty one is where it inserts."""
     match edit:
         case EditCall():
             if edit.method or edit.function:
@@ -253,7 +253,7 @@ def touched(edit: Edit, source: SourceMap) -> Iterator[Range]:
 
 
 def places(edits: Iterable[Edit], source: SourceMap) -> tuple[Range, ...]:
-    """Where the source changes for edits, each place once."""
+    """The ranges that edits change, each once."""
     return tuple(dict.fromkeys(place for edit in edits for place in touched(edit, source)))
 
 

@@ -1,4 +1,4 @@
-"""Analyses documents, in a process of its own (`process`)."""
+"""Analyses documents in a separate process (started by `process`)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ from migrator.pipeline.result import Result
 from migrator.registry import registry
 from migrator.runs.worker import MAX_BYTES, MAX_NOTEBOOK, Worker, migrate_for_all
 
-LENGTH = struct.Struct("<Q")  # in front of each message, which is a pickle
-_STACK = 64 * 2**20  # bytes; deep expressions need it, and a thread has as little as 512 KiB
+LENGTH = struct.Struct("<Q")  # before each message, a pickle
+_STACK = 64 * 2**20  # bytes, for deeply nested expressions; a thread may get as little as 512 KiB
 
 
 class Analyst:
-    """Analyses documents of an editor one after the other.
+    """Analyses an editor's documents, one at a time.
 
-    It keeps what it knows of their projects, and the last analysis: what is asked next is mostly
-    about it.
+    It keeps its project caches and the last analysis, since the next request is usually about it.
     """
 
     def __init__(self) -> None:
@@ -45,7 +44,7 @@ class Analyst:
         return self._analysed(moment)[0]
 
     def rewrite(self, moment: Moment, finding: Diagnostic | None) -> Rewrite:
-        """The rewrite of one finding, or of all."""
+        """Rewrite one finding, or all of them."""
         analysis, worker = self._analysed(moment)
         document, config = moment.document, moment.config
         result = analysis.result
@@ -59,7 +58,7 @@ class Analyst:
     def suppressions(
         self, moment: Moment, findings: Sequence[Diagnostic]
     ) -> list[tuple[Text, Edit] | None]:
-        """For each finding, the edit by which it is not made any more, if there is one."""
+        """For each finding, the edit that suppresses it, if there is one."""
         analysis, worker = self._analysed(moment)
         return [_suppression(analysis, worker, finding) for finding in findings]
 
@@ -98,7 +97,7 @@ def _suppression(
 
 
 def _findings_on_line(result: Result, finding: Diagnostic) -> int:
-    """How often a rule has something to say of the lines of a finding."""
+    """How many findings of the same rule are on the lines of a finding."""
     where = finding.range
     return sum(
         d.code == finding.code
@@ -115,7 +114,7 @@ def _migrated(document: Document, worker: Worker, config: Config) -> Result:
     try:
         project = worker.project(document.path)
         return migrate_for_all(document.path, content, worker.targets, config.options, project)
-    except Exception as error:  # a fault of ours must not end the editor's server
+    except Exception as error:  # our bugs must not take the server down
         message = f"internal error: {type(error).__name__}: {error}"
         return Result(content, content, (Diagnostic(START, INTERNAL, Severity.ERROR, message),))
 
@@ -124,20 +123,20 @@ def _migrated(document: Document, worker: Worker, config: Config) -> Result:
 
 
 def serve() -> None:
-    """Answer on standard output what is asked on standard input, and end with it."""
+    """Read requests from standard input, answer on standard output; exit when input ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what anybody prints is no answer
+    os.dup2(2, 1)  # anything printed goes to stderr, not among the answers
     questions: SimpleQueue[Any] = SimpleQueue()
     sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEP))
     threading.stack_size(_STACK)
     threading.Thread(target=_answer, args=(questions, answers), daemon=True).start()
     while header := sys.stdin.buffer.read(LENGTH.size):
         questions.put(pickle.loads(sys.stdin.buffer.read(*LENGTH.unpack(header))))
-    os._exit(0)  # nobody waits for an answer any more
+    os._exit(0)  # no one is waiting for an answer
 
 
 def _answer(questions: SimpleQueue[Any], answers: BinaryIO) -> None:
-    import migrator.tree  # noqa: F401  LibCST, before it is asked for
+    import migrator.tree  # noqa: F401  load LibCST before the first request
 
     registry()
     analyst = Analyst()

@@ -1,4 +1,4 @@
-"""Requirements inside of other files: where one stands, and how more of them stand beside it."""
+"""Requirements in files of other formats: where one is written, and how to write more there."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ class Entry:
     end: int
     text: str
     function: str = REQUIREMENT  # what it is
-    joint: str = "\n"  # what stands between two in its place
-    line: tuple[int, int] | None = None  # of one of conda's: its whole line, which goes if it moves
-    tail: str = ""  # what stands behind it there
-    frame: tuple[str, str] = ("", "")  # what is around the text, where nothing stands as yet
-    inside: str = ""  # of which quotes, for a command that may have quotes, too
+    joint: str = "\n"  # separates two requirements written in its place
+    line: tuple[int, int] | None = None  # for conda: its whole line, deleted if it moves to pip
+    tail: str = ""  # the rest of that line
+    frame: tuple[str, str] = ("", "")  # goes around the text where the list is still empty
+    inside: str = ""  # the quotes around it, if it is part of a command
 
     def held(self, text: str) -> str:
-        """Text in its place: quotes around it are not those in it."""
+        """The text as written here: its quotes differ from those around it."""
         return text.replace("'", '"') if self.inside == "'" else text
 
     def lines(self, text: str) -> str:
-        """Requirements, one a line, as this file writes them in the place of this one."""
+        """Requirements (one a line), written as this file would, to replace this one."""
         before, after = self.frame
         return f"{before}{self.joint.join(text.split(chr(10)))}{after}"
 
 
 @dataclass(frozen=True)
 class PipList:
-    """Where an environment of conda's lists what pip installs: new ones stand first there."""
+    """The pip list of a conda environment; new requirements go to its top."""
 
     at: int
     indent: str
-    end: str  # of a line
-    head: str = ""  # what makes the list, where there is none
+    end: str  # newline
+    head: str = ""  # creates the list if there is none
 
     def lines(self, moved: Sequence[tuple[list[str], str]]) -> str:
-        """Lines for requirements, each with what stood behind the one in whose place they are."""
+        """Lines for moved requirements, each with the rest of its original's line."""
         lines = [
             f"{self.indent}- {requirement}{tail if number == 0 else self.end}"
             for requirements, tail in moved
@@ -54,4 +54,4 @@ class PipList:
 
 
 def valid(text: str) -> None:
-    """For files that can not be damaged by other text in their lists."""
+    """No check: other text in its lists can not break such a file."""

@@ -31,7 +31,7 @@ from migrator.targets import RUNTIME
 _NATIVE = Keep("of a program for the target itself")
 _LAUNCHED = Report(
     "only what a launcher starts gets here; one process drives the TPU, so start it without one",
-    effort=Effort.MINUTES,  # for several devices, it takes more
+    effort=Effort.MINUTES,  # raised for several devices
 )
 _OF_BUILD = Keep("asked while the project is built; a TPU machine has no GPU, and builds without")
 SUPPRESSED = Keep("suppressed by a comment")
@@ -80,7 +80,7 @@ def _launched_code() -> str:
 
 
 def _left(decision: Decision) -> Iterator[tuple[ast.AST, Decision]]:
-    """What a decision leaves as it is, and what that is to everything in it."""
+    """The nodes that a decision leaves alone, and the decision for everything inside them."""
     match decision:
         case Report(whole=ast.AST() as whole):
             yield whole, decision
@@ -91,7 +91,7 @@ def _left(decision: Decision) -> Iterator[tuple[ast.AST, Decision]]:
 
 
 def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
-    """A question in front of what CUDA has alone keeps its answer, which is no on a TPU."""
+    """A question that guards CUDA-only code keeps its answer, which is no on a TPU."""
     made = [r for r in plan.rulings if isinstance(r.decision, Rewrite) and r.decision.edits]
     guards = Guards(Kernels(context.names, context.flow, context.project, plan.claimed))
     asked = [(r, guard) for r in made if (guard := guards.guard(r.construct.node)) is not None]
@@ -134,9 +134,9 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
 def _rule_on_all(
     context: Context, rules: Registry, construct: Construct, suppressions: Suppressions
 ) -> list[Ruling]:
-    """The rulings on a construct and, where it is a line, on what else this says of GPUs.
+    """The rulings on a construct and, where it is a line, on everything GPU-related in that line.
 
-    Each handler sees the line as those before it leave it; so all have the last one's edit.
+    Each handler sees the line as the handlers before it left it, so all share the last edit.
     """
     rulings: list[Ruling] = []
     done: set[str] = set()
@@ -200,7 +200,7 @@ _ELSEWHERE = Report("this file, and what imports it, do not use PyTorch")
 
 
 def _doubt(context: Context, construct: Construct) -> Report | None:
-    """Why something may not be PyTorch's: an object of another class, or of another library."""
+    """Why something may not be PyTorch: an object of another class or library."""
     node = construct.node
     if construct.kind == "string" and construct.key == "cuda" and not context.evidence.of_torch:
         return _ELSEWHERE
@@ -247,7 +247,7 @@ def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrit
 
 
 def _lost(context: Context, construct: Construct, edits: Sequence[Edit]) -> ast.AST | None:
-    """What edits drop although it may do something, other than the rewritten construct."""
+    """Code that edits drop although it may have a side effect, apart from the construct itself."""
     own: set[ast.AST | None] = {context.names.call_of(construct.node)}
     own.update(edit.node for edit in edits)
     holes = [hole for edit in edits for hole in getattr(edit, "holes", {}).values()]
@@ -268,7 +268,7 @@ def _place(context: Context, construct: Construct) -> Range:
 
 
 def _shown(node: ast.AST) -> ast.AST:
-    """What stands for a construct: of a loop, what it runs over; of an `if`, what it asks."""
+    """The node to show for a construct: a loop's iterable, an `if`'s test."""
     match node:
         case ast.For(iter=header) | ast.While(test=header) | ast.If(test=header):
             return header
@@ -288,6 +288,6 @@ def excerpt(context: Context, node: ast.AST) -> str:
 
 
 def is_of_environment(construct: Construct) -> bool:
-    """True for what concerns a target's library, or the machine, where a program is one for it."""
+    """Whether a construct concerns a target's library, or the machine that programs run on."""
     kinds = ("command", "requirement", "setting", "variable")
     return construct.kind in kinds or construct.key.startswith(traces.LIBRARIES)

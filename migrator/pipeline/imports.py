@@ -1,4 +1,4 @@
-"""Imports: add what new code needs, take out what nothing uses any more. Runs last, once a file."""
+"""Imports: add what new code needs, remove what is unused now. Runs last, once per file."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def edits(
 ) -> list[Edit]:
     """Edits that add `modules`, and those of `unused_imports`.
 
-    `framework` is the module behind whose import new ones go; `setup` are statements that need the
-    imports: these stand above them.
+    New imports go after that of the module `framework`, and above the statements of `setup`, which
+    need them.
     """
     result: list[Edit] = []
     unused = unused_imports(names, removed, vocabulary, foreign, taken)
@@ -74,7 +74,7 @@ def edits(
             ]
     if missing:
         anchor, before = _anchor(names, framework)
-        if anchor in blocks:  # what stands in a block goes with it
+        if anchor in blocks:  # anything in a block goes with it
             anchor, before = blocks[anchor], False
         if setup is not None and _is_below(anchor, setup):
             anchor, before = setup.anchor, setup.before
@@ -93,9 +93,9 @@ def edits(
 
 
 def _imports_below_try(names: Names, framework: str, module: str) -> list[ast.stmt]:
-    """Where a library is only imported below `try`: its first import in each.
+    """If a library is only imported under `try`: its first import in each `try`.
 
-    Below `if`, other branches may need it, too.
+    Not under `if`, since other branches may need it, too.
     """
     library = module.partition(".")[0]
     found = [
@@ -128,8 +128,8 @@ def _is_imported(names: Names, module: str) -> bool:
 def _anchor(names: Names, framework: str) -> tuple[ast.stmt | None, bool]:
     """Where imports belong, and whether before that statement.
 
-    Behind the first import of the framework that is not inside a function; below `try` or `if`,
-    right behind it in the same block.
+    After the framework's first import outside of functions; under `try` or `if`, right after it in
+    the same block.
     """
     candidates = [
         statement
@@ -138,7 +138,7 @@ def _anchor(names: Names, framework: str) -> tuple[ast.stmt | None, bool]:
         and names.function(statement) is None
         and names.enclosing_class(statement) is None
     ]
-    # `import torch` itself, even if a `from torch…` stands above it
+    # `import torch` itself, even after a `from torch…`
     plain = [s for s in candidates if isinstance(s, ast.Import) and s in names.tree.body]
     if candidates:
         statement = plain[0] if plain else candidates[0]
@@ -150,7 +150,7 @@ def _anchor(names: Names, framework: str) -> tuple[ast.stmt | None, bool]:
 
 
 def _shares_line(names: Names, statement: ast.stmt) -> bool:
-    """True where more statements follow on the line: `import torch; torch.cuda.init()`."""
+    """Whether another statement follows on the line: `import torch; torch.cuda.init()`."""
     block = names.block(statement)
     return any(a is statement and b.lineno == a.end_lineno for a, b in pairwise(block))
 
@@ -158,7 +158,7 @@ def _shares_line(names: Names, statement: ast.stmt) -> bool:
 def _sorted_place(
     names: Names, anchor: ast.stmt | None, before: bool, module: str
 ) -> tuple[ast.stmt | None, bool]:
-    """Behind the anchor, past the imports of the same run that sort before `module`."""
+    """After the anchor, past the imports of the same run that sort before `module`."""
     body = names.tree.body
     if anchor is None or before or anchor not in body:
         return anchor, before
@@ -174,7 +174,7 @@ def _sorted_place(
                 break
             anchor = statement
         return anchor, True
-    if isinstance(anchor, ast.Import):  # in the usual style, `import` stands before `from`
+    if isinstance(anchor, ast.Import):  # by convention, `import` comes before `from`
         plain = [i for i, s in enumerate(run) if isinstance(s, ast.Import)]
         run = run[: plain[-1] + 1]
     at = anchor

@@ -1,4 +1,4 @@
-"""Imports that nothing uses any more, once the constructs that used them are gone."""
+"""Imports that are unused once the constructs that used them are gone."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def unused_imports(
     foreign: tuple[str, ...],
     taken: Callable[[], frozenset[str]],
 ) -> list[Edit]:
-    """Edits that take out imports whose every use is in `removed`.
+    """Edits that remove imports whose every use is in `removed`.
 
-    Imports of `foreign` libraries, which the target does not have, go even if they never had a use.
-    Only what constructs of `vocabulary` are taken from may go. What other files take from this one
-    (`taken`) stays.
+    Imports of `foreign` libraries, which the target lacks, go even if they were never used. Only
+    imports that constructs of `vocabulary` come from may go. Names that other files import from
+    this one (`taken`) stay.
     """
     found = _unused(names, removed, foreign, vocabulary)
     if not found:
@@ -36,13 +36,13 @@ def _unused(
     names: Names, removed: set[ast.AST], foreign: tuple[str, ...], vocabulary: Vocabulary
 ) -> list[Edit]:
     result: list[Edit] = []
-    # below `try` or `if`, an import is a question; it stays, unless the answer is known
+    # under `try` or `if`, an import asks a question; it stays unless the answer is known
     answered = {s: block for s in names.imports if (block := _with_fallback(names, s))}
     plain = [s for s in names.imports if s in answered or names.is_plain_import(s)]
     gone = {
         s: [a for a in s.names if _lost_all_uses(names, s, a, removed, foreign, vocabulary)]
         for s in plain
-        if removed.isdisjoint(s.names)  # else it is edited as it is
+        if removed.isdisjoint(s.names)  # else it is already edited
     }
     libraries = {_library(vocabulary, s, a) for s, aliases in gone.items() for a in aliases} - {
         None
@@ -83,7 +83,7 @@ def _with_fallback(names: Names, statement: ast.Import | ast.ImportFrom) -> ast.
 
 
 def _edit_without(taken: frozenset[str], edit: Edit) -> Edit | None:
-    """Less what other files take: they import it from here."""
+    """The edit without names that other files import from here."""
     node = edit.node.body[0] if isinstance(edit.node, ast.Try) else edit.node
     aliases = edit.drop if isinstance(edit, EditImport) else getattr(node, "names", ())
     gone = [a for a in aliases if not {a.asname or a.name, "*"} & taken]
@@ -96,7 +96,7 @@ def _edit_without(taken: frozenset[str], edit: Edit) -> Edit | None:
 
 
 def _meaning(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
-    """The full name of what an import brings; "" for what comes from beside the file."""
+    """The full name of what an import binds; "" for a relative import."""
     if isinstance(statement, ast.Import):
         return alias.name
     return f"{statement.module}.{alias.name}" if not statement.level else ""
@@ -130,7 +130,7 @@ def _lost_all_uses(
     library = _library(vocabulary, statement, alias) is not None
     is_foreign = meaning.startswith(foreign)
     binds_package = isinstance(statement, ast.Import) and "." in name
-    if library:  # it is nowhere to be had, so it goes from functions, too
+    if library:  # it can not be installed anywhere, so remove it inside functions, too
         name = alias.asname or alias.name.partition(".")[0]
     elif scope is not names.top:
         return False

@@ -1,9 +1,9 @@
-"""Programs that stay whole: where one file stays, so do all that run together with it.
+"""Programs that stay whole: if one file stays, so do all that run together with it.
 
-A program with half of its files rewritten would have tensors on two devices, or names of devices
-that its other half does not know. So what a file that stays imports stays, too, and so does each
-program that gets to the code for a device there. A file that other programs share is rewritten for
-them where the one that stays does not get to what changes in it.
+A program with half of its files rewritten would have tensors on two devices, or use device names
+that its other half does not know. So the imports of a file that stays stay as well, and so does
+each program that reaches its device code. A file shared with other programs is still rewritten for
+them if the program that stays does not reach anything that changes in it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def held(
     target: Target,
     options: Options,
 ) -> dict[Path, Report]:
-    """The files that stay because another one does: each with the reason.
+    """The files that stay because another file does, each with the reason.
 
     Args:
-        results: what became of the files of a run, each by itself.
+        results: the result of each file of the run, migrated by itself.
         project: the facts of a file.
 
-    Files that are no part of the run are taken into account where they are beside those of the run
-    or above them, or are imported.
+    Files outside of the run count, too, if they are imported, or lie beside those of the run or
+    above them.
     """
     if not any(result.migrated for result in results.values()):
         return {}
@@ -71,7 +71,7 @@ def held(
 
 
 class _Around:
-    """The files of some programs, and what is known of each by itself."""
+    """The files of some programs, and the facts of each."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class _Around:
                 self.importers.setdefault(imported, []).append(path)
 
     def _find(self, project: Callable[[Path], ProjectFacts]) -> None:
-        """The files of the run, and others around them."""
+        """Collect the files of the run and those around them."""
         for path in self.known:
             if path.suffix in (".py", kinds.NOTEBOOK):
                 self.facts[path] = project(path)
@@ -116,7 +116,7 @@ class _Around:
         return why_it_stays(context) if context is not None else None
 
     def _stands_alone(self, path: Path) -> bool:
-        """Whether no other file has to stay with one that stays: a test, or as a comment says."""
+        """Whether a file may stay alone: a test, or one with a comment that says so."""
         if is_test(path, self.facts[path].cache.file(path).content):
             return True
         result = self.known.get(path)
@@ -132,12 +132,12 @@ class _Around:
         return self.facts[path].cache.uses_device(path) if result is None else result.uses_device
 
     def is_shared(self, path: Path, program: Path) -> bool:
-        """Whether files that are not of a program import one that is."""
+        """Whether files outside of a program import one of its files."""
         own = {program, *self.facts[program].reached()}
         return not own.issuperset(self.importers.get(path, ()))
 
     def gets_to_changes(self, path: Path, imported: Path) -> bool:
-        """Whether code of a file gets to what would be rewritten in one that it imports."""
+        """Whether a file reaches code that would change in a file that it imports."""
         if imported not in self._changes:
             self._changes[imported] = self._changed(imported)
         changes = self._changes[imported]
@@ -146,9 +146,9 @@ class _Around:
         return any(self.facts[path].code_reaches(imported, node) for node in changes)
 
     def _changed(self, path: Path) -> Sequence[ast.AST] | None:
-        """The statements that a file's own migration changes; None for any.
+        """The statements that migrating a file changes; None if it may be any.
 
-        A module that the result imports for it is one at the top, whoever gets to it.
+        A new import changes the top of the module, which every user of the file reaches.
         """
         there, result = self.facts[path], self.known.get(path)
         facts = there.cache.facts(path)
@@ -169,7 +169,7 @@ class _Around:
         return [node for node in facts.names.order if lines.intersection(_lines(node))]
 
     def reason(self, path: Path, through: Path, first: Path) -> Report:
-        """Why a file stays: a file that stays by itself, and another one that connects the two."""
+        """Why a file stays: the file that stays by itself, and the one that connects the two."""
         gate = self.stay[first]
         root = self.facts[first].root
         name = first.relative_to(root).as_posix() if first.is_relative_to(root) else first.name
@@ -185,13 +185,13 @@ class _Around:
 
 
 def _imported(source: bytes) -> set[str]:
-    """The packages that a file imports from."""
+    """The packages that a file imports."""
     facts = File(source).facts
     return {head for i in facts.names.imports for head in imported_heads(i)} if facts else set()
 
 
 def _lines(node: ast.AST) -> range:
-    """The lines of a statement, but for those of the statements in it."""
+    """The lines of a statement, without those of nested statements."""
     if not isinstance(node, ast.stmt):
         return range(0)
     body: list[ast.stmt] = getattr(node, "body", [])

@@ -1,4 +1,4 @@
-"""Values with a graph: what must not be cut off from its gradient."""
+"""Values with an autograd graph: moving code must not cut them off from it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _DETACHING = ("detach", "data", "item", "numpy", "cpu", "tolist", "shape", "size
 
 
 def with_graph(code: Computation, around: ast.stmt, moved: Sequence[ast.stmt]) -> dict[str, int]:
-    """Names that get a value outside of a step which has a graph, and in which line.
+    """Names that get a value with a graph outside of a step, each with its line.
 
-    What is no more than a guess here, the runtime sees: it compiles no call with such an argument.
+    This is an estimate; the runtime checks, and compiles no call with such an argument.
     """
     inside = {node for statement in moved for node in _giving(statement)}
     giving = [(node, gift) for node, gift in _gifts(code, around).items() if node not in inside]
@@ -40,11 +40,11 @@ _Giving = ast.For | ast.Assign | ast.AugAssign
 
 @dataclass(frozen=True)
 class _Gift:
-    """What a statement makes of which names."""
+    """The names that a statement assigns, and where their graph comes from."""
 
     names: Set[str]
-    sources: Sequence[str]  # names whose graph these get
-    graph: bool  # it makes one itself
+    sources: Sequence[str]  # names whose graph they inherit
+    graph: bool  # the value starts a graph
 
 
 @once_in
@@ -62,19 +62,19 @@ def _gifts(code: Computation, around: ast.stmt) -> dict[_Giving, _Gift]:
 
 @once
 def _giving(top: ast.stmt) -> Sequence[_Giving]:
-    """What gives names a value in a statement."""
+    """The assignments in a statement."""
     return [n for n in ast.walk(top) if isinstance(n, _Giving)]
 
 
 def _kept_graph(value: ast.expr) -> Sequence[str]:
-    """Names in an expression of data, without those that are detached there."""
+    """Names that an expression takes data from without detaching it."""
     if any(isinstance(n, ast.Attribute) and n.attr in _DETACHING for n in ast.walk(value)):
         return ()
     return loaded_names(value)
 
 
 def only_detached(name: str, moved: Sequence[ast.stmt]) -> bool:
-    """True where a step uses a name as `name.detach()`, `name.data` or for its shape alone."""
+    """Whether a step only uses `name.detach()`, `name.data` or the shape of a name."""
     loads = [
         n for s in moved for n in ast.walk(s)
         if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
@@ -87,7 +87,7 @@ def only_detached(name: str, moved: Sequence[ast.stmt]) -> bool:
 
 
 def is_detached_first(code: Computation, name: str, moved: list[ast.stmt]) -> bool:
-    """`states = detach(states)` in front of all else that uses the states."""
+    """Whether `states = detach(states)` comes before every other use of the states."""
     uses = [n for n in in_order(moved) if isinstance(n, ast.Name) and n.id == name]
     first = next((n for n in uses if isinstance(n.ctx, ast.Load)), None)
     statement = code.names.statement(first) if first is not None else None
@@ -109,7 +109,7 @@ def is_detached_first(code: Computation, name: str, moved: list[ast.stmt]) -> bo
 
 
 def is_harmless(names: Names, use: ast.Name) -> bool:
-    """True where a value is read, detached or compared, so that no gradient goes through it."""
+    """Whether a use reads, detaches or compares a value, so that no gradient flows through it."""
     parent = names.parents.get(use)
     if isinstance(parent, ast.Attribute) and parent.attr in _DETACHING:
         return True
@@ -134,7 +134,7 @@ def is_harmless(names: Names, use: ast.Name) -> bool:
 
 
 def keeps(statement: ast.stmt) -> bool:
-    """`losses.append(loss)` and `return loss`: what becomes of it can not be seen."""
+    """Whether a value escapes: `losses.append(loss)`, `return loss`."""
     match statement:
         case ast.Return():
             return True

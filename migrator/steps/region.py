@@ -1,4 +1,4 @@
-"""Which statements around an optimizer's step may move, and which may be passed by."""
+"""Which statements around an optimizer's step may move, and which may be skipped over."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from migrator.steps.values import loaded_names, stored_names, written_names
 
 class Role(Enum):
     MOVES = auto()
-    STEPS = auto()  # moves, and holds the step of an optimizer
-    SPLITS = auto()  # `seen = out.mean().item()`: the tensor moves, its value is read behind
-    READS = auto()  # comes behind
-    BRINGS = auto()  # data that the CPU draws: comes in front
+    STEPS = auto()  # moves; contains an optimizer step
+    SPLITS = auto()  # `seen = out.mean().item()`: the tensor moves, `.item()` follows the step
+    READS = auto()  # goes after the step
+    BRINGS = auto()  # random data drawn on the CPU: goes before the step
 
 
 @dataclass(frozen=True)
 class Split:
-    """A block of which a part moves."""
+    """A block that moves in part."""
 
-    rest: ast.With | ast.If  # what moves
-    reads: Sequence[ast.stmt]  # of a `with`: come behind
+    rest: ast.With | ast.If  # the part that moves
+    reads: Sequence[ast.stmt]  # of a `with`: go after the step
 
 
 @dataclass
 class Region:
-    """The statements between two obstacles, from the top."""
+    """The statements between two obstacles, top to bottom."""
 
     statements: Sequence[ast.stmt]
     roles: Sequence[Role]
-    why: str  # what is in the way above
+    why: str  # the obstacle above
     split: dict[ast.stmt, Split]  # blocks that move in part
 
     def of(self, *roles: Role) -> list[ast.stmt]:
@@ -47,7 +47,7 @@ class Region:
 
 @dataclass
 class _Below:
-    """What stands below a statement that is looked at: its roles, and the names of what moves."""
+    """What was found below a statement: the roles there, and the names in what moves."""
 
     roles: set[Role] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
@@ -66,10 +66,10 @@ class _Below:
 
 
 def regions(code: Computation, at: ast.stmt, at_split: Split | None) -> Iterator[Region]:
-    """Statements around `at`, which may move in part, that may move or may be passed by.
+    """Candidate regions around `at` (which may move in part), shortest first.
 
-    From the shortest on: each ends below another optimizer's step or what brings data. The last
-    has them all.
+    Each ends below another optimizer's step or a statement that draws data; the last one is the
+    longest.
     """
     block = block_of(code.names, at)
     last = block.index(at)
@@ -107,7 +107,7 @@ def _region(
     above: Sequence[tuple[ast.stmt, Role]], statements: Sequence[ast.stmt], roles: Sequence[Role],
     why: str, split: dict[ast.stmt, Split],
 ) -> Region:  # fmt: skip
-    """`above` goes upwards."""
+    """The region; `above` is in reverse order."""
     return Region(
         [*(s for s, _ in reversed(above)), *statements],
         [*(r for _, r in reversed(above)), *roles],
@@ -117,7 +117,7 @@ def _region(
 
 
 def _lift(code: Computation, statement: ast.stmt, below: _Below) -> Split | None:
-    """`with torch.no_grad(): seen += [ratio.mean().item()]` among computation."""
+    """Split off the reads of `with torch.no_grad(): seen += [ratio.mean().item()]`."""
     if not isinstance(statement, ast.With) or Role.READS in below.roles:
         return None
     below = below.copy()
@@ -173,7 +173,7 @@ WAITING_FUNCTIONS = frozenset({"print", "float", "int", "bool", "str", "format"}
 
 @once_in
 def _can_wait(code: Computation, statement: ast.stmt) -> bool:
-    """Prints, meters, totals: they look at values of the step, and change nothing that it uses."""
+    """Prints, meters, totals: they read values of the step and change nothing that it uses."""
     if isinstance(statement, ast.If):
         acts = (ast.Call, ast.Await, ast.NamedExpr)
         return not any(isinstance(n, acts) for n in ast.walk(statement.test)) and all(
@@ -209,13 +209,13 @@ TRAINERS = Kind.MODULE | Kind.OPTIMIZER | Kind.SCALER | Kind.SCHEDULER
 
 @once_in
 def _looks(code: Computation, statement: ast.stmt) -> bool:
-    """The same, where no value that it looks at is another one behind the step."""
+    """The same, if no value that it reads is changed by the step."""
     names = (n for n in ast.walk(statement) if isinstance(n, ast.Name))
     return _can_wait(code, statement) and not any(_is_weight(code, name) for name in names)
 
 
 def _is_weight(code: Computation, name: ast.Name) -> bool:
-    """True for `w = model.weight`: what is read of it changes with the step."""
+    """`w = model.weight`: its values change with the step."""
     return any(
         binding.value is not None
         and not isinstance(binding.value, ast.Name)
@@ -231,7 +231,7 @@ def _is_weight(code: Computation, name: ast.Name) -> bool:
 
 
 def _is_trained(code: Computation, node: ast.Name | ast.Attribute) -> bool:
-    """True for a model or an optimizer, whose values are others behind the step."""
+    """A model or an optimizer: the step changes its values."""
     if isinstance(node, ast.Name) and code.names.owner_class(node) is not None:
         return False  # self
     return bool(code.flow.kind(node) & TRAINERS) or is_model(code.flow, node)
@@ -249,7 +249,7 @@ def read_expression(statement: ast.stmt) -> ast.expr | None:
 
 
 def _belongs(code: Computation, statement: ast.stmt, receivers: set[str]) -> bool:
-    """`optimizer.zero_grad()`, `scaler.update()`, an average of weights behind the step."""
+    """`optimizer.zero_grad()`, `scaler.update()`, averaging weights after the step."""
     match statement:
         case ast.For() | ast.With():
             works_on_weights = any(
@@ -267,7 +267,7 @@ def _belongs(code: Computation, statement: ast.stmt, receivers: set[str]) -> boo
 
 @once_in
 def step_calls(code: Computation, statement: ast.AST) -> list[ast.Call]:
-    """The steps of optimizers in a statement."""
+    """The optimizer steps in a statement."""
     return [
         node
         for node in ast.walk(statement)

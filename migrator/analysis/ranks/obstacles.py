@@ -1,4 +1,4 @@
-"""Obstacles: what is in the way of running a program's ranks in the target's way, and where."""
+"""Obstacles: what keeps a program's ranks from running as the target wants, and where."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from migrator.analysis.syntax.names import argument, choices
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks
 
-# Finds the function or class of a qualified name.
+# Looks up the function or class with a qualified name.
 Definition = Callable[[str], ast.AST | None]
-# What is in the way, and why.
+# The obstacle, and the reason.
 Cause = tuple[ast.expr, str]
 _INSTEAD = "; FullyShardedDataParallel does the same, and is rewritten"
 
 
 class Obstacles:
-    """What is in the way in one file."""
+    """The obstacles in one file."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks, self.names = ranks, ranks.names
@@ -54,9 +54,9 @@ class Obstacles:
         return [found for part in parts for found in part.obstacles()]
 
     def to_one_process(self, definition: Definition | None = None) -> tuple[int, str] | None:
-        """The line and the reason why one process can not do what the ranks do.
+        """The line and reason that keep one process from doing the work of all ranks.
 
-        What goes to other files is followed by `definition`.
+        `definition` follows values into other files.
         """
         found = [*_lines(self._unknown(UNDERSTOOD)), *self._uses]
         for passed in self.numbers.passed:
@@ -70,16 +70,17 @@ class Obstacles:
 
     @cached_property
     def to_one_rank(self) -> tuple[int, str] | None:
-        """The line and the reason why one rank alone can not do what all do together.
+        """The line and reason that keep a single rank from doing the work of all.
 
-        A launcher may start any number of ranks, so one will do, if nothing else says how many.
+        A launcher may start any number of ranks, so one is enough unless the program
+        fixes the number.
         """
         found = [*_lines(self._unknown(ALONE)), *self.processes.in_the_way]
         found += self._counted_otherwise()
         return min(found, default=None)
 
     def _counted_otherwise(self) -> Iterator[tuple[int, str]]:
-        """Ranks that the program starts itself, or counts by what the machine has."""
+        """Ranks that the program starts itself, or counts by the devices of the machine."""
         for call in self.ranks.calls(*SPAWNS):
             yield call.lineno, "the program starts its ranks itself, as many as there are devices"
         for node in self.ranks.references:
@@ -96,10 +97,10 @@ class Obstacles:
             yield node.lineno, "device_count() may stand for the number of ranks"
 
     def to_launch(self, *, is_renamed: bool) -> list[Cause]:
-        """What the target can not start the processes of the ranks with, and why, in order.
+        """What keeps the target from starting the rank processes, and why, in source order.
 
         Args:
-            is_renamed: whether what starts them is put into other words.
+            is_renamed: whether the call that starts them is rewritten.
         """
         if is_renamed not in self._to_launch:
             found = [*self._unknown(WITH_PROCESSES, of_xla=not is_renamed)]
@@ -110,7 +111,7 @@ class Obstacles:
         return self._to_launch[is_renamed]
 
     def _by_position(self) -> Iterator[Cause]:
-        """Calls that can not be put into other words."""
+        """Calls that can not be rewritten."""
         for call in self.ranks.calls(*SPAWNS):
             count = argument(call, 2, "nprocs")
             for part in ast.walk(count) if count is not None else ():
@@ -125,7 +126,7 @@ class Obstacles:
                 yield call, "DistributedDataParallel has unnamed arguments behind the third"
 
     def _is_asked_for_backend(self, node: ast.expr, name: str) -> bool:
-        """`dist.get_backend() == dist.Backend.NCCL`: no, as on any machine without GPUs."""
+        """`dist.get_backend() == dist.Backend.NCCL`: false, as on any machine without GPUs."""
         return name.startswith(f"{GROUP}Backend.") and isinstance(
             self.names.parents.get(node), ast.Compare
         )
@@ -161,7 +162,7 @@ class Obstacles:
                     yield node, f"{name} is not understood{other}"
 
     def _sharded(self, node: ast.expr) -> Iterator[Cause]:
-        """What a FullyShardedDataParallel for ranks can not be."""
+        """Uses of FullyShardedDataParallel that ranks on the target do not support."""
         match self.names.parents.get(node):
             case ast.ClassDef():
                 yield node, "a class of its own divides parameters in its own way"

@@ -1,4 +1,4 @@
-"""Processes that a program starts in a way of its own, or has another launcher start."""
+"""Processes that a program starts by hand, or that a launcher other than torch's starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PROCESSES = (
 )  # fmt: skip
 _ENVIRONMENT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 _LAUNCHERS = ("SLURM_", "OMPI_COMM_", "PMI_")
-# What such a launcher tells a process of its place among the others.
+# The variables by which such launchers tell a process its rank.
 _PLACES = re.compile(
     r"SLURM_(?:PROCID|LOCALID|NTASKS\w*|NPROCS|NODEID|(?:JOB_|STEP_)?(?:NODELIST|NUM_NODES))"
     r"|OMPI_COMM_WORLD_\w*(?:RANK|SIZE)|PMI_(?:RANK|SIZE)"
@@ -32,13 +32,13 @@ JOBS = ("submitit.AutoExecutor", "submitit.SlurmExecutor")  # of Slurm, a proces
 
 
 class Processes:
-    """The processes of one file."""
+    """The processes that one file starts."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks, self.names = ranks, ranks.names
 
     def obstacles(self) -> Iterator[tuple[int, str]]:
-        """Lines and reasons why one process can not take the place of all."""
+        """Lines and reasons that keep one process from replacing all of them."""
         yield from ((started.lineno, reason) for started, reason in self.children)
         yield from self._launchers()
         for node in self.names.order:
@@ -46,14 +46,14 @@ class Processes:
 
     @cached_property
     def in_the_way(self) -> list[tuple[int, str]]:
-        """Lines and reasons why processes can not be started in another way, in order."""
+        """Lines and reasons that keep the processes from being started differently, in order."""
         hooks = ((node.lineno, reason) for node, reason in self.hooks())
         children = ((node.lineno, reason) for node, reason in self.children)
         return sorted([*hooks, *children, *self._launchers()])
 
     @cached_property
     def children(self) -> list[tuple[ast.expr, str]]:
-        """Where the program starts processes in a way of its own, and what is in the way."""
+        """Where the program starts processes by hand, and the obstacle there."""
         return [found for n in self.names.order for found in self._starts(n)]
 
     def hooks(self) -> Iterator[tuple[ast.expr, str]]:
@@ -69,7 +69,7 @@ class Processes:
             yield from self._other_launchers(node)
 
     def _starts(self, node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
-        """Processes that are started in a way of their own, and may be ranks."""
+        """Processes started by hand that may be ranks."""
         match node:
             case ast.Attribute() | ast.Name():
                 name = self.names.qualified(node) or ""
@@ -94,7 +94,7 @@ class Processes:
                     yield node.lineno, f"{text} is what another launcher sets"
 
     def _asked(self, node: ast.AST) -> Iterator[tuple[int, str]]:
-        """Ranks and their number, asked for in a way that is not followed."""
+        """Ranks and world sizes that are read in a way that is not understood."""
         match node:
             case ast.Attribute() | ast.Name():
                 name = self.names.qualified(node) or ""
@@ -108,7 +108,7 @@ class Processes:
 
     @cached_property
     def _asks_for_torchrun(self) -> bool:
-        """Whether torchrun is asked for first, as which the program is started."""
+        """Whether the program checks for torchrun first; it is started as if by torchrun."""
         return any(
             isinstance(node, ast.Compare) and self.ranks.is_asked_for(node)
             for node in self.names.order
@@ -123,9 +123,9 @@ class Processes:
 
 
 def asks_other_launcher(names: Names, node: ast.AST) -> bool:
-    """Whether a string names what Slurm or MPI tell a process of its place among the others.
+    """Whether a string is a variable by which Slurm or MPI tell a process its rank.
 
-    Or a name is what mpi4py has for all processes that MPI has started, or starts jobs of Slurm.
+    Or whether a name is mpi4py's communicator of all processes, or starts Slurm jobs.
     """
     match node:
         case ast.Constant(value=str(text)):

@@ -1,4 +1,4 @@
-"""What torch.distributed and launchers have, by what a target has to do for it."""
+"""The names of torch.distributed and of launchers, by what a target has to do for them."""
 
 import ast
 from collections.abc import Set
@@ -20,7 +20,7 @@ STARTS = (
     *SHARDED, RPC, "torch.distributed.init_device_mesh",
     "torch.distributed.device_mesh.init_device_mesh",
 )  # fmt: skip
-# Environment variables that a launcher sets, and what they are where there is one process.
+# Environment variables that a launcher sets, and their values with a single process.
 ENVIRONMENT = {"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": None,
                "LOCAL_WORLD_SIZE": None}  # fmt: skip
 
@@ -36,35 +36,35 @@ UNDERSTOOD = frozenset({
     "group", "GroupMember", "WORLD", "logger",
     *REDUCTIONS, *GATHERS,
 })  # fmt: skip
-# What a rank that is alone may do, too: it sends to itself, or to nobody.
+# Also fine for a single rank: it sends to itself, or to no one.
 ALONE = UNDERSTOOD | {
     "scatter", "reduce_scatter", "reduce_scatter_tensor", "all_gather_into_tensor",
     "all_to_all_single",
 }  # fmt: skip
-# What torch has no longer: exchanges of several GPUs in one process.
+# Removed from torch: exchanges between several GPUs of one process.
 GONE = tuple(
     f"{name}_multigpu"
     for name in ("all_gather", "all_reduce", "broadcast", "reduce", "reduce_scatter")
 )
-# And modules, for which programs have something else.
+# Removed modules, for which programs have a fallback.
 GONE_MODULES = (f"{GROUP}pipeline.",)
-# And a process of its own.
+# Also fine for ranks that each have a process of their own.
 WITH_PROCESSES = ALONE | {
     "all_to_all", "monitored_barrier", "scatter_object_list", "nn", "elastic",
     "get_node_local_rank",
     "P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "recv_object_list", "send",
     "send_object_list",
     "get_global_rank", "get_group_rank", "get_process_group_ranks", "new_group", "new_subgroups",
-    "_backend", "dist_backend",  # of torch before 1.0, for which programs ask first
+    "_backend", "dist_backend",  # of torch before 1.0; programs check for it first
     *GONE,
 }  # fmt: skip
-# Exchanges that give new tensors, and gradients.
+# Exchanges that return new tensors and have gradients.
 FUNCTIONAL = frozenset({
     "all_gather_tensor", "all_gather_tensor_autograd", "reduce_scatter_tensor",
     "reduce_scatter_tensor_autograd", "all_to_all_single", "all_to_all_single_autograd",
     "all_reduce", "broadcast", "wait_tensor",
 })  # fmt: skip
-# Checkpoints of all ranks; without sharding, each has the whole.
+# Checkpoints of all ranks; without sharding, each rank has everything.
 _CHECKPOINTS = frozenset({
     "save", "load", "state_dict",
     *(f"state_dict.{name}" for name in (
@@ -73,7 +73,7 @@ _CHECKPOINTS = frozenset({
     )),
 })  # fmt: skip
 _PARTS = {"_functional_collectives": FUNCTIONAL, "checkpoint": _CHECKPOINTS}
-# How gradients are exchanged that the runtimes know: as they are, or in 16 bits.
+# Hooks for exchanging gradients that the runtimes support: as they are, or in 16 bits.
 _OF_HOOKS = f"{GROUP}algorithms.ddp_comm_hooks."
 HOOKS = tuple(
     f"{_OF_HOOKS}default_hooks.{name}_hook"
@@ -86,9 +86,9 @@ _WITH_HOOKS = frozenset({
         "DDPCommHookType.FP16_COMPRESS", "DDPCommHookType.BF16_COMPRESS",
     )),
 })  # fmt: skip
-# Activation checkpointing, which the runtimes know as that of `torch.utils.checkpoint`.
+# Activation checkpointing; the runtimes do it by `torch.utils.checkpoint`.
 CHECKPOINTING = (f"{GROUP}_composable.checkpoint", f"{GROUP}algorithms._checkpoint")
-# How FullyShardedDataParallel gathers and sends, which XLA decides by itself.
+# How FullyShardedDataParallel gathers and sends; XLA decides that itself.
 SHARDING = frozenset({
     "module", "auto_wrap_policy", "device_id", "sharding_strategy", "sync_module_states",
     "forward_prefetch", "backward_prefetch", "limit_all_gathers", "use_orig_params",
@@ -96,7 +96,7 @@ SHARDING = frozenset({
 HARMLESS = CHECKPOINTING + tuple(
     f"torch.distributed.fsdp.{name}" for name in ("wrap.", "ShardingStrategy", "BackwardPrefetch")
 )
-# What FullyShardedDataParallel goes on with as it is, where ranks stay ranks.
+# Parts of FullyShardedDataParallel that stay as they are where ranks stay ranks.
 BESIDE_SHARDED = (
     f"{GROUP}fsdp.wrap.",
     *(
@@ -110,7 +110,7 @@ BESIDE_SHARDED = (
         )
     ),
     f"{GROUP}fsdp.sharded_grad_scaler.ShardedGradScaler",
-    f"{GROUP}fsdp._runtime_utils._reshard",  # programs ask for another strategy than ours first
+    f"{GROUP}fsdp._runtime_utils._reshard",  # programs check for another strategy than ours first
 )  # fmt: skip
 # The other way to divide parameters, each by itself.
 PER_PARAMETER = (".fully_shard", ".FSDPModule", ".MixedPrecisionPolicy")
@@ -118,17 +118,17 @@ OF_SHARDED = frozenset({
     "clip_grad_norm_", "fsdp_modules", "get_state_dict_type", "set_state_dict_type",
     "state_dict_type", "summon_full_params",
 })  # fmt: skip
-# Options that the runtimes refuse.
+# Options that the runtimes reject.
 NOT_SHARDED_BY = frozenset({"device_mesh", "param_init_fn", "process_group"})
 
 
 def is_beside_sharded(name: str) -> bool:
-    """Whether it goes with FullyShardedDataParallel, and stays with what that becomes."""
+    """Whether a name belongs to FullyShardedDataParallel, and stays with its replacement."""
     return name.startswith(BESIDE_SHARDED) or name.removeprefix(f"{SHARDED[0]}.") in OF_SHARDED
 
 
 def is_served(name: str, words: Words) -> bool:
-    """Whether ranks have it on a target, in whatever program: it stays as it is."""
+    """Whether the target supports a name with ranks in every program, so that it stays."""
     if words.devices is None or not words.launches:
         return False
     if name.startswith((*BESIDE_SHARDED, SYNCHRONISED)):
@@ -163,7 +163,7 @@ def environment(names: Names, node: ast.AST) -> str | None:
 
 
 def is_behind_gone(names: Names, node: ast.AST) -> bool:
-    """Whether a node stands behind an import that fails by now, and whose failure is caught."""
+    """Whether a node follows an import that always fails now, inside the `try` that catches it."""
     below = node
     for above in names.ancestors(node):
         if isinstance(above, ast.Try) and below in above.body:
