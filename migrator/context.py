@@ -1,4 +1,4 @@
-"""What a rule may ask about the file, the program and the target that it decides for."""
+"""What a rule may ask: about the file, its program and the target."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Context:
-    """All that a handler may look at. Nothing here does I/O."""
+    """Everything that a handler may look at. Nothing here does I/O."""
 
     names: Names
     flow: Flow
@@ -50,8 +50,8 @@ class Context:
     options: Options
     constructs: Sequence[Construct] = ()
     project: ProjectFacts | None = None
-    for_others: bool = False  # only read, since another file imports this one
-    # Names of the tables in the source, and what writes them, by the class of the model.
+    for_others: bool = False  # only analysed, for a file that imports this one
+    # The names and the code of sharding tables, by the class of the model.
     sharding_tables: dict[ast.ClassDef, tuple[str, Edit]] = field(default_factory=dict)
     framework: Framework = field(init=False)  # of the target
     words: Words = field(init=False)  # of the target, as this file speaks of torch
@@ -61,18 +61,18 @@ class Context:
         self.use(in_one_process(self.target) if alone else self.target)
 
     def use(self, target: Target) -> None:
-        """Write for `target` from now on."""
+        """Switch to `target`."""
         self.target = target
         self.framework = find_framework(target.framework)
         spelled, requires = self.module(self.framework.module)
         self.words = filled(target.words, {self.framework.module: spelled}, requires)
 
     def runtime(self, name: str) -> Word | None:
-        """What the target's runtime has under a name; None: nothing, so that it is reported."""
+        """A name of the target's runtime; None if it has no such name, which is to be reported."""
         return Word(f"{RUNTIME}.{name}", (RUNTIME,)) if self.target.offers(name) else None
 
     def lacks(self, what: str) -> Report:
-        """For what neither the target's words nor its runtime have anything."""
+        """A report that neither the words nor the runtime of the target have this."""
         return Report(f"{self.target.name} has nothing in the place of {what}")
 
     def quoted(self, value: str, near: ast.AST | None = None) -> str:
@@ -93,7 +93,7 @@ class Context:
 
     @cached_property
     def _usual_quote(self) -> str:
-        """The quotes that most strings of the file have."""
+        """The quotes of most strings in the file."""
         single = 0
         for node in self.names.order:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -101,9 +101,9 @@ class Context:
         return "'" if single > 0 else '"'
 
     def device_string(self, near: ast.AST | None = None, *, compared: bool = False) -> str:
-        """Code for the type of the target's device: a string, or a call of a portable program.
+        """Code for the type of the target's device: a string, or a call in a portable program.
 
-        There, what "cuda" is compared with is the accelerator, since the device may be the CPU.
+        In a comparison, a portable program names the accelerator: its device may be the CPU.
         """
         if self.target.portable:
             compared = compared or (
@@ -114,39 +114,39 @@ class Context:
 
     @cached_property
     def compares_indices(self) -> bool:
-        """Whether "cuda:0" has to keep its index in this file, or in the program that it is of."""
+        """Whether "cuda:0" has to keep its index, for this file or for the rest of its program."""
         return compares_indices(self.names, self.flow) or (
             self.project is not None and self.project.compares_indices()
         )
 
     def device_name(self, indexed: bool) -> str:
-        """The name of the target's device in the place of one with an index, or of one without."""
+        """The name of the target's device that replaces one with or without an index."""
         return f"{self.words.device}{':0' if indexed and self.compares_indices else ''}"
 
     def device(self, near: ast.AST | None = None) -> str:
-        """Code for the target's device where an object does as well as a string."""
+        """Code for the target's device where a torch.device will do as well as a string."""
         return f"{RUNTIME}.device()" if self.target.portable else self.device_string(near)
 
     def torch(self) -> tuple[str, tuple[str, ...]]:
-        """How this file spells torch (`th`), and what has to be imported for it."""
+        """How this file spells torch (`th`), and the imports that this needs."""
         return self.module("torch")
 
     def module(self, name: str) -> tuple[str, tuple[str, ...]]:
-        """How this file spells a module (`dist`), and what has to be imported for it."""
+        """How this file spells a module (`dist`), and the imports that this needs."""
         spelled = self.names.spelled(name)
         return (spelled, ()) if spelled is not None else (name, (name,))
 
     def text(self, found: Construct) -> str:
-        """What a construct that is a string says."""
+        """The text of a construct that is a string."""
         if found.text is not None:
             return found.text
         assert isinstance(found.node, ast.Constant)
         return str(found.node.value)
 
     def with_text(self, found: Construct, text: str, note: str = "", advice: str = "") -> Decision:
-        """A construct that is a string says something else; what its quotes can not hold is told.
+        """Change the text of a construct that is a string; report what its quotes can not hold.
 
-        Lines in a list of the program's own are elements of it.
+        If the string is an element of a list, each new line becomes an element.
         """
         assert isinstance(found.node, ast.Constant)
         literal = self.source.code(found.node)
@@ -160,7 +160,7 @@ class Context:
         ):
             elements = [f"{literal[0]}{line}{literal[0]}" for line in text.split("\n")]
             return Rewrite([Spread(found.node, elements)], note=note)
-        other = {'"': "'", "'": '"'}.get(literal[0], "")  # which these quotes can hold
+        other = {'"': "'", "'": '"'}.get(literal[0], "")  # quotes that fit inside
         if literal[-3:] in ('"""', "'''") or any(
             mark in text for mark in "\"'\\\n{}" if mark != other
         ):
@@ -175,20 +175,21 @@ class Context:
 
     @cached_property
     def steps(self) -> Steps:
-        """The steps of training that can be compiled."""
+        """The training steps that can be compiled."""
         from migrator.steps import Computation, Steps  # most files have none
 
         return Steps(Computation(self.names, self.flow, self.project))
 
     @cached_property
     def package(self) -> str:
-        """The package that this file is in; "" where none is known."""
+        """The package of this file; "" if unknown."""
         return self.project.package() if self.project is not None else ""
 
     def defines(self, attribute: str, kind: Kind = Kind.NOTHING) -> str:
-        """Which class of the project has an attribute that torch's have, too; "" for none.
+        """A class of the project that defines an attribute which torch's classes have; "" for none.
 
-        Of what is known to be a model, a model. One that does as torch's is none.
+        If the object is known to be a model, only models count. A method that does the same as
+        torch's does not count.
         """
         names, flow = self.names, self.flow
         own = [(names, flow, "")]
@@ -204,19 +205,19 @@ class Context:
         return ""
 
     def is_own(self, qualname: str) -> bool:
-        """Whether a name that is imported comes from a file of the project."""
+        """Whether an imported name comes from a file of the project."""
         return self.project is not None and self.project.holds(qualname)
 
     @cached_property
     def uses_device(self) -> bool:
-        """True where this file, or a file that it imports, works on a device."""
+        """Whether this file, or a file that it imports, uses a device."""
         if any(map(self.framework.uses_device, self.constructs)):
             return True
         return self.project is not None and self.project.imports_gpu_code()
 
     @cached_property
     def is_native(self) -> bool:
-        """True for code that was written for the target itself: only older spellings change."""
+        """Whether the code was written for the target itself: then only older spellings change."""
         imports = [i for i in self.names.imports if self.names.parents[i] is self.names.tree]
         libraries = {
             (name or "").partition(".")[0]
@@ -233,7 +234,7 @@ class Context:
 
     @cached_property
     def is_build(self) -> bool:
-        """True for a setup.py, which runs where a project is built, and without the runtime."""
+        """Whether this is a setup.py, which runs where a project is built, without the runtime."""
         if not any(word in self.source.text for word in ("setuptools", "distutils")):
             return False
         calls = (node for node in self.names.order if isinstance(node, ast.Call))
@@ -241,23 +242,23 @@ class Context:
 
     @cached_property
     def effects(self) -> Effects:
-        """What expressions do, beside giving a value."""
+        """The side effects of expressions."""
         known = {c.node for c in self.constructs if c.kind == "method" and c.key == "get_device"}
         return Effects(self.names, self.flow, self.project, known)
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What is shown of values, where a name alone would be a hint."""
+        """What is known about values, beyond the hints that names give."""
         return Evidence(self.names, self.flow, self.project)
 
     @cached_property
     def hot(self) -> Hot:
-        """Where this file works on the device in each round."""
+        """The loops in which this file uses the device."""
         return Hot(self.names, self.flow)
 
     @cached_property
     def shardings(self) -> dict[ast.expr, Table | None]:
-        """How the models are divided that move to the device; None where it is not known."""
+        """How each model that moves to the device is divided; None if unknown."""
         inner = self.options.tensor_parallel
         if not inner:
             return {}
@@ -275,22 +276,21 @@ class Context:
 
     @cached_property
     def own_ranks(self) -> Ranks:
-        """What this file does with ranks."""
+        """The ranks of this file."""
         return Ranks(self.names, self.flow)
 
     @cached_property
     def ranks(self) -> dict[str, Ranks]:
-        """The files of the program for several devices that this file is a part of, if it is.
+        """The ranks of each file of this file's multi-device program, by name; "" is this file.
 
-        By name; this one's is "". No files where this target runs what the program does without a
-        launcher.
+        Empty if there is no such program, or if the target runs it as nobody launched it.
         """
         return {} if self.is_unlaunched else self._program
 
     @cached_property
     def is_unlaunched(self) -> bool:
-        """True for a program whose ranks only a launcher makes, where the target can not do what
-        these do: it does what nobody launched does."""
+        """Whether only a launcher creates the program's ranks, and the target can not serve them:
+        the program then runs as if nobody had launched it."""
         if self.words.devices is None:
             return False
         parts = [ranks for ranks in self._program.values() if ranks.take_part]
@@ -314,11 +314,11 @@ class Context:
 
     @property
     def files_with_ranks(self) -> Sequence[Path]:
-        """The files of this program, where it is one of a project."""
+        """The files of this program, if it belongs to a project."""
         return [*self.project.distributed_program()] if self.project is not None else []
 
     def label(self, path: Path) -> str:
-        """How messages call a file of this program: by its path where others have its name."""
+        """What messages call a file of this program: its name, its path if names clash, "" for this one."""
         if self.project is None or path == self.project.path:
             return ""
         program = self.project.distributed_program()
@@ -327,7 +327,7 @@ class Context:
 
     @cached_property
     def rank_obstacle(self) -> Obstacle | None:
-        """Why the target can not do what the program's ranks do."""
+        """Why the target can not run the program's ranks."""
         if self.project is None:
             found = self._obstacle(self.own_ranks)
             return Obstacle(None, *found) if found is not None else None
@@ -351,7 +351,7 @@ class Context:
         return self.project.obstacle(path, ranks)
 
     def _in_the_way(self, ranks: Ranks) -> Sequence[Cause]:
-        """What the target does not serve of a file's ranks, where it keeps ranks."""
+        """What the target does not support of a file's ranks, if it keeps ranks."""
         devices = self.words.devices
         if devices is None or devices.launch is None:
             return ()
@@ -359,19 +359,19 @@ class Context:
 
     @cached_property
     def unserved(self) -> dict[ast.AST, str]:
-        """What the target does not serve in this file, and why; its program does not get there."""
+        """Code that the target does not support, and why; the program never reaches it."""
         return dict(self._in_the_way(self.own_ranks)) if self.ranks else {}
 
     @cached_property
     def only_infers(self) -> bool:
-        """True for a program with ranks that does not train: one rank can do what all do."""
+        """Whether a program with ranks does no training: one rank can then do the work of all."""
         if self.project is None:
             return stops_gradients(self.names) and not speaks_of_training(self.names.tree)
         return self.project.only_infers()
 
     @cached_property
     def is_entry(self) -> bool:
-        """True for a program that is started, not imported."""
+        """Whether this file is started as a program, not imported."""
         if self.options.entry is not None:
             return self.options.entry
         script = is_script(self.names)

@@ -1,4 +1,4 @@
-"""Checkpoints: where the contents of a file go, through the names and functions of a program."""
+"""Checkpoints: follow what a program does with the contents of a loaded file."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from migrator.analysis.project.program_files import (
 from migrator.analysis.syntax.names import Names, Scope, argument, parameters
 from migrator.analysis.values.kinds import ANY_DEVICE
 
-_MOST = 400  # expressions that are followed before the answer is no
+_MOST = 400  # expressions to follow before giving up
 
-# Methods of a state dict, a tensor or a key whose result is followed as the value itself.
+# Methods of a state dict, a tensor or a key whose result is treated as the value itself.
 _PASSED_ON = {
     "get", "pop", "setdefault", "copy", "items", "values", "float", "half", "double", "bfloat16",
     "int", "long", "type", "clone", "detach", "cpu", "contiguous", "view", "reshape", "permute",
     "transpose", "t", "squeeze", "unsqueeze", "flatten", "chunk", "narrow", "expand", "repeat",
     "replace", "split", "strip", "lstrip", "rstrip", "lower", "removeprefix", "removesuffix",
 }  # fmt: skip
-# Methods whose result is plain, or that have none; and those that only one number or a text has.
+# Methods with a plain result or none; methods that only a single number or a string has.
 _HARMLESS = {"keys", "size", "numel", "nelement", "dim", "tolist", "numpy", "is_floating_point",
              "clear", "update", "append"}  # fmt: skip
 _OF_ONE = {"item", "startswith", "endswith", "isdigit"}
-# What takes a value without a device of its own.
+# Methods that copy a value to where their own tensors are.
 _TAKES = {"load_state_dict", "copy_"}
 _TELLS = {
     "info", "debug", "warning", "warn", "error", "critical", "exception", "log", "print", "write",
@@ -46,11 +46,10 @@ _NEW = {"dict", "list", "collections.OrderedDict", "collections.defaultdict"}
 
 
 def is_only_state(at: ProgramFile, value: ast.expr) -> bool:
-    """True where a program only copies what `value` has loaded, or reads numbers and texts of it.
+    """Whether a program only copies what `value` has loaded, or reads numbers and strings of it.
 
-    It can then be on the CPU: `load_state_dict` copies it to where the parameters are. Every use
-    that the project's files make of it is looked at, in any order; one that is not understood
-    makes the answer no.
+    It can then stay on the CPU: `load_state_dict` copies it to where the parameters are. Every use
+    in the project's files is checked, in any order; if one is not understood, the answer is no.
     """
     evidence = _Evidence()
     return _Uses(at).harmless(value, evidence) and evidence.holds
@@ -58,9 +57,9 @@ def is_only_state(at: ProgramFile, value: ast.expr) -> bool:
 
 @dataclass
 class _Evidence:
-    """Whether a value has to be one number for its uses to be right, and whether one says so.
+    """Whether the uses of a value need it to be a single number, and whether one use shows that.
 
-    One number on the CPU goes with tensors on any device.
+    A single number on the CPU works with tensors on any device.
     """
 
     needed: bool = False
@@ -72,7 +71,7 @@ class _Evidence:
 
 
 class _Uses:
-    """All uses of one value; `at` is the file that an expression is in."""
+    """All uses of one value; `at` is the file of an expression."""
 
     def __init__(self, start: ProgramFile) -> None:
         self.start = start
@@ -83,7 +82,7 @@ class _Uses:
         return self._use(self.start, value, evidence)
 
     def _use(self, at: ProgramFile, value: ast.AST, evidence: _Evidence) -> bool:
-        """Whether an expression that stands for the value is used without harm."""
+        """Whether the use of an expression that is the value is harmless."""
         if value in self._seen:
             return True
         self._seen.add(value)
@@ -148,11 +147,11 @@ class _Uses:
             return False
         uses = list(at.names.uses(name.id, scope))
         if not uses and scope is at.names.top:
-            return False  # it is there for others
+            return False  # kept for other files
         return all(self._use(at, use, evidence) for use in uses)
 
     def _held(self, at: ProgramFile, attribute: str, evidence: _Evidence) -> bool:
-        """All attributes of that name, whatever they are attributes of."""
+        """Every attribute of that name, of any object."""
         if attribute in self._seen:
             return True
         self._seen.add(attribute)
@@ -160,7 +159,7 @@ class _Uses:
         return bool(reads) and all(self._use(f, node, evidence) for f, node in reads)
 
     def _filled(self, at: ProgramFile, holder: ast.expr, evidence: _Evidence) -> bool:
-        """A dict or a list that is given the value: one that the program has made."""
+        """A dict or list that the value is put into: it must be one that the program has made."""
         while isinstance(holder, ast.Subscript):
             holder = holder.value
         if isinstance(holder, ast.Attribute):
@@ -176,7 +175,7 @@ class _Uses:
     def _looped(
         self, at: ProgramFile, target: ast.expr, value: ast.AST, evidence: _Evidence
     ) -> bool:
-        """`for k, v in state.items()`: keys are texts."""
+        """`for k, v in state.items()`: keys are strings."""
         while isinstance(value, ast.Call) and value.args and not _is_items(value):
             if isinstance(target, ast.Tuple) and at.names.qualified(value.func) == "enumerate":
                 target = target.elts[-1]
@@ -236,7 +235,7 @@ class _Uses:
         if name in _OF_ONE_FUNCTIONS or (name in ("max", "min") and len(call.args) > 1):
             evidence.given = True
             return True
-        if name in _SAME_FUNCTIONS or method in ("get", "pop"):  # which has it as its default
+        if name in _SAME_FUNCTIONS or method in ("get", "pop"):  # where the value is the default
             return self._use(at, call, evidence)
         if name.startswith(_TEXT_MODULES) or name in _HARMLESS_FUNCTIONS or method in _TELLS:
             return True
@@ -258,7 +257,7 @@ class _Uses:
         function: tuple[ProgramFile, ast.AST],
         evidence: _Evidence,
     ) -> bool:
-        """The parameter of a function of the program that takes the value."""
+        """The parameter, of a function of the program, that receives the value."""
         there, node = function
         if not isinstance(node, ast.FunctionDef) or any(
             isinstance(each, ast.Starred) for each in call.args
@@ -284,7 +283,7 @@ class _Uses:
         return all(self._use(there, use, evidence) for use in there.names.uses(name, scope))
 
     def _returned(self, at: ProgramFile, statement: ast.Return, evidence: _Evidence) -> bool:
-        """All calls of the function that returns the value; there has to be one."""
+        """Every call of the function that returns the value; there must be at least one."""
         function = at.names.function(statement)
         if not isinstance(function, ast.FunctionDef) or is_decorated(at.names, function):
             return False
@@ -307,7 +306,7 @@ class _Uses:
 
 
 def _computes(names: Names, parent: ast.AST | None, value: ast.AST, evidence: _Evidence) -> bool:
-    """Comparisons and arithmetic: right for one number, wherever the other one is."""
+    """Comparisons and arithmetic: right for a single number, wherever the other operand is."""
     match parent:
         case ast.Compare(ops=[ast.Is() | ast.IsNot()]):
             return True
@@ -323,7 +322,7 @@ def _computes(names: Names, parent: ast.AST | None, value: ast.AST, evidence: _E
         case ast.BinOp(left=left, right=right):
             other = right if left is value else left
             if isinstance(other, ast.Constant) or isinstance(parent.op, ast.BitOr):
-                return False  # the result is followed
+                return False  # its result is followed instead
             evidence.needed = True
             return True
         case ast.AugAssign() | ast.Slice():
@@ -333,7 +332,7 @@ def _computes(names: Names, parent: ast.AST | None, value: ast.AST, evidence: _E
 
 
 def _is_test(names: Names, node: ast.AST) -> bool:
-    """Whether a comparison is asked for its truth, which a tensor of several numbers has not."""
+    """Whether a comparison is used as a truth value, which only a single number has."""
     parent = names.parents.get(node)
     while isinstance(parent, ast.BoolOp | ast.UnaryOp):
         node, parent = parent, names.parents.get(parent)
@@ -341,7 +340,7 @@ def _is_test(names: Names, node: ast.AST) -> bool:
 
 
 def _unpacked(at: ProgramFile, node: ast.Tuple | ast.List, value: ast.AST) -> ast.expr | None:
-    """The `b` that gets a value in `a, b = …, value`."""
+    """The `b` that a value is assigned to in `a, b = …, value`."""
     match at.names.parents.get(node):
         case ast.Assign(targets=[ast.Tuple(elts=targets) | ast.List(elts=targets)]) if len(
             targets
@@ -358,7 +357,7 @@ def _is_items(node: ast.AST) -> bool:
 
 
 def _is_new(names: Names, value: ast.expr | None) -> bool:
-    """Whether an expression makes a dict or a list that nothing else holds."""
+    """Whether an expression creates a dict or list that nothing else holds."""
     match value:
         case ast.Dict() | ast.List() | ast.DictComp() | ast.ListComp():
             return True

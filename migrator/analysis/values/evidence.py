@@ -1,6 +1,7 @@
-"""Evidence: what shows that a value is torch's, where a name alone would be a hint.
+"""Evidence that a value is torch's, where its name alone would only be a hint.
 
-A hint may leave code as it is. A rewrite needs what a name resolves to, or where a value is from.
+A hint may keep code as it is. A rewrite needs to know what a name resolves to, or where a value
+comes from.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from migrator.analysis.values.imported import Program
 from migrator.analysis.values.inference import Inference
 from migrator.analysis.values.kinds import Kind
 
-# Libraries without torch in their names whose models and tensors are torch's.
+# Libraries whose models and tensors are torch's, though their names do not say so.
 _ON_TORCH = frozenset({
     "accelerate", "bitsandbytes", "clip", "deepspeed", "detectron2", "dgl", "diffusers", "e3nn",
     "fairseq", "fastai", "flash_attn", "ignite", "kornia", "lightning", "lpips", "mmcv", "mmdet",
@@ -34,7 +35,7 @@ _ON_TORCH = frozenset({
     "segmentation_models_pytorch", "sentence_transformers", "speechbrain", "stable_baselines3",
     "timm", "transformers", "trl", "ultralytics", "whisper", "xformers",
 })  # fmt: skip
-# Those that only hand on what they are given.
+# Libraries that only pass on what they are given.
 _CARRIERS = frozenset({
     "absl", "attr", "attrs", "click", "easydict", "fire", "gin", "hydra", "jsonargparse",
     "ml_collections", "munch", "omegaconf", "pydantic", "pytest", "ray", "typer", "tyro",
@@ -50,7 +51,7 @@ _TAKES_RANK = frozenset({
     "torch.distributed.init_process_group", "torch.distributed.rpc.init_rpc",
     "torch.utils.data.DistributedSampler",
 })  # fmt: skip
-# What only a tensor has, among what has `get_device` or `pin_memory`.
+# Attributes that only tensors have, among objects with `get_device` or `pin_memory`.
 _OF_TENSORS = frozenset({
     "dim", "dtype", "numel", "requires_grad", "shape", "size", "unsqueeze", "view",
 })  # fmt: skip
@@ -59,20 +60,20 @@ _DEEPEST = 8
 
 
 class Evidence:
-    """What one file shows of its values, with the files that it imports."""
+    """What one file, with its imports, tells about its values."""
 
     def __init__(
         self, names: Names, flow: Flow, project: Program | None, files: int = _FILES
     ) -> None:
         self.names, self.flow, self.project = names, flow, project
-        self._files = files  # from where names are followed further
+        self._files = files  # how many more files names are followed into
         self._known = Inference(False)
 
     # ---- objects ----------------------------------------------------------------------------
 
     @cached_property
     def of_torch(self) -> bool:
-        """Whether this is code of a program with PyTorch; of a snippet, nothing is known."""
+        """Whether this is code of a PyTorch program; assumed of a snippet."""
         if self.project is None:
             return True
         if any(map(is_on_torch, _modules(self.names))):
@@ -80,7 +81,7 @@ class Evidence:
         return any(map(is_on_torch, self.project.modules_of_programs()))
 
     def module(self, node: ast.expr) -> str | None:
-        """The module that an expression is, as far as its import tells."""
+        """The module that an expression means, as far as its import tells."""
         name = self.names.qualified(node)
         if name is None or name.startswith("torch.") or not isinstance(node, ast.Name):
             return None
@@ -90,7 +91,7 @@ class Evidence:
         return name if self.project is not None and self.project.resolve(name) else None
 
     def foreign(self, value: ast.expr) -> str | None:
-        """The package that a value is given to by keyword, if it may have devices of its own."""
+        """The package that a value is passed to by keyword, if it may have its own devices."""
         at: ast.AST | None = value
         while isinstance(at, ast.expr) and not isinstance(at, ast.Call):
             at = self.names.parents.get(at)
@@ -104,11 +105,11 @@ class Evidence:
         return head if imported and not own else None
 
     def is_tensor(self, node: ast.expr) -> bool:
-        """Whether a value is a tensor: as it was made, or as the code around uses it."""
+        """Whether a value is a tensor, by how it was made or how the code nearby uses it."""
         return bool(self.flow.kind(node) & Kind.TENSOR) or self._place(node) in self._tensors
 
     def _place(self, node: ast.AST) -> tuple[ast.AST | None, str | None]:
-        """A value by its name, and the function that has it."""
+        """The function that a value is in, and its dotted name."""
         return self.names.function(node), dotted(node)
 
     @cached_property
@@ -118,7 +119,7 @@ class Evidence:
         return {self._place(n.value) for n in found if n.attr in _OF_TENSORS and dotted(n.value)}
 
     def _definition(self, callee: ast.expr) -> tuple[Evidence, ast.AST | None]:
-        """The function or class of the program that is called, and what its file shows."""
+        """The function or class of the program that is called, with the evidence of its file."""
         definition = self.flow.definition(callee)
         name = self.names.qualified(callee)
         if definition is not None or self.project is None or name is None or not self._files:
@@ -132,9 +133,9 @@ class Evidence:
     # ---- indices of devices -----------------------------------------------------------------
 
     def is_index(self, node: ast.expr | None) -> bool:
-        """Whether a value is the index of a device: a number, a rank, what a launcher gives.
+        """Whether a value is a device index: a number, a rank, something that a launcher sets.
 
-        A parameter is what the calls of its function in this file give it.
+        A parameter is one if the calls of its function in this file pass one.
         """
         if node is None:
             return False
@@ -166,7 +167,7 @@ class Evidence:
 
     @cached_property
     def _taken(self) -> set[tuple[ast.AST | None, str | None]]:
-        """Values that are given where PyTorch takes an index."""
+        """Values passed where PyTorch takes an index."""
         found: list[ast.expr | None] = []
         for node in self.names.order:
             if not isinstance(node, ast.Call):
@@ -189,7 +190,7 @@ class Evidence:
         if name in _INDICES:
             return True
         if isinstance(call.func, ast.Attribute) and call.func.attr == "get_local_rank":
-            return True  # of a DeviceMesh, which is torch's only class with such a method
+            return True  # of a DeviceMesh, torch's only class with such a method
         there, definition = self._definition(call.func)
         if not isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
             return False
@@ -223,7 +224,7 @@ class Evidence:
         return False
 
     def _holds_index(self, node: ast.Attribute) -> bool:
-        """Whether an attribute holds one: it is set so, or an option of the command line."""
+        """Whether an attribute holds an index: it is set to one, or is a command-line option."""
         values = list(self.names.dotted_assignments.get(dotted(node) or "", ()))
         owner = self.names.owner_class(node.value) if isinstance(node.value, ast.Name) else None
         if owner is not None:
@@ -245,7 +246,7 @@ class Evidence:
                 yield there.names, option
 
     def _given(self, function: ast.AST | None, parameter: ast.AST) -> Iterator[ast.expr]:
-        """What the calls of a function give one of its parameters, also as another process."""
+        """What calls of a function pass for a parameter, also when it is run as a process."""
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             return
         places = [each for each, _ in parameters(function.args)]
@@ -260,7 +261,7 @@ class Evidence:
             yield from values or ([given[position]] if 0 <= position < len(given) else [])
 
     def _calls(self, callee: str) -> Iterator[tuple[Sequence[ast.expr], Sequence[ast.keyword]]]:
-        """What a function is given, where it is called, and where its process is started:
+        """The arguments of each call of a function, and of each start of it as a process:
         `Process(target=run, args=(rank,))`, `rpc_async(worker, run, args=(rank,))`."""
         for use in self._uses.get(callee, ()):
             above = self.names.parents.get(use)
@@ -278,7 +279,7 @@ class Evidence:
 
     @cached_property
     def _uses(self) -> dict[str, list[ast.expr]]:
-        """Where functions are read by their names, also as methods."""
+        """The uses of functions and methods, by name."""
         found: dict[str, list[ast.expr]] = {}
         for node in self.names.order:
             if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
@@ -289,7 +290,7 @@ class Evidence:
     # ---- pinned memory ------------------------------------------------------------------------
 
     def loads(self, callee: ast.expr, depth: int = 0) -> Loader:
-        """What becomes of `pin_memory` in a call."""
+        """What a call does with `pin_memory`."""
         if inner := choices(callee):
             found = [self.loads(one, depth + 1) for one in inner]
             return found[0] if found.count(found[0]) == len(found) else Loader.UNKNOWN
@@ -330,9 +331,9 @@ class Evidence:
 class Loader(Enum):
     """What a callee does with `pin_memory`."""
 
-    TORCH = auto()  # it is torch's loader, or one that is derived from it
-    OWN = auto()  # it is of the program, which is looked at where it uses it
-    PASSES = auto()  # it is of the program, and passes on all that it does not name
+    TORCH = auto()  # torch's loader, or a class derived from it
+    OWN = auto()  # defined in the program, which is checked where it uses `pin_memory`
+    PASSES = auto()  # defined in the program, and passes on every argument that it does not name
     UNKNOWN = auto()
 
 
@@ -359,7 +360,7 @@ def _modules(names: Names) -> Iterator[str]:
 
 
 def _is_of_integers(names: Names, option: ast.Call) -> bool:
-    """Whether an option of the command line is a number, or what a launcher gives."""
+    """Whether a command-line option is a number, or set by a launcher."""
     kind, default = argument(option, None, "type"), argument(option, None, "default")
     if kind is not None and names.qualified(kind) == "int":
         return True
