@@ -318,7 +318,7 @@ class Context:
         return [*self.project.distributed_program()] if self.project is not None else []
 
     def label(self, path: Path) -> str:
-        """What messages call a file of this program: its name, its path if names clash, "" for this one."""
+        """The name of a file in messages, or its path if names clash; "" for this file."""
         if self.project is None or path == self.project.path:
             return ""
         program = self.project.distributed_program()
