@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from types import ModuleType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from migrator.codes import FAMILIES, Family
 from migrator.construct import Construct
@@ -19,6 +19,9 @@ from migrator.plugins import installed
 from migrator.rule import Handler, Rule
 from migrator.targets import rule_modules
 from migrator.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 class Registry:
@@ -97,13 +100,13 @@ def registry() -> Registry:
     Raises:
         UsageError: for an installed package that can not be used.
     """
-    modules = [importlib.import_module("migrator.rules"), *rule_modules()]
-    own = list(dict.fromkeys(rule for module in modules for rule in _found(module, Rule)))
+    modules = [(importlib.import_module("migrator.rules"), None), *rule_modules()]
+    own = {rule: point for module, point in modules for rule in _found(module, Rule)}
     families = dict.fromkeys(
-        [*FAMILIES, *(f for module in modules for f in _found(module, Family))]
+        [*FAMILIES, *(f for module, _ in modules for f in _found(module, Family))]
     )
     others: list[Rule] = []
-    origins: dict[str, Sequence[str]] = {rule.code: (OWN,) for rule in own}
+    origins = {rule.code: _origin(point) for rule, point in own.items()}
     for point in installed(GROUP):
         where = f"rules of {point.value}"
         try:
@@ -115,11 +118,18 @@ def registry() -> Registry:
         for rule in found:
             if rule.code in origins:
                 raise UsageError(f"{where}: {rule.code} is a code of {origins[rule.code][0]}, too")
-            package = point.dist.name if point.dist is not None else point.value
-            origins[rule.code] = (point.value, point.name, package)
+            origins[rule.code] = _origin(point)
         others += found
         families |= dict.fromkeys(_found(module, Family))
     return Registry([*others, *own], families, origins)
+
+
+def _origin(point: EntryPoint | None) -> Sequence[str]:
+    """What the package that brings a rule is called: its module, its entry point, itself."""
+    if point is None:
+        return (OWN,)
+    package = point.dist.name if point.dist is not None else point.value
+    return (point.value, point.name, package)
 
 
 def check_packages() -> None:

@@ -58,12 +58,12 @@ def find_target(name: str) -> Target:
     return targets()[name]
 
 
-def rule_modules() -> list[ModuleType]:
-    """The rules of targets that bring some: a module or package `rules` in their folders."""
-    packages = [f"{__name__}.{name}" for name in _own()]
-    packages += [point.module for point in installed(GROUP)]
-    found = (f"{package}.rules" for package in packages)
-    return [importlib.import_module(name) for name in found if find_spec(name) is not None]
+def rule_modules() -> list[tuple[ModuleType, EntryPoint | None]]:
+    """The modules `rules` in the folders of targets, with the installed package that has them."""
+    packages: dict[str, EntryPoint | None] = {f"{__name__}.{name}": None for name in _own()}
+    packages |= {point.module: point for point in installed(GROUP)}
+    found = {f"{package}.rules": point for package, point in packages.items()}
+    return [(importlib.import_module(n), p) for n, p in found.items() if find_spec(n) is not None]
 
 
 def traces() -> list[Traces]:

@@ -97,6 +97,11 @@ def test_the_examples_of_its_rules_hold_on_its_target_alone(loom: None) -> None:
     assert "loom_tpu" not in rules_of("MOV001")[0].targets
 
 
+def test_its_rules_are_tested_by_the_name_of_the_package(loom: None, tmp_path: Path) -> None:
+    tested = cli("rules", "--test", "loom-migrate", cwd=tmp_path)
+    assert tested.stdout == b"2 examples of 2 rules on loom_tpu: all hold\n", tested.stderr
+
+
 def test_each_target_keeps_to_its_framework(loom: None) -> None:
     assert migrate(TORCH.encode(), find_target("loom_tpu")).source.decode() == TORCH
     for name in ("torchax", "torch_xla"):

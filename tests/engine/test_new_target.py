@@ -95,6 +95,14 @@ def test_every_example_is_rewritten_or_reported(kind: str, request: pytest.Fixtu
     assert found["count"]["rewritten"] > 150 and found["count"]["reported"] > 50
 
 
+def test_examples_show_what_it_lacks(plain: Installed) -> None:
+    done = plain.command("tpu-migrate rules --test CUD001")
+    assert done.returncode == 1
+    shown = done.stdout.decode()
+    assert "CUD001, example 3, fpu:" in shown and "+torch.cuda.manual_seed_all(0)" in shown
+    assert "on fpu, torch_xla, torchax" in shown and "example 3, torchax" not in shown
+
+
 def test_the_engines_own_suite_takes_it(whole: Installed) -> None:
     """Its tests are there for each target that is known: also for this one."""
     files = ["tests/analysis/test_inventory.py", "tests/engine/test_single.py"]
