@@ -7,7 +7,7 @@ from migrator.analysis.project.program_files import ProgramFile
 from migrator.analysis.syntax.names import argument
 from migrator.analysis.syntax.scripts import is_script
 from migrator.analysis.training.checkpoints import is_only_state
-from migrator.analysis.training.places import is_always_cpu
+from migrator.analysis.training.cpu_locations import is_always_cpu
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import Family
 from migrator.construct import Construct

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from migrator.cli.asked import Asked
+from migrator.cli.arguments import Arguments
 from migrator.cli.output import Progress, show, write_reports
 from migrator.cli.values import codes, folders, formats, paths
 from migrator.config import Config, check_codes, load, load_file
@@ -172,7 +172,7 @@ def _forms(
 @color_option
 def migrate_command(**values: Any) -> None:
     """Rewrite PATH... for the target (the default command)."""
-    asked = Asked(**{field.name: values.pop(field.name) for field in fields(Asked)})
+    asked = Arguments(**{field.name: values.pop(field.name) for field in fields(Arguments)})
     if asked.hook and asked.names_no_path:
         sys.exit(0)
     asked.check_paths()
@@ -194,7 +194,7 @@ def migrate_command(**values: Any) -> None:
     sys.exit(_migrate(asked, config))
 
 
-def _with_chosen_target(asked: Asked, config: Config) -> Config:
+def _with_chosen_target(asked: Arguments, config: Config) -> Config:
     """Take what gets furthest with all of the paths, and say why on standard error."""
     if asked.is_standard_input or asked.hook or asked.diff_base is not None:
         raise UsageError("--target auto looks at whole programs: name a target for a part of them")
@@ -209,7 +209,7 @@ def _with_chosen_target(asked: Asked, config: Config) -> Config:
     return replace(config, targets=tuple(each.best.target for each in found))
 
 
-def _config(asked: Asked) -> Config:
+def _config(asked: Arguments) -> Config:
     if asked.configuration is not None and asked.isolated:
         raise UsageError("choose one of --config and --isolated")
     if asked.configuration:
@@ -217,7 +217,7 @@ def _config(asked: Asked) -> Config:
     return Config() if asked.isolated else load(asked.start)
 
 
-def _migrate(asked: Asked, config: Config) -> int:
+def _migrate(asked: Arguments, config: Config) -> int:
     """Migrate the files at the paths, and say what became of them; the exit code."""
     page = Path(asked.page) if asked.page else None
     if page is not None:
@@ -240,7 +240,7 @@ def _migrate(asked: Asked, config: Config) -> int:
     return code
 
 
-def _report(asked: Asked, config: Config) -> Report:
+def _report(asked: Arguments, config: Config) -> Report:
     from migrator.runs.run import migrate_paths, strip_todos
 
     options: dict[str, Any] = {
@@ -256,7 +256,7 @@ def _report(asked: Asked, config: Config) -> Report:
         return migrate_paths(asked.paths, config.targets, progress=progress, **options)
 
 
-def _undo(asked: Asked) -> int:
+def _undo(asked: Arguments) -> int:
     """Take back the last run, and say what became of its files."""
     from migrator.report.statistics import counted
     from migrator.runs.run import undo

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from migrator.cli.asked import Asked
+from migrator.cli.arguments import Arguments
 from migrator.report import View, render, write
 from migrator.report.terminal import console
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from migrator.runs.run_report import Report
 
 
-def write_reports(report: Report, asked: Asked, view: View, *, err: bool = False) -> bool:
+def write_reports(report: Report, asked: Arguments, view: View, *, err: bool = False) -> bool:
     """Write what is asked for to files, and print it; False where the console is meant."""
     printed, files = asked.forms
     for file, name in files.items():
@@ -27,12 +27,12 @@ def write_reports(report: Report, asked: Asked, view: View, *, err: bool = False
     return True
 
 
-def says_nothing(report: Report, asked: Asked) -> bool:
+def says_nothing(report: Report, asked: Arguments) -> bool:
     """Whether the console has nothing to tell: a hook should not wait for the import of rich."""
     return asked.quiet and not asked.statistics and not report.errors and not report.failures
 
 
-def show(report: Report, asked: Asked) -> None:
+def show(report: Report, asked: Arguments) -> None:
     """The console output; with --diff, the diff alone goes to standard output.
 
     It has the files of the runtime only if they are asked for.
@@ -61,7 +61,7 @@ def print_diff(report: Report) -> None:
     sys.stdout.flush()
 
 
-def render_console(report: Report, asked: Asked, *, stderr: bool, hidden: bool = False) -> None:
+def render_console(report: Report, asked: Arguments, *, stderr: bool, hidden: bool = False) -> None:
     """Say what became of the files; `hidden`: a runtime that the diff leaves out."""
     from migrator.report.console import render as render_report
 

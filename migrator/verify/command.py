@@ -13,7 +13,7 @@ from migrator.targets import DEFAULT, find_target
 from migrator.targets.choice import TargetName
 
 from . import options
-from .asked import Asked
+from .arguments import Arguments
 
 if TYPE_CHECKING:
     from .result import VerifyResult
@@ -119,7 +119,7 @@ def verify_command(**values: Any) -> None:
     from .result import VerifyResult
     from .table import show
 
-    asked = Asked(**values)
+    asked = Arguments(**values)
     asked.check()
     out = console(stderr=asked.as_json)
     names, factors, how = asked.apps(), asked.factors(), asked.how(out)
@@ -142,7 +142,7 @@ def verify_command(**values: Any) -> None:
 
 
 def _of_script(
-    asked: Asked, target: str, how: "Options", factors: "Tolerances"
+    asked: Arguments, target: str, how: "Options", factors: "Tolerances"
 ) -> "Iterator[VerifyResult | ScriptResult]":
     from migrator.report import html
 
@@ -164,7 +164,7 @@ def _of_script(
 
 
 def _of_app(
-    name: str, target: str, asked: Asked, how: "Options"
+    name: str, target: str, asked: Arguments, how: "Options"
 ) -> "Iterator[VerifyResult | ScriptResult]":
     """And where it disagrees, with --bisect, of the same app as a script."""
     from . import verify_app

@@ -35,7 +35,7 @@ from migrator.registry import registry, vocabulary
 from migrator.review.changes import review
 from migrator.runs.worker import migrate_for_all
 from migrator.targets import find_target, names, targets
-from migrator.verify.asked import Asked
+from migrator.verify.arguments import Arguments
 from migrator.verify.command import verify_command
 
 PAGE = REPOSITORY / "docs" / "adding-a-framework.md"
@@ -187,7 +187,7 @@ def test_verify_runs_on_the_target_of_the_script(loom: None, tmp_path: Path) -> 
 
 def _verified_on(script: Path, *options: str) -> tuple[str, ...]:
     context = verify_command.make_context("verify", [str(script), *options])
-    return Asked(**context.params).targets()
+    return Arguments(**context.params).targets()
 
 
 def test_two_targets_for_one_framework_are_an_error(tmp_path: Path) -> None:

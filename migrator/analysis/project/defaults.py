@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from migrator.analysis.project.said import unit
+from migrator.analysis.project.name_index import unit
 from migrator.analysis.syntax.annotations import is_type, whole_type
 from migrator.analysis.syntax.names import Binding, argument, dotted, parameters
 
@@ -117,7 +117,7 @@ class Defaults:
         found: list[Values] = []
         is_given = False
         for place in self.reach.with_word(name):
-            there = place.file.said
+            there = place.file.name_index
             if there is None or there.definitions.get(name):
                 return None  # a notebook's cell, a method
             if self._is_key(place, name):
@@ -131,7 +131,7 @@ class Defaults:
 
     def _is_key(self, place: Place, name: str) -> bool:
         """Whether a name is a key of a table, or is listed, in what is reached."""
-        there = place.file.said
+        there = place.file.name_index
         listed = (
             text
             for text in (there.texts.get(name, ()) if there is not None else ())
@@ -143,7 +143,7 @@ class Defaults:
         """What `**arguments` may give to a parameter: what a keyword, or a table, has anywhere."""
         found: list[Values] = []
         for place in self.reach.with_word(name):
-            there = place.file.said
+            there = place.file.name_index
             if there is None or self._is_key(place, name):
                 return None
             for node in there.stores.get(name, ()):

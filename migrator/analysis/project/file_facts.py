@@ -11,7 +11,7 @@ from functools import cached_property
 from migrator.analysis import traces
 from migrator.analysis.devices import accelerators, device_strings
 from migrator.analysis.devices.indices import compares_indices
-from migrator.analysis.project.said import Said, said
+from migrator.analysis.project.name_index import NameIndex, name_index
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import STARTS
 from migrator.analysis.syntax.names import Names, statements
@@ -95,8 +95,8 @@ class File:
         return frozenset(_WORD.findall(self.content.decode("utf-8", "replace")))
 
     @cached_property
-    def said(self) -> Said | None:
-        return said(self.tree) if self.tree is not None else None
+    def name_index(self) -> NameIndex | None:
+        return name_index(self.tree) if self.tree is not None else None
 
     @cached_property
     def libraries(self) -> frozenset[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migrator.analysis.project.defaults import Defaults, Values
-from migrator.analysis.project.said import unit
+from migrator.analysis.project.name_index import unit
 from migrator.analysis.syntax.names import DEFINITIONS, dotted
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Place:
 
     @cached_property
     def parents(self) -> Mapping[ast.AST, ast.AST]:
-        return self.file.said.parents if self.file.said is not None else {}
+        return self.file.name_index.parents if self.file.name_index is not None else {}
 
 
 class Reach:
@@ -169,7 +169,7 @@ class Reach:
         """
         others: set[str] = set()
         for place in self.with_word(name):
-            there = place.file.said
+            there = place.file.name_index
             if there is None:
                 yield place, None
                 continue
@@ -182,7 +182,7 @@ class Reach:
 
     def definitions(self, name: str) -> Iterator[tuple[Place, ast.AST]]:
         for place in self.with_word(name):
-            there = place.file.said
+            there = place.file.name_index
             for node in there.definitions.get(name, ()) if there is not None else ():
                 yield place, node
 
@@ -203,7 +203,7 @@ class Reach:
         return "." in meaning and not self._holds(place.path, meaning)
 
     def _is_reached(self, place: Place, node: ast.AST) -> bool:
-        there = place.file.said
+        there = place.file.name_index
         if there is None or not isinstance(node, DEFINITIONS) or self.is_entry(place):
             return True
         outer = there.parents.get(node)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from migrator.analysis.ranks.apart import are_apart
+from migrator.analysis.ranks.unrelated_processes import are_unrelated
 from migrator.analysis.ranks.vocabulary import HOOKS, SPAWNS
 from migrator.analysis.syntax.names import Names, argument
 
@@ -74,7 +74,7 @@ class Processes:
             case ast.Attribute() | ast.Name():
                 name = self.names.qualified(node) or ""
                 if name in _PROCESSES:
-                    if not are_apart(self.names, node):
+                    if not are_unrelated(self.names, node):
                         yield node, f"{name} starts processes with work of their own"
             case ast.Call() if self.names.qualified(node.func) in SPAWNS:
                 join = argument(node, 3, "join")

@@ -1,1 +1,109 @@
-../../shared/averaging.py
+"""Gradients of ranks: the mean over all, exchanged once, behind the backward pass with the last.
+
+A target says how counts and gradients are exchanged, and notes which gradients have come.
+"""
+
+import functools
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+_averaging: list["weakref.ref[Averaging]"] = []
+
+
+class Averaging:
+    """The gradients of one model, which become the mean over the ranks.
+
+    ``finds_unused`` is torch's ``find_unused_parameters``; ``alone``, that there is one rank.
+    """
+
+    alone = False
+    sent: tuple[torch.dtype, Any] | None = None  # in lower precision, in a process group
+
+    def __init__(self, module: nn.Module, trained: list[nn.Parameter], finds_unused: bool) -> None:
+        self._module, self._trained, self.finds_unused = module, trained, finds_unused
+        self._ready: set[int] = set()  # which have had a gradient since the last exchange
+        self._averages = False  # whether the last forward pass announced an exchange
+        _averaging.append(weakref.ref(self))
+
+    def sum(self, counts: Tensor) -> None:
+        """Let each of these integers, on the CPU, be the sum over the ranks."""
+        raise NotImplementedError
+
+    def mean(self, parameters: list[nn.Parameter]) -> None:
+        """Let the gradients of these parameters be the means over the ranks."""
+        raise NotImplementedError
+
+    def note(self, number: int, parameter: Tensor) -> None:
+        """A backward pass has brought a gradient to this parameter; a hook of it calls this."""
+        self._ready.add(number)
+
+    def begin(self, averages: bool) -> None:
+        """A forward pass, behind which gradients are averaged or not.
+
+        Raises RuntimeError where those of the last one are not all there.
+        """
+        if self._averages and self._ready:
+            raise RuntimeError(self._unfinished())
+        self._averages = averages
+        if averages and not self.finds_unused:
+            self._ready.clear()  # of passes that announced nothing
+
+    def average(self) -> None:
+        """Behind a backward pass: gradients become the mean, once all are there."""
+        if not self._ready or not self._averages:
+            return  # what was used within `no_sync()` counts in the next pass outside
+        trained = self._trained
+        if not self.finds_unused:
+            if len(self._ready) < len(trained):
+                return  # another backward pass brings the rest, or the next forward pass raises
+            self._averages = False
+        ready, self._ready = self._ready, set()
+        if self.alone:
+            return
+        if self.finds_unused:
+            # A further backward pass averages once more, which leaves what is averaged as it is.
+            used = torch.tensor([i in ready for i in range(len(trained))], device="cpu").int()
+            self.sum(used)
+            trained = [p for p, n in zip(trained, used.tolist(), strict=True) if n]
+            for parameter in trained:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+        trained = [p for p in trained if p.grad is not None]
+        if self.sent is None:
+            self.mean(trained)
+        else:
+            self._mean_as(*self.sent, trained)
+
+    @torch.no_grad()
+    def _mean_as(self, kind: torch.dtype, group: Any, parameters: list[nn.Parameter]) -> None:
+        """As torch's hooks do: divided first, then sent."""
+        sent = [p.grad.to(kind).div_(group.size()) for p in parameters]  # type: ignore[union-attr]
+        group.allreduce_coalesced(sent, dist.AllreduceCoalescedOptions())
+        for parameter, value in zip(parameters, sent, strict=True):
+            parameter.grad = value.to(parameter.dtype)
+
+    def _unfinished(self) -> str:
+        names = {id(p): name for name, p in self._module.named_parameters()}
+        missing = [names[id(p)] for i, p in enumerate(self._trained) if i not in self._ready]
+        return (
+            f"{', '.join(missing[:5])}: no gradient since the last forward pass. Where a loss does "
+            "not need all parameters: DistributedDataParallel(…, find_unused_parameters=True)"
+        )
+
+
+def install() -> None:
+    """Gradients of ranks are averaged behind each backward pass."""
+    backward = torch.autograd.backward
+
+    @functools.wraps(backward)
+    def backward_and_average(*args: Any, **kwargs: Any) -> None:
+        backward(*args, **kwargs)
+        if torch._C._current_graph_task_id() == -1:  # else a checkpoint's, within another one
+            for exchange in [exchange for ref in _averaging if (exchange := ref()) is not None]:
+                exchange.average()
+
+    torch.autograd.backward = backward_and_average

@@ -1,1 +1,41 @@
-../../shared/imported_names.py
+"""Functions of torch that were imported by their names before set-up has put others there."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+_OURS = ("torch", "torchax", "torch_xla", "jax", "jaxlib", __name__.partition(".")[0])
+
+Functions = dict[tuple[str, str], Any]
+
+
+def of_torch() -> Functions:
+    """What torch's modules offer, by module and name."""
+    return {
+        (module.__name__, name): value
+        for module in _modules(of_torch=True)
+        for name, value in vars(module).items()
+        if callable(value) and not name.startswith("_")
+    }
+
+
+def renew(before: Functions) -> None:
+    """Let `from torch import matmul` above set-up mean what `torch.matmul` does from here on."""
+    replaced: dict[int, tuple[Any, Any]] = {}
+    for (module, name), value in before.items():
+        now = getattr(sys.modules.get(module), name, value)
+        if now is not value and (getattr(value, "__module__", None) or "torch").startswith("torch"):
+            replaced[id(value)] = value, now
+    for module in _modules(of_torch=False) if replaced else ():
+        names = vars(module)
+        for name in [n for n, value in names.items() if id(value) in replaced]:
+            value, now = replaced[id(names[name])]
+            if names[name] is value:
+                names[name] = now
+
+
+def _modules(of_torch: bool) -> list[ModuleType]:
+    """The modules that are torch's, or those that are neither its nor a target's."""
+    found = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]
+    heads = ("torch",) if of_torch else _OURS
+    return [m for m in found if (m.__name__.partition(".")[0] in heads) is of_torch]

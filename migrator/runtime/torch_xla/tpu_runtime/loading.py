@@ -1,1 +1,75 @@
-../../shared/loading.py
+"""Files of tensors, loaded anywhere, whatever machine wrote them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .device import DEVICE_TYPE
+
+_ACCELERATORS = ("cuda", "xpu", "mps", "npu")  # what files from other machines name
+MapLocation = Any  # None, str, torch.device, a dict of places, or a callable, as in torch.load
+
+
+def load(f: Any, map_location: MapLocation = None, **kwargs: Any) -> Any:
+    """`torch.load` that also puts tensors on the device.
+
+    ``map_location`` None: what was saved from a GPU there, all else on the CPU. A device or its
+    name: there; "cuda" means the device here. A dict: by the place that the file names. A callable:
+    as in `torch.load`, given CPU storages. Moved are the tensors in dicts, lists, tuples and
+    modules, at any depth. The other arguments, and the errors, are those of `torch.load`.
+    """
+    if isinstance(map_location, (str, torch.device, int)):
+        if not _is_device(map_location):
+            return torch.load(f, map_location=torch.device(map_location), **kwargs)
+        return _move(torch.load(f, map_location="cpu", **kwargs), lambda tensor: True, {})
+    moved: set[int] = set()  # storages that belong on the device
+
+    def place(storage: Any, location: str) -> Any:
+        if callable(map_location):
+            chosen = map_location(storage, location)
+            return storage if chosen is None else chosen
+        chosen = location if map_location is None else map_location.get(location, location)
+        if _is_device(chosen):
+            moved.add(storage._cdata)
+        return storage
+
+    loaded = torch.load(f, map_location=place, **kwargs)
+    return _move(loaded, lambda tensor: tensor.untyped_storage()._cdata in moved, {})
+
+
+def load_file(filename: Any, device: str | torch.device | int = "cpu") -> dict[str, torch.Tensor]:
+    """`safetensors.torch.load_file`, onto the device, too, which safetensors does not know."""
+    from safetensors.torch import load_file
+
+    tensors = load_file(filename)
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def _is_device(place: str | torch.device | int) -> bool:
+    kind = str(place).partition(":")[0]
+    return isinstance(place, int) or kind in (DEVICE_TYPE, *_ACCELERATORS)
+
+
+def _move(value: Any, belongs: Callable[[torch.Tensor], bool], done: dict[int, Any]) -> Any:
+    """``value`` with the tensors that belong there on the device; containers stay the same ones."""
+    if id(value) in done:
+        return done[id(value)]
+    result = value
+    if isinstance(value, torch.Tensor):
+        if value.device.type == "cpu" and belongs(value):
+            result = value.to(DEVICE_TYPE)
+            if isinstance(value, torch.nn.Parameter):
+                result = torch.nn.Parameter(result.detach(), value.requires_grad)
+    elif isinstance(value, torch.nn.Module):
+        result = value._apply(lambda tensor: _move(tensor, belongs, done))
+    elif isinstance(value, dict):
+        for key in value:
+            value[key] = _move(value[key], belongs, done)
+    elif isinstance(value, list):
+        value[:] = [_move(item, belongs, done) for item in value]
+    elif isinstance(value, tuple):
+        items = [_move(item, belongs, done) for item in value]
+        result = type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    done[id(value)] = result
+    return result

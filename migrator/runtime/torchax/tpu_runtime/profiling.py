@@ -1,1 +1,106 @@
-../../shared/profiling.py
+"""torch.profiler's interface to the device's profiler; TensorBoard and XProf open its traces.
+
+torch's own sees the host only: the device's work is one program to it.
+"""
+
+import gzip
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch.profiler import ProfilerAction
+
+from . import traces
+
+_RECORDS = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+
+
+class profile:
+    """`torch.profiler.profile`: traces what happens inside of it, or in the steps of a schedule.
+
+    A trace goes where ``on_trace_ready`` says: `tensorboard_trace_handler(folder)` and
+    `export_chrome_trace(file)` write what TensorBoard's profile plugin opens (plugins/profile/…,
+    beside the file). What torch measures besides (shapes, memory, FLOPs, modules) XProf shows by
+    itself: the options for it are taken and not used.
+    """
+
+    def __init__(
+        self,
+        *,
+        schedule: Callable[[int], ProfilerAction] | None = None,
+        on_trace_ready: Callable[..., Any] | None = None,
+        **ignored: object,
+    ) -> None:
+        self.schedule = schedule or (lambda step: ProfilerAction.RECORD)
+        self.on_trace_ready = on_trace_ready
+        self.step_num = 0
+        self._folder: Path | None = None  # that the last trace is in
+        self._records = False
+
+    def __enter__(self) -> "profile":
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin with the first step."""
+        self._follow(self.schedule(self.step_num))
+
+    def stop(self) -> None:
+        """End a trace that is being taken, and hand it on."""
+        if not self._records:
+            return
+        self._records = False
+        traces.stop()
+        if self.on_trace_ready is not None:
+            self.on_trace_ready(self)
+
+    def step(self) -> None:
+        """The next step begins."""
+        saves = self.schedule(self.step_num) is ProfilerAction.RECORD_AND_SAVE
+        self.step_num += 1
+        if saves:
+            self.stop()
+        self._follow(self.schedule(self.step_num))
+
+    def _follow(self, action: ProfilerAction) -> None:
+        if action in _RECORDS and not self._records:
+            self._forget()
+            self._folder = Path(tempfile.mkdtemp(prefix="tpu_runtime_trace_"))
+            traces.start(str(self._folder))
+            self._records = True
+        elif action not in _RECORDS:
+            self.stop()
+
+    def export_chrome_trace(self, path: str) -> None:
+        """Write the trace into the folder of ``path``, and under it where there is such a form."""
+        if self._folder is None:
+            raise RuntimeError("export_chrome_trace: nothing has been traced")
+        shutil.copytree(self._folder, Path(path).parent, dirs_exist_ok=True)
+        for found in self._folder.rglob("*.trace.json.gz"):
+            zipped = found.read_bytes()
+            Path(path).write_bytes(zipped if path.endswith(".gz") else gzip.decompress(zipped))
+
+    def key_averages(self, *args: object, **kwargs: object) -> "_Averages":
+        """Where to look instead."""
+        return _Averages()
+
+    def _forget(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __del__(self) -> None:
+        self._forget()
+
+
+class _Averages:
+    """Stands for torch's table of operators, which a device with one program does not have."""
+
+    def table(self, *args: object, **kwargs: object) -> str:
+        return "times of the device are in the trace: open it by TensorBoard or XProf"
+
+    __str__ = table

@@ -12,7 +12,7 @@ from migrator.report import check as check_formats
 
 
 @dataclass(frozen=True)
-class Asked:
+class Arguments:
     """The options of `tpu-migrate migrate` that `Config` does not have."""
 
     paths: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Apart: processes of a program that are no ranks, and have nothing to do with them."""
+"""Processes that a program starts beside its ranks, and that have nothing to do with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIBRARIES = sys.stdlib_module_names | {
 }  # fmt: skip
 
 
-def are_apart(names: Names, node: ast.expr) -> bool:
+def are_unrelated(names: Names, node: ast.expr) -> bool:
     """Whether no process is started, or one whose function has nothing to do with ranks."""
     call = names.call_of(node)
     if call is None:

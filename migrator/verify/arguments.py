@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Arguments:
     """The options and arguments of the command line."""
 
     app: str | None  # or a script

@@ -1,4 +1,4 @@
-"""Said: where one file speaks of a name, and what it gives to attributes and options."""
+"""The name index: where one file speaks of a name, and what it gives to attributes and options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ASKS = ("getattr", "hasattr", "setattr", "delattr", "add_argument", "add_option
 
 
 @dataclass
-class Said:
+class NameIndex:
     """What a file says of each name, wherever in it; imports and `__all__` say nothing."""
 
     mentions: dict[str, list[ast.expr]] = field(default_factory=dict)
@@ -27,9 +27,9 @@ class Said:
     enumerates: bool = False  # whether it asks for all names of itself: `globals()`
 
 
-def said(tree: ast.Module) -> Said:
+def name_index(tree: ast.Module) -> NameIndex:
     """All that a file says of names."""
-    found = Said()
+    found = NameIndex()
     for parent in ast.walk(tree):
         for child in ast.iter_child_nodes(parent):
             found.parents[child] = parent
@@ -40,7 +40,7 @@ def said(tree: ast.Module) -> Said:
     return found
 
 
-def _passed_over(tree: ast.Module, found: Said) -> Iterator[ast.AST]:
+def _passed_over(tree: ast.Module, found: NameIndex) -> Iterator[ast.AST]:
     """Strings that name nothing that is used: docstrings, `__all__`, attributes that are asked."""
     for node in ast.walk(tree):
         match node:
@@ -61,7 +61,7 @@ def _is_all(target: ast.AST) -> bool:
     return isinstance(target, ast.Name) and target.id == "__all__"
 
 
-def _note(found: Said, node: ast.AST) -> None:
+def _note(found: NameIndex, node: ast.AST) -> None:
     match node:
         case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()):
             found.mentions.setdefault(name, []).append(node)
@@ -90,14 +90,14 @@ def _note(found: Said, node: ast.AST) -> None:
             found.enumerates = True
 
 
-def _note_field(found: Said, statement: ast.stmt) -> None:
+def _note_field(found: NameIndex, statement: ast.stmt) -> None:
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
             if statement.value is not None:
                 found.stores.setdefault(name, []).append(statement)
 
 
-def _note_call(found: Said, call: ast.Call, func: ast.expr, args: list[ast.expr]) -> None:
+def _note_call(found: NameIndex, call: ast.Call, func: ast.expr, args: list[ast.expr]) -> None:
     """`getattr(x, "name")` reads an attribute, `setattr` and `add_argument` give it a value."""
     match func, args:
         case ast.Name(id="getattr" | "hasattr"), [_, ast.Constant(value=str(name)), *_]:
