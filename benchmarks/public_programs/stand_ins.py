@@ -68,6 +68,9 @@ def tokenizers(folder: Path) -> None:
         pad_token="<pad>",
     )  # fmt: skip
     opt.save_pretrained(folder / "facebook/opt-125m")
+    slow = folder / "facebook/opt-125m"  # what `use_fast=False` reads with transformers 4
+    (slow / "vocab.json").write_text(json.dumps({**letters, **marks}))
+    (slow / "merges.txt").write_text("#version: 0.2\n")
     ends = {letter + "</w>": len(letters) + number for letter, number in letters.items()}
     marks = {"<|startoftext|>": 512, "<|endoftext|>": 513}
     clip = transformers.CLIPTokenizer(

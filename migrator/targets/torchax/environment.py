@@ -12,6 +12,7 @@ ENVIRONMENT = Environment(
         "transformers": "5.24",
         "peft": "0.21",
         "trl": "1.16",
+        "diffusers": "0.42",
         "lightning": "2.6",
         "pytorch-lightning": "2.6",
     },
