@@ -201,3 +201,23 @@ def test_what_a_launcher_says_of_precision_becomes_bfloat16() -> None:
     assert migrated(asked, "torchax") == asked.replace("fp16", "bf16")
     by_position = constructs(run(LAUNCHED.format(", 1, 'fp16'")))
     assert {each.outcome for each in by_position} == {Outcome.KEPT, Outcome.REPORTED}
+
+
+@pytest.mark.parametrize(
+    ("default", "reported"),
+    [
+        ('field(default="adamw_torch")', 0),
+        ('"adafactor"', 0),
+        ('field(default="paged_adamw_32bit")', 1),
+        ("field(default=CHOSEN)", 1),
+        ("field(default_factory=choose)", 1),
+    ],
+)
+def test_a_default_of_own_arguments_is_read(default: str, reported: int) -> None:
+    """stanford_alpaca's `optim: str = field(default="adamw_torch")` is as plain as can be."""
+    source = (
+        "import transformers\nfrom dataclasses import dataclass, field\n@dataclass\n"
+        f"class Told(transformers.TrainingArguments):\n    optim: str = {default}\n"
+    )
+    found = [d for d in constructs(run(source)) if d.outcome is Outcome.REPORTED]
+    assert len(found) == reported

@@ -107,8 +107,16 @@ def subclassed(classes: LibraryClasses, node: ast.ClassDef) -> Iterator[Construc
                 case ast.AnnAssign(value=ast.expr() as value) | ast.Assign(value=value):
                     keys = _stored(statement) & SETTINGS
                     # what names a GPU's is told by every class
-                    if any(not is_off(value) and not says_gpu(key, value) for key in keys):
+                    default = _default(value)
+                    if any(says_gpu(k, default, True) and not says_gpu(k, value) for k in keys):
                         yield Construct("trainer", "told elsewhere", statement)
+
+
+def _default(value: ast.expr) -> ast.expr:
+    """What an option of a dataclass is if nobody says another thing: `field(default="sgd")`."""
+    if isinstance(value, ast.Call):
+        return next((k.value for k in value.keywords if k.arg == "default"), value)
+    return value
 
 
 def _stored(statement: ast.Assign | ast.AnnAssign) -> set[str]:
