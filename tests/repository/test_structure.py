@@ -152,6 +152,16 @@ def test_a_long_function_is_seen(text: str, tmp_path: Path) -> None:
     assert list(functions(tmp_path / "a.py")) == [("f", 61)]
 
 
+def test_what_runtimes_share_is_there_once() -> None:
+    """A tool that writes through a link leaves a file of its own in its place."""
+    runtimes = REPOSITORY / "migrator" / "runtime"
+    for shared in (runtimes / "shared").glob("*.py"):
+        found = list(runtimes.glob(f"*/tpu_runtime/{shared.name}"))
+        assert found, f"{name(shared)}: no runtime has it"
+        for path in found:
+            assert path.resolve() == shared, f"{path.relative_to(REPOSITORY)} is a file of its own"
+
+
 def test_every_package_is_in_the_wheel() -> None:
     """A folder that is not listed is only missed by those who install the wheel."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
