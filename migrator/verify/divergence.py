@@ -160,7 +160,7 @@ class _Compared:
                 continue
             again = [events[key] for events in self.theirs if key in events]
             about = {"kind": kind, "name": name, "step": event["step"], "order": order,
-                     "line": event["line"]}  # fmt: skip
+                     "line": event["line"], "loop": event.get("loop", "")}  # fmt: skip
             times = self.grown[event["step"]]
             if kind == "loss":
                 values = [event["value"] for event in again]

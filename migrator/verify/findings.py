@@ -22,6 +22,7 @@ class Finding(Difference):
     step: int
     order: int  # in the run
     line: str = ""  # of the original
+    loop: str = ""  # the counters of the loops that it was in there
 
     @property
     def is_odd(self) -> bool:

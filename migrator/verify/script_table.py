@@ -135,7 +135,8 @@ def _parting(comparison: Comparison) -> list[str]:
     if first is None:
         return []
     place = f".{first.place}" if first.place else ""
-    where = f" ({first.line})" if first.line else ""
+    loop = f"loop: {first.loop}; " if first.loop else ""
+    where = f" ({loop}{first.line})" if first.line else ""
     lines = [
         f"first difference: {_WORDS[first.kind]}: {first.name}{place}, step {first.step + 1}{where}"
     ]

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from gradients import norms, others
+from loops import Loops
 from randomness import is_traced
 from rounding import CONVOLUTIONS
 from store import NAMES, Store
@@ -40,8 +41,8 @@ class Finished(BaseException):
 class Watch:
     """What was seen of a program, in the order in which it happened.
 
-    ``events`` are dictionaries for JSON: `kind`, `name`, `step` (optimizer steps before it) and
-    `line` of the program; tensors are in the store under the names that `tensors` lists.
+    ``events`` are dictionaries for JSON: `kind`, `name`, `step` (optimizer steps before it), `line`
+    and `loop` of the program; tensors are in the store under the names that `tensors` lists.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Watch:
         self.taken: Counter[str] = Counter()
         self.started: set[int] = set()
         self.own: dict[str, str] = {}
+        self.loops = Loops(self.is_own)
         self.paused = False
         self.devices: set[str] = set()  # types of those where tensors were
 
@@ -326,7 +328,8 @@ class Watch:
         self.event(kind, name, tensors=tensors, **about)
 
     def event(self, kind: str, name: str, **more: Any) -> None:
-        found = {"kind": kind, "name": name, "step": self.step, "line": self.line(), **more}
+        where = {"step": self.step, "line": self.line(), "loop": self.loops.here()}
+        found = {"kind": kind, "name": name, **where, **more}
         self.events.append(found)
         self.store.note({"event": found, "steps": self.step})
 
