@@ -32,6 +32,14 @@ METHODS = frozenset({
     "log_softmax", "sigmoid", "argmax", "max", "min", "mean", "sum", "topk", "exp", "detach",
     "clone", "matmul",
 })  # fmt: skip
+# What has further options by position, and how many of its arguments are usual: none of those that
+# a keyword may not name (`max_norm` of an Embedding, `inplace`, `dilation`).
+POSITIONS = {
+    "Linear": 3, "Conv1d": 5, "Conv2d": 5, "BatchNorm1d": 2, "BatchNorm2d": 2, "LayerNorm": 2,
+    "GroupNorm": 3, "ReLU": 0, "LeakyReLU": 1, "GELU": 0, "SiLU": 0, "MaxPool2d": 3, "AvgPool2d": 3,
+    "Dropout": 1, "Embedding": 2, "relu": 1, "leaky_relu": 2, "silu": 1, "max_pool2d": 4,
+    "avg_pool2d": 4,
+}  # fmt: skip
 MAKERS = frozenset({"ones", "zeros", "rand", "randn", "tensor", "from_numpy"})
 # Files of models whose operators are among those; each was run.
 MODELS = (
@@ -97,8 +105,11 @@ def is_usual(nodes: Sequence[ast.AST]) -> bool:
     counters = set(_counters(nodes))
     known = defined | imported.keys() | _BUILTINS | {"__name__", "__file__"}
     of_others = set(_calls_of_others(nodes, imported))
+    called = {node.func for node in nodes if isinstance(node, ast.Call) and _has_few(node)}
     for node in nodes:
         if not isinstance(node, _NODES):
+            return False
+        if _last(node) in POSITIONS and node not in called:
             return False
         match node:
             case (
@@ -121,6 +132,8 @@ def is_usual(nodes: Sequence[ast.AST]) -> bool:
                 is_torch = (module or "").partition(".")[0] in _TORCH
                 if level or (is_torch and not all(_is_listed(a.name) for a in aliases)):
                     return False
+            case ast.alias(name=name, asname=str()) if name in POSITIONS:
+                return False
             case ast.Import(names=aliases):
                 modules = [alias.name.split(".") for alias in aliases]
                 if not all(map(_is_listed, (p for m in modules if m[0] in _TORCH for p in m))):
@@ -196,7 +209,13 @@ def _is_of_self(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and getattr(node.value, "id", None) == "self"
 
 
-def _last(node: ast.expr) -> str | None:
+def _has_few(call: ast.Call) -> bool:
+    """Whether all that is given by position is usual."""
+    most = POSITIONS.get(_last(call.func) or "", len(call.args))
+    return len(call.args) <= most and not any(isinstance(a, ast.Starred) for a in call.args)
+
+
+def _last(node: ast.AST) -> str | None:
     match node:
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return name
