@@ -164,6 +164,10 @@ def notes_on(recording: Recording, settings: Settings) -> list[str]:
         )
     if recording.ranks:
         found.append(f"each of {recording.ranks} ranks is compared with its own")
+    found.extend(
+        f"the original's {name} is that of a stand-in, which computes the same on the CPU"
+        for name in recording.stood_in
+    )
     if recording.processes:
         found.append(
             f"it starts processes of its own ({recording.processes}): what they compute is not seen"

@@ -68,6 +68,7 @@ class Recording:
     outside: list[str] = field(default_factory=list)  # files that it wrote there
     not_copied: list[str] = field(default_factory=list)  # modules of the folder that is copied
     devices: list[str] = field(default_factory=list)  # types of those where tensors were
+    stood_in: list[str] = field(default_factory=list)  # what torch has for GPUs alone
     shortened: bool = False  # it was ended after as many steps as were wanted
     in_parts: list[str] = field(default_factory=list)  # steps that are not compiled as a whole: why
     tensors: str = TENSORS

@@ -40,7 +40,8 @@ def train(rank, world_size):
     torch.cuda.set_device(device)
     data = TensorDataset(torch.randn(16, 8), torch.randint(0, 3, (16,)))
     sampler = DistributedSampler(data, num_replicas=world_size, rank=rank)
-    model = DDP(nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 3)).to(device))
+    model = nn.Sequential(nn.Linear(8, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+    model = DDP(nn.SyncBatchNorm.convert_sync_batchnorm(model).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for x, y in DataLoader(data, batch_size=2, sampler=sampler):
         x = x + random.random() + numpy.random.rand()  # which nobody has seeded
@@ -121,6 +122,7 @@ def test_each_rank_is_compared(end: str, tmp_path: Path, monkeypatch: pytest.Mon
     result = on_two(TRAINING + end, "", "", *option, module=end == LAUNCHED)
     assert result.passed, (result.error, result.problems, result.log_tail)
     assert "each of 2 ranks is compared with its own" in result.notes
+    assert "SyncBatchNorm is that of a stand-in" in " ".join(result.notes)
     found = [f for part in (result.compiled, result.stepwise) for f in part.findings]
     for rank in (0, 1):
         names = {(f.kind, f.name) for f in found if f.name.startswith(f"rank {rank}: ")}

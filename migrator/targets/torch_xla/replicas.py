@@ -39,6 +39,7 @@ torch_xla: Any = import_module("torch_xla")
 xm: Any = import_module("torch_xla.core.xla_model")
 xr: Any = import_module("torch_xla.runtime")
 pjrt: Any = import_module("torch_xla._internal.pjrt")
+rendezvous: Any = import_module("torch_xla._internal.rendezvous")
 multi_threaded_pg: Any = import_module("torch.testing._internal.distributed.multi_threaded_pg")
 
 # Of libraries, these keep what belongs to one run of a program.
@@ -258,6 +259,8 @@ def _share() -> None:
     for name in _EXCHANGES:
         setattr(xm, name, _at_once(name, getattr(xm, name)))
     torch.distributed.ProcessGroupGloo = _Gloo
+    # All ranks are here: at a port that is free, whatever the program says.
+    rendezvous._store = torch.distributed.TCPStore("localhost", 0, is_master=True)
     multi_threaded_pg._install_threaded_pg()
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
 

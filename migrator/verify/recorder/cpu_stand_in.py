@@ -8,7 +8,8 @@
   (moves, factories, map_location, device contexts, generators, autocast, GradScaler);
 * `torch.cuda`: a device is available (or several), seeds go to the CPU generator, events take wall
   time, streams run in program order, memory statistics are 0;
-* processes: nccl becomes gloo, DataParallel and DistributedDataParallel take a CPU module;
+* processes: nccl becomes gloo, DataParallel and DistributedDataParallel take a CPU module,
+  SyncBatchNorm computes on the CPU;
 * with `--also`, the accelerators named there are the CPU as well, and say that they are available.
 
 A move still copies, as it does over PCIe, so what a script keeps on the host does not change when

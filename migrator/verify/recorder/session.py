@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class Session:
         self.error = ""  # of a rank, whose launcher only tells its exit code
         self.failed = 0.0  # when that was
         self.runtime: str | None = None
+        self.stood_in: Iterable[str] = ()  # what something else has computed than torch
         output.mkdir(parents=True, exist_ok=True)
 
     # ---- before the program ------------------------------------------------------------------
@@ -48,8 +49,10 @@ class Session:
         process.limit_memory(spec["memory"])
         if spec["stand_in"] is not None and not torch.cuda.is_available():
             import cpu_stand_in
+            import sync_batch_norm
 
             cpu_stand_in.install(*spec["stand_in"], count=spec["devices"] or 1)
+            self.stood_in = sync_batch_norm.used
         for name in [n for n, m in sys.modules.items() if _is_ours(m)]:
             del sys.modules[name]
         sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
@@ -162,6 +165,7 @@ class Session:
             "devices": sorted(watch.devices),
             "shortened": watch.shortened,
             "in_parts": compiled.in_parts(),
+            "stood_in": sorted(self.stood_in),
             "not_copied": process.imported_from(self.original, self.root),
             "tensors_sha256": watch.store.finish(),
         }

@@ -11,6 +11,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 
+used: set[str] = set()  # what has been computed so
+
+
 def patch() -> None:
     """Statistics over the batches of all ranks, exchanged by gloo."""
     nn.SyncBatchNorm.forward = _forward  # type: ignore[method-assign]
@@ -21,6 +24,7 @@ def _forward(norm: Any, x: Tensor) -> Tensor:
     alone = not dist.is_initialized() or dist.get_world_size(norm.process_group) == 1
     if alone or not norm.training:
         return _BatchNorm.forward(norm, x)
+    used.add("SyncBatchNorm")
     here, shape = [d for d in range(x.dim()) if d != 1], (-1, *[1] * (x.dim() - 2))
     wide = x.double() if x.dtype == torch.float64 else x.float()
     counts = torch.full_like(wide.sum(here), x.numel() / x.shape[1])

@@ -1,6 +1,7 @@
 """How ranks start on torch_xla, what each is told, and how they fail."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -61,7 +62,10 @@ def test_a_script_for_torchrun(tmp_path: Path) -> None:
     for file in (script.parent / "counted.py", libraries / "hydra.py"):
         file.write_text("ranks = []\n")
     variables = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2", "PYTHONPATH": str(libraries)}
-    printed = execute(Path(replicas.__file__), "--each", script, "--local_rank={rank}", **variables)
+    with socket.create_server(("localhost", 0)) as taken:  # as by another run
+        variables["MASTER_PORT"] = str(taken.getsockname()[1])
+        each = [Path(replicas.__file__), "--each", script, "--local_rank={rank}"]
+        printed = execute(*each, **variables)
     assert "total [3.0, 3.0] 2 2 localhost" in printed
 
 

@@ -172,3 +172,15 @@ def test_gradient_of_a_transposed_convolution_with_a_wide_output_padding() -> No
         x = values.to(device).requires_grad_()
         results.append(torch.autograd.grad(layer.to(device)(x).square().sum(), x)[0].cpu())
     torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_in_float64(approximate: str) -> None:
+    """Stock has constants of float32: off by 7e-9."""
+    results = []
+    for device in ("cpu", DEVICE):
+        x = torch.linspace(-5, 5, 41, dtype=torch.float64).to(device).requires_grad_()
+        y = F.gelu(x, approximate=approximate)
+        results.append((y.detach().cpu(), torch.autograd.grad((y * y).sum(), x)[0].cpu()))
+    for found, expected in zip(*results, strict=True):
+        assert (found - expected).abs().max() < 1e-11

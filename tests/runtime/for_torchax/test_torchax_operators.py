@@ -163,3 +163,35 @@ def test_a_number_that_is_a_tensor_of_the_cpu(function: Callable[..., Tensor]) -
     x, number = torch.tensor([0.5, 1.0, 3.0]), torch.tensor(2.0)
     for there, here in (((x, number), (x.to("jax"), number)), ((number, x), (number, x.to("jax")))):
         assert torch.allclose(function(*here).cpu(), function(*there))
+
+
+NUMBERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "xlogy": lambda x: torch.xlogy(x, 2),
+    "xlogy of a number": lambda x: torch.special.xlogy(2.5, x),
+    "xlog1py": lambda x: torch.special.xlog1py(x, 2.5),
+    "xlog1py of a number": lambda x: torch.special.xlog1py(True, x),
+    "isin": lambda x: torch.isin(x, 2),
+    "isin of a number": lambda x: torch.isin(2, x, invert=True),
+    "a polynomial": lambda x: torch.special.chebyshev_polynomial_t(x, 3),
+    "polynomials at a number": lambda x: torch.special.hermite_polynomial_he(2.5, x),
+    "scatter": lambda x: x.scatter(0, torch.tensor([1, 0]).to(x.device), 3, reduce="multiply"),
+    "zeta at poles": lambda x: torch.special.zeta(torch.tensor(2.5), x - 2),
+    "gamma of no shape": lambda x: torch.igamma(torch.tensor(0.0), x + 0.5),
+    "gamma of an endless shape": lambda x: torch.igammac(torch.tensor(math.inf), x),
+    "an imaginary part": lambda x: torch.complex(x.float(), torch.tensor(math.inf)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_among_the_arguments(name: str, dtype: torch.dtype) -> None:
+    x = torch.tensor([0, 2, 1, 3], dtype=dtype)
+    expected, found = NUMBERS[name](x), NUMBERS[name](x.to("jax")).cpu()
+    assert found.is_complex() == expected.is_complex()
+    torch.testing.assert_close(found, expected.to(found.dtype), equal_nan=True)
+
+
+def test_a_number_by_a_mask_leaves_the_dtype() -> None:
+    counts = torch.tensor([1, 2, 3], device="jax")
+    counts[counts > 1] = 2.5
+    assert not counts.is_floating_point() and counts.tolist() == [1, 2, 2]

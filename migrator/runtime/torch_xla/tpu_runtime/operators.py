@@ -127,6 +127,20 @@ def _norm(
     return torch.linalg.vector_norm(values, order, dim or None, keepdim, dtype=dtype)  # type: ignore[no-any-return]
 
 
+def _gelu(name: str) -> Kernel:
+    """The constants of stock are float32: off by 7e-9 in float64."""
+    compute = stock(name)
+    precise: Kernel = torch._refs.nn.functional.gelu
+    if "backward" in name:
+        precise = decompositions.gelu_backward
+
+    def kernel(*args: Any, **kwargs: Any) -> Tensor:
+        chosen = precise if args[-1].dtype == torch.float64 else compute
+        return chosen(*args, **kwargs)  # type: ignore[no-any-return]
+
+    return kernel
+
+
 def _place_of_extreme(name: str) -> Kernel:
     """The first NaN, as torch has it; stock ends the process for complex numbers."""
     place = stock(name)
@@ -316,6 +330,7 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     _clamp: "clamp clamp.Tensor clamp_min clamp_max",
     _bounded: "clamp_min.Tensor clamp_max.Tensor",
     _inverse: "linalg_inv_ex",
+    _gelu: "gelu gelu_backward",
     _place_of_extreme: "argmax argmin",
     _abs: "abs",
     _cummax: "cummax",

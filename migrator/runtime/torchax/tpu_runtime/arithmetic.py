@@ -1,16 +1,17 @@
-"""Sums and arithmetic that torchax 0.0.13 computes wrong for integers, or not at all.
+"""Sums and arithmetic that torchax 0.0.13 computes wrong for integers or numbers, or not at all.
 
 Each says what is wrong. Found by benchmarks/operator_audit.py. Arguments are in the dtype of the
 result here, see dtypes.py.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
-from torchax.ops import mappings
+from torchax.ops import jaten, mappings
 from torchax.tensor import Environment
 
 from .calls import register
@@ -55,10 +56,50 @@ def _over(reduce: Callable[..., Array]) -> Callable[..., Array]:
     return reduced
 
 
-def _upper_gamma(a: Any, x: Any) -> Array:
-    """torchax asks whether all elements at once are below 0 where ``x`` is a number."""
+def _gamma(a: Any, x: Any, *, of: Callable[..., Array], small: float) -> Array:
+    """Wrong where ``a`` is 0 or infinite; torchax asks whether all elements at once are below 0.
+
+    ``small``: the limit for a small ``x``.
+    """
     a, x = jnp.asarray(a), jnp.asarray(x)
-    return jax.scipy.special.gammaincc(jnp.where(a < 0, jnp.nan, a), jnp.where(x < 0, jnp.nan, x))
+    endless = jnp.isinf(a)
+    wrong = jnp.isnan(x) | (a < 0) | (x < 0) | ((a == 0) & (x == 0)) | (endless & jnp.isinf(x))
+    known = [wrong, a == 0, (x == 0) | endless]
+    inside = of(jnp.where((a == 0) | endless, 1.0, a), x)
+    return jnp.select(known, [jnp.nan, 1 - small, small], inside)
+
+
+def _zeta(x: Any, q: Any) -> Array:
+    """Wrong at poles, and where ``x`` is infinite."""
+    x, q = jnp.asarray(x) * 1.0, jnp.asarray(q) * 1.0
+    is_whole = q == jnp.floor(q)
+    wrong = (x < 1) | ((q < 0) & ~is_whole & (x != jnp.floor(x)))
+    known = [x == 1, wrong, (q <= 0) & is_whole, jnp.isinf(x) & (q <= 1)]
+    values = [jnp.inf, jnp.nan, jnp.inf, jnp.power(q, -x)]
+    return jnp.select(known, values, jax.scipy.special.zeta(x, q))
+
+
+def _times_log(x: Any, y: Any, *, log: Callable[..., Array]) -> Array:
+    """A number raises."""
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    return jnp.where((x == 0) & ~jnp.isnan(y), 0.0, x * log(y))
+
+
+def _isin(x: Any, of: Any, *, assume_unique: bool = False, invert: bool = False) -> Array:
+    """A number raises."""
+    return jnp.isin(jnp.asarray(x), jnp.asarray(of), invert=invert)
+
+
+def _scatter_number(
+    x: Array, dim: int, index: Array, value: Any, *, reduce: str | None = None
+) -> Array:
+    """With ``reduce`` a number raises."""
+    return jaten._aten_scatter_reduce(x, dim, index, jnp.full(index.shape, value, x.dtype), reduce)
+
+
+def _of_arrays(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Polynomials take no number."""
+    return lambda x, n: function(jnp.asarray(x) * 1.0, jnp.asarray(n) * 1.0)
 
 
 def install(env: Environment) -> None:
@@ -70,8 +111,19 @@ def install(env: Environment) -> None:
         (aten.div, _divide),
         (aten.atan2, jnp.arctan2),  # where the first is a number
         (aten.copysign, jnp.copysign),
-        (aten.igammac, _upper_gamma),
+        (aten.igamma, partial(_gamma, of=jax.scipy.special.gammainc, small=0)),
+        (aten.igammac, partial(_gamma, of=jax.scipy.special.gammaincc, small=1)),
+        (aten.special_zeta, _zeta),
+        (aten.xlogy, partial(_times_log, log=jnp.log)),
+        (aten.special_xlog1py, partial(_times_log, log=jnp.log1p)),
+        (aten.isin, _isin),
+        (aten.scatter.value, _scatter_number),
+        (aten.scatter.value_reduce, _scatter_number),
+        (aten.complex, jax.lax.complex),  # not a number where the imaginary part is infinite
         (aten.sum, _over(jnp.sum)),
         (aten.mean, _over(jnp.mean)),
     ):
         register(env, operator, function, of_arrays=True)
+    for operator, stock in [*env._ops.items()]:
+        if "_polynomial_" in str(operator):
+            register(env, operator, _of_arrays(stock.func), of_arrays=True)

@@ -127,7 +127,8 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
         while array.ndim and array.shape[0] == 1:  # JAX wants no more dimensions than are there
             array = array[0]
     if isinstance(place, jax.Array) and place.dtype == jnp.bool_:
-        self._elem = jaten._shape_static_boolean_index_put(elem, place, array, is_sequential=False)
+        made = jaten._shape_static_boolean_index_put(elem, place, array, is_sequential=False)
+        self._elem = made.astype(elem.dtype)  # `counts[mask] = 0.5` leaves integers what they are
     else:
         self._elem = elem.at[place].set(array)
     count_write(self)
