@@ -13,6 +13,12 @@ from tests.runtime.support import DEVICE
 tpu.setup()
 torch.zeros(1).to(DEVICE)
 
+
+def places(x: Tensor, count: int) -> Tensor:
+    """Numbers of columns in each of three rows."""
+    return torch.tensor([[0, 2, 1, 0], [1, 1, 0, 2], [2, 0, 1, 1]])[:, :count].to(x.device)
+
+
 # Of x, three rows of four float32 numbers.
 CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "amax of all": lambda x: x.amax(),
@@ -43,6 +49,14 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "cumsum of a number": lambda x: x[0, 0].cumsum(0),
     "abs of complex numbers": lambda x: torch.complex(x, x * 2).abs(),
     "complex quotient": lambda x: torch.view_as_real(torch.complex(x, x * 2) / 2),
+    "norm of complex numbers": lambda x: torch.linalg.vector_norm(torch.complex(x, x * 2), dim=1),
+    "scatter by an index that is longer": lambda x: x[:, :3].scatter(1, places(x, 4), x),
+    "scatter of a number by such an index": lambda x: x[:, :2].scatter(-1, places(x, 4) // 2, 7.0),
+    "sums by such an index": lambda x: x[:, :1].scatter_add(1, places(x, 4) * 0, x),
+    "products of numbers": lambda x: x.detach()[:, :2].scatter(
+        1, places(x, 4) % 2, 3.0, reduce="multiply"
+    ),
+    "means by such an index": lambda x: x[:, :2].scatter_reduce(1, places(x, 4) % 2, x, "mean"),
     "roll of nothing": lambda x: x[:0].roll(2, 0),
     "repeat no times": lambda x: x.repeat(0, 1),
     "loss of one sample": lambda x: F.cross_entropy(x[0], torch.tensor(1).to(x.device)),

@@ -127,6 +127,30 @@ def _norm(
     return torch.linalg.vector_norm(values, order, dim or None, keepdim, dtype=dtype)  # type: ignore[no-any-return]
 
 
+def _vector_norm(name: str) -> Kernel:
+    """Of complex numbers; stock raises."""
+    norm = stock(name)
+    return lambda self, *args, **kwargs: norm(
+        self.abs() if self.is_complex() else self, *args, **kwargs
+    )
+
+
+def _scatter(name: str) -> Kernel:
+    """An index may be longer than what is written to, along ``dim``; stock raises."""
+    write = stock(name)
+
+    def kernel(self: Tensor, dim: int, index: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        length = self.shape[dim] if self.dim() and index.dim() else index.numel()
+        if index.numel() == 0 or index.dim() == 0 or index.shape[dim] <= length:
+            return write(self, dim, index, *args, **kwargs)  # type: ignore[no-any-return]
+        shape = [*self.shape]
+        shape[dim] = index.shape[dim] - length
+        longer = torch.cat([self, self.new_zeros(shape)], dim)
+        return write(longer, dim, index, *args, **kwargs).narrow(dim, 0, length).clone()  # type: ignore[no-any-return]
+
+    return kernel
+
+
 def _gelu(name: str) -> Kernel:
     """The constants of stock are float32: off by 7e-9 in float64."""
     compute = stock(name)
@@ -330,6 +354,8 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     _clamp: "clamp clamp.Tensor clamp_min clamp_max",
     _bounded: "clamp_min.Tensor clamp_max.Tensor",
     _inverse: "linalg_inv_ex",
+    _vector_norm: "linalg_vector_norm",
+    _scatter: "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add",
     _gelu: "gelu gelu_backward",
     _place_of_extreme: "argmax argmin",
     _abs: "abs",
