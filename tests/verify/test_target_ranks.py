@@ -128,7 +128,7 @@ def test_each_rank_is_compared(end: str, tmp_path: Path, monkeypatch: pytest.Mon
         names = {(f.kind, f.name) for f in found if f.name.startswith(f"rank {rank}: ")}
         assert ("end", f"rank {rank}: Sequential") in names
         assert ("gradients", f"rank {rank}: SGD") in names
-    assert [f.name for f in found if f.kind == "file"] == ["net.pt"] * 4
+    assert [f.name for f in found if f.kind == "file"] == ["net.pt"] * 9
     assert len([f for f in found if f.kind == "printed"]) == 2 * 4 * 3  # of both ranks
 
 

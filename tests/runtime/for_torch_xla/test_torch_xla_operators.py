@@ -57,6 +57,9 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
         1, places(x, 4) % 2, 3.0, reduce="multiply"
     ),
     "means by such an index": lambda x: x[:, :2].scatter_reduce(1, places(x, 4) % 2, x, "mean"),
+    "masked_scatter of more values": lambda x: x.masked_scatter(x > 1, torch.cat([x, -x])),
+    "masked_scatter of fewer": lambda x: x.masked_scatter(x > 1, x[1:].flatten()[:6]),
+    "masked_scatter by rows": lambda x: x.masked_scatter(x[:, :1] > 1, x.t() * 2),
     "roll of nothing": lambda x: x[:0].roll(2, 0),
     "repeat no times": lambda x: x.repeat(0, 1),
     "loss of one sample": lambda x: F.cross_entropy(x[0], torch.tensor(1).to(x.device)),

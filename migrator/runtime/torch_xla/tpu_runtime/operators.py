@@ -151,6 +151,17 @@ def _scatter(name: str) -> Kernel:
     return kernel
 
 
+def _masked_scatter(name: str) -> Kernel:
+    """Of more values than there are places; stock raises."""
+    write = stock(name)
+
+    def kernel(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+        count = torch.broadcast_shapes(self.shape, mask.shape).numel()
+        return write(self, mask, source.reshape(-1)[:count])  # type: ignore[no-any-return]
+
+    return kernel
+
+
 def _gelu(name: str) -> Kernel:
     """The constants of stock are float32: off by 7e-9 in float64."""
     compute = stock(name)
@@ -355,6 +366,7 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     _bounded: "clamp_min.Tensor clamp_max.Tensor",
     _inverse: "linalg_inv_ex",
     _vector_norm: "linalg_vector_norm",
+    _masked_scatter: "masked_scatter",
     _scatter: "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add",
     _gelu: "gelu gelu_backward",
     _place_of_extreme: "argmax argmin",
