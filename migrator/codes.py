@@ -10,6 +10,7 @@ INTERNAL = "ERR003"
 TOO_LARGE = "ERR004"
 UNREADABLE = "ERR005"
 UNKNOWN = "GEN001"  # no rule answers for the construct
+IDLE = "SUP001"  # a comment that switches nothing off
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,19 @@ of PyTorch, is reported so that nothing is passed over in silence.""",
         """Look up what the name does on CUDA, and what the target has instead. A table in
 `pyproject.toml` can teach the tool a name for the whole project (rule USR001).""",
     ),
+    Code(
+        IDLE,
+        "idle-comment",
+        "a comment that ignores nothing",
+        """`# tpu-migrate: ignore[CODE]` counts for what begins or ends on its line. A code that no
+rule has, a misspelt word, or a line without anything to change would leave the comment without an
+effect, in silence.""",
+        "Correct the code or the word, move the comment to the construct, or remove it.",
+    ),
 )
 OTHERS = {code.code: code for code in _OTHERS}
 FAMILIES = (
     Family("GEN", "What no rule knows", 900),
     Family("ERR", "Files that stay", 910),
+    Family("SUP", "Comments", 920),
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.syntax.names import statements
+from migrator.codes import IDLE, OTHERS
 from migrator.construct import Construct
 from migrator.context import Context
+from migrator.diagnostics import START, Diagnostic, Severity
 from migrator.edits import joined
 from migrator.pipeline.account import account
 from migrator.pipeline.advice import advise
@@ -19,8 +21,10 @@ from migrator.pipeline.plan import restrict, withdraw
 from migrator.pipeline.result import Failure, Result
 from migrator.pipeline.suppress import Suppressions
 from migrator.pipeline.write import NotPlaced, write
-from migrator.registry import Registry
+from migrator.registry import Registry, registry
 from migrator.targets import RUNTIME
+
+_IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def rewrite(
@@ -31,7 +35,7 @@ def rewrite(
     plan = decide(context, rules, constructs, suppressions)
     if context.options.only is not None:
         restrict(plan, context.names, context.options.only)
-    advice = list(advise(context, rules, plan, suppressions))
+    advice = [*advise(context, rules, plan, suppressions)]
     written = None
     while written is None:
         added = complete(context, rules, plan, suppressions)
@@ -44,6 +48,7 @@ def rewrite(
             withdraw(plan, lost.edits)
         except Failure as failure:
             return failure.result(module.content)
+    advice += _idle(context, rules, constructs, suppressions)
     after, tree = (module.content, module.tree) if written is None else written
     return Result(
         module.content,
@@ -56,7 +61,24 @@ def rewrite(
     )
 
 
+def _idle(
+    context: Context, rules: Registry, constructs: Sequence[Construct], suppressions: Suppressions
+) -> Iterator[Diagnostic]:
+    """Comments that switch nothing off."""
+    if not suppressions.marks and not suppressions.misspelt:
+        return
+    if context.options.enabled(IDLE) and not suppressions.covers(START, IDLE):
+        imports = (s for s in statements(context.names.tree) if isinstance(s, _IMPORTS))
+        nodes = (*(construct.node for construct in constructs), *imports)
+        suppressions.look_at(
+            context.source.range(node) for node in nodes if hasattr(node, "lineno")
+        )
+        known = (*registry().rules, *OTHERS)
+        for where, message in suppressions.without_effect(known):
+            yield Diagnostic(where, IDLE, Severity.ADVICE, message)
+
+
 def companions(tree: ast.Module) -> frozenset[str]:
     """The packages of ours that a module imports."""
-    imports = (s for s in statements(tree) if isinstance(s, ast.Import | ast.ImportFrom))
+    imports = (s for s in statements(tree) if isinstance(s, _IMPORTS))
     return frozenset(head for s in imports for head in imported_heads(s) if head == RUNTIME)

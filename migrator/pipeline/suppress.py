@@ -7,14 +7,18 @@ scripts, requirements and YAML count, too.
 
 from __future__ import annotations
 
+import difflib
 import io
 import re
 import tokenize
+from collections.abc import Iterable, Iterator
 
 from migrator.diagnostics import Range
 from migrator.formats.embedded import holds_text
 
-_MARK = re.compile(r"#.*?\btpu-migrate:\s*(ignore-file|ignore|off|on)\b(?:\[([^\]]*)\])?")
+_WORDS = ("ignore-file", "ignore", "off", "on")
+_MARK = re.compile(rf"#.*?\btpu-migrate:\s*({'|'.join(_WORDS)})(?![\w-])(?:\[([^\]]*)\])?")
+_ANY = re.compile(r"#.*?\btpu-migrate:\s*([\w-]+)")
 
 
 class Suppressions:
@@ -24,6 +28,9 @@ class Suppressions:
         self.lines: dict[int, tuple[str, ...]] = {}
         self.file: tuple[str, ...] | None = None
         self.regions: list[tuple[int, int]] = []
+        self.marks: list[tuple[Range, str, tuple[str, ...]]] = []  # where, which word, of what
+        self.asked: set[int] = set()  # lines on which there is something to switch off
+        self.misspelt: list[tuple[Range, str]] = []
         if "tpu-migrate:" in text:
             self._read(text)
 
@@ -34,10 +41,14 @@ class Suppressions:
             if token.type != tokenize.COMMENT and not holds_text(token):
                 continue
             match = _MARK.search(token.string)
+            line, where = token.start[0], _place(token)
             if match is None:
+                other = _ANY.search(token.string)
+                if other and difflib.get_close_matches(other[1], _WORDS, 1, 0.7):
+                    self.misspelt.append((where, other[1]))
                 continue
-            line = token.start[0]
             codes = tuple(c.strip() for c in (match[2] or "").split(",") if c.strip())
+            self.marks.append((where, match[1], codes))
             if match[1] == "ignore":
                 self.lines[line] = codes
             elif match[1] == "ignore-file":
@@ -55,8 +66,26 @@ class Suppressions:
             return True
         if any(start <= where.line <= end for start, end in self.regions):
             return True
-        lines = (self.lines[n] for n in range(where.line, where.end_line + 1) if n in self.lines)
-        return any(_matches(codes, code) for codes in lines)
+        lines = [n for n in range(where.line, where.end_line + 1) if n in self.lines]
+        self.asked.update(lines)
+        return any(_matches(self.lines[n], code) for n in lines)
+
+    def look_at(self, places: Iterable[Range]) -> None:
+        """There is something to switch off at ``places``, whatever came of it."""
+        for where in places if self.lines else ():
+            self.asked.update(range(where.line, where.end_line + 1))
+
+    def without_effect(self, known: Iterable[str]) -> Iterator[tuple[Range, str]]:
+        """Comments that do not do what they were written for, and why. ``known``: all codes."""
+        words, known = f"{', '.join(_WORDS[:-1])} or {_WORDS[-1]}", tuple(known)
+        for where, word in self.misspelt:
+            yield where, f"`{word}` is none of {words}: this comment does nothing"
+        for where, word, codes in self.marks:
+            unknown = [code for code in codes if not any(k.startswith(code) for k in known)]
+            if unknown:
+                yield where, f"no rule is called {' or '.join(unknown)}: nothing is ignored by that"
+            elif word == "ignore" and where.line not in self.asked:
+                yield where, "nothing on this line could be ignored: the comment can go"
 
 
 def comment_for(text: str, first: int, last: int, code: str) -> tuple[int, int, str] | None:
@@ -88,6 +117,12 @@ def comment_for(text: str, first: int, last: int, code: str) -> tuple[int, int, 
         said = lines[number - 1].rstrip() if number <= len(lines) else ""
         return number, len(said), f"{'  ' if said else ''}# tpu-migrate: ignore[{code}]"
     return None
+
+
+def _place(token: tokenize.TokenInfo) -> Range:
+    """In characters from 1, as diagnostics count."""
+    (line, column), (end_line, end_column) = token.start, token.end
+    return Range(line, column + 1, end_line, end_column + 1)
 
 
 def _matches(codes: tuple[str, ...], code: str) -> bool:

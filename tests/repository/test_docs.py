@@ -202,6 +202,7 @@ def test_files_of_the_tool_that_are_named_are_there() -> None:
     assert len(named) > 4
     assert [path for path in sorted(named) if not (REPOSITORY / path).is_file()] == []
     stages = (DOCS / "how-a-file-is-migrated.md").read_text("utf-8")
-    homes = [REPOSITORY / "migrator" / room for room in ("", "pipeline", "runs")]
+    rooms = ("", "migrator", "migrator/pipeline", "migrator/runs")
+    homes = [REPOSITORY / room for room in rooms]
     for path in re.findall(r"\(`((?:[a-z_]+/)*[a-z_]+\.py)`", stages):
         assert any((home / path).is_file() for home in homes), path

@@ -1,0 +1,62 @@
+"""Comments that switch nothing off are said."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import run
+
+from migrator.diagnostics import Severity
+
+
+def said(line: str, **options: object) -> list[str]:
+    result = run(f"import torch\nx = torch.ones(3).cuda()\n{line}\n", "torchax", **options)
+    found = [d for d in result.diagnostics if d.severity is Severity.ADVICE]
+    assert all(d.code == "SUP001" and d.range.line == 3 for d in found)
+    return [d.message for d in found]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "y = x.cuda()  # tpu-migrate: ignore[MOV999, MOV001]",
+            "no rule is called MOV999: nothing is ignored by that",
+        ),
+        (
+            "y = x.cuda()  # tpu-migrate: ignored",
+            "`ignored` is none of ignore-file, ignore, off or on: this comment does nothing",
+        ),
+        (
+            "y = x + 1  # tpu-migrate: ignore[MOV001]",
+            "nothing on this line could be ignored: the comment can go",
+        ),
+        (
+            "# tpu-migrate: ignore-file[XYZ]",
+            "no rule is called XYZ: nothing is ignored by that",
+        ),
+    ],
+)
+def test_a_comment_that_switches_nothing_off_is_said(line: str, message: str) -> None:
+    assert said(line) == [message]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "y = x.cuda()  # tpu-migrate: ignore",
+        "y = x.cuda()  # tpu-migrate: ignore[MOV]",
+        "y = x.cuda()  # tpu-migrate: ignore[PRE001]",  # another target may need it
+        "import apex  # tpu-migrate: ignore",
+        "y = x + 1  # made by tpu-migrate: it is on the device",
+        "y = x + 1  # tpu-migrate: it is on the device",
+        "s = '# tpu-migrate: ignored'",
+        "# tpu-migrate: off\ny = x + 1\n# tpu-migrate: on",
+    ],
+)
+def test_others_are_not(line: str) -> None:
+    assert said(line) == []
+
+
+def test_it_can_be_switched_off_itself() -> None:
+    line = "y = x + 1  # tpu-migrate: ignore[MOV001]"
+    assert said(f"{line}  # tpu-migrate: ignore-file[SUP001]", ignore=("SUP",)) == []
