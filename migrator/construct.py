@@ -1,6 +1,6 @@
 """A GPU construct, as plain data.
 
-Which constructs a file holds is found by its framework: see `migrator.frameworks`.
+A file's framework finds its constructs: see `migrator.frameworks`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, eq=False)
 class Construct:
-    """One GPU construct. `kind` and `key` choose the handlers; `node` is what they look at.
+    """One GPU construct. `kind` and `key` select the handlers, which look at `node`.
 
     kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
     keyword (argument), loop (that calls a model without gradients), branch (on values of tensors),
@@ -29,11 +29,11 @@ class Construct:
     kind: str
     key: str
     node: ast.AST
-    text: str | None = None  # of a line that is rewritten in part already
+    text: str | None = None  # of a line that is partly rewritten already
 
     @property
     def value(self) -> ast.expr:
-        """What an argument gets, by its name or not."""
+        """The value of an argument, given by name or by position."""
         value = self.node.value if isinstance(self.node, ast.keyword) else self.node
         assert isinstance(value, ast.expr)
         return value

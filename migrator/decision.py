@@ -15,39 +15,39 @@ from migrator.edits import Edit
 class Rewrite:
     """Edits that belong together. `requires` lists modules that the new code imports.
 
-    `note` is said beside the edit (what the change costs). `safety` overrides the rule's own.
+    `note` is shown with the edit (what the change costs). `safety` overrides that of the rule.
     """
 
     edits: Sequence[Edit]
     requires: Sequence[str] = ()
     note: str = ""
-    advice: str = ""  # what an expert would add, as of `Keep`
+    advice: str = ""  # what an expert would add, as for `Keep`
     safety: Safety | None = None
-    works: bool = False  # without the edit, too: an unsafe one is advice, and nothing to do
-    leaves: Sequence[ast.AST] = ()  # left as they are, with everything in them
+    works: bool = False  # even without the edit: if that is unsafe, it is mere advice
+    leaves: Sequence[ast.AST] = ()  # these stay as they are, with everything in them
 
 
 @dataclass(frozen=True)
 class Keep:
-    """Right as it stands on the target, for this reason; `advice` is what an expert would add.
+    """Right as it is on the target, for this reason; `advice` is what an expert would add.
 
-    `unsafe` says what may change where --unsafe would rewrite it.
+    `unsafe` says what may change if --unsafe rewrites it.
     """
 
     reason: str
     advice: str = ""
     unsafe: str = ""
-    leaves: Sequence[ast.AST] = ()  # as they are, with everything in them
+    leaves: Sequence[ast.AST] = ()  # these stay as they are, with everything in them
 
 
 def advice(text: str) -> Keep:
-    """What an expert would say of code that is no construct."""
+    """What an expert would say about code that is not a construct."""
     return Keep("right as it stands", text)
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """The line that is in the way of a program; `path` is None for the file itself."""
+    """The line that keeps a program from being rewritten; `path` is None for the file itself."""
 
     path: Path | None
     line: int
@@ -56,11 +56,12 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Report:
-    """Left to change by hand: what is in the way, and what to do.
+    """Needs a manual change: what prevents a rewrite, and what to do.
 
-    `whole` is left as it is with everything in it, where half an edit would be wrong. `effort`
-    overrides the rule's own. `unsafe` says what may change where --unsafe would rewrite it. Of a
-    file that stays with a program, `obstacle` is what keeps that, and `files` are others of it.
+    `whole` stays as it is with everything in it, where half a rewrite would be wrong. `effort`
+    overrides that of the rule. `unsafe` says what may change if --unsafe rewrites it. If a file
+    stays with its program, `obstacle` is the line that keeps the program, and `files` are its
+    other files.
     """
 
     reason: str

@@ -1,4 +1,4 @@
-"""The registry: every rule, who is asked about a construct, and what follows from what they say."""
+"""The registry: all rules, and which of them are asked about a construct."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Registry:
-    """All rules, and their dispatch tables. Those that come first are asked first."""
+    """All rules, with dispatch tables. Earlier rules are asked first."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Registry:
     ) -> None:
         self._in_order = rules
         self.rules = {rule.code: rule for rule in sorted(rules, key=lambda r: r.code)}
-        self.origins = origins or {}  # by code, what the package is called that has the rule
+        self.origins = origins or {}  # by code: the names of the package that has the rule
         self.families = sorted(families, key=lambda family: family.place)
         self.exact: dict[tuple[str, str], list[tuple[Rule, Handler]]] = {}
         self.prefixes: list[tuple[str, str, Rule, Handler]] = []
@@ -53,7 +53,7 @@ class Registry:
         return Registry([r for r in self._in_order if r.framework in ("", framework)])
 
     def vocabulary(self, framework: Framework) -> Vocabulary:
-        """The names of a framework that are constructs since a rule is about them."""
+        """The names of a framework that are constructs because a rule handles them."""
         rules = self.of(framework.name).rules.values()
         return Vocabulary.of_keys(
             [(kind, key) for rule in rules for kind, key, _ in rule.handlers],
@@ -75,7 +75,7 @@ class Registry:
 
     @cached_property
     def foreign(self) -> Registry:
-        """The rules that make GPU code of code for another target."""
+        """The rules that turn code for another target into GPU code."""
         return Registry([rule for rule in self.rules.values() if rule.foreign])
 
     def handlers(self, construct: Construct) -> list[tuple[Rule, Handler]]:
@@ -95,10 +95,10 @@ GROUP = "tpu_migrate.rules"  # of entry points: modules and packages with rules
 
 @cache
 def registry() -> Registry:
-    """The rules of the rules package, and those of packages that are installed beside it.
+    """The built-in rules, those of targets, and those of other installed packages.
 
     Raises:
-        UsageError: for an installed package that can not be used.
+        UsageError: an installed package can not be used.
     """
     modules = [(importlib.import_module("migrator.rules"), None), *rule_modules()]
     own = {rule: point for module, point in modules for rule in _found(module, Rule)}
@@ -125,7 +125,7 @@ def registry() -> Registry:
 
 
 def _origin(point: EntryPoint | None) -> Sequence[str]:
-    """What the package that brings a rule is called: its module, its entry point, itself."""
+    """The names of the package that has a rule: its module, its entry point, its distribution."""
     if point is None:
         return (OWN,)
     package = point.dist.name if point.dist is not None else point.value
@@ -133,14 +133,14 @@ def _origin(point: EntryPoint | None) -> Sequence[str]:
 
 
 def check_packages() -> None:
-    """Raise UsageError, as `registry` does, where a package with rules is installed."""
+    """Raise UsageError, as `registry` does, if any package with rules is installed."""
     if installed(GROUP):
         registry()
 
 
 @cache
 def vocabulary(framework: str, replaced: tuple[tuple[str, str], ...] = ()) -> Vocabulary:
-    """The names that are constructs, with those that a project replaces. Raises as `registry`."""
+    """The names that are constructs, with those that a project replaces. Raises like `registry`."""
     known = registry().vocabulary(find_framework(framework))
     return replace(known, own=frozenset(old for old, _ in replaced))
 

@@ -1,6 +1,6 @@
-"""What a rule is: a code, a reason, examples, and handlers that decide about one construct each.
+"""A rule: a code, a reason, examples, and handlers that each decide about one construct.
 
-Rules import all that they need to decide from here.
+Rules import everything they need for decisions from here.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Handler = Callable[[Context, Construct], Decision | None]
 
 @dataclass(frozen=True)
 class Example:
-    """A snippet before and after; without an `after` it stays.
+    """A snippet before and after; without `after` it stays as it is.
 
-    Text may be indented as the code around it is. In what is after, `{device}` is the target's
-    device. `except_on` has the targets that differ by more than such words: None is one that
-    leaves the snippet as it is.
+    The text may be indented like the code around it. In `after`, `{device}` is the target's device.
+    `except_on` is for targets whose result differs in other ways: None means that the target leaves
+    the snippet as it is.
     """
 
     before: str
@@ -39,14 +39,14 @@ class Example:
     unsafe: bool = False  # needs --unsafe
     portable: bool = False  # with --portable
     shard: str = "replicated"  # with --shard
-    path: str = "example.py"  # a name that says what kind of file it is
+    path: str = "example.py"  # the name tells the kind of file
     replace: tuple[tuple[str, str], ...] = ()  # with [tool.tpu-migrate.replace]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "before", _dedented(self.before))
 
     def expected(self, target: Target) -> str:
-        """What the snippet becomes on a target."""
+        """The expected result on a target."""
         after = self.except_on.get(target.name, self.after)
         return (
             self.before
@@ -63,18 +63,18 @@ class Example:
 
     @staticmethod
     def moved(before: str) -> Example:
-        """A snippet that moves a model to the device, and is changed in nothing else."""
+        """A snippet whose only change is that its model moves to the device."""
         return Example(before, before.replace(".cuda()", '.to("{device}")'))
 
 
 def _dedented(text: str) -> str:
-    """A text as it was meant that begins on a line of its own, indented like the code around."""
+    """The text without the indentation of the code around it."""
     return textwrap.dedent(text[1:].rstrip(" ")) if text.startswith("\n") else text
 
 
 @dataclass(eq=False)
 class Rule:
-    """One diagnostic code. `on` registers a handler for constructs of the inventory."""
+    """One diagnostic code. `on` registers handlers for constructs."""
 
     code: str
     name: str
@@ -82,16 +82,16 @@ class Rule:
     why: str
     examples: Sequence[Example]
     safety: Safety = Safety.SAFE
-    effort: Effort = Effort.MINUTES  # of each construct that it leaves for a person
+    effort: Effort = Effort.MINUTES  # for each construct that it reports
     references: Sequence[str] = ()
-    for_cuda: bool = False  # what it reports is there for CUDA alone
-    foreign: bool = False  # of code for another target, which it reads as GPU code
-    framework: str = "torch"  # of the code that it is about; "" for any
-    imports: Sequence[str] = ()  # that go with their last use, beside those of its names
-    moves_to_device: bool = False  # its edits put a program on the device
-    is_requirement: bool = False  # of what is installed, not of code
-    # What the engine itself decides is said in the name of one rule each: of code that was written
-    # for the target, of code that a launcher's processes alone reach, of files that cells write.
+    for_cuda: bool = False  # what it reports only exists for CUDA
+    foreign: bool = False  # turns code for another target into GPU code
+    framework: str = "torch"  # of the code that it handles; "" for any
+    imports: Sequence[str] = ()  # more names whose import goes with their last use
+    moves_to_device: bool = False  # its edits move a program to the device
+    is_requirement: bool = False  # handles what is installed, not code
+    # The engine itself decides about code written for the target, code that only a launcher's
+    # processes reach, and files that cells write. One rule each gives its name to these decisions.
     for_native_code: bool = False
     for_launched_code: bool = False
     for_written_files: bool = False
@@ -99,13 +99,13 @@ class Rule:
 
     @property
     def targets(self) -> dict[str, Target]:
-        """The targets that it may write for, by name."""
+        """The targets that the rule may write for, by name."""
         return {n: t for n, t in targets().items() if self.framework in ("", t.framework)}
 
     def on(self, kind: str, *keys: str) -> Callable[[Handler], Handler]:
-        """Register for a construct kind and keys; a key that ends in `*` matches a prefix.
+        """Register a handler for a kind of construct and its keys; `*` ends a prefix.
 
-        Kind "advice" is for code that is no construct: see `migrator.pipeline.advice`.
+        The kind "advice" is for code that is not a construct: see `migrator.pipeline.advice`.
         """
 
         def register(handler: Handler) -> Handler:

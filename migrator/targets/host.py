@@ -1,4 +1,4 @@
-"""Host: how programs of a target find a device on a machine, and what to look at there."""
+"""Host: how a target's programs find a device on a machine, and what `doctor` checks there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 class Slow:
     """A variable that makes programs slow.
 
-    `values` are those that do; without any, all do but "", 0 and false.
+    `values` are those that do; if there are none, all but "", 0 and false do.
     """
 
     what: str
@@ -21,41 +21,41 @@ class Slow:
 
 @dataclass(frozen=True)
 class Host:
-    """Variables of the environment that a target's programs read, and what they do to them.
+    """The environment variables that a target's programs read, and their effects.
 
-    In the settings, `{own}` is what the variable holds already. `device_variable` takes names of
-    devices, with commas between them; "tpu" means the same for every target.
+    In the settings, `{own}` is the variable's present value. `device_variable` takes device names,
+    separated by commas; "tpu" means the same for every target.
     """
 
-    device_variable: str = ""  # chooses the device; "": nothing does
+    device_variable: str = ""  # chooses the device; "" if there is none
     older_device_variables: tuple[str, ...] = ()
-    devices: Set[str] = frozenset()  # that it may name; without any, it may name what it likes
-    plugins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # one of them has to be
-    # there for a device that it names
-    tpu: Mapping[str, str] = field(default_factory=dict)  # settings for a TPU, or for nothing
+    devices: Set[str] = frozenset()  # that it may name; any, if empty
+    # A device that it names needs one of these.
+    plugins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tpu: Mapping[str, str] = field(default_factory=dict)  # settings for a TPU, without a fallback
     cpu: Mapping[str, str] = field(default_factory=dict)  # settings for the CPU
-    virtual: Mapping[str, str] = field(default_factory=dict)  # … that shows `{count}` devices
-    hasty: Mapping[str, str] = field(default_factory=dict)  # … that compiles with less care
+    virtual: Mapping[str, str] = field(default_factory=dict)  # … with `{count}` devices
+    hasty: Mapping[str, str] = field(default_factory=dict)  # … that compile fast
     dump: Mapping[str, str] = field(default_factory=dict)  # programs are written to `{folder}`
-    replicas: Path | None = None  # runs ranks as threads on the CPU, where one process has all
-    # devices; else each rank is a process
-    compiles_for_tpu: bool = False  # what is dumped can be compiled for a TPU that is not there
+    replicas: Path | None = None  # runs ranks as threads on the CPU, if one process has all
+    # devices; otherwise each rank is a process
+    compiles_for_tpu: bool = False  # dumped programs can be compiled for a TPU without having one
     has_tpu_compiler: bool = False  # by its own environment, with JAX and libtpu
-    variables: Mapping[str, str] = field(default_factory=dict)  # what each of its own does
-    families: tuple[str, ...] = ()  # beginnings of names that only its programs read
+    variables: Mapping[str, str] = field(default_factory=dict)  # what its own ones do
+    families: tuple[str, ...] = ()  # prefixes of variables that only its programs read
     slow: Mapping[str, Slow] = field(default_factory=dict)
 
     def on_tpu(self) -> dict[str, str]:
-        """Settings that hold a program to a TPU: it may not fall back to the CPU in silence."""
+        """Settings that keep a program on a TPU: it must not silently fall back to the CPU."""
         return dict(self.tpu)
 
     def on_cpu(self, count: int | None = None) -> dict[str, str]:
-        """Settings that hold a program to the CPU, which shows `count` devices."""
+        """Settings that keep a program on the CPU, with `count` devices."""
         virtual = {} if count is None else with_own(self.virtual, os.environ, count=str(count))
         return {**self.cpu, **virtual}
 
     def in_haste(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """`environment`, with the settings that make the CPU compile sooner what runs slower."""
+        """`environment`, with the settings for faster compilation of slower code on the CPU."""
         return {**environment, **with_own(self.hasty, _added_to_ours(environment))}
 
     def dumping(self, environment: Mapping[str, str], folder: str) -> dict[str, str]:
@@ -68,7 +68,7 @@ class Host:
         return not wish or "tpu" in wish.lower().split(",")
 
     def reads(self, name: str) -> bool:
-        """Whether a variable is one that this target's programs read, and no other's."""
+        """Whether only this target's programs read a variable."""
         return name.startswith(self.families)
 
 
@@ -79,7 +79,7 @@ def _added_to_ours(environment: Mapping[str, str]) -> dict[str, str]:
 def with_own(
     settings: Mapping[str, str], environment: Mapping[str, str], **values: str
 ) -> dict[str, str]:
-    """Settings with text in the place of `{name}`; `{own}` is what the variable holds already."""
+    """Settings with `{name}` replaced by text; `{own}` is the variable's present value."""
     return {
         name: text.format(own=environment.get(name, ""), **values).strip()
         for name, text in settings.items()

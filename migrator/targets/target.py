@@ -1,4 +1,4 @@
-"""A target: what is known of one place where PyTorch runs on a TPU."""
+"""A target: what is known about one way to run PyTorch on a TPU."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ _RUNTIMES = Path(__file__).resolve().parents[1] / "runtime"
 
 
 def own_runtime(name: str) -> Path:
-    """The folder with the runtime of a target that tpu-migrate brings itself."""
+    """The folder of a built-in target's runtime."""
     return _RUNTIMES / name
 
 
 @dataclass(frozen=True)
 class Target:
-    """One place where PyTorch runs on a TPU; a folder below `migrator/targets`, or a plug-in.
+    """One way to run PyTorch on a TPU: a folder below `migrator/targets`, or a plug-in.
 
-    `words` are for the rules, `environment` and `host` for `verify` and `doctor`, `traces` for all
-    that read code. `runtime` is the folder that holds the package `tpu_runtime`, which migrated
-    code imports: what its `__all__` lists may be used. Without one, what has no word is reported.
+    `words` are for the rules, `environment` and `host` for `verify` and `doctor`, `traces` for
+    recognising code of the target. `runtime` is the folder of the package `tpu_runtime`, which
+    migrated code imports: the names in its `__all__` may be used. Without a runtime, what has no
+    word is reported.
     """
 
     name: str
     summary: str
-    home: str  # where it is developed
+    home: str  # its web page
     words: Words
     environment: Environment
     host: Host = field(default_factory=Host)
     traces: Traces = field(default_factory=Traces)
     runtime: Path | None = None
-    framework: str = "torch"  # whose programs run there, see `migrator.frameworks`
+    framework: str = "torch"  # of the programs that run there, see `migrator.frameworks`
     portable: bool = False  # the program chooses its device when it starts, see `portable`
 
     @property
     def label(self) -> str:
-        """What was asked for, in words."""
+        """The target as the user asked for it, for messages."""
         return f"{self.name} --portable" if self.portable else self.name
 
     @property
@@ -61,7 +62,7 @@ class Target:
 
 @cache
 def _exported(runtime: Path) -> frozenset[str]:
-    """What `__all__` of a runtime lists, read without running it."""
+    """The names in a runtime's `__all__`, read without running it."""
     tree = ast.parse((runtime / RUNTIME / "__init__.py").read_bytes())
     for statement in tree.body:
         match statement:
@@ -71,7 +72,7 @@ def _exported(runtime: Path) -> frozenset[str]:
 
 
 def in_one_process(target: Target) -> Target:
-    """The words of a program in which one process drives all devices."""
+    """The target for a program in which one process drives all devices."""
     devices = target.words.devices.one_process if target.words.devices is not None else None
     if devices is None:
         return target
@@ -79,9 +80,9 @@ def in_one_process(target: Target) -> Target:
 
 
 def with_ranks(target: Target) -> Target:
-    """The words of a program that starts a process for each device.
+    """The target for a program that starts a process for each device.
 
-    The one that starts them must not use the device itself, which the runtime sees to.
+    The starting process must not use the device itself; the runtime takes care of that.
     """
     words = replace(
         target.words,
@@ -94,7 +95,7 @@ def with_ranks(target: Target) -> Target:
 
 
 def portable(target: Target) -> Target:
-    """The words of a program that still runs on a GPU and on a CPU: all of them the runtime's."""
+    """The target for a program that also runs on GPUs and CPUs: every word is the runtime's."""
     words = replace(
         target.words,
         device_object=Word(f"{RUNTIME}.device()", (RUNTIME,)),

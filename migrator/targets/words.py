@@ -1,4 +1,4 @@
-"""Words: what the rules write for a target, and what they have to know of it."""
+"""Words: the code that rules write for a target, and what they need to know about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 RUNTIME = "tpu_runtime"  # the package that migrated code imports
 
-# What torch.cuda has that a runtime may offer, too, under the same name.
+# Names of torch.cuda that a runtime may offer, too.
 MIRRORED = frozenset({
     "Event", "autocast", "current_device", "device_count", "get_device_name",
     "get_device_properties", "initial_seed", "is_available", "is_bf16_supported", "manual_seed",
@@ -37,63 +37,63 @@ class Word:
 class Devices:
     """How a program uses several devices.
 
-    With `launch`, it keeps its ranks: a process for each device, as in the original. Without, one
-    process drives all devices and takes the place of all ranks.
+    With `launch`, it keeps its ranks: a process for each device, as in the original. Without it, a
+    single process drives all devices and does the work of all ranks.
     """
 
-    group: str  # the back end of torch.distributed
+    group: str  # the backend of torch.distributed
     copies: Word  # what torch.nn.DataParallel becomes
     ranks: Word  # what torch.nn.parallel.DistributedDataParallel becomes
     launch: Word | None = None  # what torch.multiprocessing.spawn becomes; it may stay itself
-    address: str = ""  # the init_method of the group, where it is not the program's own
+    address: str = ""  # the init_method of the group, if it replaces the program's own
     unsharded: Word | None = None  # what FullyShardedDataParallel becomes, where ranks stay ranks
-    sharded: Word | None = None  # what it becomes with --shard fsdp, and more
+    sharded: Word | None = None  # what it becomes with --shard fsdp and the like
     sampler: Word | None = None  # what torch.utils.data.DistributedSampler becomes
-    copies_setup: str = ""  # what set-up has to be told, where there are copies
-    launch_setup: str = ""  # the same, where processes are started
-    one_process: Devices | None = None  # the words with --shard, if it is another way
+    copies_setup: str = ""  # arguments of set-up for programs with copies
+    launch_setup: str = ""  # arguments of set-up for programs that start processes
+    one_process: Devices | None = None  # the words with --shard, if they differ
 
 
 @dataclass(frozen=True)
 class Words:
-    """What the rules write for a target, what it can do, and what messages say of it.
+    """The code that rules write for a target, what it can do, and what messages say about it.
 
-    Only `device` has to be given. What has no word, and is not in the target's runtime either, is
-    reported. `calls` are native spellings, by the names that torch.cuda has; they come before the
-    runtime's.
+    Only `device` is required. What has no word, and is not in the target's runtime either, is
+    reported. `calls` are the target's own functions, by their names in torch.cuda; they take
+    precedence over the runtime's.
     """
 
     device: str  # the device type string
     device_object: Word | None = None  # None: torch.device(<device string>)
     autocast: Word | None = None  # the function; `autocast_arguments` choose bfloat16
     autocast_arguments: tuple[str, ...] = ()
-    step_boundary: Word | None = None  # the statement behind an optimizer's step, if it needs one
+    step_boundary: Word | None = None  # the statement after an optimizer step, if it needs one
     train_step: Word | None = None  # the decorator of a step that is compiled as a whole
     device_loader: Word | None = None  # a loader that moves its batches
     calls: Mapping[str, Word] = field(default_factory=dict)
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
     devices: Devices | None = None  # None: programs for several devices are reported
 
-    # What it can do. What is not known to work is reported.
-    device_has_index: bool = False  # `device_object` equals the device of a tensor, index and all
-    compiles_constants: bool = False  # lists that become tensors are sent to the device only once
-    runs_lbfgs: bool = False  # optimizers that read values while they step are not much slower
-    transforms: bool = False  # torch.func's `vmap`, `grad` and the like run
+    # What it can do. Anything not known to work is reported.
+    device_has_index: bool = False  # `device_object` equals a tensor's device, including the index
+    compiles_constants: bool = False  # lists that become tensors are only sent to the device once
+    runs_lbfgs: bool = False  # optimizers that read values during a step are not much slower
+    transforms: bool = False  # `vmap`, `grad` and the like of torch.func work
     scripts_normalization: bool = False  # a module on the device can be scripted with BatchNorm
     scripts_dropout: bool = False  # … and trained with dropout
     safetensors: bool = False  # safetensors reads straight onto the device, by its name
     threads: bool = False  # any thread may use the device
-    thread_setup: str = ""  # the call after which another thread may, too
+    thread_setup: str = ""  # the call that lets another thread use it, too
 
-    # What messages say.
-    profiler: str = "its own profiler"  # what traces the device
-    float64: str = "float64 is slow"  # what becomes of it
+    # For messages.
+    profiler: str = "its own profiler"  # the profiler of the device
+    float64: str = "float64 is slow"  # what happens with it
     accelerate: str = ""  # the option with which `accelerate launch` starts programs on it
-    accelerate_off: str = ""  # the variable that keeps accelerate from taking it, come what may
+    accelerate_off: str = ""  # the variable that always keeps accelerate from using it
 
     @property
     def launches(self) -> bool:
-        """Whether a program with ranks stays one: a process for each device."""
+        """Whether a program with ranks keeps them: a process for each device."""
         return self.devices is not None and self.devices.launch is not None
 
 
@@ -101,9 +101,9 @@ _Filled = TypeVar("_Filled")
 
 
 def filled(words: _Filled, placeholders: Mapping[str, str], requires: tuple[str, ...]) -> _Filled:
-    """Words, or any part of them, with text in the place of `{name}`.
+    """Words, or any part of them, with `{name}` replaced by text.
 
-    What a word speaks of then, it also `requires`.
+    A word that uses a placeholder also `requires` what that needs.
     """
     texts = {f"{{{name}}}": text for name, text in placeholders.items()}
     result: _Filled = _filled(words, texts, requires)
