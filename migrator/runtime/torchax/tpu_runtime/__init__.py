@@ -15,6 +15,7 @@ from . import _versions
 _versions.check()
 
 from . import (  # noqa: E402
+    adaptive_pooling,
     amp,
     arithmetic,
     attention,
@@ -215,6 +216,7 @@ _CONCERNS = (
     gradients,
     backwards,
     pooling,
+    adaptive_pooling,
     buffers,
     attention,
     flash,

@@ -1,12 +1,9 @@
 """Max and average pooling with their gradients.
 
-torchax 0.0.13: the gradient of max_pool2d is wrong, silently; the other pools have none; the
-adaptive max pools are missing.
+torchax 0.0.13: the gradient of max_pool2d is wrong, silently; the other pools have none.
 """
 
-import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -52,7 +49,7 @@ def _max_pool_backward(dims: int) -> Any:
         ceil_mode: bool, indices: Array,
     ) -> Array:  # fmt: skip
         if any(step != 1 for step in _each(dilation, dims)):
-            return _scatter(gradient, x, indices, dims)
+            return scatter(gradient, x, indices, dims)
 
         def pool(x: Array) -> Array:
             steps = _each(stride, dims) if stride else None
@@ -66,7 +63,7 @@ def _max_pool_backward(dims: int) -> Any:
     return backward
 
 
-def _scatter(gradient: Array, x: Array, indices: Array, dims: int) -> Array:
+def scatter(gradient: Array, x: Array, indices: Array, dims: int) -> Array:
     """The gradient at the places where the maxima were."""
     leading, size = x.shape[: x.ndim - dims], math.prod(x.shape[x.ndim - dims :])
 
@@ -76,35 +73,6 @@ def _scatter(gradient: Array, x: Array, indices: Array, dims: int) -> Array:
     count = math.prod(leading)
     spread = jax.vmap(one)(gradient.reshape(count, -1), indices.reshape(count, -1))
     return spread.reshape(x.shape)
-
-
-def _adaptive_max_pool(dims: int) -> Any:
-    @kernel
-    def pool(x: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
-        leading, inner = x.shape[: x.ndim - dims], x.shape[x.ndim - dims :]
-        places = jnp.arange(math.prod(inner)).reshape(inner)
-        values, indices = [], []
-        for cell in itertools.product(*(range(n) for n in output_size)):
-            window = tuple(
-                slice(i * size // n, -(-(i + 1) * size // n))
-                for i, size, n in zip(cell, inner, output_size, strict=True)
-            )
-            part = x[(..., *window)].reshape(*leading, -1)
-            best = jnp.argmax(part, -1)
-            values.append(jnp.take_along_axis(part, best[..., None], -1)[..., 0])
-            indices.append(places[window].reshape(-1)[best])
-        shape = (*leading, *output_size)
-        return jnp.stack(values, -1).reshape(shape), jnp.stack(indices, -1).reshape(shape)
-
-    return pool
-
-
-def _adaptive_max_pool_backward(dims: int) -> Any:
-    @kernel
-    def backward(gradient: Array, x: Array, indices: Array) -> Array:
-        return _scatter(gradient, x, indices, dims)
-
-    return backward
 
 
 def _counts(
@@ -181,8 +149,6 @@ def install(env: Environment) -> None:
         for name, make in (
             ("max_pool{}d_with_indices", _max_pool),
             ("max_pool{}d_with_indices_backward", _max_pool_backward),
-            ("adaptive_max_pool{}d", _adaptive_max_pool),
-            ("adaptive_max_pool{}d_backward", _adaptive_max_pool_backward),
             ("avg_pool{}d_backward", _avg_pool_backward),
             ("_adaptive_avg_pool{}d_backward", _adaptive_avg_pool_backward),
         ):
