@@ -77,3 +77,53 @@ def test_one_that_does_something_else_is_left(tmp_path: Path, change: tuple[str,
 def test_a_half_of_its_own_is_left(tmp_path: Path, change: tuple[str, str]) -> None:
     assert change[0] in _CLASS
     assert "return x.half()" in _migrated(tmp_path, _CLASS.replace(*change))[0]
+
+
+_HOLDER = """
+class Held:
+    def apply(self, function):
+        return Held(*map(function, self.tensors))
+
+    def to(self, device, *names, non_blocking=False):
+        return self.apply(lambda x: x.to(device=device, non_blocking=non_blocking), *names)
+"""
+_TO_RANK = "import torch\nimport library\n\nrank = torch.cuda.current_device()\n"
+# What makes another thing of `to`.
+_OTHER_TO = {
+    "it looks at it": (
+        "        return self.apply",
+        "        print(device)\n        return self.apply",
+    ),
+    "a type": ("x.to(device=device,", "x.to(dtype=device,"),
+    "not the first": ("x.to(device=device,", "x.to(0, device,"),
+    "not used": ("x.to(device=device,", "x.to(0,"),
+    "decorated": ("    def to(", "    @staticmethod\n    def to("),
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("", ""), ("device, *names, non_blocking=False", "*args"), ("device=device, ", "device, ")],
+)
+def test_one_that_hands_the_device_on_is_as_torchs(change: tuple[str, str], tmp_path: Path) -> None:
+    """A batch of graphs, as PyTorch Geometric has it in its own repository."""
+    text = _HOLDER.replace(*change)
+    if "*args" in text:
+        text = text.replace("device=device, non_blocking=non_blocking), *names", "*args)")
+    assert "held.to('jax', 'x')" in _to_rank(tmp_path, text)
+
+
+@pytest.mark.parametrize("change", _OTHER_TO.values(), ids=_OTHER_TO)
+def test_one_that_does_more_with_the_device_is_left(
+    change: tuple[str, str], tmp_path: Path
+) -> None:
+    assert change[0] in _HOLDER
+    assert "held.to(rank, 'x')" in _to_rank(tmp_path, _HOLDER.replace(*change))
+
+
+def _to_rank(tmp_path: Path, library: str) -> str:
+    main = f"{_TO_RANK}held = library.held()\nheld.to(rank, 'x')\n"
+    write_tree(tmp_path, {"library.py": f"import torch\n\n{library}", "main.py": main})
+    report = migrate_paths([tmp_path], "torchax")
+    (found,) = [f.result.source.decode() for f in report.files if f.path.name == "main.py"]
+    return found

@@ -70,13 +70,16 @@ def _is_read(names: Names, flow: Flow, use: ast.expr) -> bool:
 
 
 def does_as_torch(names: Names, flow: Flow, owner: ast.ClassDef, name: str) -> bool:
-    """Whether a class's own `cuda` or `half` may be taken for that of torch.nn.Module.
+    """Whether a class's own `cuda`, `half` or `to` may be taken for that of torch.
 
     It does the same, or `cuda` hands itself on to some members: torch's moves the others, too. What
     a class leaves on the CPU can not be used with tensors on a GPU, so a program that runs does not
-    see the difference, unless it takes tensors to the CPU to use it there.
+    see the difference, unless it takes tensors to the CPU to use it there. And `to` may be that of
+    any class that gives its device to torch's.
     """
     methods = names.scopes[owner].bindings.get(name, ())
+    if name == "to":
+        return len(methods) == 1 and _hands_on(names, methods[0].node)
     if len(methods) != 1 or not flow.is_module_class(owner):
         return False
     match methods[0].node:
@@ -93,6 +96,28 @@ def does_as_torch(names: Names, flow: Flow, owner: ast.ClassDef, name: str) -> b
                     return not stays and not _keeps_on_cpu(names, moved)
                 case [ast.Return(value=ast.expr() as value)] if not moved:
                     return ast.unparse(value) == _HALF.format(itself) and name == "half"
+    return False
+
+
+def _hands_on(names: Names, method: ast.AST | None) -> bool:
+    """`def to(self, device): return self.apply(lambda x: x.to(device))`"""
+    if not isinstance(method, ast.FunctionDef) or method.decorator_list:
+        return False
+    named = [*method.args.posonlyargs, *method.args.args][1:]
+    given = named[0] if named else method.args.vararg
+    uses = [*names.uses(given.arg, names.scopes[method])] if given is not None else []
+    return bool(uses) and all(_is_given_to_to(names, use) for use in uses)
+
+
+def _is_given_to_to(names: Names, use: ast.expr) -> bool:
+    """`x.to(use)`, `x.to(*use)`, `x.to(device=use)`"""
+    given = names.parents.get(use)
+    call = names.parents.get(given) if isinstance(given, ast.Starred | ast.keyword) else given
+    match call:
+        case ast.Call(func=ast.Attribute(attr="to"), args=[first, *_]) if first in (use, given):
+            return True
+        case ast.Call(func=ast.Attribute(attr="to")):
+            return isinstance(given, ast.keyword) and given.arg == "device"
     return False
 
 
