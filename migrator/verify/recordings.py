@@ -25,6 +25,7 @@ RANKS = "ranks"  # … of each rank, in a folder of its number
 STOPPED = "stopped"  # what a run says that the time limit ended
 _IMPORTED = ("torch", "torch._dynamo")  # by the recorder, before the program begins
 _RECORDED = ("seed", "steps", "dropout", "limit", "memory")  # settings that the recorder reads
+_OWN = Path(__file__).resolve().parents[2]  # where this package lies
 _GRACE = 30.0  # seconds to write down what was seen
 
 
@@ -143,7 +144,7 @@ def record_run(
             command = ranks.command(command)
         done = run(
             [str(python), *command], cwd=folder, log=output / OUTPUT, timeout=settings.timeout,
-            env={**_search_path(original, folder), **(env or {})}, on_progress=on_progress,
+            env={**search_path(original, folder), **(env or {})}, on_progress=on_progress,
             grace=_GRACE,
         )  # fmt: skip
     table, printed = _seen(output, done, settings, several=ranks is not None)
@@ -200,12 +201,15 @@ def _printed(folder: Path) -> str:
         return ""
 
 
-def _search_path(original: Path, folder: Path) -> dict[str, str]:
-    """PYTHONPATH, as far as it leads into the folder that is copied: into the copy."""
+def search_path(original: Path, folder: Path) -> dict[str, str]:
+    """PYTHONPATH as a script in a copy has it, without what the migrator itself was found by."""
     entries = [Path(p).absolute() for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
-    inner = [p for p in entries if p == original or original in p.parents]
-    moved = [str(folder / p.relative_to(original)) for p in inner]
-    return {"PYTHONPATH": os.pathsep.join(moved)} if moved else {}
+    found = [
+        str(folder / p.relative_to(original) if p.is_relative_to(original) else p)
+        for p in entries
+        if p != _OWN
+    ]
+    return {"PYTHONPATH": os.pathsep.join(found)} if found else {}
 
 
 def _why_killed(done: Run, settings: Settings) -> str:

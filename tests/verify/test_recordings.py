@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from migrator.verify.errors import VerifyError
 from migrator.verify.folders import check_size, copy_folder
 from migrator.verify.goldens import keep, read
 from migrator.verify.originals import record_script
-from migrator.verify.recordings import STOPPED, Settings, record_run
+from migrator.verify.recordings import STOPPED, Settings, record_run, search_path
 from migrator.verify.script import Script
 
 from .support import safetensors
@@ -33,6 +34,17 @@ def table(tensors: bytes, **changes: Any) -> dict[str, Any]:
         "machine": {"device": "NVIDIA H100", "machine": "x86_64", "versions": {}, "tf32": True},
         "tensors_sha256": hashlib.sha256(tensors).hexdigest(), **changes,
     }  # fmt: skip
+
+
+def test_the_search_path_leads_into_the_copy_and_to_what_lies_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, copy, other = tmp_path / "here", tmp_path / "copy", tmp_path / "other"
+    own = Path(folders.__file__).parents[2]
+    given = [here / "lib", other, own, here]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, given)))
+    found = search_path(here, copy)["PYTHONPATH"].split(os.pathsep)
+    assert found == [str(copy / "lib"), str(other), str(copy)]
 
 
 @pytest.fixture
