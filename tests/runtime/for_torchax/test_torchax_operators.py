@@ -178,6 +178,7 @@ NUMBERS: dict[str, Callable[[Tensor], Tensor]] = {
     "zeta at poles": lambda x: torch.special.zeta(torch.tensor(2.5), x - 2),
     "gamma of no shape": lambda x: torch.igamma(torch.tensor(0.0), x + 0.5),
     "gamma of an endless shape": lambda x: torch.igammac(torch.tensor(math.inf), x),
+    "parts of other shapes": lambda x: torch.complex(x.float()[:, None], x.float()),
     "an imaginary part": lambda x: torch.complex(x.float(), torch.tensor(math.inf)),
 }
 

@@ -97,6 +97,11 @@ def _scatter_number(
     return jaten._aten_scatter_reduce(x, dim, index, jnp.full(index.shape, value, x.dtype), reduce)
 
 
+def _complex(real: Array, imaginary: Array) -> Array:
+    """Not a number where the imaginary part is infinite."""
+    return jax.lax.complex(*jnp.broadcast_arrays(real, imaginary))
+
+
 def _of_arrays(function: Callable[..., Array]) -> Callable[..., Array]:
     """Polynomials take no number."""
     return lambda x, n: function(jnp.asarray(x) * 1.0, jnp.asarray(n) * 1.0)
@@ -119,7 +124,7 @@ def install(env: Environment) -> None:
         (aten.isin, _isin),
         (aten.scatter.value, _scatter_number),
         (aten.scatter.value_reduce, _scatter_number),
-        (aten.complex, jax.lax.complex),  # not a number where the imaginary part is infinite
+        (aten.complex, _complex),
         (aten.sum, _over(jnp.sum)),
         (aten.mean, _over(jnp.mean)),
     ):
