@@ -14,6 +14,7 @@ from torch._decomp import decompositions
 
 from .device import DEVICE_TYPE
 from .kernels import Kernel, on_cpu, replace_all, stock, substitute
+from .scattering import masked_scatter, scatter
 from .tensors import NO_COMPLEX128
 
 Number = bool | int | float | complex
@@ -133,33 +134,6 @@ def _vector_norm(name: str) -> Kernel:
     return lambda self, *args, **kwargs: norm(
         self.abs() if self.is_complex() else self, *args, **kwargs
     )
-
-
-def _scatter(name: str) -> Kernel:
-    """An index may be longer than what is written to, along ``dim``; stock raises."""
-    write = stock(name)
-
-    def kernel(self: Tensor, dim: int, index: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        length = self.shape[dim] if self.dim() and index.dim() else index.numel()
-        if index.numel() == 0 or index.dim() == 0 or index.shape[dim] <= length:
-            return write(self, dim, index, *args, **kwargs)  # type: ignore[no-any-return]
-        shape = [*self.shape]
-        shape[dim] = index.shape[dim] - length
-        longer = torch.cat([self, self.new_zeros(shape)], dim)
-        return write(longer, dim, index, *args, **kwargs).narrow(dim, 0, length).clone()  # type: ignore[no-any-return]
-
-    return kernel
-
-
-def _masked_scatter(name: str) -> Kernel:
-    """Of more values than there are places; stock raises."""
-    write = stock(name)
-
-    def kernel(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-        count = torch.broadcast_shapes(self.shape, mask.shape).numel()
-        return write(self, mask, source.reshape(-1)[:count])  # type: ignore[no-any-return]
-
-    return kernel
 
 
 def _gelu(name: str) -> Kernel:
@@ -366,8 +340,8 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     _bounded: "clamp_min.Tensor clamp_max.Tensor",
     _inverse: "linalg_inv_ex",
     _vector_norm: "linalg_vector_norm",
-    _masked_scatter: "masked_scatter",
-    _scatter: "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add",
+    masked_scatter: "masked_scatter",
+    scatter: "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add",
     _gelu: "gelu gelu_backward",
     _place_of_extreme: "argmax argmin",
     _abs: "abs",

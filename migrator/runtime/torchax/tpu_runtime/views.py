@@ -22,6 +22,7 @@ from torchax.view import View
 
 from . import modes
 from .calls import Function, is_device_tensor, native, patch
+from .complex_parts import OF_PARTS
 from .held import Held, computed, settled, stored
 from .layouts import is_dense
 from .links import Array, Link, leave
@@ -242,8 +243,8 @@ def _link_one(
         return (again if number is None else again[number])._elem
 
     write = _scatter(replay)
-    if func.overloadpacket in _OF_PARTS:
-        write = _OF_PARTS[func.overloadpacket]
+    if func.overloadpacket in OF_PARTS:
+        write = OF_PARTS[func.overloadpacket]
     elif func is torch.ops.aten.view.dtype:
         write = _refuse
     elif peek(out).size == peek(parent).size and layout.is_contiguous() and shape.is_contiguous():
@@ -253,17 +254,6 @@ def _link_one(
 
 def _reshape(base: Array, value: Array) -> Array:
     return value.reshape(base.shape)
-
-
-# Views of complex numbers hold other values than these: writes by places would lose a part.
-_OF_PARTS: dict[Any, Callable[[Array, Array], Array]] = {
-    torch.ops.aten.view_as_real: lambda base, value: jax.lax.complex(value[..., 0], value[..., 1]),
-    torch.ops.aten.view_as_complex: lambda base, value: jnp.stack([value.real, value.imag], -1),
-    torch.ops.aten.real: lambda base, value: jax.lax.complex(value, base.imag),
-    torch.ops.aten.imag: lambda base, value: jax.lax.complex(base.real, value),
-    torch.ops.aten._conj: lambda base, value: value.conj(),
-    torch.ops.aten._neg_view: lambda base, value: -value,
-}
 
 
 def _refuse(base: Array, value: Array) -> Array:
