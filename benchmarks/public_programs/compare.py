@@ -37,13 +37,13 @@ def lay(program: Program, checkouts: Path, stand_ins: Path, work: Path) -> tuple
     shutil.rmtree(folder, ignore_errors=True)
     left_out = ("data",) if "timm" in program.needs else ("data", "timm.py")
     shutil.copytree(stand_ins, folder, ignore=shutil.ignore_patterns(*left_out))
-    for name in ("data", "Datasets"):  # Lightning's examples look in ../../Datasets
-        (folder / name).symlink_to(stand_ins / "data")
-    there = folder / "programs/one"
+    there = folder / "programs/one/two"
     there.mkdir(parents=True)
+    for name in ("data", "Datasets", "programs/Datasets"):  # two or three folders above a program
+        (folder / name).symlink_to(stand_ins / "data")
     for file in (Path(program.file).name, *program.beside):
         shutil.copy(checkouts / Path(program.file).parent / file, there / file)
-    script = f"programs/one/{Path(program.file).name}"
+    script = f"programs/one/two/{Path(program.file).name}"
     return folder, [script, *shlex.split(program.arguments)]
 
 

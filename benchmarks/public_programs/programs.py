@@ -69,8 +69,8 @@ PROGRAMS = [
         "diffusers `train_text_to_image.py`",
         "diffusers/examples/text_to_image/train_text_to_image.py",
         "--pretrained_model_name_or_path stable-diffusion --resolution 16 --random_flip --use_ema "
-        "--dataset_name lambdalabs/naruto-blip-captions --train_batch_size 4 --max_train_steps 12 "
-        "--gradient_accumulation_steps 2 --gradient_checkpointing --output_dir out",
+        "--dataset_name lambdalabs/naruto-blip-captions --train_batch_size 4 --max_train_steps 6 "
+        "--gradient_accumulation_steps 2 --output_dir out",
     ),
     Program(
         "TRL `sft.py`", "trl/trl/scripts/sft.py",

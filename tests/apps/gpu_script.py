@@ -58,6 +58,9 @@ def moves() -> None:
     held["writes on the GPU stay there"] = x.tolist() == kept.tolist() == [0, 1, 2, 3]
     leaf = torch.ones(2, device="cuda", requires_grad=True)
     held["a leaf stays a leaf"] = leaf.to(device) is leaf
+    with torch.no_grad():  # as accelerate fills a model that it loads
+        filled = torch.nn.Parameter(torch.ones(2)).to("cpu")
+    held["a parameter stays one"] = type(filled) is torch.nn.Parameter and filled.requires_grad
     held["dtype moves still work"] = x.to(torch.float16).dtype is torch.float16
     for module in (nn.Linear(2, 2).cuda(), nn.Linear(2, 2).to(0), nn.Linear(2, 2).to(device)):
         held["modules move"] = module(torch.ones(1, 2, device="cuda")).shape == (1, 2)

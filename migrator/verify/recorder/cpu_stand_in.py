@@ -148,7 +148,12 @@ def patch_tensor() -> None:
             kwargs["device"] = on_cpu(named)
         moved = original_to(self, *args, **kwargs)
         stays = is_cuda(named) and keeps_identity(self)
-        return self.clone() if moved is self and not stays else moved
+        if moved is not self or stays:
+            return moved
+        if isinstance(self, torch.nn.Parameter) and not torch.is_grad_enabled():
+            # accelerate makes one for a model that it loads: on the CPU it would stay what it is
+            return torch.nn.Parameter(self.detach().clone(), self.requires_grad)
+        return self.clone()
 
     def cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return self if keeps_identity(self) else self.clone()
