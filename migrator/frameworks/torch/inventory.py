@@ -210,11 +210,20 @@ def _arguments(
         if keyword.arg in vocabulary.keywords:
             if not _false(keyword.value):
                 yield Construct("keyword", keyword.arg, keyword)
+        elif keyword.arg == "sparse" and names.qualified(call.func) in _EMBEDDINGS:
+            if not _false(keyword.value):
+                yield Construct("sparse", "gradients", keyword)
         elif keyword.arg == "device" and is_device_index(names, flow, keyword.value):
             called = names.qualified(call.func) or ""
             moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
             if moves or (called.startswith("torch.") and not called.startswith("torch.cuda.")):
                 yield Construct("keyword", "device", keyword)
+
+
+_EMBEDDINGS = frozenset({
+    "torch.nn.Embedding", "torch.nn.EmbeddingBag",
+    "torch.nn.functional.embedding", "torch.nn.functional.embedding_bag",
+})  # fmt: skip
 
 
 def _docstrings(names: Names) -> set[ast.AST]:

@@ -1,0 +1,51 @@
+"""Sparse gradients of embeddings, which no target has."""
+
+import ast
+
+from migrator.construct import Construct
+from migrator.diagnostics import Effort
+from migrator.edits import EditCall
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+SPARSE = Rule(
+    code="TRN006",
+    name="sparse-gradients",
+    summary="gradients of embeddings are dense on a TPU",
+    why="""No target has sparse tensors, and `sparse=True` raises there. Dense gradients have the
+same numbers and take more memory. SparseAdam, which takes no others, is reported (TRN004).""",
+    effort=Effort.MINUTES,
+    examples=(
+        Example(
+            """
+            from torch import nn
+            words = nn.Embedding(5000, 64, padding_idx=0, sparse=True).cuda()
+            """,
+            after="""
+            from torch import nn
+            words = nn.Embedding(5000, 64, padding_idx=0).to("{device}")
+            """,
+        ),
+        Example(
+            """
+            from torch import nn
+            words = nn.Embedding(5000, 64, sparse=args.sparse).cuda()
+            """,
+            after="""
+            from torch import nn
+            words = nn.Embedding(5000, 64, sparse=args.sparse).to("{device}")
+            """,
+        ),
+    ),
+)
+
+
+@SPARSE.on("sparse", "gradients")
+def sparse_gradients(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.keyword)
+    call = ctx.parent(found.node)
+    assert isinstance(call, ast.Call)
+    if ctx.is_entry and not ctx.uses_device:
+        return Keep("nothing here works on a device")
+    if not isinstance(found.node.value, ast.Constant):
+        return Report("no sparse gradients on a TPU: it has to be False there")
+    return Rewrite([EditCall(call, drop=[found.node])])
