@@ -138,7 +138,9 @@ def test_a_fault_of_one_rank_is_found(
 ) -> None:
     """The second rank of the migrated script takes the samples of the first."""
     monkeypatch.chdir(tmp_path)
-    result = on_two(TRAINING + end, "num_replicas=world_size, rank=rank", "world_size, 0")
+    alone = "nn.SyncBatchNorm.convert_sync_batchnorm(model)"  # carries a fault to all ranks
+    text = TRAINING.replace(alone, "model") + end
+    result = on_two(text, "num_replicas=world_size, rank=rank", "world_size, 0")
     assert not result.passed
     wrong = [f for f in (*result.compiled.findings, *result.stepwise.findings) if not f.passed]
     first = [f.name for f in wrong if f.kind == "loss" and f.step == 0]
