@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,9 +25,8 @@ def batch_of(size: int) -> Batch:
     return tuple(tensor.to("jax") for tensor in images(size, 3, 16)())
 
 
-def scheduler() -> Callable[[int], None]:
-    model, optimizer = small()
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
+def step_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+    """The usual step, compiled."""
 
     @tpu_runtime.train_step
     def step(x: Tensor, y: Tensor) -> Tensor:
@@ -35,6 +35,14 @@ def scheduler() -> Callable[[int], None]:
         loss.backward()
         optimizer.step()
         return loss
+
+    return step
+
+
+def scheduler() -> Callable[[int], None]:
+    model, optimizer = small()
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
+    step = step_of(model, optimizer)
 
     def once(number: int) -> None:
         step(*batch_of(8)).item()
@@ -59,15 +67,7 @@ def accumulation() -> Callable[[int], None]:
 
 
 def partial_batch() -> Callable[[int], None]:
-    model, optimizer = small()
-
-    @tpu_runtime.train_step
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss
+    step = step_of(*small())
 
     def once(number: int) -> None:
         step(*batch_of(5 if number % 4 == 3 else 8)).item()

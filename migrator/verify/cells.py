@@ -1,7 +1,10 @@
-"""What the tables of results say of numbers."""
+"""What is printed of numbers, and notes."""
 
 import math
 from collections.abc import Iterable
+
+from rich.console import Console
+from rich.text import Text
 
 
 def number(value: float | None) -> str:
@@ -20,3 +23,9 @@ def share(ratios: Iterable[float]) -> str:
     if most is None:
         return "-"
     return "∞" if math.isinf(most) else f"{100 * most:.3g} %"
+
+
+def show_notes(notes: Iterable[str], console: Console) -> None:
+    """A line each."""
+    for note in notes:
+        console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)

@@ -29,6 +29,8 @@ from .tolerances import (
 
 _CALLS = ("input", "output")
 _WITHIN = (*_CALLS, "loss", "gradients")
+_NO_GRADIENT = "there is no gradient"
+_NEW_GRADIENT = "there is a gradient, and none in the original"
 
 
 @dataclass
@@ -272,7 +274,7 @@ def _norms(
     for name, want in norms.items():
         got = other["norms"].get(name)
         if got is None:
-            yield from _only_in_one({**about, "want": want}, [name], [])
+            yield Finding(place=name, ratio=math.inf, reason=_NO_GRADIENT, want=want, **about)
             continue
         moved = moved_by_rounding(want, (event["norms"].get(name, want) for event in again))
         unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
@@ -286,10 +288,9 @@ def _only_in_one(
     """Gradients that only one of both has; None: it is not known of which there were."""
     if wanted is None or got is None:
         return
-    reasons = dict.fromkeys(wanted, "there is no gradient")
-    reasons |= dict.fromkeys(got, "there is a gradient, and none in the original")
-    for name, reason in reasons.items():
-        if (name in wanted) != (name in got):
+    theirs, ours = dict.fromkeys(wanted, _NO_GRADIENT), dict.fromkeys(got, _NEW_GRADIENT)
+    for name, reason in {**theirs, **ours}.items():
+        if not (name in theirs and name in ours):
             yield Finding(place=name, ratio=math.inf, reason=reason, **about)
 
 

@@ -81,12 +81,15 @@ def collect(env: Mapping[str, str], dump_dir: Path, target: Target) -> dict[str,
     return target.host.dumping(env, str(dump_dir))
 
 
+def dumped(folder: Path) -> list[Path]:
+    """The programs of a run, in either form."""
+    forms = ("**/*_compile.mlir", "**/*before_optimizations.txt")
+    return [path for form in forms for path in sorted(folder.glob(form))]
+
+
 def check(dump_dir: Path) -> PrecisionReport:
     """Read every dumped program of a run; both forms are understood."""
-    programs = [
-        *sorted(dump_dir.glob("**/*_compile.mlir")),
-        *sorted(dump_dir.glob("**/*before_optimizations.txt")),
-    ]
+    programs = dumped(dump_dir)
     products = [product for program in programs for product in products_of(program)]
     exact = [product for product in products if product.is_float32]
     return PrecisionReport(

@@ -66,8 +66,8 @@ def record_command(
     this machine; without one, the CPU takes its place. Random numbers are drawn on the CPU, so that
     they are the same on a TPU. More runs, rounded otherwise, show what rounding does to it.
     """
-    from rich.text import Text
 
+    from .cells import show_notes
     from .errors import VerifyError
     from .goldens import device_of
     from .originals import record_script
@@ -84,8 +84,7 @@ def record_command(
         )  # fmt: skip
     except VerifyError as error:
         raise click.UsageError(f"{script}: {error}") from error
-    for note in notes:
-        out.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+    show_notes(notes, out)
     size = sum(path.stat().st_size for path in output.iterdir()) / 1e6
     losses = sum(event["kind"] == "loss" for event in recording.events)
     click.echo(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from .errors import VerifyError
 from .findings import Comparison
 from .goldens import ScriptGolden, digest
@@ -13,9 +11,7 @@ from .recordings import Recording, Settings
 from .tolerances import GROWN
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-from .script import Script
+    from .script import Script
 
 _MUCH = 100.0  # times, from where it is said
 
@@ -45,14 +41,6 @@ def notes_on_golden(golden: ScriptGolden, script: Script) -> list[str]:
         at = f" (at commit {golden.commit[:10]})" if golden.commit else ""
         notes.append(f"the code has changed since the golden was recorded{at}")
     return notes
-
-
-def say_first(console: Console | None, notes: list[str]) -> None:
-    """What a user should know before minutes go by; it is said at the end, too."""
-    if console is None:
-        return
-    for note in notes:
-        console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
 
 
 def note_on_growth(comparison: Comparison, golden: Recording) -> str:

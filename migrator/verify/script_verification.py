@@ -15,6 +15,7 @@ from pathlib import Path
 from migrator.errors import UsageError
 from migrator.targets import Target
 
+from .cells import show_notes
 from .chart import draw
 from .choosing import choose_interpreter
 from .errors import NothingRecorded, VerifyError
@@ -27,7 +28,7 @@ from .originals import notes_on, record_original
 from .progress import Runs
 from .recordings import Settings, importing_once
 from .script import Script
-from .script_notes import notes_on_golden, notes_on_quick, say_first
+from .script_notes import notes_on_golden, notes_on_quick
 from .script_result import ScriptResult
 from .tolerances import Tolerances
 from .verification import Options
@@ -119,7 +120,8 @@ def _begun(
         )  # fmt: skip
         first, device = known.first, known.device
         changed = notes_on_golden(known, script)
-        say_first(options.console, changed)
+        if options.console is not None:  # before minutes go by, and at the end
+            show_notes(changed, options.console)
         notes += changed
         if changed and options.bisect:
             traced = restored(script, known, work / "golden-code", options.keep)

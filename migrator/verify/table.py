@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.text import Text
 
 from . import app_table, script_table
+from .cells import show_notes
 from .result import VerifyResult
 from .script_result import ScriptResult
 
@@ -21,8 +22,7 @@ def show(result: VerifyResult | ScriptResult, console: Console) -> None:
     else:
         script_table.body(result, console)
         verdict = script_table.verdict(result)
-    for note in result.notes:
-        console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+    show_notes(result.notes, console)
     if result.log_tail:
         console.print(Text("The last lines of its output:", style="dim"))
         console.print(Text(result.log_tail), soft_wrap=True)

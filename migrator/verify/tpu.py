@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import VerifyError
-from .precision import PrecisionReport, Product, products_of
+from .precision import PrecisionReport, Product, dumped, products_of
 
 CHIP = "TPU v6e"
 HBM = 32 * 2**30  # bytes of one v6e; its compiler keeps 0.76 GiB of them for itself
@@ -185,19 +185,15 @@ def programs_of(dump_dir: Path, for_tpu: Path | None = None) -> list[Program]:
 
     ``for_tpu``: where the runtime has written steps and modules, in the place of their dumps.
     """
-    whole = [_read(path, of_runtime=True) for path in _texts(for_tpu)] if for_tpu else []
+    whole = [_read(path, of_runtime=True) for path in dumped(for_tpu)] if for_tpu else []
     names = {program.name for program in whole}
-    dumped = [_read(path) for path in _texts(dump_dir)]
+    own = [_read(path) for path in dumped(dump_dir)]
     unique: dict[str, Program] = {}
-    for program in [*whole, *(p for p in dumped if p.name not in names)]:
+    for program in [*whole, *(p for p in own if p.name not in names)]:
         if program.is_step or program.products:
             text = program.path.read_text(encoding="utf-8", errors="replace")
             unique.setdefault(_PLACES.sub("", text), program)
     return sorted(_numbered(unique.values()), key=lambda p: p.path.stat().st_size)
-
-
-def _texts(folder: Path) -> list[Path]:
-    return sorted([*folder.glob("**/*_compile.mlir"), *folder.glob("**/*before_optimizations.txt")])
 
 
 def _read(path: Path, of_runtime: bool = False) -> Program:
