@@ -2,6 +2,7 @@
 
     python benchmarks/judge --target torchax --python PYTHON [--seed 1] [--each 5] [--clean 40]
                             [--faults NAME...] [--programs NAME...]
+                            [--results FILE]
 
 The programs in `programs/` are GPU scripts as people write them. Each is recorded on the CPU in the
 place of a GPU, migrated, and verified with a fault in the migrated copy, `--each` of every kind in
@@ -10,18 +11,21 @@ FAIL), of how many verify named a value first that this kind of fault changes fi
 were missed, with the largest difference by what is allowed. A missed fault is listed apart, as one
 that changes nothing beyond rounding, where no value differs by more than twice what it does in the
 clean run of the same program. Then `--clean` runs without a fault, each program with other seeds:
-false alarms. Exit code 1 below 95 % caught, or with a false alarm.
+false alarms. `--results` keeps each outcome in a file, from which a run that was cut short goes on:
+of one commit, and one target. Exit code 1 below 95 % caught, or with a false alarm.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import random
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -109,63 +113,99 @@ def first(result: ScriptResult) -> str:
     if named is not None:
         return f"{named.kind} {named.name} {named.place}, step {named.step}".replace(" ,", ",")
     more = [*result.problems, *result.stepwise.missing, *result.compiled.missing]
-    return result.error or (more or ["nothing"])[0]
+    return (more or ["nothing"])[0]
 
 
-@dataclass
-class Count:
-    """Of one kind of fault."""
+@dataclass(frozen=True)
+class Outcome:
+    """Of one verification. ``fault``: "" for a clean run; ``planted``: a digest of the program with
+    it; ``clean``: the largest difference of the clean run of a program in which a fault was missed,
+    as ``ratio`` by what is allowed."""
 
-    planted: int = 0
-    caught: int = 0
-    named: int = 0
-    alike: int = 0  # change nothing beyond rounding
+    fault: str
+    program: str
+    seed: int
+    planted: str
+    passed: bool
+    first: str
+    ratio: float
+    clean: float = 0.0
 
+    @property
+    def is_named_right(self) -> bool:
+        return not self.passed and self.first.partition(" ")[0] in FAULTS[self.fault].shows
 
-def plant(judge: Judge, names: list[str], programs: list[str], seed: int, each: int) -> Count:
-    total = Count()
-    for name in names:
-        fault, count = FAULTS[name], Count()
-        places = [
-            (program, planted)
-            for program in programs
-            for planted in fault.find(judge.migrated(program, seed))
-        ]
-        drawn = random.Random(f"{seed} {name}").sample(places, min(each, len(places)))
-        for program, planted in drawn:
-            result = judge.verify(program, seed, planted, fault.dropout)
-            said, count.planted = first(result), count.planted + 1
-            if not result.passed:
-                count.caught += 1
-                kind = said.partition(" ")[0]
-                right = kind in fault.shows
-                count.named += right
-                verdict = "caught" if right else "caught, but named"
-            elif ratio(result) <= 2 * judge.farthest(program, seed, fault.dropout):
-                count.alike += 1
-                verdict = (
-                    f"changes nothing beyond rounding ({ratio(result):.2g} of what is allowed)"
-                )
-            else:
-                verdict = f"MISSED ({ratio(result):.2g} of what is allowed)"
-            print(f"  {name}, {program}: {planted.line}\n      {verdict}: {said}", flush=True)
-        print(
-            f"{name} ({fault.size}): {count.caught} of {count.planted} caught, "
-            f"{count.named} named right, {count.alike} change nothing beyond rounding",
-            flush=True,
-        )
-        for part in vars(count):
-            setattr(total, part, getattr(total, part) + getattr(count, part))
-    return total
+    @property
+    def changes_nothing(self) -> bool:
+        """Beyond rounding."""
+        return self.passed and self.ratio <= 2 * self.clean
+
+    @property
+    def verdict(self) -> str:
+        if not self.passed:
+            return "caught" if self.is_named_right else "caught, but named"
+        what = "changes nothing beyond rounding" if self.changes_nothing else "MISSED"
+        return f"{what} ({self.ratio:.2g} of what is allowed, {self.clean:.2g} without it)"
 
 
-def alarms(judge: Judge, programs: list[str], seed: int, runs: int) -> int:
+class Results:
+    """The outcomes so far: also those of a run before, where they are kept in a file."""
+
+    def __init__(self, judge: Judge, file: Path | None) -> None:
+        self.judge, self.file = judge, file
+        lines = file.read_text("utf-8").splitlines() if file and file.exists() else []
+        known = [Outcome(**json.loads(line)) for line in lines]
+        self.known = {(o.fault, o.program, o.seed, o.planted): o for o in known}
+
+    def of(self, fault: str, program: str, seed: int, planted: Planted | None = None) -> Outcome:
+        source = planted.source if planted is not None else ""
+        key = fault, program, seed, sha256(source.encode()).hexdigest()
+        if key not in self.known:
+            dropout = planted is not None and FAULTS[fault].dropout
+            result = self.judge.verify(program, seed, planted, dropout)
+            if result.error is not None:  # nothing was verified: that is no fault caught
+                raise SystemExit(f"{fault or 'clean'}, {program}: {result.error}")
+            missed = result.passed and planted is not None
+            clean = self.judge.farthest(program, seed, dropout) if missed else 0.0
+            self.known[key] = found = Outcome(
+                *key, result.passed, first(result), ratio(result), clean
+            )
+            if self.file is not None:
+                with self.file.open("a", encoding="utf-8") as out:
+                    out.write(json.dumps(asdict(found)) + "\n")
+        return self.known[key]
+
+
+def plant(results: Results, name: str, programs: list[str], seed: int, each: int) -> list[Outcome]:
+    fault = FAULTS[name]
+    places = [
+        (program, planted)
+        for program in programs
+        for planted in fault.find(results.judge.migrated(program, seed))
+    ]
+    drawn = random.Random(f"{seed} {name}").sample(places, min(each, len(places)))
+    found = []
+    for program, planted in drawn:
+        found.append(results.of(name, program, seed, planted))
+        print(f"  {name}, {program}: {planted.line}\n      {found[-1].verdict}: {found[-1].first}",
+              flush=True)  # fmt: skip
+    return found
+
+
+def row(what: str, size: str, found: list[Outcome]) -> str:
+    caught, named = sum(not o.passed for o in found), sum(o.is_named_right for o in found)
+    alike = sum(o.changes_nothing for o in found)
+    missed = len(found) - caught - alike
+    return f"| {what} | {size} | {len(found)} | {caught} | {named} | {alike} | {missed} |"
+
+
+def alarms(results: Results, programs: list[str], seed: int, runs: int) -> int:
     wrong = 0
     for program, own in _seeds(programs, seed, runs):
-        result = judge.verify(program, own)
-        wrong += not result.passed
-        said = "passed" if result.passed else f"FALSE ALARM: {first(result)}"
-        print(f"  clean {program}, seed {own}: {said}, {ratio(result):.2g}", flush=True)
+        found = results.of("", program, own)
+        wrong += not found.passed
+        said = "passed" if found.passed else f"FALSE ALARM: {found.first}"
+        print(f"  clean {program}, seed {own}: {said}, {found.ratio:.2g}", flush=True)
     return wrong
 
 
@@ -184,20 +224,28 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--each", type=int, default=5)
     parser.add_argument("--clean", type=int, default=40)
+    parser.add_argument("--results", type=Path)
     parser.add_argument("--faults", nargs="*", choices=FAULTS, default=list(FAULTS))
     parser.add_argument("--programs", nargs="*", choices=everything, default=everything)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         judge = Judge(find_target(given.target), given.python.absolute(), Path(work))
-        total = plant(judge, given.faults, given.programs, given.seed, given.each)
-        wrong = alarms(judge, given.programs, given.seed, given.clean)
-    counted = total.planted - total.alike
-    print(
-        f"{given.target}: {total.caught} of {total.planted} faults caught, {total.named} of these "
-        f"named right; {total.alike} change nothing beyond rounding; {wrong} false alarms in "
-        f"{given.clean} clean runs"
-    )
-    return int(wrong > 0 or total.caught < LEAST * counted)
+        results = Results(judge, given.results)
+        each = {
+            name: plant(results, name, given.programs, given.seed, given.each)
+            for name in given.faults
+        }
+        wrong = alarms(results, given.programs, given.seed, given.clean)
+    total = [outcome for found in each.values() for outcome in found]
+    print("| fault | | planted | caught | named right | changes nothing beyond rounding | missed |")
+    print("|---|---|---|---|---|---|---|")
+    for name, found in each.items():
+        print(row(name, FAULTS[name].size, found))
+    print(row("all", "", total))
+    print(f"{given.target}: {wrong} false alarms in {given.clean} clean runs")
+    caught = sum(not o.passed for o in total)
+    counted = sum(not o.changes_nothing for o in total)
+    return int(wrong > 0 or caught < LEAST * counted)
 
 
 if __name__ == "__main__":

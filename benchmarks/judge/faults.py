@@ -130,7 +130,7 @@ FAULTS = {
         "missing", frozenset({"gradients"}), _at(r"^( *)\w+\.zero_grad\(.*\)$", r"\1pass"),
     ),
     "double step": Fault(
-        "twice", UPDATED, _at(r"^( *)(\w*optimizer\.step\(\))$", r"\1\2\n\1\2"),
+        "twice", frozenset({"steps"}), _at(r"^( *)(\w*optimizer\.step\(\))$", r"\1\2\n\1\2"),
     ),
     "reduction": Fault(
         "sum in place of mean, or mean of sum", COMPUTED,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import stepping
 from .findings import LAST, Comparison, Finding, moved_by_rounding, scalar
 from .growth import Events, Gains, gains_of, growth_by_step, norm_of_all, unit_of_norm
 from .printed import _DIGITS, printed_numbers
@@ -91,6 +92,9 @@ def compare(
     if result.is_cut:
         kinds = [kind for kind in kinds if kind not in ("end", "file")]
     pairs = _Pairs()
+    if "gradients" in kinds and not compiled:  # first: what comes behind follows from it
+        wanted, ours = (list(events.values()) for events in (runs.wanted, runs.ours))
+        result.findings.extend(stepping.counted_otherwise(wanted, ours, result.is_cut))
     started = runs.compare(kinds, result, pairs)
     if not result.is_cut:
         result.missing.extend(_surplus(runs.ours, runs.wanted, kinds))

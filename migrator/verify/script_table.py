@@ -19,6 +19,7 @@ from .findings import Comparison, Finding
 from .script_result import ScriptResult
 
 _WORDS = {
+    "steps": "steps of optimizers",
     "start": "weights at the start",
     "input": "inputs",
     "output": "outputs",
@@ -59,13 +60,15 @@ def verdict(result: ScriptResult) -> str:
         far += f" ({QUICK})" if result.quick else ""
         agree = f"{result.compared} values agree with those of {result.golden_device}"
         return f"PASS{far}: {what}: {agree}"
-    reasons = list(result.problems)
+    reasons, first = list(result.problems), result.stepwise.first
     found = [*result.stepwise.findings, *result.compiled.findings]
     failed = sum(not f.passed for f in found)
     if failed:
         reasons.append(f"{failed} of {len(found)} values disagree with {result.golden_device}")
     missing = [*result.stepwise.missing, *result.compiled.missing]
-    if missing:
+    if first is not None and first.kind == "steps":  # all else comes of that
+        reasons.insert(0, f"{first.name} {first.reason}")
+    elif missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         reasons.append(f"missing: {missing[0]}{more}")
     return f"FAIL: {what}: {'; '.join(reasons) or 'nothing was compared'}"

@@ -15,6 +15,7 @@ from migrator.verify.findings import Comparison
 from migrator.verify.recordings import STOPPED, Recording
 from migrator.verify.result import finite
 from migrator.verify.script_result import ScriptResult
+from migrator.verify.script_table import verdict
 from migrator.verify.tolerances import KINDS, TF32, Tolerances
 from tests.verify.support import safetensors
 
@@ -80,6 +81,58 @@ class TestAlignment:
         assert first.reason == "there is a gradient, and none in the original"
         older = gradients(a=5.0)  # does not say
         assert held(recording(older), recording(run)).passed
+
+    def test_a_step_taken_twice_is_named_first_and_where_it_is(self) -> None:
+        golden = recording(loss(1.0), gradients(a=1.0), loss(0.5, step=1), gradients(a=0.5, step=1))
+        again = gradients(a=1.0, step=1) | {"line": "t.py:3"}
+        run = recording(loss(1.0), gradients(a=1.0), again, loss(0.2, step=2), gradients(a=0.2),
+                        again)  # fmt: skip
+        for how in run, replace(run, shortened=True):
+            found = held(golden, how)
+            first = found.first
+            assert first is not None and (first.kind, first.name, first.line) == (
+                "steps", "SGD", "t.py:2",
+            )  # fmt: skip
+            assert first.reason == (
+                "steps twice before the next loss, once in the original "
+                "(again at t.py:3 of the migrated script)"
+            )
+        result = ScriptResult("t.py", "torchax", stepwise=found)
+        assert verdict(result).startswith("FAIL: t.py on the : SGD steps twice before")
+
+    def test_steps_that_are_left_out_are_named_first(self) -> None:
+        """As where gradients are gathered over more batches than in the original."""
+        golden = recording(*[loss(1.0), gradients(a=1.0)] * 4)
+        run = recording(*[loss(1.0), loss(1.0), gradients(a=2.0)] * 2)
+        first = held(golden, run).first
+        assert first is not None and first.kind == "steps"
+        assert first.reason == "steps not at all before the next loss, once in the original"
+        last = held(golden, recording(*golden.events[:-1])).first
+        assert (
+            last is not None
+            and last.reason == "steps not at all before the end, once in the original"
+        )
+
+    def test_of_several_optimizers_and_ranks_each_is_counted(self) -> None:
+        def of(*names: str) -> Recording:
+            step, lost = gradients(a=1.0), loss(1.0)
+            return recording(*((lost if n.endswith("loss") else step) | {"name": n} for n in names))
+
+        pair = of("loss", "Adam", "loss", "SGD", "loss", "Adam")
+        assert held(pair, pair).passed
+        first = held(pair, of("loss", "Adam", "loss", "SGD", "SGD", "loss", "Adam")).first
+        assert first is not None and (first.kind, first.name) == ("steps", "SGD")
+        ranks = of("rank 0: loss", "rank 1: loss", "rank 0: SGD", "rank 1: SGD", "rank 1: loss")
+        mixed = of("rank 1: loss", "rank 1: SGD", "rank 1: loss", "rank 0: loss", "rank 0: SGD")
+        assert held(ranks, mixed).passed
+        first = held(ranks, recording(*mixed.events, *of("rank 1: SGD").events)).first
+        assert first is not None and (first.kind, first.name) == ("steps", "rank 1: SGD")
+
+    def test_losses_that_a_line_search_asks_for_are_no_steps(self) -> None:
+        golden = recording(gradients(a=1.0), *[loss(1.0)] * 3, gradients(a=1.0), loss(1.0))
+        run = recording(gradients(a=1.0), *[loss(1.0)] * 2, gradients(a=1.0), loss(1.0))
+        found = held(golden, run)
+        assert not found.passed and not [f for f in found.findings if f.kind == "steps"]
 
     @pytest.mark.parametrize("whose", ["golden", "run"])
     def test_where_one_was_stopped_both_are_compared_as_far_as_they_came(self, whose: str) -> None:
