@@ -237,7 +237,7 @@ def _salvaged(output: Path, ended: str, seconds: float) -> dict[str, Any] | None
             for text in lines:
                 line = json.loads(text)
                 entries |= line["entries"]
-                table["machine"] = line.get("machine", table["machine"])
+                table |= {name: line[name] for name in ("machine", "rank") if name in line}
                 if "event" in line:
                     table["events"].append(line["event"])
                     table["steps"] = line["steps"]

@@ -60,8 +60,10 @@ def on_ranks(count: int, script: Path, *arguments: object, **variables: str) -> 
     return execute(Path(replicas.__file__), script, *arguments, **{**told, **variables})
 
 
-# gloo has no mean, no scattered sum, and no exchange of all with all.
+# gloo has no mean, no scattered sum, and no exchange of all with all. Where DDP holds a group that
+# was destroyed, its threads are waited for with Python's lock, which they may want: for ever.
 _GLOO = (
+    ("dist.destroy_process_group()", "pass"),
     ('"nccl"', '"gloo"'), ('"cuda", index', '"cpu"'), ('"cuda", rank', '"cpu"'),
     ("device = rank", 'device = "cpu"'), (".to(rank)", ""), (", device_ids=[rank]", ""),
     (", device_ids=[device]", ""), ('"AVG", ', ""), (", op=dist.ReduceOp.AVG", ""),

@@ -148,6 +148,7 @@ out = pathlib.Path(json.loads(pathlib.Path(sys.argv[1]).read_text())["output"])
 (out / "tensors.safetensors.part").write_bytes(b"\\0\\0\\x80\\x3f" + b"half")
 entry = {"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
 lines = [{"machine": {"device": "CPU", "machine": "x", "versions": {}, "tf32": False}},
+         {"rank": 1},
          {"event": {"kind": "loss", "name": "loss", "step": 0, "line": "", "value": 0.5},
           "steps": 1, "entries": entry}]
 text = "".join(json.dumps({"entries": {}, **line}) + "\\n" for line in lines)
@@ -177,6 +178,8 @@ text = "".join(json.dumps({"entries": {}, **line}) + "\\n" for line in lines)
         found = self.record(tmp_path, monkeypatch, "os.kill(os.getpid(), 9)")
         assert found.ended == "ended by SIGKILL (out of memory?)"
         assert found.steps == 1 and found.events[0]["value"] == 0.5
+        table = json.loads((tmp_path / "out" / "events.json").read_text("utf-8"))
+        assert table["rank"] == 1
         data = found.path.read_bytes()
         length = int.from_bytes(data[:8], "little")
         assert json.loads(data[8 : 8 + length])["a"]["data_offsets"] == [0, 4]

@@ -63,12 +63,15 @@ def test_averages_and_futures_as_of_nccl(tmp_path: Path) -> None:
 MEETING = f"""
 import sys
 sys.path.insert(0, {str(RECORDER)!r})
-import datetime, ranks, torch.distributed as dist
+import datetime, weakref, ranks, torch.distributed as dist
 
 said, soon = [], datetime.timedelta(seconds=5)
 ranks.tell(said.append)
 dist.init_process_group("gloo", f"tcp://localhost:{{sys.argv[1]}}", soon, 1, 0)
 assert said == [0]
+group = weakref.ref(dist.group.WORLD)
+dist.destroy_process_group()
+assert not dist.is_initialized() and group() is not None  # or DDP may wait for it for ever
 """
 
 

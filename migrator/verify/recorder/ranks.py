@@ -33,6 +33,9 @@ _TASK = "TPU_MIGRATE_RANK"  # tells a process that is started what it is: JSON
 _AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 _HERE = Path(__file__).resolve().parent
 _MAIN = ("init_main_from_path", "init_main_from_name")
+# Groups that were destroyed. DDP ends the threads of a group that nobody else holds, and waits for
+# them while it has Python's lock; a thread that lets go of a tensor wants that lock (torch 2.9).
+_kept: list[Any] = []
 
 
 def folder(output: Path, number: int) -> Path:
@@ -43,7 +46,7 @@ def tell(joined: Callable[[int], None]) -> None:
     """Say which rank this process is, once it is one."""
     if not dist.is_available():
         return
-    init = dist.init_process_group
+    init, destroy = dist.init_process_group, dist.destroy_process_group
     signature = inspect.signature(init)
 
     @functools.wraps(init)
@@ -52,7 +55,13 @@ def tell(joined: Callable[[int], None]) -> None:
             init(*args, **kwargs)
         joined(dist.get_rank())
 
+    @functools.wraps(destroy)
+    def destroy_process_group(*args: Any, **kwargs: Any) -> None:
+        _kept.extend(dist.distributed_c10d._world.pg_map)
+        destroy(*args, **kwargs)
+
     dist.init_process_group = init_process_group
+    dist.destroy_process_group = destroy_process_group
 
 
 @contextmanager

@@ -89,6 +89,7 @@ class Session:
 
     def _joined(self, rank: int) -> None:
         self.rank = rank
+        self.watch.store.note({"rank": rank})
 
     def fork(self, output: Path, number: int) -> None:
         """Go on in a process that was forked off: as a rank, which has its own recording."""
@@ -184,7 +185,7 @@ class Thread(Session):
         self.watch = self._watch(self.output)
         self.watch.closely = of.watch.closely
         self.random = randomness.Randomness(self.spec["seed"], self.spec["dropout"])
-        self.watch.store.note({"machine": files.machine(False)})
+        self.watch.store.note({"machine": files.machine(False), "rank": rank})
         self.of = of
         self.failure: BaseException | None = None
 
