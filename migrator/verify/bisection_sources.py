@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from dataclasses import replace
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from migrator.diagnostics import Diagnostic
@@ -17,11 +18,16 @@ from .bisection import Bisection, Edit, Place
 
 
 def with_sources(
-    found: Bisection, original: Path, migrated: Path, results: dict[str, Result]
+    found: Bisection,
+    original: Path,
+    migrated: Path,
+    results: dict[str, Result],
+    source: Path | None = None,
 ) -> Bisection:
     """The same, with the texts of its lines and the edits that touch them.
 
     ``results``: what the migration did, by a file's path in the folders of the two programs.
+    ``source``: what was migrated, where ``original`` is that program as it was before.
     """
     first, second = _read(found.original, original), _read(found.migrated, migrated)
     edits: list[Edit] = []
@@ -31,9 +37,16 @@ def with_sources(
             name, _, at = line.rpartition(":")
             if name:
                 lines[name][number].update(_statement(folder / name, int(at)))
-    for name, touched in lines.items():
-        if name in results:
-            edits += edits_of(Path(name).suffix, results[name], *touched)
+    for name, (before, after) in lines.items():
+        result = results.get(name)
+        if source is not None:
+            by_hand = _changes(original / name, source / name)
+            made = hunks(Path(name).suffix, result) if result is not None else []
+            was = _across(after, [(h.new_start, h.new_end, h.start, h.end) for h in made])
+            edits += [edit for span, edit in by_hand if _touches(span, before, was)]
+            before = was | _across(before, [span for span, _ in by_hand])
+        if result is not None:
+            edits += edits_of(Path(name).suffix, result, before, after)
     return replace(found, original=first, migrated=second, edits=edits)
 
 
@@ -57,6 +70,42 @@ def edits_of(suffix: str, result: Result, before: set[int], after: set[int]) -> 
             found.append(
                 Edit([diagnostic.code], [diagnostic.message or diagnostic.construct], [], [])
             )
+    return found
+
+
+Span = tuple[int, int, int, int]  # lines, and those that took their place, as in a Hunk
+
+
+def _changes(before: Path, after: Path) -> list[tuple[Span, Edit]]:
+    """What was done to a file by hand."""
+    old, new, message = _lines(before), _lines(after), "changed since the golden was recorded"
+    return [
+        ((i, j, k, n), Edit([], [message], old[i:j], new[k:n]))
+        for kind, i, j, k, n in SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        if kind != "equal"
+    ]
+
+
+def _touches(span: Span, before: set[int], after: set[int]) -> bool:
+    """Whether a change touches one of these lines, as they were before it or are after it."""
+    start, end, new_start, new_end = span
+    old, new = range(start + 1, end + 1), range(new_start + 1, new_end + 1)
+    return not (before.isdisjoint(old) and after.isdisjoint(new))
+
+
+def _across(lines: set[int], spans: list[Span]) -> set[int]:
+    """Where lines are after these changes; of one that was changed, all that took its place."""
+    found: set[int] = set()
+    for line in lines:
+        moved = 0
+        for start, end, new_start, new_end in spans:
+            if start < line <= end:
+                found.update(range(new_start + 1, new_end + 1))
+                break
+            if end < line:
+                moved = new_end - end
+        else:
+            found.add(line + moved)
     return found
 
 

@@ -228,9 +228,11 @@ class MigratedRuns:
             migrate_paths([source], target=self.target.name, config=config), source
         )
         results = {f.path.as_posix(): f.result for f in report.files}
-        if self.traced is not None:  # the migration is not of this code
-            source, results = self.traced.folder, {}
-        return with_sources(found, source, self.work / "migrated", results)
+        if self.traced is None:
+            return with_sources(found, source, self.work / "migrated", results)
+        return with_sources(
+            found, self.traced.folder, self.work / "migrated", results, source=source
+        )
 
     def focused(self, step: int) -> Bisection:
         try:

@@ -3,6 +3,7 @@
 from io import StringIO
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from migrator import migrate_source
@@ -57,6 +58,40 @@ def test_lines_get_their_text_and_a_statement_counts_as_a_whole(tmp_path: Path) 
     for part in ("the script itself", "torch.ones", "s.py:4  x = torch.ones(", "at [0, 1]",
                  "original 1, here 2, allowed 1e-05", "argument 1", '+ ).to("jax")'):  # fmt: skip
         assert part in shown, shown
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "shown"),
+    [
+        ("y = net(x)", "y = net(x) * 2", "y = net", ["- y = net(x)", "+ y = net(x) * 2"]),
+        ("y = net(x)", "y = net(x)\ny = y.abs()", "y = y.abs", ["+ y = y.abs()"]),
+        ("net = ", "size = 2\nnet = ", "y = net", ["tpu-migrate has left these lines"]),
+        ("# net", "# a net", "x = ", ["- ).cuda()", '+ ).to("jax")']),
+    ],
+)
+def test_what_was_changed_by_hand_since_a_golden_is_shown_so(
+    tmp_path: Path, old: str, new: str, line: str, shown: list[str]
+) -> None:
+    golden = f"# net\n{SOURCE}"
+    now = golden.replace(old, new)
+    result = migrate_source(now, target="torchax")
+    texts = {"golden": golden, "now": now, "migrated": result.source.decode()}
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "s.py").write_text(text, encoding="utf-8")
+
+    def place(text: str) -> Place | None:
+        at = next((i for i, t in enumerate(text.splitlines(), 1) if t.startswith(line)), 0)
+        return Place("op", f"s.py:{at}", "") if at else None
+
+    found = Bisection(0, None, "", "output", original=place(golden),
+                      migrated=place(texts["migrated"]))  # fmt: skip
+    folders = tmp_path / "golden", tmp_path / "migrated"
+    found = with_sources(found, *folders, {"s.py": result}, source=tmp_path / "now")
+    text = bisected(found).plain
+    assert all(part in text for part in shown), text
+    by_hand = "changed since the golden was recorded" in text
+    assert by_hand == any("y = " in part for part in shown), text
 
 
 def test_what_was_not_found_is_said() -> None:
