@@ -31,6 +31,7 @@ def with_sources(
     """
     first, second = _read(found.original, original), _read(found.migrated, migrated)
     edits: list[Edit] = []
+    above: list[Edit] = []  # by hand
     lines: dict[str, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
     for number, place, folder in ((0, first, original), (1, second, migrated)):
         for line in (place.line, place.made) if place is not None else ():
@@ -43,11 +44,12 @@ def with_sources(
             by_hand = _changes(original / name, source / name)
             made = hunks(Path(name).suffix, result) if result is not None else []
             was = _across(after, [(h.new_start, h.new_end, h.start, h.end) for h in made])
+            above += [edit for span, edit in by_hand if span[0] < max(before, default=0)]
             edits += [edit for span, edit in by_hand if _touches(span, before, was)]
             before = was | _across(before, [span for span, _ in by_hand])
         if result is not None:
             edits += edits_of(Path(name).suffix, result, before, after)
-    return replace(found, original=first, migrated=second, edits=edits)
+    return replace(found, original=first, migrated=second, edits=edits or above[-1:])
 
 
 def edits_of(suffix: str, result: Result, before: set[int], after: set[int]) -> list[Edit]:
@@ -78,9 +80,9 @@ Span = tuple[int, int, int, int]  # lines, and those that took their place, as i
 
 def _changes(before: Path, after: Path) -> list[tuple[Span, Edit]]:
     """What was done to a file by hand."""
-    old, new, message = _lines(before), _lines(after), "changed since the golden was recorded"
+    old, new, message = _lines(before), _lines(after), "changed since the golden was recorded: line"
     return [
-        ((i, j, k, n), Edit([], [message], old[i:j], new[k:n]))
+        ((i, j, k, n), Edit([], [f"{message} {k + 1}"], old[i:j], new[k:n]))
         for kind, i, j, k, n in SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
         if kind != "equal"
     ]

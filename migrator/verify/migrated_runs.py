@@ -217,6 +217,8 @@ class MigratedRuns:
         if first is None:
             where = "what differs is missing here, or comes with compiling, where no value is seen"
             return Bisection(0, f"operator by operator, what both have agrees: {where}")
+        if first.kind == "steps":
+            return Bisection(first.step, "how often optimizers step is no operation's doing")
         found = self.focused(first.step)
         # What is only seen at the end, and what a step begins with, comes from the step before.
         if first.step and (found.is_earlier or not found.found):

@@ -65,7 +65,8 @@ def test_lines_get_their_text_and_a_statement_counts_as_a_whole(tmp_path: Path) 
     [
         ("y = net(x)", "y = net(x) * 2", "y = net", ["- y = net(x)", "+ y = net(x) * 2"]),
         ("y = net(x)", "y = net(x)\ny = y.abs()", "y = y.abs", ["+ y = y.abs()"]),
-        ("net = ", "size = 2\nnet = ", "y = net", ["tpu-migrate has left these lines"]),
+        ("y = net(x)", "y = 2 * net(x)", "print", ["+ y = 2 * net(x)"]),  # above it
+        ("print(", "pass\nprint(", "y = net", ["tpu-migrate has left these lines"]),
         ("# net", "# a net", "x = ", ["- ).cuda()", '+ ).to("jax")']),
     ],
 )
@@ -92,6 +93,7 @@ def test_what_was_changed_by_hand_since_a_golden_is_shown_so(
     assert all(part in text for part in shown), text
     by_hand = "changed since the golden was recorded" in text
     assert by_hand == any("y = " in part for part in shown), text
+    assert not by_hand or "line 8" in text or "line 9" in text, text
 
 
 def test_what_was_not_found_is_said() -> None:

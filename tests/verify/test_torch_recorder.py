@@ -228,6 +228,26 @@ def test_a_gpu_that_is_there_is_used(folder: Path) -> None:
     assert "CUDA" in found.ended or "NVIDIA" in found.ended
 
 
+def test_a_row_for_padding_is_followed_operation_by_operation(folder: Path) -> None:
+    """It is a view that was made and written to without gradients: autograd tells no more of it."""
+    text = """\
+import torch
+words = torch.nn.Embedding(4, 2, padding_idx=0)
+optimizer = torch.optim.SGD(words.parameters(), lr=0.1)
+words(torch.tensor([0, 1])).sum().backward()
+optimizer.step()
+"""
+    Path("t.py").write_text(text, encoding="utf-8")
+    here, out = Path.cwd(), folder / "recording"
+    _, found = record_run(
+        Path(sys.executable), "t.py", [], here, out, Settings(), stand_in=True, original=here,
+        focus=0,
+    )  # fmt: skip
+    assert not found.ended
+    kinds = {(event["kind"], event["name"]) for event in found.events}
+    assert {("op", "torch.nn.functional.embedding"), ("grad", "Embedding.weight")} <= kinds
+
+
 def test_gradients_are_those_that_a_closure_has_made() -> None:
     """As Lightning trains; and modules that hash by what they do not have yet are watched."""
     closed = """\

@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from torch.overrides import TorchFunctionMode
-from values import leaves, on_host, unwrapped
+from values import has_gradient, leaves, on_host, unwrapped
 from watch import Finished, Watch
 
 WHOLE = 2**14  # elements of a tensor that is kept whole; of a larger one, about as many numbers
@@ -215,7 +215,7 @@ class Trace(TorchFunctionMode):
             return func(*args, **kwargs)
         given = {**dict(enumerate(args)), **kwargs}
         inputs = list(leaves(given))
-        wanted = [path for path, t in inputs if t.requires_grad]
+        wanted = [path for path, t in inputs if has_gradient(t)]
         reads = {}
         if last not in _SETTING and not name.startswith("torch.nn.init."):
             with self.watch.at_rest():
@@ -251,7 +251,7 @@ class Trace(TorchFunctionMode):
                 self._remember(tensor, number, f"reads.{path}")
         module, call = self.stack[-1] if self.stack else ("", 1)
         sources = {path: self._source(tensor) for path, tensor in inputs}
-        wants = any(t.requires_grad for _, t in outputs)
+        wants = any(has_gradient(t) for _, t in outputs)
         given_back = [] if name.rpartition(".")[2] in _UNSET else outputs
         samples = {"reads": list(reads.items()), "tensors": given_back, "writes": writes}
         self._keep("op", name, number=number, module=module, call=call, names=names, wanted=wanted,
@@ -271,7 +271,8 @@ class Trace(TorchFunctionMode):
         return found[1:] if found is not None and found[0]() is tensor else None
 
     def _remember(self, tensor: torch.Tensor, number: int, place: str) -> None:
-        if tensor.is_leaf and tensor.requires_grad:
+        trained = has_gradient(tensor)
+        if trained and tensor.is_leaf:
             # A module that moves to a device swaps its parameters, and then there must be no weak
             # reference to one, and no hook. After its first call it stays where it is.
             if self.early is not None and isinstance(tensor, nn.Parameter):
@@ -279,7 +280,7 @@ class Trace(TorchFunctionMode):
             self.known[id(tensor)] = (lambda: tensor, number, place)
         else:
             self.known[id(tensor)] = (weakref.ref(tensor), number, place)
-        if tensor.requires_grad:
+        if trained:
             self._hook(tensor, number, place)
 
     def _hook(self, tensor: torch.Tensor, number: int, place: str) -> None:

@@ -72,3 +72,14 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
             break
         module = inner
     return module
+
+
+def has_gradient(tensor: torch.Tensor) -> bool:
+    """Whether it requires one. Of a view that was made and written to without any, as a row of an
+    embedding for padding is, torch says so, and then refuses to say more."""
+    if not tensor.requires_grad:
+        return False
+    try:
+        return tensor.is_leaf or tensor.grad_fn is not None
+    except RuntimeError:
+        return False
