@@ -63,12 +63,15 @@ IMPORTED = {
     "torch_xla": (*TORCH, "torch_xla", "torch_xla.core.xla_model"),
 }
 STARTED = {
-    "": (),
+    "": ((),),
     "torchax": (
-        "torch", "torch._dynamo", "torchvision", "jaxlib._jax", "jaxlib.mlir.dialects.mhlo",
-        "jaxlib.mlir.dialects.stablehlo", "ml_dtypes", "opt_einsum", "scipy",
+        ("torch", "torch._dynamo", "torchvision", "jaxlib._jax", "jaxlib.mlir.dialects.mhlo",
+         "jaxlib.mlir.dialects.stablehlo", "ml_dtypes", "opt_einsum", "scipy"),
+        ("jax", "jax.numpy", "torchax"),  # where the variables are the same
     ),
-    "torch_xla": ("torch", "torch._dynamo", "torchvision", "torch_xla", "torch_xla.core.xla_model"),
+    "torch_xla": (
+        ("torch", "torch._dynamo", "torchvision", "torch_xla", "torch_xla.core.xla_model"),
+    ),
 }  # fmt: skip
 FAST = ("analysis", "engine", "formats", "rules")
 LANES = 8  # at most
@@ -193,11 +196,12 @@ class Lanes:
         with contextlib.ExitStack() as stack:
             for target, python in self.pythons.items():
                 environment = self._environment(target)
-                starts = [
-                    stack.enter_context(warm(python, modules, environment, programs_see_it=seen))
-                    for modules, seen in ((IMPORTED[target], False), (STARTED[target], True))
-                ]
-                self.warm[target] = (starts[0], starts[1])
+                own = stack.enter_context(warm(python, IMPORTED[target], environment))
+                started = python
+                for modules in STARTED[target]:  # each forked from the one before, and falls back
+                    forks = warm(started, modules, environment, programs_see_it=True)
+                    started = stack.enter_context(forks)
+                self.warm[target] = (own, started)
             lanes = stack.enter_context(ThreadPoolExecutor(count))
             list(lanes.map(self._run, self.jobs))  # an error of one is raised here
 

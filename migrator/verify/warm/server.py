@@ -33,6 +33,7 @@ from typing import Any, NoReturn
 MOST = 250  # files that a client hands over
 # Variables that are read when modules are imported, by their beginnings; and those that are not.
 READ = ("PYTHON", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "GOMP_", "LD_", "MALLOC_")
+READ_BY_JAX = ("JAX_", "TF_CPP_")
 READ_BY_XLA = ("PJRT_DEVICE", "PT_XLA", "XLA_USE", "XLA_REGISTER", "TPU_", "LIBTPU")
 LATER = (
     "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE",
@@ -103,7 +104,9 @@ class Server:
 
     def read(self, environment: dict[str, str]) -> dict[str, str]:
         """What the imports read of an environment; what they made of it themselves is no matter."""
-        beginnings = (*READ, *READ_BY_XLA) if "torch_xla" in sys.modules else READ
+        beginnings = READ
+        for library, names in (("jax", READ_BY_JAX), ("torch_xla", READ_BY_XLA)):
+            beginnings += names if library in sys.modules else ()
         return {
             name: value
             for name, value in environment.items()
