@@ -67,7 +67,7 @@ STARTED = {
     "torchax": (
         ("torch", "torch._dynamo", "torchvision", "jaxlib._jax", "jaxlib.mlir.dialects.mhlo",
          "jaxlib.mlir.dialects.stablehlo", "ml_dtypes", "opt_einsum", "scipy"),
-        ("jax", "jax.numpy", "torchax"),  # where the variables are the same
+        ("jax", "jax.numpy"),  # where the variables are the same
     ),
     "torch_xla": (
         ("torch", "torch._dynamo", "torchvision", "torch_xla", "torch_xla.core.xla_model"),
@@ -207,7 +207,8 @@ class Lanes:
 
     def _environment(self, target: str) -> dict[str, str]:
         back_end = {**BACK_ENDS[target], "TPU_MIGRATE_TARGET": target} if target else {}
-        return {**os.environ, **back_end}
+        # where a program crashes is said
+        return {**os.environ, "PYTHONFAULTHANDLER": "1", **back_end}
 
     def _run(self, job: Job) -> None:
         target = job.target if job.target in self.pythons else next(iter(self.pythons))

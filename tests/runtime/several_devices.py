@@ -44,7 +44,7 @@ def execute(script: Path, *arguments: object, **variables: str) -> str:
         [sys.executable, script, *map(str, arguments)], env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}"
     return done.stdout
 
 
