@@ -54,28 +54,27 @@ BACK_ENDS = {
     },
     "torch_xla": {"PJRT_DEVICE": "CPU", "XLA_FLAGS": QUICKLY},
 }
-# What the tests import, and what the interpreters that they start import anyway: those may be given
-# other variables for JAX, which it reads when it is imported.
-TORCH = ("torch", "torch._dynamo", "torchvision", "scipy", "hypothesis", "libcst", "jinja2")
-IMPORTED = {
-    "": ("libcst", "hypothesis"),
-    "torchax": (*TORCH, "jax", "jax.numpy", "torchax"),
-    "torch_xla": (*TORCH, "torch_xla", "torch_xla.core.xla_model"),
-}
+# What the interpreters that tests start import anyway, and what the tests import besides. JAX reads
+# its variables when it is imported: a program that is given others imports it itself.
 STARTED = {
     "": ((),),
     "torchax": (
         ("torch", "torch._dynamo", "torchvision", "jaxlib._jax", "jaxlib.mlir.dialects.mhlo",
          "jaxlib.mlir.dialects.stablehlo", "ml_dtypes", "opt_einsum", "scipy"),
-        ("jax", "jax.numpy"),  # where the variables are the same
+        ("jax", "jax.numpy"),
     ),
     "torch_xla": (
         ("torch", "torch._dynamo", "torchvision", "torch_xla", "torch_xla.core.xla_model"),
     ),
 }  # fmt: skip
+IMPORTED = {
+    "": ("libcst", "hypothesis"),
+    "torchax": ("torchax", "hypothesis", "libcst", "jinja2"),
+    "torch_xla": ("scipy", "hypothesis", "libcst", "jinja2"),
+}
 FAST = ("analysis", "engine", "formats", "rules")
 LANES = 8  # at most
-WORTHWHILE = 12.0  # seconds of a job, if there are enough files
+WORTHWHILE = 20.0  # seconds of a job, if there are enough files
 UNKNOWN = 5.0  # seconds of a file that was never timed
 SHOWN = 15  # tests that took longest
 
@@ -195,13 +194,13 @@ class Lanes:
     def run(self, count: int) -> None:
         with contextlib.ExitStack() as stack:
             for target, python in self.pythons.items():
-                environment = self._environment(target)
-                own = stack.enter_context(warm(python, IMPORTED[target], environment))
-                started = python
-                for modules in STARTED[target]:  # each forked from the one before, and falls back
-                    forks = warm(started, modules, environment, programs_see_it=True)
-                    started = stack.enter_context(forks)
-                self.warm[target] = (own, started)
+                environment, started = self._environment(target), [python]
+                for modules in STARTED[target]:  # each is forked from the one before, if there is
+                    forks = warm(started[-1], modules, environment, programs_see_it=True)
+                    started.append(stack.enter_context(forks))
+                tests = warm(python, IMPORTED[target], environment, forked_from=started[-1])
+                own = stack.enter_context(tests)
+                self.warm[target] = (own, started[-1])
             lanes = stack.enter_context(ThreadPoolExecutor(count))
             list(lanes.map(self._run, self.jobs))  # an error of one is raised here
 

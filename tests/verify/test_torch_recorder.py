@@ -134,10 +134,10 @@ def test_a_program_that_moves_writes_and_ends_somehow(folder: Path, end: str) ->
 def test_what_was_recorded_until_the_time_was_over_is_kept(
     ignores: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("migrator.verify.recordings._GRACE", 3.0)
+    monkeypatch.setattr("migrator.verify.recordings._GRACE", 1.0)
     text = STEP + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" * ignores
     text += "step(torch.ones(2, 3)); step(torch.ones(2, 3))\nwhile True:\n    time.sleep(0.1)\n"
-    found, notes = record(text, timeout=10.0)
+    found, notes = record(text, timeout=6.0)
     assert found.was_stopped and len(losses(found)) == 2
     assert notes[0].startswith("the original was stopped by --timeout, after")
     assert {"start", "output", "loss"} < {event["kind"] for event in found.events}

@@ -121,6 +121,30 @@ def test_other_settings_of_the_imports_and_other_options_need_a_real_one(start: 
     assert start("-E", "-c", IS_FORKED).stdout == "False\n"
 
 
+def test_a_server_forked_from_another_has_its_imports_too(
+    cold_interpreter: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sets.py").write_text("import os\nos.environ['TORCH_SET'] = 'by an import'\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TORCH_SET": "before"}
+    python = Path(cold_interpreter)
+    code = "import os, sys; print(*(name in sys.modules for name in ('sets', 'wave')))"
+    with (
+        warm(python, ["sets"], environment) as first,
+        warm(python, ["wave"], environment, forked_from=first) as second,
+        warm(first, ["wave"], environment) as third,
+    ):
+
+        def imported(program: Path, value: str) -> str:
+            own = {**environment, "TORCH_SET": value}
+            command = [str(program), "-c", code]
+            return subprocess.run(command, capture_output=True, text=True, env=own).stdout
+
+        assert imported(first, "before") == "True False\n"
+        assert imported(second, "before") == imported(third, "before") == "True True\n"
+        assert imported(second, "by an import") == "True True\n"
+        assert imported(second, "other") == imported(third, "other") == "False False\n"
+
+
 def test_what_a_program_leaves_behind_ends_with_it(start: Start, tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     child = (

@@ -26,13 +26,14 @@ def warm(
     modules: Sequence[str],
     environment: Mapping[str, str],
     programs_see_it: bool = False,
+    forked_from: Path | None = None,
 ) -> Iterator[Path]:
     """A program that takes what ``python`` takes, and has imported ``modules``, as far as they are
     there, in ``environment``; while this goes on.
 
     ``programs_see_it``: it is `sys.executable` there, too, so that what they start starts fast. It
     is ``python`` itself where there is a GPU, and where files can not be handed over to another
-    process (no Linux).
+    process (no Linux). ``forked_from``: another such program, which has imported some of it.
     """
     if not _FILES.exists() or any(gpu.exists() for gpu in _GPUS):
         yield python
@@ -47,7 +48,7 @@ def warm(
         program.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} "$@"\n', "utf-8")
         program.chmod(0o755)
         server = subprocess.Popen(
-            [python, here / "server.py", str(listener.fileno()), *modules],
+            [forked_from or python, here / "server.py", str(listener.fileno()), *modules],
             cwd=folder, env=dict(environment), pass_fds=[listener.fileno()],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True,

@@ -33,12 +33,13 @@ from typing import Any, NoReturn
 MOST = 250  # files that a client hands over
 # Variables that are read when modules are imported, by their beginnings; and those that are not.
 READ = ("PYTHON", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "GOMP_", "LD_", "MALLOC_")
-READ_BY_JAX = ("JAX_", "TF_CPP_")
+READ_BY_JAX = ("JAX_",)
 READ_BY_XLA = ("PJRT_DEVICE", "PT_XLA", "XLA_USE", "XLA_REGISTER", "TPU_", "LIBTPU")
 LATER = (
     "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE",
     "TPU_RUNTIME", "TPU_MIGRATE",
 )  # fmt: skip
+MADE = "TPU_MIGRATE_MADE"  # what variables were that imports have set: JSON
 
 
 class Server:
@@ -83,6 +84,8 @@ class Server:
         process = os.fork() if self.fits(job["env"]) else None
         if process == 0:
             job["env"] |= self.made
+            if job["arguments"][0] == __file__:  # a server that imports more
+                job["env"][MADE] = json.dumps({name: self.before.get(name) for name in self.made})
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for one in (self.listener, *self.clients):
@@ -104,7 +107,7 @@ class Server:
 
     def read(self, environment: dict[str, str]) -> dict[str, str]:
         """What the imports read of an environment; what they made of it themselves is no matter."""
-        beginnings = READ
+        beginnings: tuple[str, ...] = READ
         for library, names in (("jax", READ_BY_JAX), ("torch_xla", READ_BY_XLA)):
             beginnings += names if library in sys.modules else ()
         return {
@@ -293,7 +296,8 @@ def _shown(kind: type[BaseException], error: BaseException, trace: Any) -> None:
 
 if __name__ == "__main__":
     found = [path for path in sys.path[1:] if path not in ("", str(Path.cwd()))]
-    before = dict(os.environ)
+    made = json.loads(os.environ.pop(MADE, "{}"))
+    before = {n: v for n, v in {**os.environ, **made}.items() if v is not None}
     for module in sys.argv[2:]:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
