@@ -5,14 +5,15 @@
 On a TPU each rank is a process with a chip. The CPU client has all devices in one process, so here
 each rank is a thread, with XLA's own collectives between them. Ranks run in turn, one at a time,
 from one exchange to the next, and each has what a process would have: its random numbers,
-environment, modules of the program, world of torch.distributed. So a run gives the same numbers
-each time, and where ranks do not do the same exchanges, on which a TPU would hang, that is an
-error.
+environment, modules of the program, built-in functions, world of torch.distributed. So a run gives
+the same numbers each time, and where ranks do not do the same exchanges, on which a TPU would hang,
+that is an error.
 
 With ``--each`` every rank runs the whole script, as torchrun starts it; ``{rank}`` in an argument
 is its number (``--local_rank={rank}`` is what torch.distributed.launch gives).
 """
 
+import builtins
 import functools
 import io
 import os
@@ -66,9 +67,11 @@ class Turns:
         """Be ``rank`` in this thread, to its end."""
         self._wait(rank)
         # The first rank finds what the program had before it: ranks start alike.
-        self._start = self._start or (dict(os.environ), _modules()["__main__"], [*sys.argv])
-        environment, main, arguments = self._start
-        _restore((*_fresh_numbers(rank), environment, {"__main__": main}, arguments))
+        self._start = self._start or (
+            dict(os.environ), {"__main__": _modules()["__main__"]}, [*sys.argv],
+            dict(vars(builtins)),
+        )  # fmt: skip
+        _restore((*_fresh_numbers(rank), *self._start))
         try:
             yield
         except BaseException:
@@ -143,7 +146,7 @@ _package = ""  # of the main module
 def _state() -> tuple[Any, ...]:
     """What would be a process's own."""
     numbers = torch.get_rng_state(), numpy.random.get_state(), random.getstate()
-    return *numbers, dict(os.environ), _modules(), [*sys.argv]
+    return *numbers, dict(os.environ), _modules(), [*sys.argv], dict(vars(builtins))
 
 
 def _modules() -> dict[str, types.ModuleType]:
@@ -189,6 +192,9 @@ def _restore(state: tuple[Any, ...]) -> None:
         os.environ.update(state[3])
     _put_back(state[4])
     sys.argv = [*state[5]]
+    for name in vars(builtins).keys() - state[6].keys():
+        delattr(builtins, name)
+    vars(builtins).update(state[6])  # some programs let the first rank alone print
 
 
 def _at_once(name: str, exchange: Callable[..., Any]) -> Callable[..., Any]:
