@@ -56,6 +56,7 @@ def denoise(
     return stage("stage2_denoise.py", *told, *where, code=code)
 
 
+@pytest.mark.thorough
 def test_cached_steps_are_counted_and_padding_does_not_matter(work: Path, tmp_path: Path) -> None:
     cache = ("--enable_cache", "--cache_start_step", 2, "--cache_end_step", 6,
              "--cache_step_interval", 2)  # fmt: skip
@@ -78,6 +79,7 @@ def test_cached_steps_are_counted_and_padding_does_not_matter(work: Path, tmp_pa
     assert torch.equal(*latents)
 
 
+@pytest.mark.thorough
 def test_frames_are_written_as_png(work: Path, tmp_path: Path) -> None:
     denoise(work, tmp_path)
     (tmp_path / "generation_config.json").write_bytes(

@@ -129,7 +129,10 @@ def test_a_rule_that_matches_nothing_names_what_it_may_mean(tmp_path: Path) -> N
     assert f"ValueError: {expected}" in printed
 
 
-@pytest.mark.parametrize(("shard", "kind"), [("tp", "all-gather"), ("tp-row", "all-reduce")])
+@pytest.mark.parametrize(
+    ("shard", "kind"),
+    [pytest.param("tp", "all-gather", marks=pytest.mark.thorough), ("tp-row", "all-reduce")],
+)
 def test_devices_exchange_what_the_layers_behind_need_and_nothing_else(
     shard: str, kind: str, tmp_path: Path
 ) -> None:

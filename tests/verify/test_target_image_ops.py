@@ -15,7 +15,7 @@ def result() -> VerifyResult:
     return verify_app("image_ops", TARGET, python=Path(sys.executable))
 
 
-@thorough_on("torchax")
+@thorough_on("torch_xla")
 def test_every_number_agrees_with_the_golden(result: VerifyResult) -> None:
     assert result.error is None and result.log_tail is None
     assert [(each.name, each.reason) for each in result.outputs if not each.passed] == []
@@ -23,6 +23,7 @@ def test_every_number_agrees_with_the_golden(result: VerifyResult) -> None:
     assert all(step.first is not None for step in result.times)
 
 
+@thorough_on("torch_xla")
 def test_every_float32_dot_and_convolution_is_at_highest(result: VerifyResult) -> None:
     report = result.precision
     assert report is not None

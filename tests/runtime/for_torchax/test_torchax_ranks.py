@@ -86,7 +86,11 @@ dist.destroy_process_group()
     [
         ("go", []),
         ("fail", ["RuntimeError: a fault of one rank"]),
-        ("end", ["rank 0 waits for all_reduce (sum) (2,) of float32, and rank 1 has ended"]),
+        pytest.param(
+            "end",
+            ["rank 0 waits for all_reduce (sum) (2,) of float32, and rank 1 has ended"],
+            marks=pytest.mark.thorough,
+        ),
         (
             "other",
             [
