@@ -20,7 +20,7 @@ from torchax.tensor import Tensor
 from .calls import is_device_tensor
 from .names import names_of, union
 from .snapshots import CONTENTS, Snapshot, equal
-from .structures import Held, Structure, is_ours, is_value
+from .structures import Identity, Structure, is_ours, is_value
 from .variables import Scope, held
 from .watch import PACKAGES, Watch, is_library
 
@@ -194,7 +194,7 @@ class Guards:
         if only_with_tensors and not structure.tensors and not structure.has_slots():
             return False
         default = isinstance(holder, Scope) and name.startswith("default ")
-        if default or isinstance(structure.key, Held):
+        if default or isinstance(structure.key, Identity):
             self._fix(structure.tensors)
             self._fix_all(structure.held)
             self._value(holder, name, value, label)
@@ -288,7 +288,7 @@ class Guards:
         """The present values, for counting how often they were there."""
         values = [held(holder, name) for holder, name, _ in self.values if hasattr(holder, "get")]
         inputs = [Structure(h[n], self.names).key for h, n, *_ in self.places if n in h]
-        return tuple(v if is_value(v) else Held(v) for v in values), tuple(inputs)
+        return tuple(v if is_value(v) else Identity(v) for v in values), tuple(inputs)
 
     # ---- while it is traced ---------------------------------------------------------------------
 

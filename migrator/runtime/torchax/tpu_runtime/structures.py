@@ -31,7 +31,7 @@ _OURS = __name__.partition(".")[0]
 _LIBRARIES = frozenset({*sys.stdlib_module_names, "jax", "jaxlib", "torch", "torchax", _OURS})
 
 
-class Held:
+class Identity:
     """An object as part of a key, by identity. The key keeps it alive, so its id is no other's."""
 
     __slots__ = ("value",)
@@ -40,7 +40,7 @@ class Held:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Held) and self.value is other.value
+        return isinstance(other, Identity) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -122,9 +122,9 @@ class Structure:
         rest = (names, by_identity)
         if isinstance(value, dict) and len(value) <= _LONG:
             keys = self._take(value, value.items(), *rest, depth)
-            return (kind, _is_known(kind) or Held(value), tuple(map(_hashable, value)), keys)
+            return (kind, _is_known(kind) or Identity(value), tuple(map(_hashable, value)), keys)
         if isinstance(value, list) and len(value) <= _LONG:
-            return kind, _is_known(kind) or Held(value), self._take(
+            return kind, _is_known(kind) or Identity(value), self._take(
                 value, enumerate(value), *rest, depth
             )  # fmt: skip
         if kind is tuple and len(value) <= _LONG:
@@ -140,16 +140,16 @@ class Structure:
                 return kind, tuple(vars(value)), keys
             pairs = zip(vars(value).items(), keys, strict=True)
             named = [key for (name, item), key in pairs if names.matter(name, item)]
-            return Held(value), tuple(named)
+            return Identity(value), tuple(named)
         found = [(n, getattr(value, n, None)) for n in _slots(kind)]
         slots = [n for n, item in found if is_value(item) and names.matter(n, item)]
         if slots:
             return self._hold(value), tuple((n, getattr(value, n, None)) for n in slots)
         return self._hold(value)
 
-    def _hold(self, value: Any) -> Held:
+    def _hold(self, value: Any) -> Identity:
         self.held.append(value)
-        return Held(value)
+        return Identity(value)
 
     def _take(
         self, holder: Any, items: Any, names: Names, by_identity: Container[int],
@@ -181,7 +181,7 @@ class Structure:
 
     def has_slots(self) -> bool:
         """Whether it is an object with attributes that count, and no dict of them."""
-        return bool(self.held) and self.value is self.held[0] and not isinstance(self.key, Held)
+        return bool(self.held) and self.value is self.held[0] and not isinstance(self.key, Identity)
 
     def holders(self) -> Iterator[Any]:
         """The lists and dicts in the value, which somebody could change."""
@@ -209,4 +209,4 @@ def _is_known(kind: type) -> bool:
 
 
 def _hashable(key: Any) -> Any:
-    return key if is_value(key) else Held(key)
+    return key if is_value(key) else Identity(key)

@@ -14,7 +14,7 @@ from .calls import is_device_tensor
 from .device import DEVICE_TYPE
 from .inside import FirstTime
 from .rates import Settings, may_vary
-from .structures import Held, is_value
+from .structures import Identity, is_value
 
 _COUNTING = (torch.nn.modules.batchnorm._NormBase,)  # write to their buffers while they train
 _VARIABLE = ("params", "lr", "initial_lr")  # of a group of parameters
@@ -157,7 +157,7 @@ def settings(trainers: Trainers, varying: Settings) -> list[Any]:
             },
         )
         for i, (optimizer, group) in enumerate(groups)
-    ] + [Held(g["lr"]) for _, g in groups if isinstance(g["lr"], torch.Tensor)]  # fmt: skip
+    ] + [Identity(g["lr"]) for _, g in groups if isinstance(g["lr"], torch.Tensor)]  # fmt: skip
 
 
 def note_varying(trainers: Trainers, before: list[Any]) -> None:
@@ -173,4 +173,4 @@ def note_varying(trainers: Trainers, before: list[Any]) -> None:
 def _setting(value: Any) -> Any:
     if is_value(value):
         return value
-    return repr(value) if isinstance(value, list) else Held(value)
+    return repr(value) if isinstance(value, list) else Identity(value)
