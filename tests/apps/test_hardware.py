@@ -179,3 +179,15 @@ def test_a_notebook_calls_the_command_as_it_is(name: str) -> None:
         [sys.executable, *command[1:3], "--help"], cwd=REPOSITORY, capture_output=True, text=True
     )
     assert done.returncode == 0 and command[3] in done.stdout
+
+
+@pytest.mark.parametrize("name", ["gpu", "tpu"])
+def test_a_notebook_runs_what_its_own_environment_has(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel's environment need not be activated, and `python` may be another one then."""
+    cells = json.loads((KIT / f"{name}.ipynb").read_text("utf-8"))["cells"]
+    first = next(cell["source"] for cell in cells if cell["cell_type"] == "code")
+    monkeypatch.setenv("PATH", "/usr/bin")
+    exec("".join(line for line in first if not line.startswith("%")), {})
+    assert shutil.which("python") == f"{sys.prefix}/bin/python"
