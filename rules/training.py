@@ -262,8 +262,8 @@ def compiled(ctx: Context, found: Construct) -> Decision:
             return Keep("the runtime makes one program of a step in the loop of a framework")
         return Keep(
             f"not compiled as a whole: {why}",
-            advice=f"this step is not compiled as a whole, which is slower: {why}; take that out "
-            f"of what lies between forward pass and step(), or write a function with @{word.code}",
+            advice=f"this step is not compiled as a whole, which is slower: {why}; {why.remedy}, "
+            f"or write a function with @{word.code}",
         )
     if step.function is not None:
         return Rewrite([Decorate(step.function, word.code)], word.requires)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from migrator.assess.assessment import Assessment
 
 
-@click.command("assess")
+@click.command("assess", short_help="Say how far each target gets, program by program.")
 @click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=offered_paths)
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to pass over.")
 @click.option("--isolated", is_flag=True, help="Take no configuration from files.")

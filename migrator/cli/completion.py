@@ -23,7 +23,11 @@ _SHELLS = {
 }
 
 
-@click.command("completion", epilog="\b\n" + "\n".join(_SHELLS.values()))
+@click.command(
+    "completion",
+    short_help="Print a script for completion in a shell.",
+    epilog="\b\n" + "\n".join(_SHELLS.values()),
+)
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 def completion_command(shell: str) -> None:
     """Print the script with which a shell completes options, rules, targets, apps and paths."""

@@ -61,7 +61,7 @@ def _forms(
     return printed[0] if printed else "console", files
 
 
-@click.command("migrate")
+@click.command("migrate", short_help="Rewrite PATH... (the default command).")
 @click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=paths)
 @click.option(
     "--target",

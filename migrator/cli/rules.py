@@ -11,7 +11,7 @@ from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
 
 
-@click.command("rules")
+@click.command("rules", short_help="List all rules, or test their examples.")
 @click.option(
     "--test",
     "tested",
@@ -40,7 +40,7 @@ def rules_command(tested: str | None) -> None:
     out.print(table)
 
 
-@click.command("explain")
+@click.command("explain", short_help="Explain a code, before and after.")
 @click.argument("code", shell_complete=codes)
 @color_option
 def explain_command(code: str) -> None:

@@ -10,7 +10,7 @@ from migrator.targets import find_target, names
 from migrator.targets.choice import TargetName
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Say what this machine has and what it lacks.")
 @click.option(
     "--target",
     "wanted",

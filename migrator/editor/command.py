@@ -10,7 +10,7 @@ import click
 from migrator.errors import UsageError
 
 
-@click.command("lsp")
+@click.command("lsp", short_help="Serve an editor, as a language server.")
 def lsp_command() -> None:
     """Serve an editor on standard input and output (docs/editors.md)."""
     if find_spec("pygls") is None:

@@ -11,7 +11,7 @@ from migrator.report.terminal import color_option, console
 from migrator.targets.choice import TargetName
 
 
-@click.command("review")
+@click.command("review", short_help="Explain a change that migrates code.")
 @click.argument("revisions", metavar="REV|REV1..REV2")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH...]")
 @click.option(

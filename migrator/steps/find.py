@@ -104,7 +104,9 @@ def _on_own_lines(code: Computation, step: Step) -> Step:
         if id(block) not in lines:
             lines[id(block)] = Counter(s.lineno for s in block)
         if lines[id(block)][statement.lineno] > 1:
-            raise NotMovable(f"line {statement.lineno} holds several statements")
+            raise NotMovable(
+                f"line {statement.lineno} holds several statements", "give each a line of its own"
+            )
     return step
 
 

@@ -10,7 +10,13 @@ from migrator.edits import Edit
 
 
 class NotMovable(Exception):
-    """Why the statements stay where they are."""
+    """Why the statements stay where they are, and what would let them move."""
+
+    def __init__(
+        self, why: str, remedy: str = "take that out of what lies between forward pass and step()"
+    ) -> None:
+        super().__init__(why)
+        self.remedy = remedy
 
 
 class Settled(NotMovable):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .verification import Options
 
 
-@click.command("verify")
+@click.command("verify", short_help="Migrate, run, and compare the numbers.")
 @click.argument("app", required=False, metavar="[APP|SCRIPT.py]", shell_complete=apps)
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]", shell_complete=paths)
 @click.option("--all", "all_apps", is_flag=True, help="Verify every app of the checkout.")

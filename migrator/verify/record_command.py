@@ -12,7 +12,7 @@ from migrator.report.terminal import color_option, console
 from . import options
 
 
-@click.command("record")
+@click.command("record", short_help="Run a GPU script as it is and keep what it computes.")
 @click.argument("script", metavar="SCRIPT.py")
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]")
 @click.option(

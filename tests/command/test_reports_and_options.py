@@ -98,6 +98,12 @@ def test_version_and_help(tmp_path: Path) -> None:
         assert option in out(cli("migrate", "--help", cwd=tmp_path))
 
 
+def test_what_a_command_is_for_is_said_whole(tmp_path: Path) -> None:
+    commands = out(cli("--help", cwd=tmp_path)).partition("Commands:\n")[2].splitlines()
+    assert len(commands) >= 10
+    assert all(line.endswith(".") and not line.endswith("...") for line in commands)
+
+
 def test_without_arguments_it_shows_its_help(tmp_path: Path) -> None:
     result = cli(cwd=tmp_path)
     assert result.returncode == 2

@@ -29,7 +29,7 @@ def advice(source: str) -> list[str]:
 def test_statements_of_one_line_are_named() -> None:
     source = step("opt.zero_grad(); loss.backward(); opt.step()")
     (said,) = advice(source)
-    assert "line 8 holds several statements" in said
+    assert "line 8 holds several statements; give each a line of its own, or write" in said
     assert "train_step" not in run(source).source.decode()
 
 
