@@ -140,6 +140,8 @@ def _fails(script: Script, recording: Recording, tail: str) -> str:
         module = ended.partition("'")[2].partition(".")[0].rstrip("'")
         own = (script.folder / module).is_dir() or (script.folder / f"{module}.py").is_file()
         return f"{text} (set PYTHONPATH=. if it is the one in this folder)" if own else text
+    if "in the NumPy 2.0 release" in ended or "module 'numpy' has no attribute" in ended:
+        return f"{text} (ruff check --select NPY --fix rewrites what NumPy has removed)"
     if "No such file" in ended or "FileNotFoundError" in ended:
         where = f"it runs in a copy of {script.folder}"
         return f"{text} ({where}: start from a folder with all its files)"

@@ -79,7 +79,7 @@ def _table(result: ScriptResult) -> Table:
     short = f", {QUICK}" if result.quick else ""
     table = Table(
         title=escape(f"{result.script}, {result.device}, against {result.golden_device}{short}"),
-        caption=f"allowed: what rounding does to the original{_factors(result)}; {seconds}",
+        caption=f"allowed: what rounding does to the original{_factors(result)}\ntook: {seconds}",
         caption_justify="left",
     )
     table.add_column("result")

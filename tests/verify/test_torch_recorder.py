@@ -58,6 +58,8 @@ def losses(recording: Recording) -> list[float]:
     ("import torch\ntorch.load('data/x.pt')", "t.py:2: FileNotFoundError: .*start from a folder"),
     ("import nosuch", "t.py:1: ModuleNotFoundError: No module named 'nosuch'$"),
     ("from . import x", "t.py:1: ImportError: .*-m t\\)"),
+    ("import numpy\nx = numpy.Inf", "t.py:2: AttributeError: .*\\(ruff check --select NPY --fix"),
+    ("import numpy\nx = numpy.float(1)", "t.py:2: AttributeError: .*\\(ruff check --select NPY"),
     ("x = (", "t.py:1: SyntaxError"),
     ("raise SystemExit('no data')", "exit code 1\nno data"),
     ("import os; os._exit(3)", "exit code 3"),
