@@ -26,6 +26,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 from collections import Counter, defaultdict
@@ -77,6 +78,8 @@ LANES = 8  # at most
 WORTHWHILE = 20.0  # seconds of a job, if there are enough files
 UNKNOWN = 5.0  # seconds of a file that was never timed
 SHOWN = 15  # tests that took longest
+# Temporary files are in memory where there is room: tests write and remove many small ones.
+MEMORY, ROOM = Path("/dev/shm"), 8 * 2**30  # bytes
 
 
 # ---- the environments ----------------------------------------------------------------------------
@@ -190,9 +193,13 @@ class Lanes:
         self.jobs = jobs
         self.failed: list[Path] = []  # what they printed
         self.warm: dict[str, tuple[Path, Path]] = {}
+        self.temporary: dict[str, str] = {}
 
     def run(self, count: int) -> None:
         with contextlib.ExitStack() as stack:
+            if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
+                folder = tempfile.TemporaryDirectory(prefix="tpu-migrate-", dir=MEMORY)
+                self.temporary = {"TMPDIR": stack.enter_context(folder)}
             for target, python in self.pythons.items():
                 environment, started = self._environment(target), [python]
                 for modules in STARTED[target]:  # each is forked from the one before, if there is
@@ -207,7 +214,7 @@ class Lanes:
     def _environment(self, target: str) -> dict[str, str]:
         back_end = {**BACK_ENDS[target], "TPU_MIGRATE_TARGET": target} if target else {}
         # where a program crashes is said
-        return {**os.environ, "PYTHONFAULTHANDLER": "1", **back_end}
+        return {**os.environ, "PYTHONFAULTHANDLER": "1", **self.temporary, **back_end}
 
     def _run(self, job: Job) -> None:
         target = job.target if job.target in self.pythons else next(iter(self.pythons))
