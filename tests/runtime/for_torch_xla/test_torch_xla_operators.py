@@ -109,6 +109,11 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "strides of nothing": lambda x: torch.tensor(x.new_empty(4, 0).stride()),
     "transform of conjugates": lambda x: torch.fft.hfft(torch.complex(x, x * 2)),
     "imaginary parts of conjugates": lambda x: torch.complex(x, x * 2).conj().imag.detach(),
+    "logit with eps": lambda x: x.logit(0.3),
+    "logit with eps in place": lambda x: x.logit_(0.3),
+    "threshold of NaN": lambda x: F.threshold((x / 0).where(x > 2, x) * 0, 0.0, 2.0).detach(),
+    "softshrink of NaN": lambda x: F.softshrink((x * 0).log().where(x > 2, x) * 0 + x).detach(),
+    "copy_ of a number": lambda x: x.detach().clone().copy_(2),
     "batch_norm of nothing": lambda x: F.batch_norm(x[0, :0], x[0, :0], x[0, :0]),
     "native_layer_norm of nothing": lambda x: torch.native_layer_norm(
         x[:0], (4,), x[0], x[1], 1e-5

@@ -150,6 +150,26 @@ def _gelu(name: str) -> Kernel:
     return kernel
 
 
+def _logit(name: str) -> Kernel:
+    """With `eps`; stock gives NaN for what lies outside of it."""
+    compute = stock(name)
+
+    def kernel(self: Tensor, eps: float | None = None) -> Tensor:
+        return compute(self if eps is None else self.clamp(eps, 1 - eps), None)  # type: ignore[no-any-return]
+
+    return kernel
+
+
+def _threshold(self: Tensor, threshold: Number, value: Number) -> Tensor:
+    """NaN stays; stock replaces it."""
+    return torch.where(self <= threshold, torch.full_like(self, value), self)
+
+
+def _softshrink(self: Tensor, lambd: Number = 0.5) -> Tensor:
+    """NaN stays; stock gives 0."""
+    return torch.where(self.abs() <= lambd, self * 0, self - self.sign() * lambd)
+
+
 def _place_of_extreme(name: str) -> Kernel:
     """The first NaN, as torch has it; stock ends the process for complex numbers."""
     place = stock(name)
@@ -343,6 +363,7 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     masked_scatter: "masked_scatter",
     scatter: "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add",
     _gelu: "gelu gelu_backward",
+    _logit: "logit",
     _place_of_extreme: "argmax argmin",
     _abs: "abs",
     _cummax: "cummax",
@@ -364,6 +385,8 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     ): "norm.Scalar norm.ScalarOpt_dtype norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype",
     lambda name: _pixel_shuffle: "pixel_shuffle",
     lambda name: _isnan: "isnan",
+    lambda name: _threshold: "threshold",
+    lambda name: _softshrink: "softshrink",
     # Stock differentiates the wrong side.
     lambda name: decompositions.elu_backward: "elu_backward",
     lambda name: decompositions._chunk_cat: "_chunk_cat",

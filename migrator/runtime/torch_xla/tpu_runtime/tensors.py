@@ -94,9 +94,9 @@ def install() -> None:
     copy_, pin_memory, to = torch.Tensor.copy_, torch.Tensor.pin_memory, torch.Tensor.to
 
     @functools.wraps(copy_)
-    def copy_broadcast(
-        self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
-    ) -> torch.Tensor:
+    def copy_broadcast(self: torch.Tensor, source: Any, non_blocking: bool = False) -> torch.Tensor:
+        if not isinstance(source, torch.Tensor):
+            return self.fill_(source)
         # torch_xla 2.9: `device.copy_(cpu)` gives the destination the source's shape, silently.
         if self.device.type == DEVICE_TYPE and self.shape != source.shape:
             source = source.expand(self.shape)

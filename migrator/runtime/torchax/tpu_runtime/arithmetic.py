@@ -4,6 +4,7 @@ Each says what is wrong. Found by benchmarks/operator_audit.py. Arguments are in
 result here, see dtypes.py.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
-from torchax.ops import jaten, mappings
+from torchax.ops import mappings
 from torchax.tensor import Environment
 
 from .calls import register
@@ -90,11 +91,12 @@ def _isin(x: Any, of: Any, *, assume_unique: bool = False, invert: bool = False)
     return jnp.isin(jnp.asarray(x), jnp.asarray(of), invert=invert)
 
 
-def _scatter_number(
-    x: Array, dim: int, index: Array, value: Any, *, reduce: str | None = None
-) -> Array:
-    """With ``reduce`` a number raises."""
-    return jaten._aten_scatter_reduce(x, dim, index, jnp.full(index.shape, value, x.dtype), reduce)
+def _clamp(x: Any, min: Any = None, max: Any = None) -> Array:
+    """NaN alone is no bound."""
+    if any(isinstance(bound, float) and math.isnan(bound) for bound in (min, max)):
+        if min is None or max is None:
+            return x
+    return jnp.clip(x, min, max)
 
 
 def _complex(real: Array, imaginary: Array) -> Array:
@@ -122,8 +124,7 @@ def install(env: Environment) -> None:
         (aten.xlogy, partial(_times_log, log=jnp.log)),
         (aten.special_xlog1py, partial(_times_log, log=jnp.log1p)),
         (aten.isin, _isin),
-        (aten.scatter.value, _scatter_number),
-        (aten.scatter.value_reduce, _scatter_number),
+        (aten.clamp.default, _clamp),
         (aten.complex, _complex),
         (aten.sum, _over(jnp.sum)),
         (aten.mean, _over(jnp.mean)),

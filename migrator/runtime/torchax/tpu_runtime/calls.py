@@ -72,8 +72,13 @@ def _requires_grad(value: object) -> bool:
 def register(env: Environment, operator: Any, function: Function, *, of_arrays: bool) -> Operator:
     """Compute an ATen operator by ``function``, which gets JAX arrays, or torch tensors.
 
-    ``operator`` is one overload, or a packet: then none of torchax's own overloads is left.
+    ``operator`` is one overload, or a packet: then none of torchax's own overloads is left. The
+    operator in place is derived from it (views.py), and not taken apart as torch does it.
     """
+    packet = getattr(operator, "overloadpacket", operator)
+    if (in_place := getattr(torch.ops.aten, f"{packet.__name__}_", None)) is not None:
+        for overload in in_place.overloads():
+            env._decomps.pop(getattr(in_place, overload), None)
     if isinstance(operator, torch._ops.OpOverloadPacket):
         for overload in operator.overloads():
             env._ops.pop(getattr(operator, overload), None)

@@ -37,22 +37,37 @@ def _unfold(stock: Function) -> Function:
     return unfold
 
 
-def _sign(stock: Function) -> Function:
-    """Of bools."""
-    return lambda x: x if x.dtype == jnp.bool_ else stock(x)
+def _sign(x: Array) -> Array:
+    """Of bools; NaN has none, which is the gradient of `abs` there."""
+    if x.dtype == jnp.bool_:
+        return x
+    return jnp.sign(x) if jnp.iscomplexobj(x) else jnp.where(jnp.isnan(x), 0, jnp.sign(x))
 
 
-def _add_at(stock: Function) -> Function:
-    """Of bools, and at no places."""
+def _at_places(stock: Function) -> Function:
+    """Numbers, bools, no places, and a place without dimensions, which meant all of them."""
 
-    def add(x: Array, dim: int, index: Array, source: Array, **rest: Any) -> Array:
+    def scatter(x: Array, dim: int, index: Array, source: Any, *args: Any, **rest: Any) -> Array:
         if not index.size:
             return x
-        if x.dtype == jnp.bool_:
-            return stock(x.astype("int32"), dim, index, source.astype("int32"), **rest) != 0
-        return stock(x, dim, index, source, **rest)
+        if not isinstance(source, jax.Array):
+            source = jnp.full(index.shape, source, x.dtype)
+        if index.ndim < x.ndim:
+            index, source = index.reshape(1), source.reshape(-1)
+        if x.dtype != jnp.bool_:
+            return stock(x, dim, index, source, *args, **rest)
+        source = source.astype("int32")
+        return stock(x.astype("int32"), dim, index, source, *args, **rest) != 0
 
-    return add
+    return scatter
+
+
+def _index_fill(x: Array, dim: int, index: Array, value: Any) -> Array:
+    """With a number that is a tensor of the CPU."""
+    if not x.ndim:
+        return jnp.where(index.size > 0, jnp.asarray(value, x.dtype), x)
+    places = (slice(None),) * (dim % x.ndim) + (index.reshape(-1),)
+    return x.at[places].set(jnp.asarray(value, x.dtype))
 
 
 def _put_at(stock: Function) -> Function:
@@ -156,8 +171,9 @@ def install(env: Environment) -> None:
     aten = torch.ops.aten
     for operator, around in (
         (aten.unfold, _unfold),
-        (aten.sign, _sign),
-        (aten.scatter_add, _add_at),
+        (aten.scatter, _at_places),
+        (aten.scatter_add, _at_places),
+        (aten.scatter_reduce, _at_places),
         (aten.index_put, _put_at),
         (aten.var.correction, _var),
         (aten.median, _median),
@@ -165,6 +181,9 @@ def install(env: Environment) -> None:
     ):
         register(env, operator, around(env._ops[operator].func), of_arrays=True)
     for operator, function in (
+        (aten.sign, _sign),
+        (aten.sgn, _sign),
+        (aten.index_fill, _index_fill),
         (aten.nan_to_num.default, _nan_to_num),
         (aten.unfold_backward, _unfold_backward),
         (aten.view.dtype, _as_dtype),

@@ -51,7 +51,9 @@ def _pad(x: Array, pad: Sequence[int], mode: str = "constant", value: Any = None
 
 @kernel
 def _put(x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
-    """The gradient of `take`: a place that is named twice got one of two values."""
+    """The gradient of `take`: a place named twice got one of two values. Bools are added, too."""
+    if accumulate and x.dtype == jnp.bool_:
+        return _put(x.astype("int32"), index, source, True) != 0
     places, values = index.reshape(-1), source.reshape(-1).astype(x.dtype)
     flat = x.reshape(-1)
     flat = flat.at[places].add(values) if accumulate else flat.at[places].set(values)
