@@ -66,7 +66,7 @@ class Judge:
     def verify(
         self, program: str, seed: int, planted: Planted | None = None, dropout: bool = False
     ) -> ScriptResult:
-        settings = Settings(dropout=dropout)  # the seed that a user of verify gets, not the program's
+        settings = Settings(dropout=dropout)  # verify's own seed: the program's hides a late one
         golden = self._golden(program, seed, settings)
         name = f"{program}.py"
 
