@@ -158,6 +158,27 @@ def test_what_a_program_leaves_behind_ends_with_it(start: Start, tmp_path: Path)
     assert not alive.exists()
 
 
+def test_what_still_runs_ends_with_the_server(cold_interpreter: str, tmp_path: Path) -> None:
+    """Also what is started in a session of its own, as torchrun's ranks are, if it is told."""
+    started, told = tmp_path / "started", tmp_path / "told"
+    code = f"""
+import pathlib, signal, time
+def end(*_):
+    pathlib.Path({str(told)!r}).touch()
+    raise SystemExit
+signal.signal(signal.SIGTERM, end)
+pathlib.Path({str(started)!r}).touch()
+while True:
+    time.sleep(0.01)
+"""
+    with warm(Path(cold_interpreter), [], os.environ) as program:
+        running = subprocess.Popen([program, "-c", code])
+        while not started.exists():
+            time.sleep(0.02)
+    assert told.exists()
+    assert running.wait(10) == 0
+
+
 def test_where_the_server_ends_the_real_one_runs(cold_interpreter: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import os\nos._exit(3)\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -11,12 +11,13 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 
 # Drivers of GPUs: a program that has looked for one must not be forked.
 _GPUS = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
+_PATIENCE = 5.0  # seconds that the server has to end
 _FILES = Path("/proc/self/fd")  # how it is known which files to hand over
 
 
@@ -57,6 +58,10 @@ def warm(
         try:
             yield program
         finally:
+            assert server.stdin is not None
+            server.stdin.close()  # so it ends what still runs
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(_PATIENCE)
             server.kill()
-            server.communicate()
+            server.wait()
             shutil.rmtree(folder, ignore_errors=True)

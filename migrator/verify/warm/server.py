@@ -25,12 +25,14 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import types
 import weakref
 from pathlib import Path
 from typing import Any, NoReturn
 
 MOST = 250  # files that a client hands over
+PATIENCE = 3.0  # seconds that programs have to end, when their server does
 # Variables that are read when modules are imported, by their beginnings; and those that are not.
 READ = ("PYTHON", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "GOMP_", "LD_", "MALLOC_")
 READ_BY_JAX = ("JAX_",)
@@ -60,6 +62,7 @@ class Server:
             watched: list[Any] = [0, self.listener, self.wakes, *self.clients]
             ready, _, _ = select.select(watched, [], [])
             if 0 in ready:  # who has started it is gone
+                self.end_all()
                 os._exit(0)
             if self.wakes in ready:
                 os.read(self.wakes, 4096)
@@ -150,6 +153,17 @@ class Server:
                 with contextlib.suppress(OSError):
                     client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
                 self.forget(client)
+
+    def end_all(self) -> None:
+        """What still runs: politely first, since torchrun then ends its ranks."""
+        for number, patience in ((signal.SIGTERM, PATIENCE), (signal.SIGKILL, 0)):
+            for process in filter(None, self.clients.values()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process, number)
+            end = time.monotonic() + patience
+            while any(self.clients.values()) and (rest := end - time.monotonic()) > 0:
+                select.select([self.wakes], [], [], rest)
+                self.reap()
 
     def forget(self, client: socket.socket) -> None:
         del self.clients[client]

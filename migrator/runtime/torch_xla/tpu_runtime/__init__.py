@@ -218,6 +218,7 @@ def setup(
     changes the precision, and may add ``spmd``.
     """
     global _is_set_up
+    device.keep_nan()
     set_matmul_precision(precision)
     device.limit(num_cores)
     mesh.enable(spmd)

@@ -28,6 +28,8 @@ IN_USE = "bytes_used"  # torch_xla's word for memory that is taken
 
 CORES = "TPU_RUNTIME_NUM_CORES"  # the variable that says how many devices to use: 1, or all
 
+_FAST_EXTREMA = "--xla_cpu_enable_fast_min_max"
+
 _told: set[str] = set()
 _rests = False  # this process starts ranks, to which the devices belong
 
@@ -43,6 +45,13 @@ def look_for_libtpu() -> None:
     """Tell the user why a TPU is not used: torch_xla 2.9 takes the CPU then, and goes on."""
     if not torch_xla._found_libtpu and tpu.num_available_chips():
         say(f"there is a TPU, but no libtpu, so that the program runs on the CPU: {INSTALL}")
+
+
+def keep_nan() -> None:
+    """Let the maximum and minimum of NaN be NaN on the CPU, too, where XLA's fast ones lose it."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if xr.device_type() == "CPU" and _FAST_EXTREMA not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {_FAST_EXTREMA}=false"
 
 
 def rest() -> None:
