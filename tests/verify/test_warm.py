@@ -40,6 +40,17 @@ def test_it_is_forked_and_says_to_be_the_real_one(start: Start, cold_interpreter
     assert start("-c", "import sys; print(sys.executable)").stdout == f"{cold_interpreter}\n"
 
 
+def test_the_path_of_temporary_files_may_be_long(
+    cold_interpreter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with warm(Path(cold_interpreter), ["wave"], os.environ) as program:
+        done = subprocess.run([program, "-c", IS_FORKED], capture_output=True, text=True)
+    assert done.stdout == "True\n"
+
+
 def test_arguments_folder_environment_files_and_end_are_those_of_the_caller(
     start: Start, tmp_path: Path
 ) -> None:

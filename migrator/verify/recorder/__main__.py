@@ -70,5 +70,7 @@ def _on_threads(session: Session, script: Path, arguments: list[str]) -> Callabl
 
 if __name__ == "__main__":
     code = main()
+    if "RANK" in os.environ:  # torchrun has started it
+        ranks.leave(code)
     sys.stdout.flush()
     sys.exit(code)

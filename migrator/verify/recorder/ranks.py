@@ -7,6 +7,7 @@ process group, and one that never does is no rank.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
 import itertools
@@ -18,10 +19,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import process
 import torch.distributed as dist
@@ -81,6 +82,16 @@ def _meeting(address: str | None) -> Iterator[None]:
             os.environ[_AGENT] = given
 
 
+def leave(code: int) -> NoReturn:
+    """End a rank, but do not take Python down: a thread of gloo that wants its lock would abort."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 def take_output(output: Path, number: int) -> None:
     """Ranks print at the same time: all but the first do it into a file of their own."""
     if number == 0:
@@ -116,7 +127,8 @@ class Started:
                 number = json.loads(task)["number"]
                 session.fork(folder(session.output, number), number)
                 take_output(session.output, number)
-                _record(session, started, run)
+                if code := _record(session, started, run):
+                    sys.exit(code)
             else:
                 run(started)
 
@@ -146,17 +158,16 @@ def record_main_task(session: Session) -> None:
 
     def begin(started: Any) -> None:
         multiprocessing.process.BaseProcess.run = run  # type: ignore[method-assign]
-        _record(session, started, run)
+        leave(_record(session, started, run))
 
     multiprocessing.process.BaseProcess.run = begin  # type: ignore[method-assign]
 
 
-def _record(session: Session, started: Any, run: Callable[[Any], None]) -> None:
+def _record(session: Session, started: Any, run: Callable[[Any], None]) -> int:
     # what `torch.multiprocessing.spawn` starts hands errors on, and exits
     if started._target is not None and started._target.__name__ == "_wrap":
         started._args = (_telling(session, started._args[0]), *started._args[1:])
-    if code := session.record(lambda: run(started)):
-        sys.exit(code)
+    return session.record(lambda: run(started))
 
 
 def _telling(session: Session, function: Callable[..., Any]) -> Callable[..., Any]:

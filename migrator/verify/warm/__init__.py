@@ -5,6 +5,7 @@ What it stands for is not changed: see server.py.
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import socket
@@ -42,7 +43,9 @@ def warm(
     folder = Path(tempfile.mkdtemp(prefix="tpu-migrate-warm-"))
     with as_file(files(__package__)) as here, socket.socket(socket.AF_UNIX) as listener:
         program, path = folder / "python", folder / "socket"
-        listener.bind(str(path))
+        at = os.open(folder, os.O_PATH)  # the path of a socket has at most 107 characters
+        listener.bind(f"/proc/self/fd/{at}/{path.name}")
+        os.close(at)
         listener.listen(64)
         itself = program if programs_see_it else python
         client = [python, "-IS", here / "client.py", itself, path, python]

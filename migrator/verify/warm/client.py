@@ -23,8 +23,11 @@ def can_be_forked(arguments: list[str]) -> bool:
 def connected(path: str) -> socket.socket | None:
     """To the server; it may still be importing. None where it has ended."""
     client = socket.socket(socket.AF_UNIX)
+    folder, _, name = path.rpartition("/")
     try:
-        client.connect(path)
+        at = os.open(folder, os.O_PATH)  # the path of a socket has at most 107 characters
+        client.connect(f"/proc/self/fd/{at}/{name}")
+        os.close(at)
     except OSError:
         return None
     return client

@@ -22,6 +22,7 @@ from tpu_runtime.guards import KEPT
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 PROGRAM = """\
+import os
 import sys
 import torch
 import torch.nn.functional as F
@@ -69,7 +70,8 @@ def printed(script: Path, *args: str) -> list[str]:
 @pytest.mark.thorough
 def test_ranks_that_accelerate_joins(tmp_path: Path) -> None:
     original, migrated = tmp_path / "original.py", tmp_path / "migrated.py"
-    original.write_text(PROGRAM)
+    # without taking Python down, whose lock a thread of gloo may want by then
+    original.write_text(f"{PROGRAM}sys.stdout.flush()\nos._exit(0)\n")
     begin = PROGRAM.index("accelerator = ")
     set_up = "import tpu_runtime\ntpu_runtime.setup()\n"
     migrated.write_text(PROGRAM[:begin] + set_up + PROGRAM[begin:])
