@@ -198,7 +198,7 @@ class Lanes:
     def run(self, count: int) -> None:
         with contextlib.ExitStack() as stack:
             if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
-                folder = tempfile.TemporaryDirectory(prefix="tpu-migrate-", dir=MEMORY)
+                folder = tempfile.TemporaryDirectory(prefix="test-", dir=MEMORY)
                 self.temporary = {"TMPDIR": stack.enter_context(folder)}
             for target, python in self.pythons.items():
                 environment, started = self._environment(target), [python]

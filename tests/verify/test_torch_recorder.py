@@ -1,6 +1,7 @@
 """The recorder and programs that end, fail, wait, start processes or write elsewhere."""
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,13 @@ def step(x):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
-    # What is below the folder of temporary files is not said to be outside.
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    # a short name: workers of loaders have sockets there, whose paths have 107 characters at most
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
     monkeypatch.setattr("tempfile.tempdir", None)
     return tmp_path
 
@@ -45,7 +47,7 @@ def record(text: str, *args: str, **settings: Any) -> tuple[Recording, list[str]
     )
     read(golden)
     read_header(golden / "tensors.safetensors")
-    assert not list(Path("..", "temporary").glob("tpu-migrate*"))
+    assert not list(Path(tempfile.gettempdir()).glob("tpu-migrate*"))
     return found
 
 
@@ -119,8 +121,13 @@ def test_a_loss_is_what_it_was_before_a_scaler_multiplied_it() -> None:
 
 
 @pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)", ""])
-def test_a_program_that_moves_writes_and_ends_somehow(folder: Path, end: str) -> None:
-    outside = folder / "elsewhere.pt"
+def test_a_program_that_moves_writes_and_ends_somehow(
+    end: str, request: pytest.FixtureRequest
+) -> None:
+    # not where temporary files are, nor below /dev
+    elsewhere = tempfile.TemporaryDirectory(dir=request.config.rootpath)
+    request.addfinalizer(elsewhere.cleanup)
+    outside = Path(elsewhere.name, "elsewhere.pt")
     text = f"{STEP}step(torch.ones(2, 3))\nos.makedirs('out'); os.chdir('out')\n"
     text += f"torch.save(net.state_dict(), 'a.pt'); torch.save(1, {str(outside)!r})\n{end}\n"
     found, notes = record(text)

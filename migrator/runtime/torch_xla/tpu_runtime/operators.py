@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch._decomp import decompositions
 
+from .activations import gelu, logit, softshrink, threshold
 from .device import DEVICE_TYPE
 from .kernels import Kernel, on_cpu, replace_all, stock, substitute
 from .scattering import masked_scatter, scatter
@@ -134,40 +135,6 @@ def _vector_norm(name: str) -> Kernel:
     return lambda self, *args, **kwargs: norm(
         self.abs() if self.is_complex() else self, *args, **kwargs
     )
-
-
-def _gelu(name: str) -> Kernel:
-    """The constants of stock are float32: off by 7e-9 in float64."""
-    compute = stock(name)
-    precise: Kernel = torch._refs.nn.functional.gelu
-    if "backward" in name:
-        precise = decompositions.gelu_backward
-
-    def kernel(*args: Any, **kwargs: Any) -> Tensor:
-        chosen = precise if args[-1].dtype == torch.float64 else compute
-        return chosen(*args, **kwargs)  # type: ignore[no-any-return]
-
-    return kernel
-
-
-def _logit(name: str) -> Kernel:
-    """With `eps`; stock gives NaN for what lies outside of it."""
-    compute = stock(name)
-
-    def kernel(self: Tensor, eps: float | None = None) -> Tensor:
-        return compute(self if eps is None else self.clamp(eps, 1 - eps), None)  # type: ignore[no-any-return]
-
-    return kernel
-
-
-def _threshold(self: Tensor, threshold: Number, value: Number) -> Tensor:
-    """NaN stays; stock replaces it."""
-    return torch.where(self <= threshold, torch.full_like(self, value), self)
-
-
-def _softshrink(self: Tensor, lambd: Number = 0.5) -> Tensor:
-    """NaN stays; stock gives 0."""
-    return torch.where(self.abs() <= lambd, self * 0, self - self.sign() * lambd)
 
 
 def _place_of_extreme(name: str) -> Kernel:
@@ -362,8 +329,8 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     _vector_norm: "linalg_vector_norm",
     masked_scatter: "masked_scatter",
     scatter: "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add",
-    _gelu: "gelu gelu_backward",
-    _logit: "logit",
+    gelu: "gelu gelu_backward",
+    logit: "logit",
     _place_of_extreme: "argmax argmin",
     _abs: "abs",
     _cummax: "cummax",
@@ -385,8 +352,8 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     ): "norm.Scalar norm.ScalarOpt_dtype norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype",
     lambda name: _pixel_shuffle: "pixel_shuffle",
     lambda name: _isnan: "isnan",
-    lambda name: _threshold: "threshold",
-    lambda name: _softshrink: "softshrink",
+    lambda name: threshold: "threshold",
+    lambda name: softshrink: "softshrink",
     # Stock differentiates the wrong side.
     lambda name: decompositions.elu_backward: "elu_backward",
     lambda name: decompositions._chunk_cat: "_chunk_cat",

@@ -363,10 +363,9 @@ def _derived(env: Environment, lookup: Callable[[Any], Operator]) -> Callable[[A
             if not name.endswith("_") or name.startswith("_") or name.endswith("__"):
                 raise
             first = getattr(out_of_place, out_of_place.overloads()[0])._schema.arguments[0]
-            if first.name == "n":  # polygamma
-                write = InplaceOp(lambda tensor, n: out_of_place(n, tensor))
-            else:
-                write = InplaceOp(out_of_place)
+            of_n = first.name == "n"  # polygamma
+            swapped = lambda tensor, n: out_of_place(n, tensor)  # noqa: E731
+            write = InplaceOp(swapped if of_n else out_of_place)
             env._ops[packet] = Operator(
                 packet, write, is_jax_function=False, is_user_defined=True, needs_env=False,
                 is_view_op=True,
