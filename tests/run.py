@@ -53,7 +53,11 @@ BACK_ENDS = {
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"{QUICKLY} --xla_cpu_parallel_codegen_split_count=1",
     },
-    "torch_xla": {"PJRT_DEVICE": "CPU", "XLA_FLAGS": QUICKLY},
+    # Set-up adds the second flag, if it is not there; with others a program could not be forked.
+    "torch_xla": {
+        "PJRT_DEVICE": "CPU",
+        "XLA_FLAGS": f"{QUICKLY} --xla_cpu_enable_fast_min_max=false",
+    },
 }
 # What the interpreters that tests start import anyway, and what the tests import besides. JAX reads
 # its variables when it is imported: a program that is given others imports it itself.
