@@ -65,7 +65,6 @@ class Server:
                 self.end_all()
                 os._exit(0)
             if self.wakes in ready:
-                os.read(self.wakes, 4096)
                 self.reap()
             if self.listener in ready:
                 self.clients[self.listener.accept()[0]] = 0
@@ -140,6 +139,8 @@ class Server:
             self.forget(client)
 
     def reap(self) -> None:
+        """What has ended, after a wake-up."""
+        os.read(self.wakes, 4096)
         while True:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG)
@@ -162,8 +163,8 @@ class Server:
                     os.killpg(process, number)
             end = time.monotonic() + patience
             while any(self.clients.values()) and (rest := end - time.monotonic()) > 0:
-                select.select([self.wakes], [], [], rest)
-                self.reap()
+                if select.select([self.wakes], [], [], rest)[0]:
+                    self.reap()
 
     def forget(self, client: socket.socket) -> None:
         del self.clients[client]

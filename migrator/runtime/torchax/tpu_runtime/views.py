@@ -364,8 +364,7 @@ def _derived(env: Environment, lookup: Callable[[Any], Operator]) -> Callable[[A
                 raise
             first = getattr(out_of_place, out_of_place.overloads()[0])._schema.arguments[0]
             of_n = first.name == "n"  # polygamma
-            swapped = lambda tensor, n: out_of_place(n, tensor)  # noqa: E731
-            write = InplaceOp(swapped if of_n else out_of_place)
+            write = InplaceOp((lambda x, n: out_of_place(n, x)) if of_n else out_of_place)
             env._ops[packet] = Operator(
                 packet, write, is_jax_function=False, is_user_defined=True, needs_env=False,
                 is_view_op=True,
