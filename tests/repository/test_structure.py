@@ -10,12 +10,16 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY
+from helpers import REPOSITORY, git
 
 LONGEST_FILE = 400  # lines
 LONGEST_FUNCTION = 60
 PAGE = (".js", ".css", ".j2")  # of the HTML report
 ROOMS = ("benchmarks", "docs", "golden", "migrator", "reference_apps", "rules", "tests")
+TOP_LEVEL = {
+    *ROOMS, ".ci", ".gitignore", ".pre-commit-hooks.yaml", "LICENSE", "README.md", "action.yml",
+    "pyproject.toml", "uv.lock",
+}  # fmt: skip
 
 
 def sources(*folders: str) -> Iterator[Path]:
@@ -30,6 +34,12 @@ def parsed(path: Path) -> ast.Module:
 
 def name(path: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix()
+
+
+def test_nothing_lies_beside_the_rooms() -> None:
+    """What a run by hand has left there is committed easily."""
+    files = git(REPOSITORY, "ls-files").splitlines()
+    assert {file.partition("/")[0] for file in files} == TOP_LEVEL
 
 
 # ---- imports -------------------------------------------------------------------------------------
