@@ -103,7 +103,7 @@ def difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
 # is about 0, and BatchNorm over four samples makes more of a rounding at each step.
 TOLERANCES = {
     "sgd": 1e-6, "clip": 1e-6, "uneven": 1e-6, "adam": 1e-6, "adam_norm": 1e-9,
-    "adam_norm_sync": 1e-9,
+    "adam_norm_sync": 1e-9, "uneven_adam_norm": 1e-9,
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from target import TARGET
-from tiers import thorough_on
+from tiers import thorough_but, thorough_on
 from torch.utils.data import DataLoader, DistributedSampler
 
 from migrator import migrate_paths
@@ -76,7 +76,7 @@ def printed(text: str) -> list[float]:
     return [float(x) for x in re.findall(r"^(?:loss|test|mean) (\S+)$", text, re.M)]
 
 
-@pytest.mark.parametrize("program", [single, inference])
+@pytest.mark.parametrize("program", thorough_but([single], [single, inference]))
 def test_on_one_device(program, migrated: Path) -> None:  # type: ignore[no-untyped-def]
     found = printed(execute(migrated / f"{program.__name__}.py"))
     assert found == pytest.approx(list(program()), rel=1e-5)

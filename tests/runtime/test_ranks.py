@@ -39,7 +39,8 @@ DDP = PROGRAMS / "ddp_training.py"
 @pytest.mark.parametrize(
     ("count", "cases"),
     [
-        (2, ["uneven", "adam_norm"]),
+        (2, ["uneven_adam_norm"]),
+        pytest.param(2, ["uneven", "adam_norm"], marks=pytest.mark.thorough),
         pytest.param(2, ["clip", "sgd", "adam"], marks=pytest.mark.thorough),
         pytest.param(4, ["sgd", "uneven", "adam_norm"], marks=pytest.mark.thorough),
     ],

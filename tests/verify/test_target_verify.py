@@ -94,6 +94,7 @@ def test_float32_left_to_the_tpus_default_is_caught(checkout: Checkout) -> None:
     assert "float32 is not kept: products below the highest precision" in result.problems
 
 
+@thorough_on("torch_xla")
 def test_an_app_that_wants_less_precision_is_not_held_to_it(checkout: Checkout) -> None:
     checkout.toml('precision = "default"\n' + APP_TOML)
     app(checkout, precise=False)

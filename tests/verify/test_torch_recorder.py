@@ -146,7 +146,7 @@ def test_what_was_recorded_until_the_time_was_over_is_kept(
     monkeypatch.setattr("migrator.verify.recordings._GRACE", 1.0)
     text = STEP + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" * ignores
     text += "step(torch.ones(2, 3)); step(torch.ones(2, 3))\nwhile True:\n    time.sleep(0.1)\n"
-    found, notes = record(text, timeout=6.0)
+    found, notes = record(text, timeout=4.0)
     assert found.was_stopped and len(losses(found)) == 2
     assert notes[0].startswith("the original was stopped by --timeout, after")
     assert {"start", "output", "loss"} < {event["kind"] for event in found.events}
