@@ -4,7 +4,7 @@
 
 Runs in place and with `-o` are killed (SIGKILL) at a random moment of their time: half of them
 anywhere, half of them while they write; every tenth on a project that takes several processes.
-Prints for each way, and exits with 1 if there is any:
+Prints for each way how many were still at work then, and, with exit code 1 if there is any:
 
 mixed: the next run does not make what an undisturbed run makes; lost: a source holds neither what
 it held nor what it becomes; stray: a temporary after the next run; refused: the next run fails;
@@ -53,7 +53,7 @@ def main() -> None:
                 whole, begins = times[large]
                 moment = chance.uniform(chance.choice((0.0, begins)), whole * 1.05)
                 counts += trials[large].killed(way, moment)
-            print(f"{way:9} {arguments.runs} runs, ", end="")
+            print(f"{way:9} {arguments.runs} runs, {counts['killed']} killed, ", end="")
             print(", ".join(f"{kind} {counts[kind]}" for kind in KINDS), flush=True)
     sys.exit(1 if any(counts[kind] for counts in found.values() for kind in KINDS) else 0)
 
@@ -121,9 +121,9 @@ class Trial:
         self.reset()
         process = self.start(way)
         time.sleep(after)
+        found = {"killed": process.poll() is None}
         process.kill()
         process.wait()
-        found: dict[str, bool] = {}
         now = _tree(self.project)
         new = self.wanted["in place"] if way == "in place" else self.before
         found["lost"] = any(now.get(n) not in (old, new[n]) for n, old in self.before.items())

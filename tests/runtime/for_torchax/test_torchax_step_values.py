@@ -170,6 +170,30 @@ def test_a_graph_that_comes_later() -> None:
             assert (first.weight.grad is not None) == (number > 3)
 
 
+def test_a_leaf_that_only_a_helper_knows_gets_a_gradient() -> None:
+    """The first trace finds it and is given up: its gradient may keep nothing of that trace."""
+    code = "def weighted():\n    return (weight * x).sum()\n"
+
+    def program(device: str, compile_: Any) -> list[Any]:
+        weight, x = (torch.ones(2).to(device).requires_grad_() for _ in range(2))
+        optimizer = optim.SGD([weight], 0.1)
+        here: dict[str, Any] = {"weight": weight, "x": x}
+        exec(code, here)
+        weighted = here["weighted"]
+
+        @compile_
+        def step() -> Tensor:
+            optimizer.zero_grad()
+            loss = weighted()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return [step(), step(), step(), x.grad]
+
+    on_both(program)
+
+
 def test_under_a_profiler_what_a_step_depends_on_is_not_known() -> None:
     @tpu.train_step
     def step(x: Tensor) -> Tensor:

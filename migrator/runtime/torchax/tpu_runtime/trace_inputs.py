@@ -74,6 +74,7 @@ class Inputs:
         self._results: list[Any] = []
         self._wrappers: list[Tensor] = []
         self._first_values: list[tuple[Tensor, Array]] = []  # of those that were not known
+        self._first_gradients: list[tuple[Tensor, Tensor | None]] = []
         self._undo: list[tuple[Any, Any, Any]] = []
 
     def _look(self, guards: Guards) -> None:

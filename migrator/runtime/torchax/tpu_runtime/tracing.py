@@ -278,8 +278,9 @@ class Trace(Outputs):
                 self.read.add(number)
                 return
             with natively():
-                if tensor.requires_grad and tensor.is_leaf:
-                    self.found.setdefault(id(tensor), tensor)
+                if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self.found:
+                    self.found[id(tensor)] = tensor
+                    self._first_gradients.append((tensor, tensor.grad))
             if tensor.__dict__.get("_link") is not None:
                 return
             self.touched.add(id(tensor))
@@ -325,6 +326,8 @@ class Trace(Outputs):
             with natively():
                 self.flips = any(p.requires_grad != required for p, _, required in gradients)
                 self.trains = any(p.grad is not gradient for p, gradient, _ in gradients)
+                for tensor, gradient in self._first_gradients:
+                    tensor.grad = gradient
                 for parameter, gradient, required in gradients:
                     parameter.grad = gradient
                     if parameter.requires_grad != required:
@@ -346,6 +349,7 @@ class Trace(Outputs):
             for holder, name, value in reversed(self._undo):
                 put(holder, name, value)
             self._undo.clear()
+            self._first_gradients.clear()
             self._wrappers = []
             self._results = []
 
