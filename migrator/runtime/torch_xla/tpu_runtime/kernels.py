@@ -32,7 +32,28 @@ def replace(name: str, kernel: Kernel) -> None:
     """Let tensors of the device use ``kernel`` for the operator ``name``."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators")
-        _library.impl(name, kernel, "XLA", allow_override=True)
+        _library.impl(name, _of_tensors(name, kernel), "XLA", allow_override=True)
+
+
+def _of_tensors(name: str, kernel: Kernel) -> Kernel:
+    """A number where a tensor is declared, as PyTorch passes the one of `x.xlogy(2)`, made one."""
+    takes = [str(argument.type) == "Tensor" for argument in _operator(name)._schema.arguments]
+    if sum(takes) < 2:
+        return kernel
+
+    def tensor_of(number: Any, beside: Tensor) -> Tensor:
+        return torch.tensor(number, dtype=torch.result_type(beside, number), device=beside.device)
+
+    def kernel_of_tensors(*args: Any, **kwargs: Any) -> Any:
+        beside = next((x for x in args if isinstance(x, Tensor)), None)
+        if beside is not None:
+            args = tuple(
+                tensor_of(x, beside) if declared and isinstance(x, (int, float, complex)) else x
+                for x, declared in zip(args, takes, strict=False)
+            )
+        return kernel(*args, **kwargs)
+
+    return kernel_of_tensors
 
 
 def replace_all(kernels: Mapping[Callable[[str], Kernel], str]) -> None:
@@ -42,10 +63,14 @@ def replace_all(kernels: Mapping[Callable[[str], Kernel], str]) -> None:
             replace(name, make(name))
 
 
+def _operator(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
 def on_cpu(name: str) -> Kernel:
     """The operator, computed by CPU torch."""
-    packet, _, overload = name.partition(".")
-    operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    operator = _operator(name)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         leaves = pytree.tree_leaves((args, kwargs))

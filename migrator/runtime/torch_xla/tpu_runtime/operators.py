@@ -288,6 +288,18 @@ def _quotient(divide: Kernel) -> Kernel:
     return kernel
 
 
+def _polygamma_in_place(compute: Kernel) -> Kernel:
+    """Stock can not have it written to a tensor."""
+
+    @functools.wraps(compute)
+    def kernel(self: Tensor, n: int) -> Tensor:
+        if self.device.type != DEVICE_TYPE or not self.is_floating_point():
+            return compute(self, n)  # type: ignore[no-any-return]
+        return self.copy_(torch.polygamma(n, self.clone()))
+
+    return kernel
+
+
 def _has_divisor(*args: Any) -> bool:
     """Of an average pooling: stock does not take it."""
     is_backward = len(args) > 1 and isinstance(args[1], Tensor)
@@ -383,3 +395,4 @@ def install() -> None:
     ):
         for name in names.split():
             substitute(owner, name, _quotient(getattr(owner, name)))
+    substitute(Tensor, "polygamma_", _polygamma_in_place(Tensor.polygamma_))
