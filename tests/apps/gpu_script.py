@@ -6,6 +6,7 @@ Prints one JSON object: what is checked, and whether it holds.
 import json
 import sys
 import tempfile
+from typing import Any
 
 import torch
 import torch.cuda.amp
@@ -64,6 +65,8 @@ def moves() -> None:
     held["dtype moves still work"] = x.to(torch.float16).dtype is torch.float16
     for module in (nn.Linear(2, 2).cuda(), nn.Linear(2, 2).to(0), nn.Linear(2, 2).to(device)):
         held["modules move"] = module(torch.ones(1, 2, device="cuda")).shape == (1, 2)
+    lazy = nn.Sequential(nn.LazyBatchNorm1d(), nn.LazyLinear(3)).cuda().cpu().to(device)
+    held["lazy modules move"] = lazy(torch.rand(4, 2, device="cuda")).shape == (4, 3)
     with torch.device("cuda"):
         held["device context"] = torch.ones(2).sum().item() == 2
     torch.set_default_device("cuda")
@@ -127,6 +130,23 @@ def random_numbers() -> None:
     held["rng state"] = torch.equal(values, torch.rand(2, device="cuda"))
 
 
+class Exponential(torch.autograd.Function):
+    """An operation that wants float32 under autocast."""
+
+    @staticmethod
+    @torch.cuda.amp.custom_fwd(cast_inputs=torch.float32)
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    @torch.cuda.amp.custom_bwd
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        held["custom_bwd"] = not torch.is_autocast_enabled("cpu")
+        (x,) = ctx.saved_tensors
+        return gradient * x.exp()
+
+
 def training() -> None:
     """Training, mixed precision, parallel wrappers, checkpoints."""
     held["training equals the CPU's"] = train(device) == train("cpu")
@@ -137,6 +157,10 @@ def training() -> None:
         out = net(torch.ones(3, 4, device="cuda"))
     with torch.cuda.amp.autocast(dtype=torch.bfloat16):
         rough = net(torch.ones(3, 4).cuda())
+        wide = Exponential.apply(rough)
+    wide.sum().backward()
+    held["custom_fwd"] = wide.dtype == torch.float32
+    net.zero_grad()
     held["autocast"] = (out.dtype, rough.dtype) == (torch.float16, torch.bfloat16)
     before = net.module.weight.detach().cpu()
     scaler.scale(out.float().sum()).backward()

@@ -35,6 +35,7 @@ from typing import Any
 import torch
 import torch._dynamo  # maps torch's functions by identity, so it must see the real ones
 import torch.utils._device
+from torch.nn.parameter import UninitializedTensorMixin
 
 NAME = "CPU stand-in for CUDA"
 MEMORY = 16 * 2**30  # bytes that the device says it has
@@ -136,6 +137,9 @@ def patch_tensor() -> None:
     def keeps_identity(tensor: torch.Tensor) -> bool:
         return tensor.is_leaf and tensor.requires_grad
 
+    def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if isinstance(tensor, UninitializedTensorMixin) else tensor.clone()
+
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         named = args[0] if args else None
         if not isinstance(named, (str, torch.device, int)):
@@ -153,13 +157,13 @@ def patch_tensor() -> None:
         if isinstance(self, torch.nn.Parameter) and not torch.is_grad_enabled():
             # accelerate makes one for a model that it loads: on the CPU it would stay what it is
             return torch.nn.Parameter(self.detach().clone(), self.requires_grad)
-        return self.clone()
+        return copy_of(self)
 
     def cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return self if keeps_identity(self) else self.clone()
+        return self if keeps_identity(self) else copy_of(self)
 
     def cpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return self.clone()
+        return copy_of(self)
 
     def tensor_type(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         if isinstance(dtype, str):
@@ -169,6 +173,7 @@ def patch_tensor() -> None:
     torch.Tensor.to, torch.Tensor.type = to, tensor_type
     torch.Tensor.cuda, torch.Tensor.cpu = cuda, cpu
     torch.Tensor.xpu = cuda
+    UninitializedTensorMixin._allowed_methods += [to, cuda, cpu]
     torch.Tensor.pin_memory = lambda self, *args, **kwargs: self
     torch.Tensor.record_stream = nothing
     torch.UntypedStorage.cuda = lambda self, *args, **kwargs: self
@@ -330,8 +335,18 @@ def patch_amp() -> None:
     def scaler(self: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
         original_scaler(self, "cpu" if is_cuda(device) else device, *args, **kwargs)
 
+    def of_function(custom: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(custom)
+        def decorator(*args: Any, device_type: str, **kwargs: Any) -> Any:
+            device_type = "cpu" if is_cuda(device_type) else device_type
+            return custom(*args, device_type=device_type, **kwargs)
+
+        return decorator
+
     torch.autocast.__init__ = autocast
     torch.amp.GradScaler.__init__ = scaler
+    for name in ("custom_fwd", "custom_bwd"):
+        setattr(torch.amp, name, of_function(getattr(torch.amp, name)))
 
 
 @functools.cache
