@@ -2,15 +2,17 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import tpu_runtime as tpu
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from tests.runtime.support import on_device, run, small
 
@@ -92,6 +94,30 @@ def test_a_trace_is_that_of_a_cpu_copy() -> None:
     with pytest.raises(RuntimeError, match="call the function"):
         torch.jit.trace(lambda x: x * 2, x)
     assert torch.jit.trace(lambda x: x * 2, x.cpu())(x.cpu()).device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [
+        (Tensor, "to", lambda x: torch.ones(2).to("jax")),
+        (Tensor, "backward", lambda x: x.requires_grad_().sum().backward()),
+        (F, "softmax", lambda x: F.softmax(x, 0)),
+    ],
+)
+def test_a_function_that_a_program_has_replaced(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: Callable[[Tensor], Any]
+) -> None:
+    """It runs once for each call, and torch's own behind it as before."""
+    own, calls = getattr(owner, name), []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(name)
+        return own(*args, **kwargs)
+
+    x = torch.ones(2).to("jax")
+    monkeypatch.setattr(owner, name, counted)
+    call(x)
+    assert calls == [name]
 
 
 def test_writes_to_expanded_tensors_raise() -> None:

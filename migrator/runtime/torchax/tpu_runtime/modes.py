@@ -8,6 +8,8 @@ torchax. What torchax gets wrong is replaced, see `calls.replaces`.
 """
 
 import contextlib
+import functools
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -45,6 +47,18 @@ _FACTORIES_ON_DEVICE = {
 _CONSTANT = {torch.arange, torch.linspace, torch.logspace, torch.eye}
 # Backward may reach device tensors that are not among its arguments.
 _NEVER_NATIVE = {torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad}
+# As torch has them, before a program puts others in their places.
+_OF_TORCH = [(owner, dict(vars(owner))) for owner in (torch.Tensor, torch.nn.functional, torch)]
+
+
+@functools.lru_cache(1000)
+def _of_torch(function: Any) -> Any:
+    """Torch's own function, of which torch names what a program has put in its place."""
+    for owner, functions in _OF_TORCH:
+        name = next((name for name, other in vars(owner).items() if other is function), "")
+        if name:
+            return functions.get(name) or getattr(torch._C.TensorBase, name, function)
+    return function
 
 
 def cast_arguments(env: Environment, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -103,6 +117,8 @@ class FunctionMode(XLAFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if type(func) is FunctionType:
+            func = _of_torch(func)
         if (
             torch_device.CURRENT_DEVICE is not None
             and kwargs.get("device") is None
