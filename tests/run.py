@@ -217,8 +217,9 @@ class Lanes:
 
     def _environment(self, target: str) -> dict[str, str]:
         back_end = {**BACK_ENDS[target], "TPU_MIGRATE_TARGET": target} if target else {}
-        # where a program crashes is said
-        return {**os.environ, "PYTHONFAULTHANDLER": "1", **self.temporary, **back_end}
+        # Where a program crashes is said; torch's threads that wait leave the processor to others.
+        given = {"PYTHONFAULTHANDLER": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        return {**os.environ, **given, **self.temporary, **back_end}
 
     def _run(self, job: Job) -> None:
         target = job.target if job.target in self.pythons else next(iter(self.pythons))
