@@ -112,7 +112,8 @@ def first(result: ScriptResult) -> str:
     named = result.stepwise.first or result.compiled.first
     if named is not None:
         return f"{named.kind} {named.name} {named.place}, step {named.step}".replace(" ,", ",")
-    more = [*result.problems, *result.stepwise.missing, *result.compiled.missing]
+    runs = result.stepwise, result.compiled
+    more = [*result.problems, *(place for run in runs for place in (*run.missing, *run.surplus))]
     return (more or ["nothing"])[0]
 
 

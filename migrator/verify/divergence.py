@@ -97,7 +97,7 @@ def compare(
         result.findings.extend(stepping.counted_otherwise(wanted, ours, result.is_cut))
     started = runs.compare(kinds, result, pairs)
     if not result.is_cut:
-        result.missing.extend(_surplus(runs.ours, runs.wanted, kinds))
+        result.surplus.extend(_surplus(runs.ours, runs.wanted, kinds))
     if "file" in kinds:
         _files(golden, rounded, run, pairs, result, runs.gains, started)
     if "printed" in kinds:
@@ -185,7 +185,9 @@ class _Compared:
 
 def _where(key: tuple[str, str, int]) -> str:
     kind, name, number = key
-    return f"{kind} of {name}, {_ordinal(number)}" if kind != "loss" else f"loss {number}"
+    if kind == "loss":  # its name may say in which step
+        return name.replace("loss", f"loss {number}", 1)
+    return f"{kind} of {name}, call {number}"
 
 
 def _loss(
@@ -230,9 +232,9 @@ def _pair(
 
 def _surplus(ours: Events, wanted: Events, kinds: Sequence[str]) -> Iterator[str]:
     """Losses and gradients that only the run has."""
-    for kind, name, number in ours:
-        if kind in ("loss", "gradients") and kind in kinds and (kind, name, number) not in wanted:
-            yield f"{kind} {number} is not in the golden"
+    for key in ours:
+        if key[0] in ("loss", "gradients") and key[0] in kinds and key not in wanted:
+            yield _where(key)
 
 
 def _by_key(events: Sequence[dict[str, Any]], compiled: bool = False) -> Events:
@@ -252,10 +254,6 @@ def _by_key(events: Sequence[dict[str, Any]], compiled: bool = False) -> Events:
         count[key] += 1
         found[(*key, event["step"] if event["kind"] == "weights" else count[key])] = event
     return found
-
-
-def _ordinal(number: int) -> str:
-    return f"call {number}"
 
 
 def _norms(

@@ -40,7 +40,8 @@ class Comparison:
     """Everything that was compared of two runs, in the order of the golden."""
 
     findings: list[Finding] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)  # of the golden, not in the run; or too much
+    missing: list[str] = field(default_factory=list)  # of the golden, not in the run
+    surplus: list[str] = field(default_factory=list)  # of the run, not in the golden
     losses: list[tuple[float, float]] = field(default_factory=list)  # golden, run
     partial: bool = False  # one of them ended too early: compared as far as both came
     shortened: bool = False  # the run was only to go on for some steps
@@ -59,6 +60,11 @@ class Comparison:
         return self.partial or self.shortened
 
     @property
+    def is_other(self) -> bool:
+        """Whether one has what the other does not have."""
+        return bool(self.missing or self.surplus)
+
+    @property
     def may_be_rounding(self) -> bool:
         """Whether a number is off by more than is allowed: what NaN, or a shape, never is."""
         return any(not f.passed and not f.is_odd for f in self.findings)
@@ -70,7 +76,7 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        return self.compared > 0 and not self.missing and self.first is None
+        return self.compared > 0 and not self.is_other and self.first is None
 
 
 def moved_by_rounding(want: float, again: Iterable[float | str]) -> float:

@@ -60,7 +60,7 @@ class ScriptResult:
     @property
     def passed(self) -> bool:
         parts = (self.stepwise, self.compiled)
-        wrong = any(p.missing or p.first is not None for p in parts)
+        wrong = any(p.is_other or p.first is not None for p in parts)
         return self.error is None and not self.problems and self.compared > 0 and not wrong
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from rich.console import Console
@@ -65,13 +65,19 @@ def verdict(result: ScriptResult) -> str:
     failed = sum(not f.passed for f in found)
     if failed:
         reasons.append(f"{failed} of {len(found)} values disagree with {result.golden_device}")
-    missing = [*result.stepwise.missing, *result.compiled.missing]
     if first is not None and first.kind == "steps":  # all else comes of that
         reasons.insert(0, f"{first.name} {first.reason}")
-    elif missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        reasons.append(f"missing: {missing[0]}{more}")
+    else:
+        runs = result.stepwise, result.compiled
+        reasons += _listed("missing", (place for run in runs for place in run.missing))
+        reasons += _listed("not in the golden", (place for run in runs for place in run.surplus))
     return f"FAIL: {what}: {'; '.join(reasons) or 'nothing was compared'}"
+
+
+def _listed(what: str, places: Iterable[str]) -> list[str]:
+    first, *others = [*dict.fromkeys(places)] or [""]
+    more = f" and {len(others)} more" if others else ""
+    return [f"{what}: {first}{more}"] if first else []
 
 
 def _table(result: ScriptResult) -> Table:

@@ -59,8 +59,11 @@ class TestAlignment:
         assert found.missing == ["loss 3"] and not found.passed
 
     def test_a_step_too_many_fails(self) -> None:
-        found = held(recording(loss(1.0)), recording(loss(1.0), loss(0.5)))
-        assert found.missing == ["loss 2 is not in the golden"] and not found.passed
+        golden, run = recording(loss(1.0)), recording(loss(1.0), loss(0.5), loss(0.5, step=1))
+        found = held(golden, run, compiled=True)
+        assert found.surplus == ["loss 2 in step 1", "loss 1 in step 2"] and not found.passed
+        line = verdict(ScriptResult("t.py", "torchax", compiled=found))
+        assert line.endswith("not in the golden: loss 2 in step 1 and 1 more")
 
     def test_a_gradient_that_is_not_there_fails(self) -> None:
         found = held(recording(gradients(a=1.0, b=2.0)), recording(gradients(a=1.0)))
