@@ -58,9 +58,12 @@ def counter_names(names: Names, loop: ast.stmt | None, around: ast.AST) -> set[s
         case None:
             bindings = names.scopes[around].bindings
             found |= {n for n in bindings if COUNTER.match(n)}
-        case ast.For(target=ast.Tuple(elts=[ast.Name(id=name), *_]), iter=ast.Call() as source):
+        case ast.For(target=ast.Tuple(elts=[ast.Name(id=name), *more]), iter=ast.Call() as source):
             if "enumerate" in ast.unparse(source):
                 found.add(name)
+            match more, source.args:  # for number, start in enumerate(range(…))
+                case [ast.Name(id=start)], [ast.Call(func=ast.Name(id="range")), *_]:
+                    found.add(start)
         case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"))):
             found.add(name)
     return found | _counted(around)

@@ -162,11 +162,17 @@ class Builder:
         """Data on its way to the step, what the number of the round says of it, a last read."""
         if self.code.is_move(statement) or statement in self.region.of(Role.SPLITS):
             return True
-        return (
-            isinstance(statement, ast.Assign)
-            and self.code.is_data(statement.value)
-            and bool(self.counters & set(loaded_names(statement.value)))
-        )
+        return bool(self.counters & set(loaded_names(statement))) and self._draws(statement)
+
+    def _draws(self, statement: ast.stmt) -> bool:
+        """`x = data[i : i + n]`, `x, y = get_batch(i)`, or one of them in each branch."""
+        match statement:
+            case ast.If(body=body, orelse=orelse):
+                return all(map(self._draws, [*body, *orelse]))
+            case ast.Assign(value=value):
+                drawn = self.code.is_data(value) or self.code.calls_own_function(value)
+                return drawn and not self.code.has_graph(value)
+        return False
 
     def _check_order(self, moved: list[ast.stmt], order: list[ast.stmt]) -> None:
         """What is drawn in front depends on nothing that moves, and nothing above uses it."""

@@ -102,6 +102,10 @@ class Computation:
         owner = node.value
         return isinstance(owner, ast.Name) and self.names.owner_class(owner) is not None
 
+    def calls_own_function(self, node: ast.expr) -> bool:
+        """Whether it is a call whose code is in the project."""
+        return isinstance(node, ast.Call) and bool(self._definitions(node.func))
+
     def calls_own_methods(self, statement: ast.stmt) -> bool:
         """True where a method of the same object is called, which may look at its attributes."""
         return any(

@@ -210,3 +210,24 @@ def test_two_optimizers_two_steps() -> None:
             print(g_loss.item(), d_loss.item())
         """,
     )
+
+
+DRAWN = {
+    "i in range(0, len(data), 8)": """if i + 8 > len(data):
+            x, y = data[i:], data[i:]
+        else:
+            x, y = data[i : i + 8], data[i : i + 8]""",
+    "n, i in enumerate(range(0, len(data), 8))": "x, y = get_batch(data, i)",
+}
+
+
+@pytest.mark.parametrize(("rounds", "draws"), DRAWN.items())
+def test_data_drawn_by_the_number_of_the_round_come_as_arguments(rounds: str, draws: str) -> None:
+    """With the number among its arguments a step would be another program in each round."""
+    step = "opt.zero_grad()\n        loss = criterion(net(x), y)\n        loss.backward()"
+    source = STEP.format(f"{draws}\n        {step}\n        opt.step()")
+    source = source.replace("i, (x, y) in enumerate(data)", rounds).replace("x = x.cuda()", "")
+    batch = "def get_batch(data, i):\n    return data[i : i + 8], data[i + 1 : i + 9]\n"
+    source = source.replace("def train", f"{batch}net.cuda()\ndef train")
+    result = migrated(source, "torchax")
+    assert f"    for {rounds}:\n        \n        {draws}\n        loss = step(x, y)\n" in result
