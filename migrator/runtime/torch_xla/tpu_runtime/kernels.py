@@ -36,24 +36,31 @@ def replace(name: str, kernel: Kernel) -> None:
 
 
 def _of_tensors(name: str, kernel: Kernel) -> Kernel:
-    """A number where a tensor is declared, as PyTorch passes the one of `x.xlogy(2)`, made one."""
-    takes = [str(argument.type) == "Tensor" for argument in _operator(name)._schema.arguments]
-    if sum(takes) < 2:
-        return kernel
+    """Numbers where tensors are declared come as tensors of the device.
 
-    def tensor_of(number: Any, beside: Tensor) -> Tensor:
-        return torch.tensor(number, dtype=torch.result_type(beside, number), device=beside.device)
+    PyTorch passes that of `x.xlogy(2)` as it is. A tensor of the CPU without dimensions is a number
+    beside tensors of the device, too: with one stock raises, and `clamp` loses a bound.
+    """
+    arguments = _operator(name)._schema.arguments
+    kinds = ("Tensor", "Optional[Tensor]")
+    places = [n for n, argument in enumerate(arguments) if str(argument.type) in kinds]
 
     def kernel_of_tensors(*args: Any, **kwargs: Any) -> Any:
-        beside = next((x for x in args if isinstance(x, Tensor)), None)
-        if beside is not None:
-            args = tuple(
-                tensor_of(x, beside) if declared and isinstance(x, (int, float, complex)) else x
-                for x, declared in zip(args, takes, strict=False)
-            )
-        return kernel(*args, **kwargs)
+        given = [*args]
+        for n in (n for n in places if n < len(args) and _is_number(args[n])):
+            there = next(x for x in args if isinstance(x, Tensor) and x.device.type == DEVICE_TYPE)
+            of_torch = isinstance(args[n], Tensor)
+            dtype = args[n].dtype if of_torch else torch.result_type(there, args[n])
+            given[n] = torch.as_tensor(args[n], dtype=dtype, device=there.device)
+        return kernel(*given, **kwargs)
 
-    return kernel_of_tensors
+    return kernel_of_tensors if len(places) > 1 else kernel
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return not value.dim() and value.device.type == "cpu"
+    return isinstance(value, (int, float, complex))
 
 
 def replace_all(kernels: Mapping[Callable[[str], Kernel], str]) -> None:

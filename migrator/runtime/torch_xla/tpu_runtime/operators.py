@@ -251,28 +251,6 @@ def _as_strided(name: str) -> Kernel:
     return write if "scatter" in name else read
 
 
-def _with_numbers(name: str) -> Kernel:
-    """A CPU tensor without dimensions is a number beside tensors of the device.
-
-    Stock raises, and `clamp` loses a bound.
-    """
-    compute = stock(name)
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        device = next(x.device for x in args if _is_there(x))
-        return compute(*(x if not _is_number(x) else x.to(device) for x in args), **kwargs)
-
-    return kernel
-
-
-def _is_there(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.device.type == DEVICE_TYPE
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Tensor) and not value.dim() and value.device.type == "cpu"
-
-
 def _quotient(divide: Kernel) -> Kernel:
     """Of complex numbers; stock drops the imaginary parts."""
 
@@ -370,11 +348,11 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     lambda name: decompositions.elu_backward: "elu_backward",
     lambda name: decompositions._chunk_cat: "_chunk_cat",
 }
-# Those on the CPU stay there in stock, if the first tensor is a number.
+# Stock leaves those of the second kind on the CPU, if the first tensor is a number.
 _ALSO_WITH_NUMBERS: dict[Callable[[str], Kernel], str] = {
-    _with_numbers: """
+    stock: """
         remainder.Tensor atan2 xlogy.Tensor lerp.Tensor lerp.Scalar
-        where.self clamp.Tensor index_fill.int_Tensor
+        index_fill.int_Tensor
     """,
     on_cpu: """
         fmax fmin copysign.Tensor hypot nextafter logaddexp logaddexp2 heaviside special_zeta
