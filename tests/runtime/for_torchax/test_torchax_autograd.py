@@ -6,6 +6,7 @@ Each function runs on both devices, and gives the same numbers.
 import copy
 import gc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -45,6 +46,27 @@ def in_place(write: Callable[[Tensor], object]) -> Callable[[str], Tensor]:
 def crossing(device: str) -> Tensor:
     x = inputs("cpu")
     return gradient(x, (x.to(device) * 3).cpu() * x + (x.to(device) ** 2).to("cpu"))
+
+
+class Shifted(torch.autograd.Function):
+    """Its backward pass moves a tensor to the device."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * 2 + torch.arange(3.0).to(grad.device)
+
+
+def moves_within_the_backward_pass(device: str) -> Tensor:
+    x = inputs(device)
+    y = Shifted.apply(x)
+    y.register_hook(lambda grad: grad * torch.tensor([1.0, 2.0, 3.0]).to(device))
+    y.sum().backward()
+    assert x.grad is not None
+    return torch.cat([x.grad, gradient(x, Shifted.apply(x))])
 
 
 def hooks(device: str) -> Tensor:
@@ -187,6 +209,7 @@ FEATURES: dict[str, Callable[[str], Tensor]] = {
     "write with a gradient": in_place(lambda y: y.__setitem__((1, slice(0, 2)), y[0, :2] * 2)),
     "copy_ of a row": in_place(lambda y: y.copy_(y[0] * 2)),
     "between devices": crossing,
+    "moves within the backward pass": moves_within_the_backward_pass,
     "hooks": hooks,
     "checkpoint": checkpointing(False),
     "reentrant checkpoint": checkpointing(True),

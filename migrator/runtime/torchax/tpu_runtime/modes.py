@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.utils._device as torch_device
+from torch.autograd import graph
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor, XLADispatchMode, XLAFunctionMode
@@ -26,6 +27,7 @@ from .calls import (
     move,
     names_device,
     native,
+    patch,
     replacements,
 )
 from .device import DEVICE_TYPE
@@ -208,8 +210,20 @@ class DispatchMode(XLADispatchMode):
         return dtypes.converted(result, wanted, self.env) if wanted.results else result
 
 
+def _with_mode(env: Environment, run: Function) -> Function:
+    """Backward is called by the first mode, outside of it; hooks and functions in it are inside."""
+
+    @functools.wraps(run)
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        with env._function_mode:
+            return run(*args, **kwargs)
+
+    return run_backward
+
+
 def install(env: Environment) -> None:
     """Put the two modes in place of torchax's own, whether or not those are enabled already."""
+    patch(torch.autograd, _engine_run_backward=_with_mode(env, graph._engine_run_backward))
     was_enabled = env.enabled
     if was_enabled:
         env.disable_torch_modes()
