@@ -14,6 +14,7 @@ from torchax.ops.ops_registry import Operator
 from torchax.tensor import Environment, Tensor
 
 from .calls import Function, is_device_tensor, move, names_device, native, patch, replaces
+from .device import DEVICE_TYPE
 
 NEEDED_BY = "<unusual>"
 
@@ -75,6 +76,19 @@ def _normal(env: Environment, function: Function, args: Any, kwargs: dict[str, A
             return torch.randn_like(shape[0]) * std + mean
         size = args[2] if len(args) > 2 else kwargs["size"]
         return torch.randn(size, dtype=kwargs.get("dtype"), device="jax") * std + mean
+
+
+@replaces(torch.rand_like)
+def _rand_like(env: Environment, function: Function, args: Any, kwargs: dict[str, Any]) -> Any:
+    """torchax 0.0.13 gives a tensor of the CPU."""
+    tensor: Any = args[0] if args else kwargs["input"]
+    if not is_device_tensor(tensor):
+        return NotImplemented
+    made = {name: value for name, value in kwargs.items() if name not in ("input", "memory_format")}
+    made["dtype"] = kwargs.get("dtype") or tensor.dtype
+    made["device"] = kwargs.get("device") or DEVICE_TYPE
+    with env:
+        return torch.rand(tensor.shape, **made)
 
 
 _FILLING = "normal_ uniform_ random_ bernoulli_ exponential_ cauchy_ geometric_ log_normal_"
