@@ -74,6 +74,15 @@ def test_a_class_with_calls_of_its_own_is_refused() -> None:
         net.to("jax")
 
 
+def test_what_a_subclass_loses_on_the_device_is_said() -> None:
+    class Boxes(Tensor):
+        def area(self) -> Tensor:
+            return self.prod()
+
+    with pytest.warns(UserWarning, match="a Boxes is a plain tensor on the device"):
+        torch.ones(4).as_subclass(Boxes).to("jax")
+
+
 def test_a_trace_is_that_of_a_cpu_copy() -> None:
     """What TensorBoard's add_graph shows; the model itself stays as it is."""
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 2))

@@ -1,5 +1,6 @@
 """Tensor methods that torchax lacks or gets wrong: moving, printing. More: methods.py."""
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,8 @@ def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any
             return native(function, tuple(_on_cpu(a) for a in args), kwargs)
         converted = tensor if dtype is None else native(tensor.to, (dtype,), {})
         check_range(converted)
+        if type(tensor) is not torch.Tensor and not isinstance(tensor, torch.nn.Parameter):
+            _warn_of_class(type(tensor))
         return to_other_device(env, converted)
     if isinstance(tensor, View):
         tensor = tensor.torch()
@@ -51,6 +54,13 @@ def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any
         with env._dispatch_mode:
             return torch.ops.aten._to_copy.default(tensor, dtype=dtype)
     return tensor.clone() if copied else tensor
+
+
+@functools.cache
+def _warn_of_class(kind: type) -> None:
+    name = kind.__name__
+    warnings.warn(f"a {name} is a plain tensor on the device: its methods are not there, nor is "
+                  "its __torch_function__ called", stacklevel=4)  # fmt: skip
 
 
 def check_range(tensor: torch.Tensor) -> None:
