@@ -4,6 +4,7 @@ Nothing that changes between two calls may be baked into a program, and nothing 
 may be lost: each test fails where one of them is.
 """
 
+import collections
 import sys
 import warnings
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import tpu_runtime as tpu
-from torch import Tensor, nn
+from torch import Tensor, nn, optim
 
 from tests.runtime.for_torchax.steps import linear, on_both, on_device
 from tests.runtime.support import agree, batch
@@ -235,3 +236,36 @@ def test_a_result_that_is_a_view_of_what_was_given() -> None:
         x = torch.zeros(2, 2).to("jax")
         step(x).add_(1)
         agree(x, torch.ones(2, 2))
+
+
+# ---- optimizers ----------------------------------------------------------------------------------
+
+
+class Wrapper(optim.Optimizer):
+    """As many a Lookahead: Optimizer.__init__ is not called."""
+
+    def __init__(self, optimizer: optim.Optimizer) -> None:
+        self.optimizer, self.param_groups = optimizer, optimizer.param_groups
+        self.state = collections.defaultdict(dict)
+
+    def step(self, closure: Any = None) -> Any:
+        return self.optimizer.step(closure)
+
+
+@pytest.mark.filterwarnings("ignore:.*not compiled as a whole")
+def test_an_optimizer_that_wraps_another() -> None:
+    def program(device: str, compile_: Any) -> list[Any]:
+        model, x = linear(device), batch(0, 5, 4).to(device)
+        optimizer = Wrapper(optim.Adam(model.parameters()))
+
+        @compile_
+        def step() -> Tensor:
+            optimizer.optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return [step() for _ in range(3)]
+
+    on_both(program)

@@ -59,9 +59,11 @@ def _take_back(pairs: list[tuple[Optimizer, Any]]) -> None:
 
 def is_known(optimizer: Optimizer) -> bool:
     """Whether all that its step does is torch's own code."""
+    # A class that wraps another optimizer, as Lookahead, may not have called Optimizer.__init__.
+    if not type(optimizer).__module__.startswith("torch.optim."):
+        return False
     hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-    is_torch = type(optimizer).__module__.startswith("torch.optim.")
-    return is_torch and not hooks and hasattr(optimizer, "_init_group")
+    return not hooks and hasattr(optimizer, "_init_group")
 
 
 def _check(optimizer: Optimizer, parameters: list[Any]) -> None:
