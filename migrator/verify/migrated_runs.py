@@ -185,10 +185,9 @@ class MigratedRuns:
         self.report = report = _of_folder(report, source)
         if self.console is not None and self.options.diff:
             show_diff(report, self.console, companions=False)
-        entry = self.script.entry
-        failed = [d.message for path, d in report.failures if path == Path(entry)]
+        failed = [d.message for path, d in report.failures if path == self.script.file]
         if failed:
-            raise VerifyError(f"{entry} could not be migrated: {failed[0]}")
+            raise VerifyError(f"{self.script.entry} could not be migrated: {failed[0]}")
 
     def record(
         self,
@@ -207,8 +206,9 @@ class MigratedRuns:
             return record_run(
                 self.python, self.script.entry, self.args, copy,
                 self.work / f"{name}-recording", self.settings, original=self.script.folder,
-                module=self.script.module, stand_in=False, closely=closely, focus=focus, stop=stop,
-                ranks=self.script.ranks, replicas=self.replicas, env=env, on_progress=update,
+                start=self.script.start, module=self.script.module, stand_in=False,
+                closely=closely, focus=focus, stop=stop, ranks=self.script.ranks,
+                replicas=self.replicas, env=env, on_progress=update,
             )  # fmt: skip
 
     def bisect(self, comparison: Comparison) -> Bisection:

@@ -90,8 +90,8 @@ def record_original(
     with runs.run(name, text) as update:
         done, recording = record_run(
             python, script.entry, script.args, copy, work / f"{name}-recording", settings,
-            stand_in=True, original=script.folder, module=script.module, rounding=rounding,
-            ranks=script.ranks,
+            stand_in=True, original=script.folder, start=script.start, module=script.module,
+            rounding=rounding, ranks=script.ranks,
             stop=settings.steps if settings.quick else None, on_progress=update,
         )  # fmt: skip
     if rounding:
@@ -125,8 +125,8 @@ def trace_original(
         with progress(options.console, text) as update:
             _, recording = record_run(
                 python, script.entry, script.args, copy, work / f"{name}-recording", settings,
-                stand_in=True, original=script.folder, module=script.module, closely=False,
-                rounding=rounding, focus=step, env=NO_COMPILER, on_progress=update,
+                stand_in=True, original=script.folder, start=script.start, module=script.module,
+                closely=False, rounding=rounding, focus=step, env=NO_COMPILER, on_progress=update,
             )  # fmt: skip
         runs.append(recording)
     return runs[0], runs[1:]
@@ -138,7 +138,8 @@ def _fails(script: Script, recording: Recording, tail: str) -> str:
     text = f"the original fails: {ended}"
     if "ModuleNotFoundError" in ended:
         module = ended.partition("'")[2].partition(".")[0].rstrip("'")
-        own = (script.folder / module).is_dir() or (script.folder / f"{module}.py").is_file()
+        start = script.folder / script.start
+        own = (start / module).is_dir() or (start / f"{module}.py").is_file()
         return f"{text} (set PYTHONPATH=. if it is the one in this folder)" if own else text
     if "in the NumPy 2.0 release" in ended or "module 'numpy' has no attribute" in ended:
         return f"{text} (ruff check --select NPY --fix rewrites what NumPy has removed)"

@@ -104,6 +104,7 @@ def record_run(
     *,
     stand_in: bool,
     original: Path,
+    start: str = "",
     module: str | None = None,
     closely: bool = True,
     rounding: int = 0,
@@ -114,7 +115,7 @@ def record_run(
     env: dict[str, str] | None = None,
     on_progress: Callable[[float, str], None] | None = None,
 ) -> tuple[Run, Recording]:
-    """Run ``entry`` of ``folder``, a copy of ``original``, under the recorder.
+    """Run ``entry`` under the recorder, in ``start`` in ``folder``, a copy of ``original``.
 
     ``stand_in``: where there is no GPU, the CPU takes its place. ``module``: its name, to run it as
     ``python -m`` does. ``rounding``: the number of a run that rounds otherwise, 0 for the program
@@ -134,18 +135,17 @@ def record_run(
         "stop": stop,
         "stop_calls": settings.steps if settings.quick else None,
         "module": module,
-        "original": str(original),
-        **_several(ranks, replicas),
-    }
+        "original": str(original), **_several(ranks, replicas),
+    }  # fmt: skip
     (output / "spec.json").write_text(json.dumps(spec), "utf-8")
     with recorder() as program:
         command = [str(program), str(output / "spec.json"), entry, *args]
         if ranks is not None and replicas is None:
             command = ranks.command(command)
         done = run(
-            [str(python), *command], cwd=folder, log=output / OUTPUT, timeout=settings.timeout,
-            env={**search_path(original, folder), **(env or {})}, on_progress=on_progress,
-            grace=_GRACE,
+            [str(python), *command], cwd=folder / start, log=output / OUTPUT, grace=_GRACE,
+            env={**search_path(original, folder), **(env or {})}, timeout=settings.timeout,
+            on_progress=on_progress,
         )  # fmt: skip
     table, printed = _seen(output, done, settings, several=ranks is not None)
     if table is None:

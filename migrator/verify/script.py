@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.project.project_cache import ProjectCache
+from migrator.analysis.project.search_path import added
+from migrator.files.discover import Disk
 from migrator.targets import Target
 
 from .errors import VerifyError
@@ -21,15 +27,21 @@ class Script:
     """A script and the folder that it is copied with."""
 
     folder: Path
-    entry: str
+    entry: str  # in the folder that it starts in
     args: Sequence[str]
     module: str | None = None  # run as `python -m` does
     ranks: Ranks | None = None  # where it has several
+    start: str = ""  # the folder that it starts in, in the one that is copied
 
     @property
     def name(self) -> str:
         """As one names it to Python."""
         return f"-m {self.module}" if self.module else self.entry
+
+    @property
+    def file(self) -> Path:
+        """In the folder that is copied."""
+        return Path(self.start, self.entry)
 
     @classmethod
     def find(
@@ -37,8 +49,10 @@ class Script:
     ) -> Script:
         """In the current folder, or in its own where it lies elsewhere.
 
-        ``module``: ``script`` is the name of a module there. ``devices``: how many it has. Raises
-        VerifyError where it is not there, or where the folder is too much to copy.
+        The folder above it is copied, too, where the script has put it on `sys.path` and imports
+        something from there. ``module``: ``script`` is the name of a module there. ``devices``: how
+        many it has. Raises VerifyError where it is not there, or where the folder is too much to
+        copy.
         """
         file, name = script.absolute(), str(script) if module else None
         if name is not None:
@@ -50,12 +64,32 @@ class Script:
             raise VerifyError("no such file")
         folder = Path.cwd() if Path.cwd() in file.parents else file.parent
         check_size(folder)
-        entry = file.relative_to(folder).as_posix()
-        return cls(folder, entry, list(args), name, find_ranks(file, folder, devices))
+        entry, ranks = file.relative_to(folder).as_posix(), find_ranks(file, folder, devices)
+        whole = _with_modules(file, folder)
+        start = folder.relative_to(whole).as_posix() if whole != folder else ""
+        return cls(whole, entry, list(args), name, ranks, start)
 
     def copy(self, to: Path, *without: Path | None) -> Path:
         """A copy to run in, so that nothing of the user's is written over."""
         return copy_folder(self.folder, to, [path for path in without if path is not None])
+
+
+def _with_modules(file: Path, folder: Path) -> Path:
+    """The folder above ``folder`` that a script imports modules from; ``folder`` itself if none."""
+    reader = Disk({})
+    cache = ProjectCache(reader)
+    facts = cache.facts(file)
+    if facts is None:
+        return folder
+    paths = (Path(os.path.normpath(folder / path)) for _, _, path in added(facts.names, file))
+    above = sorted({path for path in paths if path in folder.parents}, key=lambda p: -len(p.parts))
+    for whole in above:
+        reached = ProjectFacts(file, whole, reader, cache).reached()
+        if any(folder not in path.parents for path in reached):
+            with suppress(VerifyError):
+                check_size(whole)
+                return whole
+    return folder
 
 
 def translated(argument: str, target: Target) -> str:

@@ -263,6 +263,21 @@ class TestModules:
         with pytest.raises(VerifyError, match="no such module"):
             Script.find(Path("pkg.other"), [], module=True)
 
+    @pytest.mark.parametrize("folder", ["'../..'", "Path(__file__).parents[2]"])
+    def test_what_a_script_imports_from_above_is_copied_too(
+        self, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        task = tmp_path / "pkg" / "task"
+        task.mkdir(parents=True)
+        (tmp_path / "pkg" / "model.py").write_text("size = 3\n", "utf-8")
+        monkeypatch.chdir(task)
+        text = f"import sys\nfrom pathlib import Path\nsys.path.append({folder})\n"
+        Path("t.py").write_text(text, "utf-8")
+        assert Script.find(Path("t.py"), []).folder == task
+        Path("t.py").write_text(f"{text}from pkg.model import size\n", "utf-8")
+        found = Script.find(Path("t.py"), [])
+        assert (found.folder, found.start, found.entry) == (tmp_path, "pkg/task", "t.py")
+
     @pytest.mark.parametrize("arguments", [
         ["t.py", "--tolerance", "outputs=2"], ["t.py", "--memory", "0"], ["tiny", "--memory", "1"],
         ["tiny", "--tolerance", "2"], ["tiny", "--golden", "g"],

@@ -139,6 +139,15 @@ def test_a_program_that_moves_writes_and_ends_somehow(
     assert [p.name for p in Path().iterdir()] == ["t.py"]
 
 
+def test_a_script_that_imports_from_above_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("pkg").mkdir()
+    Path("model.py").write_text("size = 3\n", "utf-8")
+    monkeypatch.chdir("pkg")
+    found, _ = record(f"import sys\nsys.path.append('..')\nfrom model import size\n{STEP}"
+                      "step(torch.ones(2, size))\ntorch.save(size, 'a.pt')\n")  # fmt: skip
+    assert found.steps == 1 and [f["name"] for f in found.files] == ["pkg/a.pt"]
+
+
 @pytest.mark.parametrize("ignores", thorough_but([True], [False, True]))
 def test_what_was_recorded_until_the_time_was_over_is_kept(
     ignores: bool, monkeypatch: pytest.MonkeyPatch

@@ -45,7 +45,7 @@ def main() -> int:
     if number is not None:
         ranks.take_output(output, number)
     sys.argv = [str(script), *arguments]
-    sys.path.insert(1, str(session.root if spec["module"] else script.parent))
+    sys.path.insert(1, str(Path.cwd() if spec["module"] else script.parent))
     session.install()
     if spec["replicas"] is not None:
         return session.record(_on_threads(session, script, arguments))
