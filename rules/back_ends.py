@@ -2,15 +2,19 @@
 
 import ast
 
+from migrator.analysis.project.program_files import ProgramFile
+from migrator.analysis.syntax.names import argument, said_name
 from migrator.construct import Construct
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.edits import SetString
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 BACK_END = Rule(
     code="DST006",
     name="nccl-by-name",
     summary="NCCL is named in an option or a table, not where processes start",
     why="""NCCL is for GPUs. Where processes start, the target's own back end is named in its
-place, whatever an option says; what is left beside it says what becomes of it.""",
+place, whatever an option says; what is left beside it says what becomes of it. A name that is
+assigned for that one call alone (`args.dist_backend = "nccl"`) gets the target's back end.""",
     examples=(
         Example(
             """
@@ -31,6 +35,47 @@ def nccl(ctx: Context, found: Construct) -> Decision:
             for side in (left, *sides)
         ):
             return Report(f"the back end is `{group}` there, so that this is never true")
+    if ctx.ranks and any(assigned(ctx, call, group) is found.node for call in _starts(ctx)):
+        assert isinstance(found.node, ast.Constant)
+        return Rewrite([SetString(found.node, group)])
     if ctx.ranks or (ctx.project is not None and ctx.project.serves_ranks()):
         return Keep(f"takes the way of GPUs; the group itself names `{group}`")
     return Report(f"a back end for GPUs; a migrated program names `{group}` itself, leave it out")
+
+
+def _starts(ctx: Context) -> list[ast.Call]:
+    meaning = "torch.distributed.init_process_group"
+    return [
+        node for node in ctx.names.order
+        if isinstance(node, ast.Call) and ctx.names.qualified(node.func) == meaning
+    ]  # fmt: skip
+
+
+def assigned(ctx: Context, call: ast.Call, group: str) -> ast.Constant | None:
+    """The string, NCCL's or the target's own, that is assigned for this call and nothing else."""
+    names, backend = ctx.names, argument(call, 0, "backend")
+    name, function = said_name(backend) if backend is not None else "", names.function(call)
+    if not name or function is None:
+        return None
+    files = ProgramFile(names, ctx.flow, ctx.project).files(name)
+    said = [node for file in files for node in file.names.order if _says(node, name)]
+    if len(said) != 2:  # where it is assigned, and here
+        return None
+    for statement in function.body:
+        match statement:
+            case ast.Assign(targets=[target], value=ast.Constant(value=value) as text):
+                if said_name(target) == name and statement.lineno < call.lineno:
+                    return text if value in ("nccl", group) else None
+    return None
+
+
+def _says(node: ast.AST, name: str) -> bool:
+    """Whether a node is a variable, an attribute, a parameter, an argument or a key of that name."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text.strip("-").replace("-", "_") == name
+        case ast.Name(id=said) | ast.Attribute(attr=said) | ast.arg(arg=said):
+            return said == name
+        case ast.keyword(arg=said):
+            return said == name and said != "backend"
+    return False

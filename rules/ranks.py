@@ -18,6 +18,8 @@ from migrator.edits import Delete, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import Devices, Word
 
+from .back_ends import assigned
+
 # Arguments of spawn: torch_xla.launch counts by itself, and waits for what it starts.
 _COUNTED = ("nprocs", "join", "daemon")
 
@@ -266,14 +268,23 @@ def group(ctx: Context, found: Construct) -> Decision | None:
     for name, value in zip(_GROUP_ARGUMENTS, call.args, strict=False):
         if name in kept:
             put[name] = ctx.source.code(value)
-    return Rewrite([EditCall(call, drop=drop, first=ctx.quoted(words.group, call), put=put)])
+    return Rewrite([EditCall(call, drop=drop, first=_back_end(ctx, call, words.group), put=put)])
+
+
+def _back_end(ctx: Context, call: ast.Call, group: str) -> str:
+    """The target's back end, or the name that gets it just before."""
+    backend = argument(call, 0, "backend")
+    if backend is None or assigned(ctx, call, group) is None:
+        return ctx.quoted(group, call)
+    return ctx.source.code(backend)
 
 
 def _other_backend(ctx: Context, call: ast.Call, group: str) -> Decision:
     """The same group, by another back end; which device a rank has is not for it to say."""
-    backend, word = argument(call, 0, "backend"), ctx.quoted(group, call)
+    backend, word = argument(call, 0, "backend"), _back_end(ctx, call, group)
     gone = [k for k in call.keywords if k.arg in ("device_id", "pg_options")]
-    if isinstance(backend, ast.Constant) and backend.value == group and not gone:
+    named = backend if isinstance(backend, ast.Constant) else assigned(ctx, call, group)
+    if named is not None and named.value == group and not gone:
         return Keep("the target's back end")
     if call.args:
         return Rewrite([EditCall(call, drop=[*gone, call.args[0]], first=word)])

@@ -63,6 +63,47 @@ def test_a_back_end_that_is_chosen_beside_the_start() -> None:
     assert "'nccl'" in reported(run(asked))
 
 
+STARTS = """import torch
+import torch.distributed as dist
+
+
+def init(args):
+    args.dist_backend = "nccl"
+    print(args.rank, flush=True)
+    dist.init_process_group(backend=args.dist_backend, rank=args.rank, world_size=2)
+
+
+def train(x):
+    dist.all_reduce(x.cuda())
+"""
+
+
+@pytest.mark.parametrize(("target", "group"), [("torchax", "jax"), ("torch_xla", "xla")])
+def test_a_back_end_that_is_assigned_for_the_start_alone(target: str, group: str) -> None:
+    after = migrated(STARTS, target)
+    assert f'args.dist_backend = "{group}"' in after
+    assert "args.dist_backend, " in after.partition("init_process_group(")[2]
+    assert migrated(after, target) == after
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        'def is_fast(args):\n    return args.dist_backend == "nccl"\n',
+        'def choose(args):\n    args.dist_backend = "gloo"\n',
+        'def options(p):\n    p.add_argument("--dist-backend")\n',
+    ],
+)
+def test_what_is_said_elsewhere_keeps_the_name(other: str) -> None:
+    after = migrated(STARTS + other)
+    assert 'args.dist_backend = "nccl"' in after
+    assert 'backend="jax"' in after
+
+
+def test_another_back_end_is_named_where_processes_start() -> None:
+    assert 'backend="jax"' in migrated(STARTS.replace("nccl", "gloo"))
+
+
 @pytest.mark.parametrize(
     ("help_text", "after"),
     [
