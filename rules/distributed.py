@@ -6,6 +6,7 @@ from dataclasses import replace
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.processes import JOBS
 from migrator.analysis.ranks.vocabulary import (
+    BY_LIBRARIES,
     CHECKPOINTING,
     GONE,
     GROUP,
@@ -152,6 +153,22 @@ def of_older_torch(ctx: Context, found: Construct) -> Decision:
                 return Rewrite([Replace(call.func, name), alone])
     name = function.rpartition(".")[2]
     return Report(f"torch has it no longer; {name}() exchanges the one tensor that a rank has")
+
+
+@DISTRIBUTED.on("name", *BY_LIBRARIES)
+def by_library(ctx: Context, found: Construct) -> Decision | None:
+    """A library's own way to start ranks: it knows no back end for a TPU."""
+    if ctx.is_own(found.key):
+        return Keep("a function of this project, whose file says what becomes of it")
+    if ctx.names.call_of(found.node) is None:
+        return None
+    words = ctx.words.devices
+    at = f", init_method={words.address!r}" if words is not None and words.address else ""
+    start = f"torch.distributed.init_process_group({words.group!r}{at})" if words else "the group"
+    return Report(
+        f"makes the group of the ranks itself, and not for a TPU: start them by torchrun, and call "
+        f"{start} in its place"
+    )
 
 
 @DISTRIBUTED.on("ranks", "other launcher")

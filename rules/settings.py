@@ -72,6 +72,8 @@ def sharded(ctx: Context, found: Construct) -> Decision:
 @SETTING.on("setting", "back end")
 def back_end(ctx: Context, found: Construct) -> Decision:
     group = ctx.words.devices.group if ctx.words.devices is not None else "another one"
+    if ctx.project is not None and ctx.project.serves_ranks():
+        return Keep(f"the program that reads it names `{group}` itself")
     return Report(f"a back end for GPUs; a migrated program names `{group}` itself, leave it out")
 
 

@@ -249,3 +249,48 @@ def test_options_of_a_program_of_the_project_are_its_own(
     report = migrate_paths([tmp_path], "torchax")
     (script,) = [f.result for f in report.files if f.path.name == "run.sh"]
     assert {d.outcome for d in constructs(script) if d.code == "CMD001"} == {outcome}
+
+
+BY_TIMM = """import torch
+from timm import utils
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main(args, net):
+    device = utils.init_distributed_device(args)
+    return DDP(net.cuda(), device_ids=[args.local_rank]), device
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "start"), [("torchax", "('jax')"), ("torch_xla", "('xla', init_method='xla://')")]
+)
+def test_ranks_that_a_library_starts_are_reported(target: str, start: str) -> None:
+    result = run(BY_TIMM, target)
+    (found,) = [d for d in constructs(result) if d.outcome is Outcome.REPORTED]
+    assert found.code == "DST001" and found.line == 7
+    assert f"torch.distributed.init_process_group{start}" in found.message
+
+
+def test_a_function_of_the_project_starts_ranks_as_it_says(tmp_path: Path) -> None:
+    own = "import torch.distributed as dist\n\n\ndef init_distributed_device(args):\n"
+    own += "    dist.init_process_group('nccl', rank=args.local_rank)\n"
+    write_tree(tmp_path, {"timm/__init__.py": "", "timm/utils.py": own, "train.py": BY_TIMM})
+    report = migrate_paths([tmp_path], "torchax")
+    assert not [d for f in report.files for d in constructs(f.result)
+                if d.outcome is Outcome.REPORTED]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "outcome"), [
+    (TRAINS, Outcome.KEPT), ("import torch\nx = torch.ones(2).cuda()\n", Outcome.REPORTED),
+])  # fmt: skip
+def test_nccl_in_a_setting_beside_a_program(
+    program: str, outcome: Outcome, tmp_path: Path
+) -> None:
+    setting = "dist_params:\n  backend: nccl\n"
+    write_tree(tmp_path, {"options/train/a.yml": setting, "package/train.py": program})
+    (found,) = [
+        d for f in migrate_paths([tmp_path], "torchax").files if f.path.name == "a.yml"
+        for d in constructs(f.result)
+    ]  # fmt: skip
+    assert found.code == "CFG001" and found.outcome is outcome

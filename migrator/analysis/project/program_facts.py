@@ -118,5 +118,9 @@ class ProgramFacts(ImportedValues, StartingPoints):
         return self.cache.obstacles[path]
 
     def serves_ranks(self) -> bool:
-        """True for a file that a program for several devices imports."""
-        return any(map(self.cache.distributes, self.importers_above()))
+        """True for a file that a program for several devices imports; it may read a setting."""
+        is_code = self.path.suffix in (".py", ".ipynb")
+        programs = (
+            self.importers_above() if is_code else (*self.modules_above(), *self.modules_beside())
+        )
+        return any(map(self.cache.distributes, programs))

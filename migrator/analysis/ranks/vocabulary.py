@@ -20,6 +20,12 @@ STARTS = (
     *SHARDED, RPC, "torch.distributed.init_device_mesh",
     "torch.distributed.device_mesh.init_device_mesh",
 )  # fmt: skip
+# Functions of libraries that start processes or make their group, for the devices that they know.
+BY_LIBRARIES = (
+    "timm.utils.init_distributed_device", "timm.utils.init_distributed_device_so",
+    "timm.utils.distributed.init_distributed_device", "detectron2.engine.launch",
+    "detectron2.engine.launch.launch", "mmengine.dist.init_dist", "mmcv.runner.init_dist",
+)  # fmt: skip
 # Environment variables that a launcher sets, and their values with a single process.
 ENVIRONMENT = {"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": None,
                "LOCAL_WORLD_SIZE": None}  # fmt: skip
