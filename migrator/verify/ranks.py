@@ -16,12 +16,14 @@ from typing import Any
 
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.project_cache import ProjectCache
+from migrator.analysis.ranks.vocabulary import BY_LIBRARIES, WRAPPER
 from migrator.analysis.syntax.names import Names
 from migrator.files.discover import Disk, project_root
 
 from .tensors import header, read_header
 
-_JOIN = "torch.distributed.init_process_group"
+# What joins ranks, or needs that a library has joined them.
+_JOINS = ("torch.distributed.init_process_group", WRAPPER, *BY_LIBRARIES)
 _STARTS = ("torch.multiprocessing.", "multiprocessing.")
 _RANKS, _ANY = (".spawn", ".start_processes"), ".Process"  # what they start
 _TOLD = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}  # by torchrun
@@ -45,7 +47,7 @@ class Ranks:
 
 
 def find_ranks(script: Path, folder: Path, count: int | None) -> Ranks | None:
-    """The ranks of a script on so many devices; None where it makes no process group.
+    """The ranks of a script on so many devices; None where it has no process group.
 
     ``folder``: the one that it is run in, whose modules it may import.
     """
@@ -57,7 +59,7 @@ def find_ranks(script: Path, folder: Path, count: int | None) -> Ranks | None:
     project = ProjectFacts(script.resolve(), root, reader, cache)
     files = [cache.facts(p) for p in (project.path, *project.reached()) if cache.speaks_of_ranks(p)]
     called = {name for facts in files if facts is not None for name in _called(facts.names)}
-    if _JOIN not in called:
+    if called.isdisjoint(_JOINS):
         return None
     started = {name for name in called if name.startswith(_STARTS)}
     if any(name.endswith(_RANKS) for name in started):

@@ -28,6 +28,10 @@ JOIN = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
         (JOIN + "import os\nimport multiprocessing as mp\nmp.Process(target=train)\n"
          "def train(rank):\n    os.environ['RANK'] = str(rank)\n", Ranks(2, launched=False)),
         ("import engine\n", Ranks(2, launched=True)),
+        ("from timm.utils import init_distributed_device\ninit_distributed_device(args)\n",
+         Ranks(2, launched=True)),
+        ("from torch.nn.parallel import DistributedDataParallel as DDP\nmodel = DDP(model)\n",
+         Ranks(2, launched=True)),
     ],
 )  # fmt: skip
 def test_who_starts_the_ranks(script: str, expected: Ranks | None, tmp_path: Path) -> None:
