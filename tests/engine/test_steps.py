@@ -63,6 +63,7 @@ for epoch in range(3):
     [
         ("batch_time.update(time.time() - end)", "opt.step()"),
         ("losses.update(loss.item(), 3)", "opt.step()"),
+        ("metric_logger.update(loss=loss, **reduced)", "opt.step()"),
         ("scaler.update()", "scaler.update()"),
         ("ema.update(model)", "ema.update(model)"),
         ("scheduler.step()", "scheduler.step()"),

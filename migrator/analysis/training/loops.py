@@ -254,8 +254,9 @@ def _is_step(statement: ast.stmt) -> bool:
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="step"))):
             return True
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="update"), args=args)):
-            # `scaler.update()`, `ema.update(model)`; a meter is given a time, or what was read
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="update"), args=args, keywords=[])):
+            # `scaler.update()`, `ema.update(model)`; a meter is given a time, or what was read, and
+            # reads what it is given (`metric_logger.update(loss=loss)`)
             return all(isinstance(each, ast.Name | ast.Attribute) for each in args)
     return False
 
