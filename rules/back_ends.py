@@ -14,7 +14,8 @@ BACK_END = Rule(
     summary="NCCL is named in an option or a table, not where processes start",
     why="""NCCL is for GPUs. Where processes start, the target's own back end is named in its
 place, whatever an option says; what is left beside it says what becomes of it. A name that is
-assigned for that one call alone (`args.dist_backend = "nccl"`) gets the target's back end.""",
+assigned for that one call alone (`args.dist_backend = "nccl"`) gets the target's back end, and so
+does what a group's own is compared with (`dist.get_backend() == "nccl"`).""",
     examples=(
         Example(
             """
@@ -28,19 +29,39 @@ assigned for that one call alone (`args.dist_backend = "nccl"`) gets the target'
 @BACK_END.on("string", "nccl")
 def nccl(ctx: Context, found: Construct) -> Decision:
     group = ctx.words.devices.group if ctx.words.devices is not None else "another one"
-    match ctx.parent(found.node):
-        case ast.Compare(left=left, comparators=sides) if any(
-            isinstance(side, ast.Call)
-            and ctx.names.qualified(side.func) == "torch.distributed.get_backend"
-            for side in (left, *sides)
-        ):
+    assert isinstance(found.node, ast.Constant)
+    if _is_asked_for(ctx, found.node):
+        if ctx.words.devices is None:
             return Report(f"the back end is `{group}` there, so that this is never true")
+        return Rewrite([SetString(found.node, group)])
     if ctx.ranks and any(assigned(ctx, call, group) is found.node for call in _starts(ctx)):
-        assert isinstance(found.node, ast.Constant)
         return Rewrite([SetString(found.node, group)])
     if ctx.ranks or (ctx.project is not None and ctx.project.serves_ranks()):
         return Keep(f"takes the way of GPUs; the group itself names `{group}`")
     return Report(f"a back end for GPUs; a migrated program names `{group}` itself, leave it out")
+
+
+def _is_asked_for(ctx: Context, text: ast.Constant) -> bool:
+    """Whether a group's back end is compared with this: `backend in ["gloo", "nccl"]`."""
+    above = ctx.parent(text)
+    if isinstance(above, ast.List | ast.Tuple | ast.Set):
+        above = ctx.parent(above)
+    sides = [above.left, *above.comparators] if isinstance(above, ast.Compare) else []
+    return any(_is_back_end(ctx, side) for side in sides)
+
+
+def _is_back_end(ctx: Context, node: ast.expr) -> bool:
+    """Whether an expression is what `torch.distributed.get_backend` gave."""
+    if isinstance(node, ast.Name):
+        bound = ctx.names.lookup(node)
+        values = [each.value for each in bound if each.kind == "assign"]
+        return bool(values) and len(values) == len(bound) and all(
+            isinstance(value, ast.Call) and _is_back_end(ctx, value) for value in values
+        )  # fmt: skip
+    return (
+        isinstance(node, ast.Call)
+        and ctx.names.qualified(node.func) == "torch.distributed.get_backend"
+    )
 
 
 def _starts(ctx: Context) -> list[ast.Call]:

@@ -59,8 +59,26 @@ def test_a_back_end_that_is_chosen_beside_the_start() -> None:
     assert "init_process_group('jax')" in result.source.decode()
     (named,) = [d for d in result.diagnostics if d.code == "DST006"]
     assert named.outcome is not None and str(named.outcome) == "kept"
-    asked = source + "if dist.get_backend() == 'nccl':\n    print(x)\n"
-    assert "'nccl'" in reported(run(asked))
+
+
+@pytest.mark.parametrize(("target", "group"), [("torchax", "jax"), ("torch_xla", "xla")])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if dist.get_backend() == 'nccl':\n    group = dist.new_group(backend='gloo')",
+        "kind = dist.get_backend(group)\nassert kind in ['gloo', 'nccl']",
+        "print('nccl' != dist.get_backend())",
+    ],
+)
+def test_a_back_end_that_is_asked_for_is_the_targets(line: str, target: str, group: str) -> None:
+    head = "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
+    after = migrated(f"{head}x = torch.ones(2).cuda()\ndist.all_reduce(x)\n{line}\n", target)
+    assert line.replace("nccl", group) in after
+
+
+def test_what_only_looks_like_a_back_end_is_kept() -> None:
+    kept = "def f(kind):\n    kind = kind or dist.get_backend()\n    return kind == 'nccl'\n"
+    assert "kind == 'nccl'" in migrated(STARTS + kept)
 
 
 STARTS = """import torch

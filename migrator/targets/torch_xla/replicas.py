@@ -252,6 +252,16 @@ class _Work:
         return getattr(self._work, name)
 
 
+def _on_hosts(new_group: Callable[..., Any]) -> Callable[..., Any]:
+    """Groups by gloo as those of some ranks, which wait for each other: they exchange by it, too."""
+
+    @functools.wraps(new_group)
+    def made(ranks: Any = None, timeout: Any = None, backend: Any = None, **options: Any) -> Any:
+        return new_group(ranks, timeout, None if backend == "gloo" else backend, **options)
+
+    return made
+
+
 def _shapes(values: Any) -> str:
     if isinstance(values, torch.Tensor):
         return f"{tuple(values.shape)}"
@@ -265,6 +275,8 @@ def _share() -> None:
     for name in _EXCHANGES:
         setattr(xm, name, _at_once(name, getattr(xm, name)))
     torch.distributed.ProcessGroupGloo = _Gloo
+    for module in (torch.distributed, torch.distributed.distributed_c10d):
+        module.new_group = _on_hosts(module.new_group)
     # All ranks are here: at a port that is free, whatever the program says.
     rendezvous._store = torch.distributed.TCPStore("localhost", 0, is_master=True)
     multi_threaded_pg._install_threaded_pg()

@@ -51,6 +51,10 @@ def main(rank, ranks, path):
     value = own.clone()
     dist.all_reduce(value, group=everybody)
     note("everybody", value)
+    hosts = dist.new_group(backend="gloo") if dist.get_backend() == "nccl" else None
+    value = torch.full((2,), rank + 1.0)
+    dist.all_reduce(value, group=hosts)
+    note("hosts", value)
     work = dist.all_reduce(own, async_op=True)
     work.wait()
     note("later", own)
