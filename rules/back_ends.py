@@ -91,7 +91,7 @@ def assigned(ctx: Context, call: ast.Call, group: str) -> ast.Constant | None:
 
 
 def _says(node: ast.AST, name: str) -> bool:
-    """Whether a node is a variable, an attribute, a parameter, an argument or a key of that name."""
+    """Whether a node is a variable, attribute, parameter, argument or key of that name."""
     match node:
         case ast.Constant(value=str(text)):
             return text.strip("-").replace("-", "_") == name

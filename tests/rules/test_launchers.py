@@ -284,9 +284,7 @@ def test_a_function_of_the_project_starts_ranks_as_it_says(tmp_path: Path) -> No
 @pytest.mark.parametrize(("program", "outcome"), [
     (TRAINS, Outcome.KEPT), ("import torch\nx = torch.ones(2).cuda()\n", Outcome.REPORTED),
 ])  # fmt: skip
-def test_nccl_in_a_setting_beside_a_program(
-    program: str, outcome: Outcome, tmp_path: Path
-) -> None:
+def test_nccl_in_a_setting_beside_a_program(program: str, outcome: Outcome, tmp_path: Path) -> None:
     setting = "dist_params:\n  backend: nccl\n"
     write_tree(tmp_path, {"options/train/a.yml": setting, "package/train.py": program})
     (found,) = [

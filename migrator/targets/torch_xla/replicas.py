@@ -253,7 +253,7 @@ class _Work:
 
 
 def _on_hosts(new_group: Callable[..., Any]) -> Callable[..., Any]:
-    """Groups by gloo as those of some ranks, which wait for each other: they exchange by it, too."""
+    """Groups by gloo as those of some ranks: these exchange by it, too, and wait in turn."""
 
     @functools.wraps(new_group)
     def made(ranks: Any = None, timeout: Any = None, backend: Any = None, **options: Any) -> Any:
