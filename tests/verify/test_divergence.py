@@ -64,6 +64,7 @@ class TestAlignment:
         assert found.surplus == ["loss 2 in step 1", "loss 1 in step 2"] and not found.passed
         line = verdict(ScriptResult("t.py", "torchax", compiled=found))
         assert line.endswith("not in the golden: loss 2 in step 1 and 1 more")
+        assert not held(replace(golden, shortened=True), run, compiled=True).surplus
 
     def test_a_gradient_that_is_not_there_fails(self) -> None:
         found = held(recording(gradients(a=1.0, b=2.0)), recording(gradients(a=1.0)))

@@ -139,6 +139,13 @@ def test_a_program_that_moves_writes_and_ends_somehow(
     assert [p.name for p in Path().iterdir()] == ["t.py"]
 
 
+def test_modules_without_parameters_do_not_end_a_quick_run() -> None:
+    """They may make the data, before there is an optimizer."""
+    calls = "squash = nn.Tanh()\nfor _ in range(8):\n    x = squash(torch.ones(2, 3))\n"
+    found, _ = record(f"{STEP.replace('net = ', f'{calls}net = ', 1)}step(x)\n", quick=True)
+    assert found.steps == 1 and len(losses(found)) == 1
+
+
 def test_a_script_that_imports_from_above_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("pkg").mkdir()
     Path("model.py").write_text("size = 3\n", "utf-8")

@@ -155,7 +155,8 @@ class Watch:
         key = (self.name(module), module.training)
         self.calls[key] += 1
         if self.stop_calls is not None and not self.trains and self.calls[key] > self.stop_calls:
-            self._finish_early()
+            if any(True for _ in module.parameters()):  # others may make the data
+                self._finish_early()
         return self.calls[key] <= self.steps
 
     def _finish_early(self) -> None:
