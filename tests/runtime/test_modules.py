@@ -82,6 +82,10 @@ def test_a_graph_from_before_the_move_is_refused() -> None:
 def test_lazy_modules_and_loading_recurrent_ones() -> None:
     lazy = nn.LazyLinear(3).to(DEVICE)
     assert lazy(torch.ones(1, 2).to(DEVICE)).shape == (1, 3) and lazy.weight.device.type == WORD
+    norm = nn.LazyBatchNorm1d(momentum=1.0).to(DEVICE)
+    norm(torch.tensor([[0.0, 2], [2, 6]]).to(DEVICE))
+    assert norm.running_mean.tolist() == [1, 4] and norm.running_mean.device.type == WORD
+    assert [type(t) for t in norm.buffers()] == [type(torch.ones(1).to(DEVICE))] * 3
     net = nn.LSTM(2, 2)
     net.load_state_dict(nn.LSTM(2, 2).state_dict())
 

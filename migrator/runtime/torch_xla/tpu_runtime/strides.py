@@ -42,7 +42,8 @@ def _layout(x: Tensor) -> Tensor | None:
 
 
 def _storage(x: Tensor) -> int:
-    return x.untyped_storage()._cdata  # type: ignore[attr-defined,no-any-return]
+    with torch._C.DisableTorchFunctionSubclass():  # lazy modules' buffers allow few functions
+        return x.untyped_storage()._cdata  # type: ignore[attr-defined,no-any-return]
 
 
 def memory_of(view: Tensor) -> Tensor | None:

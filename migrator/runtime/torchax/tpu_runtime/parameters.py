@@ -49,7 +49,7 @@ def on_cpu(tensor: Tensor) -> Any:
 
 
 @functools.cache
-def _on_device(kind: type) -> type:
+def on_device(kind: type) -> type:
     """The class that takes the place of ``kind`` on the device: torchax's, or both."""
     if kind in (torch.Tensor, Parameter):
         return Tensor
@@ -64,7 +64,7 @@ def _on_device(kind: type) -> type:
             )
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
     if is_lazy:
-        names["cls_to_become"] = _on_device(kind.cls_to_become)  # type: ignore[attr-defined]
+        names["cls_to_become"] = on_device(kind.cls_to_become)  # type: ignore[attr-defined]
     return types.new_class(kind.__name__, (Tensor, kind), {}, lambda space: space.update(names))
 
 
@@ -83,7 +83,7 @@ def become(old: Any, new: torch.Tensor) -> None:
     with torch._C.DisableTorchFunction():
         gradient, kept = old.grad if old.is_leaf else None, attributes(old)
         kind = class_on_cpu(old)
-        kind = _on_device(kind) if is_device_tensor(new) else kind
+        kind = on_device(kind) if is_device_tensor(new) else kind
         contents: Any = new.detach().requires_grad_(old.requires_grad)
         if not old.is_leaf:  # a weight that is computed anew at each call
             if contents.requires_grad:

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import torch
+from torch.nn.parameter import Parameter, UninitializedTensorMixin
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor
 from torchax.view import View
@@ -22,6 +23,7 @@ from .calls import (
 )
 from .device import DEVICE_TYPE
 from .gradients import to_other_device
+from .parameters import on_device
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -40,9 +42,12 @@ def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any
             return native(function, tuple(_on_cpu(a) for a in args), kwargs)
         converted = tensor if dtype is None else native(tensor.to, (dtype,), {})
         check_range(converted)
-        if type(tensor) is not torch.Tensor and not isinstance(tensor, torch.nn.Parameter):
+        moved = to_other_device(env, converted)
+        if isinstance(tensor, UninitializedTensorMixin):
+            moved.__class__ = on_device(type(tensor))
+        elif type(tensor) is not torch.Tensor and not isinstance(tensor, Parameter):
             _warn_of_class(type(tensor))
-        return to_other_device(env, converted)
+        return moved
     if isinstance(tensor, View):
         tensor = tensor.torch()
     if device is not None and not names_device(device) and not isinstance(device, int):
