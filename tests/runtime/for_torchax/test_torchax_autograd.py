@@ -162,7 +162,9 @@ def packed(device: str) -> Tensor:
     torch.manual_seed(0)
     net = nn.LSTM(3, 4, batch_first=True)
     x = torch.randn(2, 3, 3).to(device).requires_grad_()
-    parts = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 2]), batch_first=True)
+    parts = nn.utils.rnn.pack_padded_sequence(
+        x, torch.tensor([2, 3]), batch_first=True, enforce_sorted=False
+    )
     padded = nn.utils.rnn.pad_packed_sequence(net.to(device)(parts)[0], batch_first=True)[0]
     return gradient(x, padded**2)
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.utils._device as torch_device
 from torch.autograd import graph
+from torch.overrides import _get_current_function_mode, _pop_mode_temporarily
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor, XLADispatchMode, XLAFunctionMode
@@ -182,6 +183,9 @@ class DispatchMode(XLADispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if isinstance(_get_current_function_mode(), InBackward):
+            with _pop_mode_temporarily():
+                return self.__torch_dispatch__(func, types, args, kwargs)
         kwargs = kwargs or {}
         if not holds_device_tensor(args) and not holds_device_tensor(kwargs):
             device = kwargs.get("device")
@@ -210,12 +214,19 @@ class DispatchMode(XLADispatchMode):
         return dtypes.converted(result, wanted, self.env) if wanted.results else result
 
 
+class InBackward(FunctionMode):
+    """For hooks and functions of the program's that a backward pass calls.
+
+    The first mode calls backward from outside of itself; operators of the pass are outside, too.
+    """
+
+
 def _with_mode(env: Environment, run: Function) -> Function:
-    """Backward is called by the first mode, outside of it; hooks and functions in it are inside."""
+    mode = InBackward(env)  # type: ignore[no-untyped-call]
 
     @functools.wraps(run)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
-        with env._function_mode:
+        with mode:
             return run(*args, **kwargs)
 
     return run_backward
