@@ -182,5 +182,9 @@ def other_amp(ctx: Context, found: Construct) -> Decision:
     if name in ("torch.amp", "torch.cuda.amp"):
         return Keep("the module itself; its uses are constructs of their own")
     if name.endswith(("custom_fwd", "custom_bwd")):
+        assert isinstance(found.node, ast.expr)
+        call = ctx.names.call_of(found.node)
+        if call is not None and any(k.arg == "cast_inputs" for k in call.keywords):
+            return Report("casts inside CUDA autocast only; cast in the function, autocast off")
         return Keep("acts inside CUDA autocast only, and passes everything through elsewhere")
     return Report(f"{name} speaks of CUDA's autocast; use autocast with the target's device type")

@@ -119,6 +119,29 @@ def test_05_custom_fwd_by_hasattr() -> None:
         ] * 2
 
 
+def test_05_custom_fwd_that_casts_is_reported() -> None:
+    """It would pass bfloat16 through, where the program wants float32."""
+    source = dedent("""\
+        import torch
+        from torch.cuda.amp import custom_bwd, custom_fwd
+
+        class F(torch.autograd.Function):
+            @staticmethod
+            @custom_fwd(cast_inputs=torch.float32)
+            def forward(ctx, x):
+                return x.exp()
+
+            @staticmethod
+            @custom_bwd
+            def backward(ctx, g):
+                return g
+        """)
+    for target in TARGETS:
+        assert [c[:2] for c in outcomes(run(source, target)) if c[2].startswith("custom")] == [
+            ("PRE003", "reported"), ("PRE003", "kept"),
+        ]  # fmt: skip
+
+
 def test_05_custom_fwd_wrapped_by_device_type() -> None:
     source = dedent("""\
         import torch
