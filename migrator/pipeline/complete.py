@@ -36,7 +36,9 @@ def complete(
     removed = emptied | set(plan.claimed)
     # what only gets other arguments keeps its name
     removed -= {e.node.func for e in plan.edits if isinstance(e, EditCall) and not e.function}
-    result.edits += _unused(context.names, plan.edits, removed)
+    for edit in _unused(context.names, plan.edits, removed):
+        result.edits.append(edit)
+        emptied |= set(covered(edit))
     result.modules = plan.requires(emptied)
     for rule, handler in (
         ()
@@ -95,23 +97,31 @@ def _emptied(context: Context, edits: Sequence[Edit]) -> list[Edit]:
 
 
 def _unused(names: Names, edits: Sequence[Edit], removed: set[ast.AST]) -> Iterator[Edit]:
-    """A local variable that would only hold a literal goes, if all went that has used it."""
+    """A local variable that would only hold a number goes, if all went that has used it."""
     if not {"locals", "vars", "eval", "exec"}.isdisjoint(names.by_id):
         return
     elsewhere = {name for scope in names.scopes.values() for name in scope.outer_names}
     elsewhere |= spoken(names)
     for edit in edits:
-        statement = names.parents.get(edit.node)
-        if not isinstance(edit, Replace) or not isinstance(statement, ast.Assign):
+        if not isinstance(edit, Replace):
             continue
-        match statement.targets:
-            case [ast.Name(id=name) as target] if edit.template.isdecimal():
+        statement = names.statement(edit.node)
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name) as target]) if _is_number(statement, edit):
                 scope = names.scope_of(target)
                 uses = list(names.uses(name, scope))
                 bound = scope.bindings.get(name, ())
                 local = isinstance(scope.node, ast.FunctionDef) and len(bound) == 1
                 if local and name not in elsewhere and uses and removed.issuperset(uses):
                     yield Delete(statement)
+
+
+def _is_number(statement: ast.Assign, edit: Replace) -> bool:
+    """Whether what is assigned becomes a literal, or counts devices and does nothing else."""
+    match statement.value:
+        case ast.Call(func=counts, args=[], keywords=[]) if counts is edit.node:
+            return edit.template.endswith(".device_count")
+    return statement.value is edit.node and edit.template.isdecimal()
 
 
 def _is_elif(names: Names, node: ast.If) -> bool:

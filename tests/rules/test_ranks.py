@@ -134,6 +134,19 @@ def test_what_a_program_with_ranks_imports_leaves_the_device_alone(tmp_path: Pat
         assert all(word in text for word in words), text
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_devices_that_are_counted_to_choose_one_are_not_counted(target: str) -> None:
+    source = (
+        "import os\nimport torch\nimport torch.distributed as dist\n\n\ndef init(backend):\n"
+        "    rank = int(os.environ['RANK'])\n    count = torch.cuda.device_count()\n"
+        "    torch.cuda.set_device(rank % count)\n    dist.init_process_group(backend=backend)\n"
+    )
+    after = migrated(source, target)
+    assert "count" not in after and "tpu_runtime" not in after
+    shown = source.replace("backend=", "world_size=count, backend=")
+    assert "count = tpu_runtime.device_count()" in migrated(shown, target)
+
+
 def test_torchrun_and_copies_in_one_program() -> None:
     source = (
         "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
