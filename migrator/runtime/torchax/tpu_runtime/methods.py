@@ -1,6 +1,8 @@
 """More functions and methods of tensors that torchax lacks or gets wrong."""
 
 import copy
+import functools
+from types import FunctionType
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,10 +21,33 @@ from .calls import (
     replaces,
 )
 from .device import DEVICE_TYPE
+from .modes import FunctionMode
 from .parameters import OnCpu, attributes, on_cpu
 from .tensors import Args, Kwargs, check_limits
 
 NEEDED_BY = "<unusual>"
+
+# As torch has them, before a program puts others in their places.
+_OF_TORCH = [(owner, dict(vars(owner))) for owner in (torch.Tensor, torch.nn.functional, torch)]
+
+
+@functools.lru_cache(1000)
+def _of_torch(function: Any) -> Any:
+    """Torch's own function, of which torch names what a program has put in its place."""
+    for owner, functions in _OF_TORCH:
+        name = next((name for name, other in vars(owner).items() if other is function), "")
+        if name:
+            return functions.get(name) or getattr(torch._C.TensorBase, name, function)
+    return function
+
+
+def _with_own_functions(handle: Function) -> Function:
+    @functools.wraps(handle)
+    def __torch_function__(mode: Any, func: Function, *args: Any, **kwargs: Any) -> Any:
+        own = _of_torch(func) if type(func) is FunctionType else func
+        return handle(mode, own, *args, **kwargs)
+
+    return __torch_function__
 
 
 @replaces(torch.full, torch.full_like, torch.Tensor.fill_, torch.Tensor.new_full)
@@ -146,6 +171,8 @@ def _reduce(self: Tensor, protocol: Any) -> Any:
 
 def install(env: Environment) -> None:
     """Mend the methods of torchax's tensor class."""
+    handle = FunctionMode.__torch_function__
+    patch(FunctionMode, __torch_function__=_with_own_functions(handle))
     for operator, function in (
         (torch.ops.aten._is_all_true, jnp.all),  # torch.distributions checks its arguments so
         (torch.ops.aten._is_any_true, jnp.any),

@@ -8,14 +8,10 @@ torchax. What torchax gets wrong is replaced, see `calls.replaces`.
 """
 
 import contextlib
-import functools
-from types import FunctionType
 from typing import Any
 
 import torch
 import torch.utils._device as torch_device
-from torch.autograd import graph
-from torch.overrides import _get_current_function_mode, _pop_mode_temporarily
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor, XLADispatchMode, XLAFunctionMode
@@ -28,7 +24,6 @@ from .calls import (
     move,
     names_device,
     native,
-    patch,
     replacements,
 )
 from .device import DEVICE_TYPE
@@ -50,18 +45,6 @@ _FACTORIES_ON_DEVICE = {
 _CONSTANT = {torch.arange, torch.linspace, torch.logspace, torch.eye}
 # Backward may reach device tensors that are not among its arguments.
 _NEVER_NATIVE = {torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad}
-# As torch has them, before a program puts others in their places.
-_OF_TORCH = [(owner, dict(vars(owner))) for owner in (torch.Tensor, torch.nn.functional, torch)]
-
-
-@functools.lru_cache(1000)
-def _of_torch(function: Any) -> Any:
-    """Torch's own function, of which torch names what a program has put in its place."""
-    for owner, functions in _OF_TORCH:
-        name = next((name for name, other in vars(owner).items() if other is function), "")
-        if name:
-            return functions.get(name) or getattr(torch._C.TensorBase, name, function)
-    return function
 
 
 def cast_arguments(env: Environment, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -120,8 +103,6 @@ class FunctionMode(XLAFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if type(func) is FunctionType:
-            func = _of_torch(func)
         if (
             torch_device.CURRENT_DEVICE is not None
             and kwargs.get("device") is None
@@ -183,9 +164,6 @@ class DispatchMode(XLADispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if isinstance(_get_current_function_mode(), InBackward):
-            with _pop_mode_temporarily():
-                return self.__torch_dispatch__(func, types, args, kwargs)
         kwargs = kwargs or {}
         if not holds_device_tensor(args) and not holds_device_tensor(kwargs):
             device = kwargs.get("device")
@@ -214,27 +192,8 @@ class DispatchMode(XLADispatchMode):
         return dtypes.converted(result, wanted, self.env) if wanted.results else result
 
 
-class InBackward(FunctionMode):
-    """For hooks and functions of the program's that a backward pass calls.
-
-    The first mode calls backward from outside of itself; operators of the pass are outside, too.
-    """
-
-
-def _with_mode(env: Environment, run: Function) -> Function:
-    mode = InBackward(env)  # type: ignore[no-untyped-call]
-
-    @functools.wraps(run)
-    def run_backward(*args: Any, **kwargs: Any) -> Any:
-        with mode:
-            return run(*args, **kwargs)
-
-    return run_backward
-
-
 def install(env: Environment) -> None:
     """Put the two modes in place of torchax's own, whether or not those are enabled already."""
-    patch(torch.autograd, _engine_run_backward=_with_mode(env, graph._engine_run_backward))
     was_enabled = env.enabled
     if was_enabled:
         env.disable_torch_modes()
