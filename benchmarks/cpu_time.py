@@ -29,11 +29,13 @@ for name in open(sys.argv[1]).read().split("\\n"):
 """
 
 
-def cpu_seconds(command: list[str]) -> float:
-    """User and system time of one command and its children."""
+def cpu_seconds(command: list[str], *codes: int) -> float:
+    """User and system time of one command and its children. It ends with one of ``codes``."""
     before = os.times()
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     after = os.times()
+    if done.returncode not in codes:
+        sys.exit(f"{' '.join(command[:4])} … ended with {done.returncode}\n{done.stderr}")
     return (
         after.children_user - before.children_user + after.children_system - before.children_system
     )
@@ -46,7 +48,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
     report = migrate_paths([arguments.folder], arguments.target)
-    gpu_files = [f.path for f in report.files if any(d.outcome for d in f.result.diagnostics)]
+    gpu_files = [
+        f.path for f in report.files
+        if f.path.suffix == ".py" and any(d.outcome for d in f.result.diagnostics)
+    ]  # fmt: skip
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as listing:
         listing.write("\n".join(str(path) for path in gpu_files))
         listing.flush()
@@ -55,8 +60,8 @@ def main() -> None:
         parse = [sys.executable, "-c", _PARSE, listing.name]
         ours, parsing = [], []
         for _ in range(arguments.runs + 1):
-            ours.append(cpu_seconds(check))
-            parsing.append(cpu_seconds(parse))
+            ours.append(cpu_seconds(check, 0, 1))
+            parsing.append(cpu_seconds(parse, 0))
     ours, parsing = ours[1:], parsing[1:]  # the first pair only warms the file cache
     ratios = [a / b for a, b in zip(ours, parsing, strict=True)]
     lines = sum(path.read_bytes().count(b"\n") for path in gpu_files)
