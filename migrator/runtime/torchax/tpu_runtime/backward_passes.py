@@ -9,7 +9,6 @@ import functools
 from typing import Any
 
 import torch
-from torch.autograd import graph
 from torch.overrides import _get_current_function_mode, _pop_mode_temporarily
 from torchax.tensor import Environment
 
@@ -47,5 +46,6 @@ def _outside(dispatch: Function) -> Function:
 
 def install(env: Environment) -> None:
     """Put the mode around torch's engine."""
-    patch(torch.autograd, _engine_run_backward=_inside(env, graph._engine_run_backward))
+    engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]  # or a recorder's
+    patch(torch.autograd, _engine_run_backward=_inside(env, engine))
     patch(DispatchMode, __torch_dispatch__=_outside(DispatchMode.__torch_dispatch__))
