@@ -139,6 +139,24 @@ def test_a_program_that_moves_writes_and_ends_somehow(
     assert [p.name for p in Path().iterdir()] == ["t.py"]
 
 
+def test_a_scaler_skips_no_step() -> None:
+    """Its first scale is 65,536, by which these gradients overflow in float16."""
+    found, _ = record("""\
+import torch
+net = torch.nn.Linear(3, 2).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+scaler = torch.cuda.amp.GradScaler()
+for _ in range(2):
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        out = net(torch.ones(4, 3).cuda())
+    scaler.scale((out.float() - 2).pow(2).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""")
+    assert found.steps == 2 and len(losses(found)) == 2
+
+
 def test_modules_without_parameters_do_not_end_a_quick_run() -> None:
     """They may make the data, before there is an optimizer."""
     calls = "squash = nn.Tanh()\nfor _ in range(8):\n    x = squash(torch.ones(2, 3))\n"

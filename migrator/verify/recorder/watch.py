@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import scaling
 import torch
 from gradients import norms, others
 from loops import Loops
@@ -87,7 +88,7 @@ class Watch:
         if counting:
             register_optimizer_step_pre_hook(self._before_step)
             register_optimizer_step_post_hook(self._after_step)
-            self._scaled()
+            scaling.install()
             self._backward()
 
     def _modules_made(self) -> None:
@@ -163,18 +164,6 @@ class Watch:
         self.shortened = True
         raise Finished
 
-    def _scaled(self) -> None:
-        """A loss is what it was before a scaler multiplied it: bfloat16 needs no scaler."""
-        scale = torch.amp.GradScaler.scale
-
-        def scaled(scaler: Any, outputs: Any) -> Any:
-            result = scale(scaler, outputs)
-            if isinstance(result, torch.Tensor) and result is not outputs:
-                result._before_scaling = outputs  # type: ignore[attr-defined]
-            return result
-
-        torch.amp.GradScaler.scale = scaled  # type: ignore[assignment]
-
     def _backward(self) -> None:
         engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
@@ -187,7 +176,7 @@ class Watch:
         torch.autograd._engine_run_backward = run  # type: ignore[attr-defined]
 
     def _losses(self, roots: list[torch.Tensor]) -> None:
-        tensors = [getattr(root, "_before_scaling", root) for root in roots]
+        tensors = [scaling.before_scaling(root) for root in roots]
         if is_traced():
             if self.tracing is not None:
                 self.tracing.happened.extend(tensors)

@@ -1,0 +1,34 @@
+"""Loss scaling, which a target without float16 does without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+# torch's begins at 65,536, and skips the first steps where gradients overflow: one that is migrated
+# takes all of them.
+_FIRST = 1024.0
+
+
+def install() -> None:
+    """Scalers begin low, and what they scale is known as it was before."""
+    made, scale = torch.amp.GradScaler.__init__, torch.amp.GradScaler.scale
+
+    def init(scaler: Any, *args: Any, **kwargs: Any) -> None:
+        made(scaler, *args, **kwargs)
+        if scaler.is_enabled():
+            scaler._init_scale = min(scaler._init_scale, _FIRST)
+
+    def scaled(scaler: Any, outputs: Any) -> Any:
+        result = scale(scaler, outputs)
+        if isinstance(result, torch.Tensor) and result is not outputs:
+            result._before_scaling = outputs  # type: ignore[attr-defined]
+        return result
+
+    torch.amp.GradScaler.__init__ = init  # type: ignore[method-assign]
+    torch.amp.GradScaler.scale = scaled  # type: ignore[assignment]
+
+
+def before_scaling(loss: torch.Tensor) -> torch.Tensor:
+    return getattr(loss, "_before_scaling", loss)
