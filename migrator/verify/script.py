@@ -64,10 +64,9 @@ class Script:
             raise VerifyError("no such file")
         folder = Path.cwd() if Path.cwd() in file.parents else file.parent
         check_size(folder)
-        entry, ranks = file.relative_to(folder).as_posix(), find_ranks(file, folder, devices)
-        whole = _with_modules(file, folder)
+        whole, entry = _with_modules(file, folder), file.relative_to(folder).as_posix()
         start = folder.relative_to(whole).as_posix() if whole != folder else ""
-        return cls(whole, entry, list(args), name, ranks, start)
+        return cls(whole, entry, list(args), name, find_ranks(file, whole, devices), start)
 
     def copy(self, to: Path, *without: Path | None) -> Path:
         """A copy to run in, so that nothing of the user's is written over."""

@@ -269,14 +269,16 @@ class TestModules:
     ) -> None:
         task = tmp_path / "pkg" / "task"
         task.mkdir(parents=True)
-        (tmp_path / "pkg" / "model.py").write_text("size = 3\n", "utf-8")
+        model = "import torch.distributed as dist\ndist.init_process_group('nccl')\nsize = 3\n"
+        (tmp_path / "pkg" / "model.py").write_text(model, "utf-8")
         monkeypatch.chdir(task)
         text = f"import sys\nfrom pathlib import Path\nsys.path.append({folder})\n"
         Path("t.py").write_text(text, "utf-8")
         assert Script.find(Path("t.py"), []).folder == task
         Path("t.py").write_text(f"{text}from pkg.model import size\n", "utf-8")
-        found = Script.find(Path("t.py"), [])
+        found = Script.find(Path("t.py"), [], devices=2)
         assert (found.folder, found.start, found.entry) == (tmp_path, "pkg/task", "t.py")
+        assert found.ranks is not None and found.ranks.count == 2
 
     @pytest.mark.parametrize("arguments", [
         ["t.py", "--tolerance", "outputs=2"], ["t.py", "--memory", "0"], ["tiny", "--memory", "1"],
