@@ -75,9 +75,9 @@ def verdict(result: ScriptResult) -> str:
 
 
 def _listed(what: str, places: Iterable[str]) -> list[str]:
-    first, *others = [*dict.fromkeys(places)] or [""]
-    more = f" and {len(others)} more" if others else ""
-    return [f"{what}: {first}{more}"] if first else []
+    listed = [*dict.fromkeys(places)]
+    more = f" and {len(listed) - 1} more" if len(listed) > 1 else ""
+    return [f"{what}: {listed[0]}{more}"] if listed else []
 
 
 def _table(result: ScriptResult) -> Table:
