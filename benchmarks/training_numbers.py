@@ -55,7 +55,7 @@ tensor of the final state (parameters and buffers), relative to the largest valu
 whose true gradient is 0 (biases of keys in attention; found as those that SGD in float64 leaves
 where they were) hold rounding noise that Adam and its like blow up to full steps, in the original
 too; they are compared by their effect, which is in the losses. (So would be a bias in front of
-BatchNorm; these programs have none there. `tests/verify/test_target_mshnet.py` shows what it does.)
+BatchNorm; these programs have none there. `tests/runtime/test_training.py` shows what it does.)
 
 *torchax* is with compiled steps, *torchax eager* the same programs operator by operator
 (`TPU_RUNTIME_EAGER=1`).

@@ -59,8 +59,8 @@ BACK_ENDS = {
         "XLA_FLAGS": f"{QUICKLY} --xla_cpu_enable_fast_min_max=false",
     },
 }
-# What the interpreters that tests start import anyway, and what the tests import besides. JAX reads
-# its variables when it is imported: a program that is given others imports it itself.
+# What the interpreters that tests start import anyway, and what the tests import besides. A program
+# that is given other variables than a library has read at its import imports that itself.
 STARTED = {
     "": ((),),
     "torchax": (
@@ -69,7 +69,8 @@ STARTED = {
         ("jax", "jax.numpy"),
     ),
     "torch_xla": (
-        ("torch", "torch._dynamo", "torchvision", "torch_xla", "torch_xla.core.xla_model"),
+        ("torch", "torch._dynamo", "torchvision"),
+        ("torch_xla", "torch_xla.core.xla_model"),
     ),
 }  # fmt: skip
 IMPORTED = {

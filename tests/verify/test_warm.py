@@ -132,6 +132,28 @@ def test_other_settings_of_the_imports_and_other_options_need_a_real_one(start: 
     assert start("-E", "-c", IS_FORKED).stdout == "False\n"
 
 
+def test_jax_is_told_later_what_it_can_be_told(cold_interpreter: str, tmp_path: Path) -> None:
+    (tmp_path / "jax.py").write_text(
+        "import os\nprocess, told = os.getpid(), {}\nclass config:\n    update = told.__setitem__\n"
+    )
+    code = "import jax, os; print(jax.process == os.getpid(), jax.told)"
+    cache, devices = "JAX_COMPILATION_CACHE_DIR", "JAX_NUM_CPU_DEVICES"
+    others = {name: v for name, v in os.environ.items() if not name.startswith("JAX_")}
+    environment = {**others, "PYTHONPATH": str(tmp_path), cache: "here"}
+    with warm(Path(cold_interpreter), ["jax"], environment) as program:
+
+        def told(**variables: str) -> str:
+            own = {**others, "PYTHONPATH": str(tmp_path), **variables}
+            command = [str(program), "-c", code]
+            return subprocess.run(command, capture_output=True, text=True, env=own).stdout
+
+        assert told(**{cache: "here"}) == "False {}\n"
+        expected = "{'jax_compilation_cache_dir': 'there', 'jax_num_cpu_devices': 2}"
+        assert told(**{cache: "there", devices: "2"}) == f"False {expected}\n"
+        assert told() == "True {}\n"  # its own default is not known
+        assert told(**{cache: "here", "JAX_PLATFORMS": "cpu"}) == "True {}\n"
+
+
 def test_a_server_forked_from_another_has_its_imports_too(
     cold_interpreter: str, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ import threading
 import time
 import types
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,8 +40,17 @@ READ_BY_JAX = ("JAX_",)
 READ_BY_XLA = ("PJRT_DEVICE", "PT_XLA", "XLA_USE", "XLA_REGISTER", "TPU_", "LIBTPU")
 LATER = (
     "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE",
+    "PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHDYNAMO_DISABLE", "TORCHINDUCTOR_CACHE_DIR",
     "TPU_RUNTIME", "TPU_MIGRATE",
 )  # fmt: skip
+# What JAX can be told after its import as well, and as what.
+TOLD: dict[str, Callable[[str], object]] = {
+    "JAX_COMPILATION_CACHE_DIR": str,
+    "JAX_DUMP_IR_MODES": str,
+    "JAX_DUMP_IR_TO": str,
+    "JAX_ENABLE_X64": lambda value: value.lower() in ("y", "yes", "t", "true", "on", "1"),
+    "JAX_NUM_CPU_DEVICES": int,
+}
 MADE = "TPU_MIGRATE_MADE"  # what variables were that imports have set: JSON
 
 
@@ -86,6 +96,7 @@ class Server:
         process = os.fork() if self.fits(job["env"]) else None
         if process == 0:
             job["env"] |= self.made
+            job["before"] = {name: self.before.get(name) for name in TOLD}
             if job["arguments"][0] == __file__:  # a server that imports more
                 job["env"][MADE] = json.dumps({name: self.before.get(name) for name in self.made})
             signal.set_wakeup_fd(-1)
@@ -108,14 +119,18 @@ class Server:
         return None
 
     def read(self, environment: dict[str, str]) -> dict[str, str]:
-        """What the imports read of an environment; what they made of it themselves is no matter."""
+        """What the imports read of an environment; what they made of it themselves is no matter.
+
+        JAX can be told another value of some, but not that there is none.
+        """
         beginnings: tuple[str, ...] = READ
         for library, names in (("jax", READ_BY_JAX), ("torch_xla", READ_BY_XLA)):
             beginnings += names if library in sys.modules else ()
         return {
-            name: value
+            name: "told" if name in TOLD else value
             for name, value in environment.items()
-            if name.startswith(beginnings) and not name.startswith(LATER) and name not in self.made
+            if name.startswith(beginnings) and not name.startswith(LATER)
+            if name not in self.made and (name in self.before or name not in TOLD)
         }
 
     def fits(self, environment: dict[str, str]) -> bool:
@@ -218,6 +233,10 @@ def become(job: dict[str, Any], search_path: list[str]) -> list[str]:
         setattr(sys, f"__{name}__", stream)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
+    if jax := sys.modules.get("jax"):
+        for name, kind in TOLD.items():
+            if os.environ.get(name) != job["before"][name]:
+                jax.config.update(name.lower(), kind(os.environ[name]))
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [*paths, *search_path]
     importlib.invalidate_caches()

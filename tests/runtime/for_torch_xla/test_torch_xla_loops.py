@@ -130,7 +130,7 @@ def test_loop(name: str, parallel_loader: bool) -> None:
     seen: list[tuple[int, int]] = []
     losses = LOOPS[name](net, loader, DEVICE, seen)
     # A float32 rounding is 6e-8; Adam divides by small roots. Not the first bias: BatchNorm takes
-    # it away, so that its gradient is noise (see test_torch_xla_training.py).
+    # it away, so that its gradient is noise (see test_training.py).
     assert losses == pytest.approx(expected, rel=1e-5)
     for key, value in expected_net.state_dict().items():
         if key not in ("0.bias", "1.running_mean"):
