@@ -154,6 +154,32 @@ def test_jax_is_told_later_what_it_can_be_told(cold_interpreter: str, tmp_path: 
         assert told(**{cache: "here", "JAX_PLATFORMS": "cpu"}) == "True {}\n"
 
 
+def test_flags_of_xla_are_those_of_the_program_and_of_its_imports(
+    cold_interpreter: str, tmp_path: Path
+) -> None:
+    (tmp_path / "adds.py").write_text("import os\nos.environ['XLA_FLAGS'] += ' --more=1 --b=1'\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "XLA_FLAGS": "--a=1"}
+    python = Path(cold_interpreter)
+    with (
+        warm(python, ["adds"], environment) as first,
+        warm(python, ["wave"], environment, forked_from=first) as second,
+    ):
+        for own, expected in (
+            ("--a=1", "--a=1 --more=1 --b=1"),
+            ("--b=2", "--b=2 --more=1"),
+            ("", " --more=1 --b=1"),
+        ):
+            code = "import os, sys; print(os.environ['XLA_FLAGS'], 'adds' in sys.modules)"
+            for program in (first, second):
+                done = subprocess.run(
+                    [program, "-c", code],
+                    env={**environment, "XLA_FLAGS": own},
+                    capture_output=True,
+                    text=True,
+                )
+                assert done.stdout == f"{expected} True\n", done.stderr
+
+
 def test_a_server_forked_from_another_has_its_imports_too(
     cold_interpreter: str, tmp_path: Path
 ) -> None:

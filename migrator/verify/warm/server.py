@@ -51,6 +51,7 @@ TOLD: dict[str, Callable[[str], object]] = {
     "JAX_ENABLE_X64": lambda value: value.lower() in ("y", "yes", "t", "true", "on", "1"),
     "JAX_NUM_CPU_DEVICES": int,
 }
+FLAGS = "XLA_FLAGS"  # read by the first compilation; imports add what they miss in it
 MADE = "TPU_MIGRATE_MADE"  # what variables were that imports have set: JSON
 
 
@@ -95,10 +96,11 @@ class Server:
         job, files = received
         process = os.fork() if self.fits(job["env"]) else None
         if process == 0:
-            job["env"] |= self.made
-            job["before"] = {name: self.before.get(name) for name in TOLD}
+            before = {**self.before, FLAGS: job["env"].get(FLAGS)}
+            job["env"] |= self.made | self.flags(job["env"])
+            job["before"] = {name: before.get(name) for name in TOLD}
             if job["arguments"][0] == __file__:  # a server that imports more
-                job["env"][MADE] = json.dumps({name: self.before.get(name) for name in self.made})
+                job["env"][MADE] = json.dumps({name: before.get(name) for name in self.made})
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for one in (self.listener, *self.clients):
@@ -133,11 +135,21 @@ class Server:
             if name not in self.made and (name in self.before or name not in TOLD)
         }
 
+    def flags(self, environment: dict[str, str]) -> dict[str, str]:
+        """XLA's, with those that the imports would have added."""
+        if FLAGS not in self.made:
+            return {}
+        own, there = environment.get(FLAGS, ""), self.before.get(FLAGS, "").split()
+        added = [flag for flag in self.made[FLAGS].split() if flag not in there]
+        missing = [flag for flag in added if flag.partition("=")[0] not in own]
+        return {FLAGS: " ".join([own, *missing])}
+
     def fits(self, environment: dict[str, str]) -> bool:
         """Whether the imports would have been the same."""
         made = all(
             environment.get(name) in (value, self.before.get(name))
             for name, value in self.made.items()
+            if name != FLAGS
         )
         return made and self.read(environment) == self.read(self.before)
 
