@@ -351,7 +351,8 @@ FAULTS = {
 }  # fmt: skip
 # verify is the same on both targets
 FIRST = ["a dropped gradient"] if TARGET == "torchax" else []
-PLANTED = FAULTS if TARGET == "torchax" else ["a dropped gradient"]
+TWO = ["a dropped gradient", "statistics that do not move"]
+PLANTED = FAULTS if TARGET == "torchax" else TWO
 
 
 @pytest.mark.usefixtures("_originals")
