@@ -139,3 +139,88 @@ def test_loop(name: str, parallel_loader: bool) -> None:
     assert compilations[-1] == compilations[1 if len(seen) > 3 else 0]
     batches = 2 if parallel_loader and name == "accumulating" else 1
     assert {b - a for a, b in itertools.pairwise(executions)} == {batches}
+
+
+def descend(device: torch.device | str) -> tuple[int, Tensor]:
+    """Rounds decided by a value that each reads, and no sync, as in a library."""
+    x, target, rounds = torch.zeros(4).to(device), torch.arange(4.0).to(device), 0
+    while (apart := target - x - 0.1 * x**3).norm().item() > 0.1:
+        x, rounds = x + 0.3 * apart, rounds + 1
+    return rounds, x.cpu()
+
+
+def steps_of_changing_length(device: torch.device | str) -> tuple[int, Tensor]:
+    """A solver that takes shorter steps where its error is large; trained through."""
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2))
+    for parameter in net.to(device).parameters():
+        nn.init.constant_(parameter, 0.4)
+    y, h = torch.ones(4, 2).to(device), torch.tensor(0.5).to(device)
+    t, rounds = 0.0, 0
+    while t < 1:
+        first = net(y)
+        second = net(y + h * first)
+        if bool((h * (second - first)).abs().max() < 0.03):
+            y, t = y + h * (first + second) / 2, t + float(h)
+        h, rounds = h * 0.8, rounds + 1
+    y.pow(2).sum().backward()
+    return rounds, torch.cat([p.grad.reshape(-1) for p in net.parameters()]).cpu()
+
+
+def fit_by_lbfgs(device: torch.device | str) -> tuple[int, Tensor]:
+    """It reads values within its step, and has a history that grows."""
+    net, evaluated = model().to(device), []
+    x, y = (part.to(device) for part in next(iter(data("cpu"))))
+    optimizer = optim.LBFGS(net.parameters(), 0.5, max_iter=5)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        evaluated.append(loss.detach())
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+        if device != "cpu":
+            torch_xla.sync()
+    return len(evaluated), torch.stack(evaluated).cpu()
+
+
+@pytest.mark.parametrize(
+    ("loop", "most"), [(descend, 5), (steps_of_changing_length, 8), (fit_by_lbfgs, 24)]
+)
+def test_rounds_that_values_decide_are_compiled_once(
+    loop: Callable[[torch.device | str], tuple[int, Tensor]], most: int
+) -> None:
+    rounds, values = loop("cpu")
+    before, _ = counts()
+    assert rounds > 6
+    found, there = loop(DEVICE)
+    assert found == rounds
+    assert torch.allclose(there, values, rtol=1e-5)
+    assert counts()[0] - before <= most
+    before, _ = counts()
+    loop(DEVICE)
+    assert counts()[0] - before <= 2
+
+
+def test_a_value_that_is_read_in_each_step_does_not_divide_it() -> None:
+    """A condition on the batch alone, and a loss in front of the sync: three executions a step."""
+    net = model().to(DEVICE)
+    optimizer = optim.SGD(net.parameters(), 0.1)
+    seen = [counts()]
+    for x, y in data(DEVICE):
+        x, y = x.to(DEVICE), y.to(DEVICE)
+        optimizer.zero_grad()
+        out = net(x)
+        if x.abs().max() > 0:
+            out = out * 2
+        loss = F.mse_loss(out, y)
+        loss.backward()
+        optimizer.step()
+        assert loss.item() > 0
+        torch_xla.sync()
+        seen.append(counts())
+    compilations, executions = zip(*seen, strict=True)
+    assert compilations[-1] <= compilations[0] + 4  # the first step's are not all those of later
+    assert {b - a for a, b in itertools.pairwise(executions)} == {3}

@@ -1,7 +1,4 @@
-"""Tensor methods and modes that torch_xla gets wrong.
-
-Not mended, torch_xla 2.9: LBFGS gives the right numbers but compiles some 25 programs a step.
-"""
+"""Tensor methods and modes that torch_xla gets wrong."""
 
 import functools
 import warnings

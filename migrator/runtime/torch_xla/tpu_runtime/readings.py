@@ -1,0 +1,86 @@
+"""Values that are read (`.item()`, `bool()`, `.cpu()`, an operator that runs on the CPU).
+
+torch_xla evaluates such a value alone, and everything else stays recorded. In a loop whose rounds
+are decided by values and end with no sync (a solver with adaptive steps, inside a library), each
+round would read a larger graph, and compile it: time and memory grow with the square of the rounds.
+"""
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_xla import _XLAC  # type: ignore[attr-defined]
+
+from .device import DEVICE_TYPE
+from .kernels import Kernel, replace, stock
+
+_ENOUGH = 2  # one program for a value that is read once a step, more for graphs that grow
+_NOT_THE_READER = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
+
+Place = tuple[CodeType, int]
+
+# Programs that were compiled where a value is read, within the step of that number.
+_compiled: dict[Place, tuple[int, int]] = {}
+
+
+def _count(counter: str) -> int:
+    return _XLAC._xla_counter_value(counter) or 0
+
+
+def _place() -> Place | None:
+    """The instruction outside torch and this package that reads."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_READER):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame and (frame.f_code, frame.f_lasti)
+
+
+def _read(tensors: Iterable[Tensor], read: Callable[[], Any]) -> Any:
+    """What ``read`` gives; where its programs are new again and again, all that is recorded runs.
+
+    What is live is computed before the value then, as in eager torch, and the next round begins
+    with data: its program is the one before. Ranks go on as torch_xla does: where one reads alone,
+    it must not run collectives for which the others are not there.
+    """
+    there = [tensor for tensor in tensors if tensor.device.type == DEVICE_TYPE]
+    is_pending = any(_XLAC._check_tensor_need_materialization(there))
+    place = _place() if is_pending and not _XLAC._xla_get_replication_devices_count() else None
+    if place is None:
+        return read()
+    step = _count("MarkStep")
+    last, compiled = _compiled.get(place, (step, 0))
+    if compiled >= _ENOUGH:
+        _XLAC._xla_sync_live_tensors(str(there[0].device), [], wait=False)
+        return read()
+    before = _count("UncachedCompile")
+    value = read()
+    if _count("UncachedCompile") > before:
+        _compiled[place] = (step, compiled + 1 if last == step else 1)
+    return value
+
+
+def _to_cpu(name: str) -> Kernel:
+    """What `.item()` and operators on the CPU begin with."""
+    copy = stock(name)
+    return lambda tensors: _read(tensors, lambda: copy(tensors))
+
+
+def _reading(method: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    @functools.wraps(method)
+    def of_tensor(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return _read([self], lambda: method(self, *args, **kwargs))
+
+    return of_tensor
+
+
+def install() -> None:
+    """Watch what reads values of the device."""
+    replace("_to_cpu", _to_cpu("_to_cpu"))
+    for name in ("cpu", "tolist"):
+        setattr(Tensor, name, _reading(getattr(Tensor, name)))
