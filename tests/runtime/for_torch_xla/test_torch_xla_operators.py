@@ -106,6 +106,10 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax of a number": lambda x: x[0, 0].softmax(0),
     "mean of a number": lambda x: x[0, 0].mean(0),
     "index_fill of a number": lambda x: x[0, 0].index_fill(0, torch.tensor(0).to(x.device), 3),
+    "index_fill of a number by a tensor": lambda x: x[0, 0].index_fill(
+        0, torch.tensor(0).to(x.device), torch.tensor(3.0)
+    ),
+    "polynomials of a number": lambda x: torch.special.chebyshev_polynomial_t(x, 2),
     "strides of nothing": lambda x: torch.tensor(x.new_empty(4, 0).stride()),
     "transform of conjugates": lambda x: torch.fft.hfft(torch.complex(x, x * 2)),
     "imaginary parts of conjugates": lambda x: torch.complex(x, x * 2).conj().imag.detach(),

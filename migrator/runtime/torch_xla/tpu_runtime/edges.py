@@ -98,6 +98,17 @@ def _logsumexp(name: str) -> Kernel:
     return kernel
 
 
+def _index_fill(name: str) -> Kernel:
+    """Of one number; stock raises."""
+    fill = stock(name)
+
+    def kernel(self: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
+        filled: Tensor = fill(self if self.dim() else self.reshape(1), dim, index, value)
+        return filled.reshape(self.shape)
+
+    return kernel
+
+
 def _diagonal_scatter(name: str) -> Kernel:
     """Of a diagonal without elements; stock raises."""
     write = stock(name)
@@ -133,6 +144,7 @@ def install() -> None:
             """,
             _cumulative: "cumsum cumprod",
             _logsumexp: "logsumexp",
+            _index_fill: "index_fill.int_Tensor",
             _diagonal_scatter: "diagonal_scatter",
         }
     )

@@ -1,4 +1,4 @@
-"""Values that are read (`.item()`, `bool()`, `.cpu()`, an operator that runs on the CPU).
+"""Values that are read: `.item()`, `bool()`, `.cpu()`, the places of a mask.
 
 torch_xla evaluates such a value alone, and everything else stays recorded. In a loop whose rounds
 are decided by values and end with no sync (a solver with adaptive steps, inside a library), each
@@ -8,7 +8,7 @@ round would read a larger graph, and compile it: time and memory grow with the s
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch_xla import _XLAC  # type: ignore[attr-defined]
 
 from .device import DEVICE_TYPE
-from .kernels import Kernel, replace, stock
+from .kernels import Kernel, replace_all, stock
 
 _ENOUGH = 2  # one program for a value that is read once a step, more for graphs that grow
 _NOT_THE_READER = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
@@ -41,22 +41,22 @@ def _place() -> Place | None:
     return frame and (frame.f_code, frame.f_lasti)
 
 
-def _read(tensors: Iterable[Tensor], read: Callable[[], Any]) -> Any:
+def _read(tensor: Tensor, read: Callable[[], Any]) -> Any:
     """What ``read`` gives; where its programs are new again and again, all that is recorded runs.
 
     What is live is computed before the value then, as in eager torch, and the next round begins
     with data: its program is the one before. Ranks go on as torch_xla does: where one reads alone,
     it must not run collectives for which the others are not there.
     """
-    there = [tensor for tensor in tensors if tensor.device.type == DEVICE_TYPE]
-    is_pending = any(_XLAC._check_tensor_need_materialization(there))
+    there = tensor.device.type == DEVICE_TYPE
+    is_pending = there and _XLAC._check_tensor_need_materialization([tensor])[0]
     place = _place() if is_pending and not _XLAC._xla_get_replication_devices_count() else None
     if place is None:
         return read()
     step = _count("MarkStep")
     last, compiled = _compiled.get(place, (step, 0))
     if compiled >= _ENOUGH:
-        _XLAC._xla_sync_live_tensors(str(there[0].device), [], wait=False)
+        _XLAC._xla_sync_live_tensors(str(tensor.device), [], wait=False)
         return read()
     before = _count("UncachedCompile")
     value = read()
@@ -65,22 +65,21 @@ def _read(tensors: Iterable[Tensor], read: Callable[[], Any]) -> Any:
     return value
 
 
-def _to_cpu(name: str) -> Kernel:
-    """What `.item()` and operators on the CPU begin with."""
-    copy = stock(name)
-    return lambda tensors: _read(tensors, lambda: copy(tensors))
+def _kernel(name: str) -> Kernel:
+    read = stock(name)
+    return lambda self: _read(self, lambda: read(self))
 
 
 def _reading(method: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
     @functools.wraps(method)
     def of_tensor(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return _read([self], lambda: method(self, *args, **kwargs))
+        return _read(self, lambda: method(self, *args, **kwargs))
 
     return of_tensor
 
 
 def install() -> None:
     """Watch what reads values of the device."""
-    replace("_to_cpu", _to_cpu("_to_cpu"))
+    replace_all({_kernel: "_local_scalar_dense nonzero"})
     for name in ("cpu", "tolist"):
         setattr(Tensor, name, _reading(getattr(Tensor, name)))
