@@ -239,3 +239,10 @@ def test_modules_that_make_their_parameters() -> None:
         assert torch.allclose(net(x.to(DEVICE)).detach().cpu(), expected, atol=1e-5)
         net.train()(x.to(DEVICE)).sum().backward()
         assert all(p.grad is not None for p in net.parameters())
+
+
+def test_where_a_packed_sequence_is() -> None:
+    """`packed.is_cuda` becomes a question for `.device`."""
+    packed = nn.utils.rnn.pack_sequence([torch.ones(3, 2), torch.ones(1, 2)])
+    assert packed.device.type == "cpu"
+    assert packed.to(DEVICE).device.type == WORD

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 # One layer in one direction over (time, batch, features), from kind, input, states, weights, bias
 # and whether it runs backwards: its outputs and last states.
@@ -53,3 +54,8 @@ def layered(
         return (x, *(torch.stack(states) for states in zip(*last, strict=True)))
 
     return run
+
+
+def let_packed_tell_device() -> None:
+    """Packed sequences know `is_cuda` alone, which migrated code asks for by `.device`."""
+    PackedSequence.device = property(lambda self: self.data.device)  # type: ignore[attr-defined]

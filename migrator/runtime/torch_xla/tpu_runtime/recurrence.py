@@ -15,9 +15,9 @@ from torch_xla.experimental import scan as scanning
 
 from .derivatives import once
 from .device import DEVICE_TYPE
-from .layers import layered
+from .layers import layered, let_packed_tell_device
 
-NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru"
+NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru pack_padded_sequence pack_sequence"
 
 SHORT = 2  # steps, for which a loop is not worth it
 # The carry of a step: the states, then the weights (hidden, and what there is of bias, projection).
@@ -95,6 +95,7 @@ def _is_ours(x: Tensor) -> bool:
 
 def install() -> None:
     """Replace the functions that the modules call."""
+    let_packed_tell_device()
     for kind in _CELLS:
         stock = getattr(torch._VF, kind)
         setattr(torch._VF, kind, layered(kind, stock, _run, _is_ours, SHORT))

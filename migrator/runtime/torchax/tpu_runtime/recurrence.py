@@ -19,9 +19,9 @@ from torchax.tensor import Tensor as DeviceTensor
 
 from .calls import is_device_tensor, patch
 from .derivatives import once
-from .layers import layered
+from .layers import layered, let_packed_tell_device
 
-NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru"
+NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru pack_padded_sequence pack_sequence"
 
 Array = Any
 States = tuple[Array, ...]
@@ -143,6 +143,7 @@ def _run(
 
 def install(env: Environment) -> None:
     """Replace the functions that the modules call."""
+    let_packed_tell_device()
     for kind in _CELLS:
         stock = getattr(torch._VF, kind)
         patch(torch._VF, **{kind: layered(kind, stock, _run, is_device_tensor)})
