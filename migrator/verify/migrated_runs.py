@@ -276,6 +276,8 @@ class MigratedRuns:
             )
             return replace(result, notes=[*result.notes, text])
         text = f"the migrated script, run {how}, fails: {recording.ended}"
+        if "device type tensor to numpy" in recording.ended:
+            text += " (the original raises on a GPU, too: the tensor needs .cpu())"
         return replace(result, problems=[*result.problems, text], log_tail=done.tail(20))
 
     def compared(

@@ -260,6 +260,18 @@ def test_a_script_that_chose_the_cpu_shows_nothing_of_the_target(
     assert held(tmp_path, text, "--gpu", roundings=0).passed
 
 
+@pytest.mark.skipif(TARGET != "torch_xla", reason="tensors of torchax become arrays")
+@pytest.mark.thorough
+def test_a_tensor_that_no_gpu_would_give_to_numpy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = held(tmp_path, "import torch\nprint(torch.ones(2).cuda().numpy())\n", roundings=0)
+    assert found.problems[0].endswith(
+        "(the original raises on a GPU, too: the tensor needs .cpu())"
+    )
+
+
 @thorough_on("torch_xla")
 def test_a_device_among_the_arguments_is_that_of_the_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
