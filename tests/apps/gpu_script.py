@@ -50,6 +50,7 @@ def moves() -> None:
         "zeros": torch.zeros(4, device="cuda") + x,
         "zeros_like": torch.zeros_like(x, device=device) + x,
         "new_zeros": x.new_zeros(4, device="cuda:0") + x,
+        "pinned": torch.zeros(4, pin_memory=True) + x,
         "cuda.FloatTensor": torch.cuda.FloatTensor([0, 1, 2, 3]),
     }.items():
         held[f"{name} keeps the values"] = moved.tolist() == x.tolist()

@@ -85,12 +85,16 @@ def on_cpu(device: Any) -> Any:
 
 
 def without_cuda(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, with its device= argument, or any torch.device among the others, on the CPU."""
+    """`function`, with its device= argument, or any torch.device among the others, on the CPU.
+
+    Memory is not pinned, which would ask for a driver.
+    """
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if "device" in kwargs:
             kwargs["device"] = on_cpu(kwargs["device"])
+        kwargs.pop("pin_memory", None)
         args = tuple(on_cpu(a) if isinstance(a, torch.device) else a for a in args)
         return function(*args, **kwargs)
 
