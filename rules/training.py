@@ -12,7 +12,6 @@ from migrator.edits import Decorate, Hoist, Insert
 from migrator.frameworks.torch.library_classes import HELD, imports_any
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.steps import NotMovable, Settled, Step
-from migrator.targets import targets
 
 FAMILY = Family("TRN", "Training", 70)
 
@@ -130,10 +129,8 @@ Under torchax nothing is needed.""",
 OPTIMIZER = Rule(
     code="TRN004",
     name="optimizer",
-    summary="an optimizer that the target can not run well, or not at all",
-    why="""LBFGS keeps a history that grows and reads values while it steps: the result is
-right, but torch_xla compiles program after program. SparseAdam needs sparse gradients, which no
-target has.""",
+    summary="an optimizer that the target can not run",
+    why="""SparseAdam needs sparse gradients, which no target has.""",
     effort=Effort.HOURS,
     examples=(
         Example(
@@ -144,17 +141,6 @@ target has.""",
         ),
     ),
 )
-
-
-@OPTIMIZER.on("name", "torch.optim.LBFGS")
-def lbfgs(ctx: Context, found: Construct) -> Decision:
-    if ctx.words.runs_lbfgs:
-        return Keep("runs, eagerly")
-    others = "".join(f"{t.name}, or " for t in targets().values() if t.words.runs_lbfgs)
-    return Report(
-        "LBFGS reads values within its step and has a history that grows, so every step compiles "
-        f"new programs here: right but slow; use {others}Adam"
-    )
 
 
 @OPTIMIZER.on("name", "torch.optim.SparseAdam")

@@ -77,7 +77,6 @@ class Words:
     # What it can do. Anything not known to work is reported.
     device_has_index: bool = False  # `device_object` equals a tensor's device, including the index
     compiles_constants: bool = False  # lists that become tensors are only sent to the device once
-    runs_lbfgs: bool = False  # optimizers that read values during a step are not much slower
     transforms: bool = False  # `vmap`, `grad` and the like of torch.func work
     scripts_normalization: bool = False  # a module on the device can be scripted with BatchNorm
     scripts_dropout: bool = False  # … and trained with dropout

@@ -45,20 +45,10 @@ def test_the_table(tmp_path: Path) -> None:
     assert re.search(r"^tpu-migrate \. --target \w+ --diff$", said.stdout.decode(), re.MULTILINE)
 
 
-LBFGS = """import torch
+SCRIPTED = """import torch
 
-model = torch.nn.Linear(2, 2).cuda()
-optimizer = torch.optim.LBFGS(model.parameters())
-
-
-def closure():
-    optimizer.zero_grad()
-    loss = model(torch.ones(2, 2).cuda()).sum()
-    loss.backward()
-    return loss
-
-
-optimizer.step(closure)
+model = torch.jit.script(torch.nn.BatchNorm1d(2).cuda().eval())
+print(model(torch.ones(2, 2).cuda()).sum())
 """
 LIGHTNING = "import pytorch_lightning as pl\ntrainer = pl.Trainer(accelerator='gpu')\n"
 
@@ -66,7 +56,7 @@ LIGHTNING = "import pytorch_lightning as pl\ntrainer = pl.Trainer(accelerator='g
 def test_what_is_left_decides(tmp_path: Path) -> None:
     """Only what the rules say of the code: no target is preferred for its name."""
     taken = {}
-    for name, source in {"a": LBFGS, "b": LIGHTNING}.items():
+    for name, source in {"a": SCRIPTED, "b": LIGHTNING}.items():
         root = write_tree(tmp_path / name, {"run.py": source})
         (found,) = choose([root], Config())
         ranked = [standing.work.reported for standing in found.standings]
@@ -78,7 +68,7 @@ def test_what_is_left_decides(tmp_path: Path) -> None:
 
 
 def test_target_auto_takes_what_is_said(tmp_path: Path) -> None:
-    root = write_tree(tmp_path / "a", {"run.py": LBFGS})
+    root = write_tree(tmp_path / "a", {"run.py": SCRIPTED})
     (found,) = choose([root], Config())
     done = cli(".", "--target", "auto", "-o", "../out", cwd=root)
     assert done.stderr.decode().splitlines()[0] == f"--target {found.why}"
@@ -93,7 +83,7 @@ def test_target_auto_takes_what_is_said(tmp_path: Path) -> None:
     [("-",), (".", "--hook"), (".", "--check", "--diff-base=HEAD"), (".", "--target", "torchax")],
 )
 def test_target_auto_is_for_whole_programs(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    root = write_tree(tmp_path / "a", {"run.py": LBFGS})
+    root = write_tree(tmp_path / "a", {"run.py": SCRIPTED})
     refused = cli(*arguments, "--target", "auto", cwd=root, stdin=b"")
     assert refused.returncode == 2
     one_line(refused.stderr, "--target auto")

@@ -34,7 +34,6 @@ WORDS = Words(
         "torchvision.io.image.read_image": Word(f"{RUNTIME}.read_image", (RUNTIME,)),
     },
     compiles_constants=True,
-    runs_lbfgs=True,
     scripts_normalization=True,
     thread_setup="torchax.enable_globally()",
     profiler="jax.profiler.trace",
