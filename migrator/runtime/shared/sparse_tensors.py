@@ -1,0 +1,118 @@
+"""Sparse tensors that are made on the device. XLA has none: they are dense, and know their entries.
+
+`torch.sparse_coo_tensor` and `torch.sparse.FloatTensor` copy the values they are given. Whatever
+else makes or takes sparse tensors is torch's.
+"""
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .device import DEVICE_TYPE
+
+NEEDED_BY = "sparse_coo_tensor sparse"
+
+_ENTRIES = "_sparse_entries"  # of a dense tensor: indices, values, and whether they are coalesced
+
+
+def _is_there(*arguments: Any) -> bool:
+    """Whether a tensor or a device among them is the device."""
+    devices = (a.device if isinstance(a, Tensor) else a for a in arguments)
+    return any(
+        device is not None and torch.device(device).type == DEVICE_TYPE for device in devices
+    )
+
+
+def dense(indices: Any, values: Any, size: Any = None, dtype: torch.dtype | None = None) -> Tensor:
+    """The dense tensor of shape ``size`` with ``values`` at ``indices``, summed where one is twice.
+
+    ``indices``: (sparse dimensions, entries); ``values``: (entries, dense dimensions…). Gradients
+    reach the values. Without a size it ends with the last entry.
+    """
+    indices = torch.as_tensor(indices, device=DEVICE_TYPE)
+    values = torch.as_tensor(values, dtype=dtype, device=DEVICE_TYPE)
+    if values.ndim == 0:
+        values = values.expand(indices.shape[1])
+    if size is None:
+        size = [*(indices.amax(1) + 1).tolist(), *values.shape[1:]]
+    made = torch.zeros(tuple(size), dtype=values.dtype, device=DEVICE_TYPE)
+    made = made.index_put(tuple(indices), values, accumulate=True)
+    shape, mib = " x ".join(map(str, made.shape)), made.numel() * made.element_size() / 2**20
+    warnings.warn(f"a sparse tensor of {shape} is dense on a TPU: {mib:.1f} MiB", stacklevel=3)
+    setattr(made, _ENTRIES, (indices, values, False))
+    return made
+
+
+def _coalesced(tensor: Tensor) -> Tensor:
+    """With each index once, in the order of the elements."""
+    indices, values, done = getattr(tensor, _ENTRIES)
+    if done:
+        return tensor
+    unique, place = indices.cpu().unique(dim=1, return_inverse=True)
+    summed = torch.zeros_like(values[:1]).expand(unique.shape[1], *values.shape[1:])
+    summed = summed.index_add(0, place.to(indices), values)
+    made = tensor.clone()
+    setattr(made, _ENTRIES, (unique.to(indices), summed, True))
+    return made
+
+
+_OF_ENTRIES: dict[str, Callable[[Tensor], Any]] = {
+    "_indices": lambda tensor: getattr(tensor, _ENTRIES)[0].detach(),
+    "_values": lambda tensor: getattr(tensor, _ENTRIES)[1].detach(),
+    "_nnz": lambda tensor: getattr(tensor, _ENTRIES)[1].shape[0],
+    "indices": lambda tensor: getattr(tensor, _ENTRIES)[0],
+    "values": lambda tensor: getattr(tensor, _ENTRIES)[1],
+    "coalesce": _coalesced,
+    "is_coalesced": lambda tensor: getattr(tensor, _ENTRIES)[2],
+}
+
+
+def _known(stock: Callable[..., Any], of_entries: Callable[[Tensor], Any]) -> Callable[..., Any]:
+    """A method of sparse tensors, which dense ones that know their entries have, too."""
+
+    @functools.wraps(stock)
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        known = hasattr(self, _ENTRIES)
+        return of_entries(self) if known else stock(self, *args, **kwargs)
+
+    return method
+
+
+def _old(stock: Any, make: Callable[..., Tensor]) -> type:
+    """`torch.sparse.FloatTensor` and its siblings."""
+
+    class Type(type):
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            return (make if _is_there(*args[:2]) else stock)(*args, **kwargs)
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, stock)
+
+    return Type(stock.__name__, (), {"__module__": "torch.sparse", "dtype": stock.dtype})
+
+
+def install(env: object = None) -> None:
+    """Make what is made of the device's tensors dense."""
+    stock = torch.sparse_coo_tensor
+
+    @functools.wraps(stock)
+    def sparse_coo_tensor(*args: Any, **kwargs: Any) -> Tensor:
+        values = (*args, *(kwargs[k] for k in ("indices", "values") if k in kwargs))
+        there = _is_there(*(v for v in values if isinstance(v, Tensor)), kwargs.get("device"))
+        if not there or not (values and not isinstance(values[0], (int, torch.Size))):
+            return stock(*args, **kwargs)
+        requires_grad = kwargs.pop("requires_grad", False)
+        for name in ("device", "check_invariants", "is_coalesced"):
+            kwargs.pop(name, None)
+        made = dense(*args, **kwargs)
+        return made.requires_grad_() if requires_grad else made
+
+    torch.sparse_coo_tensor = sparse_coo_tensor
+    for name, of_entries in _OF_ENTRIES.items():
+        setattr(torch.Tensor, name, _known(getattr(torch.Tensor, name), of_entries))
+    for name in ("FloatTensor", "DoubleTensor", "LongTensor", "IntTensor"):
+        setattr(torch.sparse, name, _old(getattr(torch.sparse, name), sparse_coo_tensor))

@@ -1,0 +1,1 @@
+../../shared/sparse_tensors.py
