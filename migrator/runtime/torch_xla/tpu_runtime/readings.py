@@ -20,6 +20,8 @@ from torch_xla import _XLAC  # type: ignore[attr-defined]
 from .device import DEVICE_TYPE
 from .kernels import Kernel, replace_all, stock
 
+NEEDED_BY = "<loop> <unusual>"
+
 _ENOUGH = 2  # one program for a value that is read once a step, more for graphs that grow
 _NOT_THE_READER = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
 
