@@ -1,11 +1,14 @@
 """Public programs of frameworks, unedited, on a target's CPU back end beside the CPU.
 
     python benchmarks/public_programs/compare.py CHECKOUTS [--only NAME] [--work FOLDER] [--time]
+                                                 [--devices RANKS]
 
 In the environment of a target, with the group `trainers` and what the programs import (datasets,
 evaluate, diffusers, trl, scikit-learn, tensorboard, jsonargparse). CHECKOUTS has a folder for each
 repository that programs.py names. Each program runs by `tpu-migrate verify --quick` in a folder
-where stand_ins.py has put tiny models and drawn data; the table has how far losses are apart.
+where stand_ins.py has put tiny models and drawn data; the table has the verdict, how far losses
+are apart, how many values were compared, and the seconds of the original and of the migrated run.
+The report of each is kept beside its folder, as JSON. `--devices 2` starts two ranks.
 `--time` measures a step instead: the migrated program compiled, operator by operator, and the
 original on the CPU: the least CPU seconds of the last 6 of 12 steps.
 """
@@ -51,26 +54,34 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, **ALONE, "HF_HOME": str(folder.parent / "cache")}
 
 
-def verified(folder: Path, command: list[str], target: str) -> str:
-    """A row's cells: how it went, and the largest difference of losses."""
+def verified(folder: Path, command: list[str], target: str, devices: int) -> str:
+    """A row's cells: how it went, the largest difference of losses, values, seconds."""
     script, *arguments = command
     asked = [sys.executable, "-m", "migrator", "verify", script, "--quick", "--json"]
     asked += ["--target", target, "--python", sys.executable, "--timeout", "3000"]
+    if devices > 1:
+        asked += ["--devices", str(devices)]
     done = subprocess.run(
         [*asked, "--", *arguments], cwd=folder, capture_output=True, text=True,
         env={**environment(folder), "PYTHONPATH": f".{os.pathsep}{ROOT}"},
     )  # fmt: skip
     if not done.stdout.startswith("{"):
-        return f"{done.stderr.strip().splitlines()[-1]} |"
+        return f"{done.stderr.strip().splitlines()[-1]} | | |"
+    folder.with_suffix(f".{target}.json").write_text(done.stdout)
     found = json.loads(done.stdout)
     if found["error"]:
-        return f"{found['error']} |"
-    losses = found["stepwise"]["losses"] or found["compiled"]["losses"]
+        return f"{found['error']} | | |"
+    parts = [found["stepwise"], found["compiled"]]
+    losses = parts[0]["losses"] or parts[1]["losses"]
     apart = max((abs(float(a) - float(b)) for a, b in losses), default=float("nan"))
-    return f"{'PASS' if found['passed'] else 'FAIL'} | {apart:.0e}"
+    compared = sum(f["elements"] > 0 for part in parts for f in part["findings"])
+    seconds = found["seconds"]
+    original = seconds.pop("original")
+    took = f"{original:.0f} / {sum(seconds.values()):.0f}"
+    return f"{'PASS' if found['passed'] else 'FAIL'} | {apart:.0e} | {compared} | {took}"
 
 
-def timed(folder: Path, command: list[str], target: str) -> str:
+def timed(folder: Path, command: list[str], target: str, _devices: int) -> str:
     """Milliseconds of a step: compiled, operator by operator, of the original on the CPU."""
     migrated = folder / "migrated"
     asked = [sys.executable, "-m", "migrator", "programs", "--target", target, "-o", migrated]
@@ -104,6 +115,7 @@ def main() -> None:
     parser.add_argument("--target", choices=["torchax", "torch_xla"], default="torchax")
     parser.add_argument("--work", type=Path, help="a folder that is kept, with the stand-ins")
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--devices", type=int, default=1, help="ranks, as of verify")
     asked = parser.parse_args()
     work = (asked.work or Path(tempfile.mkdtemp())).resolve()
     stand_ins = work / "stand_ins"
@@ -116,7 +128,10 @@ def main() -> None:
     for program in PROGRAMS:
         if asked.only in program.name + program.file:
             folder, command = lay(program, asked.checkouts, stand_ins, work)
-            print(f"| {program.name} | {row(folder, command, asked.target)} |", flush=True)
+            print(
+                f"| {program.name} | {row(folder, command, asked.target, asked.devices)} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

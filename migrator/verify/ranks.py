@@ -19,6 +19,7 @@ from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.ranks.vocabulary import BY_LIBRARIES, WRAPPER
 from migrator.analysis.syntax.names import Names
 from migrator.files.discover import Disk, project_root
+from migrator.frameworks.torch.library_classes import LIBRARIES, LibraryClasses
 
 from .tensors import header, read_header
 
@@ -57,15 +58,29 @@ def find_ranks(script: Path, folder: Path, count: int | None) -> Ranks | None:
     cache = ProjectCache(reader)
     root = project_root(script.resolve(), [folder.resolve()])
     project = ProjectFacts(script.resolve(), root, reader, cache)
-    files = [cache.facts(p) for p in (project.path, *project.reached()) if cache.speaks_of_ranks(p)]
+    paths = [project.path, *project.reached()]
+    files = [cache.facts(path) for path in paths if cache.speaks_of_ranks(path)]
     called = {name for facts in files if facts is not None for name in _called(facts.names)}
-    if called.isdisjoint(_JOINS):
+    if called.isdisjoint(_JOINS) and not any(_joins_by_library(path, project) for path in paths):
         return None
     started = {name for name in called if name.startswith(_STARTS)}
     if any(name.endswith(_RANKS) for name in started):
         return Ranks(count, launched=False)
     told = any(facts is not None and _is_told(facts.names) for facts in files)
     return Ranks(count, launched=told or not any(name.endswith(_ANY) for name in started))
+
+
+def _joins_by_library(path: Path, project: ProjectFacts) -> bool:
+    """Whether a file makes what joins the ranks of a launcher, as accelerate and Trainer do."""
+    if LIBRARIES.isdisjoint(project.cache.file(path).libraries):
+        return False
+    facts = project.cache.facts(path)
+    if facts is None:
+        return False
+    classes = LibraryClasses(facts.names, project)
+    calls = (node.func for node in facts.names.order if isinstance(node, ast.Call))
+    made = map(classes.made_by, calls)
+    return any(each is not None and each.kind in ("accelerator", "trainer") for each in made)
 
 
 def _called(names: Names) -> Iterator[str]:

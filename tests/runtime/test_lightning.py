@@ -169,6 +169,17 @@ def test_fabric(precision: Any, loader: DataLoader[Any]) -> None:
     assert apart(module, other) < (1e-5 if precision == "32-true" else 3e-2)
 
 
-def test_several_devices_are_refused() -> None:
-    with pytest.raises(ValueError, match="`devices` can only be"):
+def test_several_devices_want_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="torchrun --nproc-per-node=4"):
         L.Trainer(accelerator="tpu", devices=4, **QUIET)
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "2")
+    with pytest.raises(ValueError, match="1 devices, and 2 processes are started"):
+        L.Trainer(accelerator="tpu", devices=1, **QUIET)
+    unused = {"find_unused_parameters": True}
+    for devices, strategy, told in (
+        ("auto", "auto", {}), ([0, 1], "ddp_find_unused_parameters_true", unused),
+    ):  # fmt: skip
+        made = L.Trainer(accelerator="tpu", devices=devices, strategy=strategy, **QUIET)
+        assert made.world_size == 2 and made.strategy._ddp_kwargs == told
+        assert made.strategy.parallel_devices == [torch.device(WORD)] * 2

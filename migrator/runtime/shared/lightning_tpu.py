@@ -1,10 +1,12 @@
 """Lightning's `accelerator="tpu"`, which 2.6 has for TPUs that torch_xla shows it, and for float32.
 
 Here it is one device of this target, which Lightning trains on as on one GPU: the same hooks, the
-same precisions but for bfloat16 in place of float16, the same checkpoints.
+same precisions but for bfloat16 in place of float16, the same checkpoints. Ranks that torchrun has
+started have one each, and train as by Lightning's strategy "ddp".
 """
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .device import DEVICE_TYPE
+from .distributed import DistributedDataParallel, join
 from .imported import when_imported
 
 NEEDED_BY = "lightning pytorch_lightning lightning_fabric"
@@ -21,18 +24,36 @@ _FABRIC = ("lightning.fabric", "lightning_fabric")
 _TRAINER = ("lightning.pytorch", "pytorch_lightning")
 
 
+def _started(variable: str = "LOCAL_WORLD_SIZE") -> int:
+    """How many processes a launcher has started, on this host or (WORLD_SIZE) in all."""
+    return int(os.environ.get(variable) or 1)
+
+
 def _make_available(module: Any) -> None:
-    """Let the accelerator be there, with the one device that a process has."""
+    """Let the accelerator be there, with a device for each process that is started."""
     kind, parse = module.XLAAccelerator, module.XLAAccelerator.parse_devices
 
     def parse_devices(devices: Any) -> Any:
-        return parse(1 if devices in (-1, "-1") else devices)  # all of them
+        count = _started()
+        if devices in (-1, "-1", [*range(count)]):  # all of them
+            devices = count
+        if count == 1 and str(devices).isdecimal() and int(devices) > 1:
+            raise ValueError(
+                f"Lightning starts no processes for TPUs: devices={devices} wants "
+                f"torchrun --nproc-per-node={devices}"
+            )
+        return parse(devices)
+
+    def get_parallel_devices(devices: Any) -> list[torch.device]:
+        if isinstance(devices, int) and devices > 1:
+            return [torch.device(DEVICE_TYPE)] * devices
+        return [torch.device(DEVICE_TYPE, 0)]
 
     kind.__init__ = object.__init__
     kind.is_available = staticmethod(lambda: True)
-    kind.auto_device_count = staticmethod(lambda: 1)
+    kind.auto_device_count = staticmethod(_started)
     kind.parse_devices = staticmethod(parse_devices)
-    kind.get_parallel_devices = staticmethod(lambda devices: [torch.device(DEVICE_TYPE, 0)])
+    kind.get_parallel_devices = staticmethod(get_parallel_devices)
 
 
 def _without_stats(module: Any) -> None:
@@ -44,11 +65,9 @@ def _on_cpu(value: Any) -> Any:
 
 
 def _strategy(base: Any, boundary: Callable[[], None]) -> Any:
-    """The strategy of one device, for a connector's `SingleDeviceStrategy`."""
+    """Lightning's strategy ``base``, on a device of this target."""
 
-    class SingleTpuStrategy(base):  # type: ignore[misc]
-        strategy_name = "single_tpu"
-
+    class TpuStrategy(base):  # type: ignore[misc]
         def batch_to_device(self, *args: Any, **kwargs: Any) -> Any:
             boundary()
             return super().batch_to_device(*args, **kwargs)
@@ -62,7 +81,36 @@ def _strategy(base: Any, boundary: Callable[[], None]) -> Any:
             args, kwargs = pytree.tree_map(_on_cpu, (args, kwargs))
             super().save_checkpoint(*args, **kwargs)
 
-    return SingleTpuStrategy
+    return TpuStrategy
+
+
+def _redirect(model: Any, module: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Stock has the model call its `training_step`, which is no forward pass to compile."""
+    return model.run(getattr(module, name), *args, **kwargs)
+
+
+def _ranks(base: Any) -> Any:
+    """The strategy "ddp" with ranks of this target."""
+
+    class TpuRanksStrategy(base):  # type: ignore[misc]
+        strategy_name = "ddp"
+
+        def setup_environment(self) -> None:
+            join()
+            super().setup_environment()
+
+        def _setup_model(self, module: Any) -> Any:
+            self._forward_redirection = _redirect
+            return DistributedDataParallel(module, **self._ddp_kwargs)
+
+        setup_module = _setup_model  # Fabric's name for it
+
+        def pre_backward(self, *_: Any) -> None:
+            """Stock prepares torch's own exchange."""
+
+        post_backward = pre_backward
+
+    return TpuRanksStrategy
 
 
 def _precision(connector: Any, flag: str) -> Any:
@@ -80,7 +128,9 @@ def _precision(connector: Any, flag: str) -> Any:
 
 def _connect(boundary: Callable[[], None], name: str, module: Any) -> None:
     """Let a connector, which reads the arguments of Trainer or Fabric, choose what is made here."""
+    registry = vars(module).get("StrategyRegistry") or module.STRATEGY_REGISTRY
     one = module.SingleDeviceXLAStrategy = _strategy(module.SingleDeviceStrategy, boundary)
+    ranks = module.XLAStrategy = _ranks(_strategy(type(registry.get("ddp")), boundary))
     module.XLAPrecision = functools.partial(_precision, module)
     connector = getattr(module, name)
     fall_back = connector._check_strategy_and_fallback
@@ -88,16 +138,30 @@ def _connect(boundary: Callable[[], None], name: str, module: Any) -> None:
     def check(self: Any) -> None:
         """DistributedDataParallel in one process is that process alone."""
         flag = self._strategy_flag
-        ranks = flag if isinstance(flag, str) else getattr(flag, "strategy_name", "")
-        if self._accelerator_flag == "tpu" and ranks.startswith(("ddp", "dp", "single_device")):
-            if self._num_nodes_flag > 1 or not isinstance(
-                self.cluster_environment, module.LightningEnvironment
-            ):
-                raise ValueError(f'Lightning\'s strategy="{ranks}" has one process on a TPU')
-            self._strategy_flag = one(device=self._parallel_devices[0])
+        kind = flag if isinstance(flag, str) else getattr(flag, "strategy_name", "")
+        if self._accelerator_flag == "tpu" and _is_plain(kind):
+            self._strategy_flag = chosen(self, "ddp" if flag == "xla" else flag)
         fall_back(self)
 
+    def chosen(self: Any, flag: Any) -> Any:
+        started = max(_started("WORLD_SIZE"), self.cluster_environment.world_size())
+        told = len(self._parallel_devices) * self._num_nodes_flag
+        if started != told:
+            raise ValueError(
+                f"Lightning is told of {told} devices, and {started} processes are started, with a "
+                f"TPU each: say devices={_started()}"
+            )
+        if started == 1:
+            return one(device=self._parallel_devices[0])
+        stock = registry.get(flag) if isinstance(flag, str) else flag
+        return ranks(timeout=stock._timeout, **stock._ddp_kwargs)
+
     connector._check_strategy_and_fallback = check
+
+
+def _is_plain(strategy: str) -> bool:
+    """Whether each process has the whole model."""
+    return strategy.startswith(("ddp", "dp", "single_device", "xla")) and "fsdp" not in strategy
 
 
 def install(boundary: Callable[[], None]) -> None:

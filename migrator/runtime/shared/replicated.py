@@ -69,6 +69,10 @@ class Replicated(Stock):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results for the rank's own batch."""
+        return self.run(self.module, *inputs, **kwargs)
+
+    def run(self, function: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Any:
+        """What a function that uses the module gives, as a forward pass."""
         inputs, kwargs = self._moved(inputs), self._moved(kwargs)
         self._note_batch((*inputs, *kwargs.values()))
         if torch.is_grad_enabled():
@@ -76,7 +80,7 @@ class Replicated(Stock):
         if self._sends_buffers:
             self._from_rank_0(self._sent_buffers())
         self._sends_buffers = torch.is_grad_enabled() and self.require_backward_grad_sync
-        return self.module(*inputs, **kwargs)
+        return function(*inputs, **kwargs)
 
     @contextlib.contextmanager
     def join(self, *args: object, **options: object) -> Any:
@@ -96,6 +100,10 @@ class Replicated(Stock):
 
     def train(self, mode: bool = True) -> "Replicated":
         return nn.Module.train(self, mode)
+
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        """What torch's own exchange has counted: Lightning asks."""
+        return {}
 
     def _set_static_graph(self) -> None:
         self.static_graph = self._exchange.finds_unused = True

@@ -1,10 +1,6 @@
-"""What frameworks run is compiled in parts, and ranks of torchrun that accelerate joins train as by
-gloo on the CPU, and not each alone."""
+"""What frameworks run is compiled in parts."""
 
 import copy
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,63 +17,11 @@ from tpu_runtime import together
 from tpu_runtime.guards import KEPT
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
-PROGRAM = """\
-import os
-import sys
-import torch
-import torch.nn.functional as F
-from accelerate import Accelerator
-from torch.utils.data import DataLoader, TensorDataset
-
-accelerator = Accelerator(cpu="cpu" in sys.argv)
-torch.manual_seed(0)
-model = torch.nn.Linear(8, 4)
-data = TensorDataset(torch.randn(24, 8), torch.randint(0, 4, (24,)))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, batch_size=4))
-for x, y in loader:
-    optimizer.zero_grad()
-    loss = F.cross_entropy(model(x), y)
-    accelerator.backward(loss)
-    accelerator.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-losses = accelerator.gather(loss.detach().reshape(1)).tolist()
-accelerator.print(accelerator.num_processes, len(loader), *(f"{loss:.5f}" for loss in losses))
-"""
-
-
 CONFIG = LlamaConfig(
     vocab_size=16, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
     num_key_value_heads=2, max_position_embeddings=8,
 )  # fmt: skip
 DATA = TensorDataset(4 + torch.arange(192.0).reshape(24, 8) % 11, torch.arange(24) % 4)
-
-
-def printed(script: Path, *args: str) -> list[str]:
-    """The last line of two ranks."""
-    path = str(Path(tpu_runtime.__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2",
-         "--master_port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0",
-         str(script), *args],
-        env=environment, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1].split()
-
-
-@pytest.mark.thorough
-def test_ranks_that_accelerate_joins(tmp_path: Path) -> None:
-    original, migrated = tmp_path / "original.py", tmp_path / "migrated.py"
-    # without taking Python down, whose lock a thread of gloo may want by then
-    original.write_text(f"{PROGRAM}sys.stdout.flush()\nos._exit(0)\n")
-    begin = PROGRAM.index("accelerator = ")
-    set_up = "import tpu_runtime\ntpu_runtime.setup()\n"
-    migrated.write_text(PROGRAM[:begin] + set_up + PROGRAM[begin:])
-    expected = printed(original, "cpu")
-    assert expected[:2] == ["2", "3"]
-    assert printed(migrated) == expected
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,12 @@ class DistributedDataParallel(Replicated):
             collectives.broadcast(tensors, dist.get_rank() == 0)
 
 
+def join() -> None:
+    """Let the ranks that a launcher has started be one group, where they are none."""
+    if not dist.is_initialized():
+        dist.init_process_group(DEVICE_TYPE, init_method="xla://")
+
+
 def install() -> None:
     """Gradients of ranks are averaged."""
     averaging.install()

@@ -10,6 +10,7 @@ import torch_xla
 
 from . import lightning_tpu
 from .device import DEVICE_TYPE
+from .distributed import DistributedDataParallel, join
 from .imported import when_imported
 
 NEEDED_BY = (
@@ -17,37 +18,48 @@ NEEDED_BY = (
     "lightning_fabric"
 )
 
+_RANKS = "xla ranks"  # accelerate takes "xla" for a back end that it knows
 
-def _can_stay_on_cpu(state: Any) -> None:
-    """accelerate 1.15 takes torch_xla wherever it is installed, also with `cpu=True`."""
-    stock = state.PartialState._prepare_backend
+
+def _choose(state: Any) -> None:
+    """Let `cpu=True` keep it on the CPU, and ranks of a launcher join one group.
+
+    accelerate 1.15 takes torch_xla wherever it is installed, and asks it for the number of ranks
+    without joining them, so each of them would train by itself. Here they are ranks of the CPU's
+    kind, which have DDP and torch.distributed's exchanges, with another device and group.
+    """
+    partial, several = state.PartialState, state.DistributedType.MULTI_CPU
+    prepare, set_device = partial._prepare_backend, partial.set_device
 
     def backend(self: Any, cpu: bool = False, *args: Any, **kwargs: Any) -> Any:
+        if not cpu and int(os.environ.get("WORLD_SIZE") or 1) > 1:
+            torch.nn.parallel.DistributedDataParallel = DistributedDataParallel  # type: ignore[misc]
+            join()
+            return _RANKS, several
         if not cpu:
-            return stock(self, cpu, *args, **kwargs)
+            return prepare(self, cpu, *args, **kwargs)
         asked, state.is_torch_xla_available = state.is_torch_xla_available, lambda *_, **__: False
         try:
-            return stock(self, cpu, *args, **kwargs)
+            return prepare(self, cpu, *args, **kwargs)
         finally:
             state.is_torch_xla_available = asked
 
-    state.PartialState._prepare_backend = backend
+    def device(self: Any) -> None:
+        if self.device is None and self.backend == _RANKS:
+            self.device = torch.device(DEVICE_TYPE)
+        set_device(self)
+
+    partial._prepare_backend, partial.set_device = backend, device
 
 
 def _counts_from_zero(state: Any) -> None:
     """accelerate 1.15 calls a lone process on another back end than TPUs local process -1, which is
-    not the main one: Trainer prints nothing. Ranks of torchrun all train alone, in silence."""
+    not the main one: Trainer prints nothing."""
     stock = state.PartialState.__init__
 
     @functools.wraps(stock)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         stock(self, *args, **kwargs)
-        started = int(os.environ.get("WORLD_SIZE", "1"))
-        if self.backend == "xla" and self.num_processes == 1 < started:
-            raise RuntimeError(
-                f"a launcher has started {started} processes, and accelerate joins none of them on "
-                "torch_xla: each would train by itself; start one"
-            )
         self.local_process_index = max(self.local_process_index, 0)
 
     state.PartialState.__init__ = init
@@ -107,5 +119,5 @@ def install() -> None:
     when_imported("accelerate.accelerator", _shuffles_as_asked)
     when_imported("accelerate.utils.other", _tells_tensors_apart)
     when_imported("safetensors.torch", _has_no_memory)
-    when_imported("accelerate.state", _can_stay_on_cpu)
+    when_imported("accelerate.state", _choose)
     lightning_tpu.install(torch_xla.sync)

@@ -2,7 +2,7 @@
 
 import functools
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -89,12 +89,12 @@ class DistributedDataParallel(Replicated):
             raise ValueError(f'the process group is not one of init_process_group("{DEVICE_TYPE}")')
         return self.process_group
 
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The module's results for the rank's own batch."""
+    def run(self, function: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Any:
+        """What a function that uses the module gives, as a forward pass."""
         exchanges = torch.is_grad_enabled() or self._sends_buffers
         if exchanges and self._group.size() > 1 and not trace_state_clean():
             raise NotCompilable("it exchanges gradients with other ranks")
-        return super().forward(*inputs, **kwargs)
+        return super().run(function, *inputs, **kwargs)
 
     def _moved(self, values: Any) -> Any:
         return tree_map_only(
@@ -117,6 +117,12 @@ def _note(of: "weakref.ref[Averaging]", number: int, parameter: Tensor) -> None:
     exchange = of()
     if exchange is not None:
         exchange.note(number, parameter)
+
+
+def join() -> None:
+    """Let the ranks that a launcher has started be one group, where they are none."""
+    if not dist.is_initialized():
+        dist.init_process_group(DEVICE_TYPE)
 
 
 def install(env: Environment) -> None:
