@@ -53,9 +53,6 @@ class _Start(NamedTuple):
 def launcher(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     if re.search(r"\baccelerate(?:\s+|\.commands\.)launch\b", text):
-        if option := ctx.words.accelerate:
-            by = ctx.target.name
-            return Report(f"asks for GPUs; `accelerate launch {option}` starts it by {by}")
         return Report(
             "accelerate's launcher starts nothing on it: `python` starts the program on one "
             "device, `torchrun` a process for each; say mixed_precision in Accelerator(…)"

@@ -18,9 +18,10 @@ DEVICE = Rule(
     summary="Lightning's Trainer and Fabric are told to use a TPU",
     why="""They move models and batches to the accelerator that they are told. Lightning knows TPUs
 by torch_xla; `setup()` makes `accelerator="tpu"`, and `"auto"`, one device of either target, with
-the hooks, the checkpoints and the precisions that one GPU has. In one process
-DistributedDataParallel is that process alone. Several devices and sharded strategies are
-reported.""",
+the hooks, the checkpoints and the precisions that one GPU has. Lightning starts a process for each
+GPU by itself; for TPUs torchrun starts them, as many as `devices` says, and they train as by
+`strategy="ddp"`. In one process DistributedDataParallel is that process alone. Sharded strategies
+are reported.""",
     effort=Effort.HOURS,
     references=("https://lightning.ai/docs/pytorch/stable/common/trainer.html",),
     examples=(
@@ -116,14 +117,14 @@ def gpus(ctx: Context, found: Construct) -> Decision:
 
 @DEVICE.on("lightning", "devices", "num_nodes")
 def several(ctx: Context, found: Construct) -> Decision:
-    if ... in values(found.value):
-        return Report("is decided at run time: 1 is what set-up offers")
-    if values(found.value) in ([-1], ["-1"]):
-        return Report(
-            "all GPUs of a machine; a process has one TPU here, and a step takes its batch alone: "
-            "say devices=1, or leave it out"
-        )
-    return Report("a process has one TPU here: say devices=1, or leave it out")
+    number = values(found.value)
+    if ... in number:
+        return Report("is decided at run time: as many as torchrun starts, and 1 without it")
+    if found.key == "devices" and number in ([-1], ["-1"]):
+        return Report("all GPUs of a machine: torchrun has to start as many processes, else it is 1")
+    return Report(
+        "Lightning starts no processes for TPUs: start as many by torchrun, or say devices=1"
+    )
 
 
 @DEVICE.on("lightning", "strategy")
@@ -135,7 +136,7 @@ def strategy(ctx: Context, found: Construct) -> Decision:
             return Report('is decided at run time: "auto" is what a TPU takes')
         if not name.rpartition(".")[2].lower().startswith(("ddp", "dp", "auto", "single_device")):
             return Report("shards over GPUs; leave it out, and the model is whole on the device")
-    return Keep("in one process it is that process alone")
+    return Keep("ranks of torchrun; in one process it is that process alone")
 
 
 @PRECISION.on("lightning", "precision")

@@ -131,7 +131,7 @@ def trainer(ctx: Context, found: Construct) -> Decision:
 
 @TRAINER.on("trainer", "launcher")
 def launcher(ctx: Context, found: Construct) -> Decision:
-    if ctx.words.accelerate:
+    if ctx.words.accelerate_off and not ctx.target.portable:
         return Report(
             "in Colab and on Kaggle it starts a process for each core of a TPU, elsewhere it forks "
             "one for each GPU: call the function itself, and one device trains"

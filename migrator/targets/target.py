@@ -106,7 +106,6 @@ def portable(target: Target) -> Target:
         calls={},
         devices=None,
         renames=_of_runtime(target.words.renames),
-        accelerate="",
     )
     return replace(target, words=words, portable=True)
 

@@ -87,7 +87,6 @@ class Words:
     # For messages.
     profiler: str = "its own profiler"  # the profiler of the device
     float64: str = "float64 is slow"  # what happens with it
-    accelerate: str = ""  # the option with which `accelerate launch` starts programs on it
     accelerate_off: str = ""  # the variable that always keeps accelerate from using it
 
     @property

@@ -116,8 +116,8 @@ def test_the_command_follows_its_program(tmp_path: Path) -> None:
     [
         ("torchrun --nproc_per_node=8 train.py --lr 1", "as on GPUs", "as on GPUs"),
         ("torchrun --nnodes=2 train.py", "as on GPUs", "as on GPUs"),
-        ("accelerate launch train.py", "`torchrun` a process", "`accelerate launch --tpu`"),
-        ("python -m accelerate.commands.launch a.py", "`torchrun` a process", "launch --tpu`"),
+        ("accelerate launch train.py", "`torchrun` a process", "`torchrun` a process"),
+        ("python -m accelerate.commands.launch a.py", "one device", "one device"),
         ("deepspeed train.py --deepspeed_config x.json", "shard over a mesh", "explain SHD001"),
         ("mpirun -np 8 python train.py", "by torchrun", "by torchrun"),
         ("horovodrun -np 4 python train.py", "by torchrun", "by torchrun"),

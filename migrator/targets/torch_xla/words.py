@@ -35,6 +35,5 @@ WORDS = Words(
     threads=True,
     profiler="torch_xla.debug.profiler",
     float64="float64 is emulated, which is slow",
-    accelerate="--tpu",
     accelerate_off="USE_TORCH_XLA=0",
 )
