@@ -121,7 +121,9 @@ def several(ctx: Context, found: Construct) -> Decision:
     if ... in number:
         return Report("is decided at run time: as many as torchrun starts, and 1 without it")
     if found.key == "devices" and number in ([-1], ["-1"]):
-        return Report("all GPUs of a machine: torchrun has to start as many processes, else it is 1")
+        return Report(
+            "all GPUs of a machine: torchrun has to start as many processes, else it is 1"
+        )
     return Report(
         "Lightning starts no processes for TPUs: start as many by torchrun, or say devices=1"
     )

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from migrator.verify.errors import VerifyError
 from migrator.verify.folders import check_size, copy_folder
 from migrator.verify.goldens import keep, read
 from migrator.verify.originals import record_script
+from migrator.verify.recorder import process
 from migrator.verify.recordings import STOPPED, Settings, record_run, search_path
 from migrator.verify.script import Script
 
@@ -45,6 +47,18 @@ def test_the_search_path_leads_into_the_copy_and_to_what_lies_elsewhere(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, given)))
     found = search_path(here, copy)["PYTHONPATH"].split(os.pathsep)
     assert found == [str(copy / "lib"), str(other), str(copy)]
+
+
+def test_a_copy_may_be_kept_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "kept/train-torchax/original"
+    monkeypatch.setattr(sys, "path", [str(copy), str(tmp_path), str(tmp_path / "lib")])
+    process.redirect(tmp_path, copy)
+    assert sys.path == [str(copy), str(copy), str(copy / "lib")]
+    for name, folder in (("of_the_copy", copy), ("of_the_folder", tmp_path)):
+        module = types.ModuleType(name)
+        module.__file__ = str(folder / f"{name}.py")
+        monkeypatch.setitem(sys.modules, name, module)
+    assert process.imported_from(tmp_path, copy) == ["of_the_folder"]
 
 
 @pytest.fixture

@@ -169,8 +169,13 @@ def redirect(original: Path, root: Path) -> None:
     """Where Python looks for modules: the copy instead of the folder that it is of."""
     for number, entry in enumerate(sys.path):
         path = Path(entry)
-        if path == original or original in path.parents:
+        if path == original or _lies_in(original, root, path):
             sys.path[number] = str(root / path.relative_to(original))
+
+
+def _lies_in(original: Path, root: Path, path: Path) -> bool:
+    """Whether a path lies in the folder, and not in its copy, which may be kept in there."""
+    return original in path.parents and root not in (path, *path.parents)
 
 
 def imported_from(original: Path, root: Path) -> list[str]:
@@ -181,6 +186,8 @@ def imported_from(original: Path, root: Path) -> list[str]:
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         # environments may lie in it, too
-        if isinstance(file, str) and original in Path(file).parents and "site-packages" not in file:
+        if not isinstance(file, str) or "site-packages" in file:
+            continue
+        if _lies_in(original, root, Path(file)):
             found.append(name)
     return found
