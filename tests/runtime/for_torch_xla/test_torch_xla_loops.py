@@ -167,9 +167,9 @@ def steps_of_changing_length(device: torch.device | str) -> tuple[int, Tensor]:
 
 
 def fit_by_lbfgs(device: torch.device | str) -> tuple[int, Tensor]:
-    """It reads values within its step, and has a history that grows."""
-    net, evaluated = model().to(device), []
-    x, y = (part.to(device) for part in next(iter(data("cpu"))))
+    """It reads values within its step, has a history that grows, and amplifies a rounding."""
+    net, evaluated = model().double().to(device), []
+    x, y = (part.double().to(device) for part in next(iter(data("cpu"))))
     optimizer = optim.LBFGS(net.parameters(), 0.5, max_iter=5)
 
     def closure() -> Tensor:
