@@ -33,3 +33,29 @@ def test_dropout_in_a_model_that_is_wrapped(how: str) -> None:
     (y * y.detach()).sum().backward()
     assert 0 < (y > 0).sum() < 200
     assert x.grad is not None and torch.equal(x.grad.cpu(), 2 * y.detach().cpu())
+
+
+class _Seen(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        seen.append(y.dtype)
+        return y.sin()  # up to what is kept of the last operation, all is computed anew
+
+
+seen: list[torch.dtype] = []
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("enabled", [True, False])
+def test_what_is_computed_anew_has_the_autocast_of_the_first_pass(
+    enabled: bool, reentrant: bool
+) -> None:
+    seen.clear()
+    net = _Seen(4, 4).to(DEVICE)
+    x = torch.ones(2, 4).to(DEVICE).requires_grad_()
+    with tpu.autocast("cuda", enabled=enabled):
+        y = torch.utils.checkpoint.checkpoint(net, x, use_reentrant=reentrant)
+    with tpu.autocast("cuda", enabled=not enabled):
+        y.float().sum().backward()
+    assert len(seen) >= 2 and set(seen) == {torch.bfloat16 if enabled else torch.float32}
+    assert net.weight.grad is not None

@@ -8,7 +8,7 @@ rewinds the random numbers, so that every step draws the same dropout mask.
 import functools
 import warnings
 from collections.abc import Callable
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -19,6 +19,7 @@ from torchax.tensor import Environment
 
 from . import modes
 from .calls import is_device_tensor, patch
+from .imported import when_imported
 
 NEEDED_BY = "autocast"
 
@@ -141,6 +142,25 @@ class autocast:
         return wrapped
 
 
+def _as_in_the_first_pass(checkpoint: Callable[..., R]) -> Callable[..., R]:
+    """A function of `torch.utils.checkpoint`, which asks torch's own autocast what to do when it
+    computes again: it is off here."""
+
+    def with_autocast(function: Callable[..., Any], *args: Any, **kwargs: Any) -> R:
+        first = autocast(enabled=torchax.default_env().param.autocast_dtype is not None)
+        return checkpoint(first(function), *args, **kwargs)
+
+    return with_autocast
+
+
+def _keep_autocast(module: Any) -> None:
+    name = "_checkpoint_without_reentrant_generator"
+    setattr(module, name, _as_in_the_first_pass(getattr(module, name)))
+    if hasattr(module, "CheckpointFunction"):
+        apply = _as_in_the_first_pass(module.CheckpointFunction.apply)
+        module.CheckpointFunction = SimpleNamespace(apply=apply)
+
+
 def install(env: Environment) -> None:
     """Cast arguments, by these lists alone.
 
@@ -150,3 +170,5 @@ def install(env: Environment) -> None:
     for operator, policy in list(torchax_amp.autocast_policy.items()):
         if policy is torchax_amp.CastPolicy.PROMOTE:
             del torchax_amp.autocast_policy[operator]
+    when_imported("torch.utils.checkpoint", _keep_autocast)
+    when_imported("torch.distributed._composable.checkpoint_activation", _keep_autocast)
