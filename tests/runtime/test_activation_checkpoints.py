@@ -1,4 +1,4 @@
-"""Models that compute their activations anew: by wrappers of torch.distributed, on both targets."""
+"""Models that compute their activations anew, on both targets."""
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     CheckpointImpl,
     checkpoint_wrapper,
 )
+from torch.utils.checkpoint import checkpoint
 
 from tests.runtime.support import DEVICE
 
@@ -54,8 +55,19 @@ def test_what_is_computed_anew_has_the_autocast_of_the_first_pass(
     net = _Seen(4, 4).to(DEVICE)
     x = torch.ones(2, 4).to(DEVICE).requires_grad_()
     with tpu.autocast("cuda", enabled=enabled):
-        y = torch.utils.checkpoint.checkpoint(net, x, use_reentrant=reentrant)
+        y = checkpoint(net, x, use_reentrant=reentrant)
     with tpu.autocast("cuda", enabled=not enabled):
         y.float().sum().backward()
     assert len(seen) >= 2 and set(seen) == {torch.bfloat16 if enabled else torch.float32}
     assert net.weight.grad is not None
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_rows_of_a_table_within_a_checkpoint(reentrant: bool) -> None:
+    """Their gradient begins with zeros, which a pass within a pass has to make, too."""
+    table = torch.ones(4, 2).to(DEVICE).requires_grad_()
+    x = torch.ones(3, 2).to(DEVICE).requires_grad_()
+    rows = torch.tensor([0, 2, 2]).to(DEVICE)
+    y = checkpoint(lambda x: x * table[rows], x, use_reentrant=reentrant)
+    y.pow(2).sum().backward()
+    assert table.grad is not None and table.grad.cpu()[:, 0].tolist() == [2, 0, 4, 0]

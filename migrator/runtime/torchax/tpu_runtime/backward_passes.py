@@ -6,10 +6,15 @@ pass outside, as they are in a forward pass.
 """
 
 import functools
+from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.overrides import _get_current_function_mode, _pop_mode_temporarily
+from torch.overrides import (
+    _get_current_function_mode,
+    _get_current_function_mode_stack,
+    _pop_mode_temporarily,
+)
 from torchax.tensor import Environment
 
 from .calls import Function, patch
@@ -27,7 +32,9 @@ def _inside(env: Environment, run: Function) -> Function:
 
     @functools.wraps(run)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
-        with mode:
+        # A pass within a pass, as that of a reentrant checkpoint, has the mode already.
+        is_inside = any(type(each) is _InBackward for each in _get_current_function_mode_stack())
+        with nullcontext() if is_inside else mode:
             return run(*args, **kwargs)
 
     return run_backward
