@@ -71,7 +71,16 @@ def by_hand(device: str) -> Sequence[Any]:
     return values.grad, b.grad
 
 
-@pytest.mark.parametrize("function", [product, what_it_has, other_ways, by_hand])
+def one_that_moves(device: str) -> Sequence[Any]:
+    made = torch.sparse_coo_tensor(*entries("cpu"), (2, 2)).detach().to(device)
+    once = torch.eye(3).to_sparse().to(device)
+    return (
+        made._indices(), made._values(), made._nnz(), made.is_coalesced(), made.to_dense(),
+        once.indices(), once.values(), once.is_coalesced(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("function", [product, what_it_has, other_ways, by_hand, one_that_moves])
 @pytest.mark.filterwarnings("ignore:a sparse tensor of")
 def test_it_is_what_it_is_on_the_cpu(function: Any) -> None:
     for found, expected in zip(function(WORD), function("cpu"), strict=True):

@@ -1,7 +1,8 @@
-"""Sparse tensors that are made on the device. XLA has none: they are dense, and know their entries.
+"""Sparse tensors on the device. XLA has none: they are dense, and know their entries.
 
-`torch.sparse_coo_tensor` and `torch.sparse.FloatTensor` copy the values they are given. Whatever
-else makes or takes sparse tensors is torch's.
+So are those that move there, and those that `torch.sparse_coo_tensor` and
+`torch.sparse.FloatTensor` make there, which copy their values. What else takes sparse tensors is
+torch's.
 """
 
 import functools
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import UninitializedTensorMixin
 
 from .device import DEVICE_TYPE
 
@@ -112,6 +114,18 @@ def install(env: object = None) -> None:
         return made.requires_grad_() if requires_grad else made
 
     torch.sparse_coo_tensor = sparse_coo_tensor
+    to = Tensor.to
+
+    @functools.wraps(to)
+    def moved(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        there = to(self, *args, **kwargs)
+        if self.layout is torch.sparse_coo and there.device.type == DEVICE_TYPE:
+            entries = (to(part, DEVICE_TYPE) for part in (self._indices(), self._values()))
+            setattr(there, _ENTRIES, (*entries, self.is_coalesced()))
+        return there
+
+    Tensor.to = moved  # type: ignore[assignment,method-assign]
+    UninitializedTensorMixin._allowed_methods.append(moved)
     for name, of_entries in _OF_ENTRIES.items():
         setattr(torch.Tensor, name, _known(getattr(torch.Tensor, name), of_entries))
     for name in ("FloatTensor", "DoubleTensor", "LongTensor", "IntTensor"):
