@@ -9,7 +9,7 @@ from typing import Any
 import libcst as cst
 
 from migrator.edits import EditCall, EditImport
-from migrator.tree.blocks import comments
+from migrator.tree.blocks import comments, own_line_comments
 
 _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseString, cst.List, cst.Tuple,
           cst.Dict, cst.Set, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp,
@@ -75,6 +75,8 @@ def edit_call(edit: EditCall, call: cst.Call) -> cst.Call:
     put = dict(edit.put)
     for node, arg in zip(written, call.args, strict=True):
         if node in edit.drop:
+            if args:
+                args[-1] = args[-1].with_changes(comma=_with_lines_of(arg, args[-1].comma))
             continue
         if isinstance(node, ast.keyword) and node.arg in put:
             arg = arg.with_changes(value=parse(put.pop(node.arg)))
@@ -106,6 +108,20 @@ def edit_call(edit: EditCall, call: cst.Call) -> cst.Call:
             )
         args.append(new)
     return call.with_changes(args=args)
+
+
+def _with_lines_of(dropped: cst.Arg, comma: Any) -> Any:
+    """The comma before an argument that goes, with the comments above the one behind it."""
+    if not isinstance(dropped.comma, cst.Comma) or not isinstance(comma, cst.Comma):
+        return comma
+    behind, before = dropped.comma.whitespace_after, comma.whitespace_after
+    if not isinstance(behind, cst.ParenthesizedWhitespace) or not any(own_line_comments(behind)):
+        return comma
+    if isinstance(before, cst.ParenthesizedWhitespace):
+        lines = before.with_changes(empty_lines=[*before.empty_lines, *behind.empty_lines])
+    else:  # both stood on one line
+        lines = behind.with_changes(first_line=cst.TrailingWhitespace())
+    return comma.with_changes(whitespace_after=lines)
 
 
 def _separator(call: cst.Call) -> cst.Comma:

@@ -29,6 +29,36 @@ def test_comments_inside_replaced_code_move_above_it() -> None:
     )
 
 
+def test_a_comment_above_an_argument_stays_there_when_the_one_before_goes() -> None:
+    exact(
+        """\
+        import torch
+        loader = torch.utils.data.DataLoader(
+            dataset.cuda(),
+            pin_memory=True,
+            # another part for each rank
+            sampler=sampler,  # shuffles
+        )
+        loader = torch.utils.data.DataLoader(
+            dataset, pin_memory=True,
+            # another part for each rank
+            sampler=sampler)
+        """,
+        """\
+        import torch
+        loader = torch.utils.data.DataLoader(
+            dataset.to("jax"),
+            # another part for each rank
+            sampler=sampler,  # shuffles
+        )
+        loader = torch.utils.data.DataLoader(
+            dataset,
+            # another part for each rank
+            sampler=sampler)
+        """,
+    )
+
+
 def test_comments_above_deleted_statements_stay() -> None:
     exact(
         """\
