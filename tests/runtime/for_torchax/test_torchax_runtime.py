@@ -81,6 +81,9 @@ def test_what_a_subclass_loses_on_the_device_is_said() -> None:
 
     with pytest.warns(UserWarning, match="a Boxes is a plain tensor on the device"):
         torch.ones(4).as_subclass(Boxes).to("jax")
+    x = torch.ones(4, device="jax", requires_grad=True)
+    (x * 2).as_subclass(Boxes).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [2] * 4
 
 
 def test_a_trace_is_that_of_a_cpu_copy() -> None:

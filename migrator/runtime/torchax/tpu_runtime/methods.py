@@ -23,7 +23,7 @@ from .calls import (
 from .device import DEVICE_TYPE
 from .modes import FunctionMode
 from .parameters import OnCpu, attributes, on_cpu
-from .tensors import Args, Kwargs, check_limits
+from .tensors import Args, Kwargs, check_limits, warn_of_class
 
 NEEDED_BY = "<unusual>"
 
@@ -169,6 +169,13 @@ def _reduce(self: Tensor, protocol: Any) -> Any:
     return on_cpu(self).__reduce_ex__(protocol)
 
 
+def _as_subclass(self: Tensor, cls: type) -> torch.Tensor:
+    """A plain tensor, as where one of a class is moved to the device."""
+    if not issubclass(torch.Tensor, cls):
+        warn_of_class(cls)
+    return self.view_as(self)
+
+
 def install(env: Environment) -> None:
     """Mend the methods of torchax's tensor class."""
     handle = FunctionMode.__torch_function__
@@ -186,6 +193,7 @@ def install(env: Environment) -> None:
         )  # fmt: skip
     patch(
         Tensor,
+        as_subclass=_as_subclass,  # torchax raises
         type_as=_type_as_method,  # torchax 0.0.13 changes self
         __deepcopy__=_deepcopy,
         __reduce_ex__=_reduce,

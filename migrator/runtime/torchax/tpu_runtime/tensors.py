@@ -46,7 +46,7 @@ def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any
         if isinstance(tensor, UninitializedTensorMixin):
             moved.__class__ = on_device(type(tensor))
         elif type(tensor) is not torch.Tensor and not isinstance(tensor, Parameter):
-            _warn_of_class(type(tensor))
+            warn_of_class(type(tensor))
         return moved
     if isinstance(tensor, View):
         tensor = tensor.torch()
@@ -62,7 +62,7 @@ def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any
 
 
 @functools.cache
-def _warn_of_class(kind: type) -> None:
+def warn_of_class(kind: type) -> None:
     name = kind.__name__
     warnings.warn(f"a {name} is a plain tensor on the device: its methods are not there, nor is "
                   "its __torch_function__ called", stacklevel=4)  # fmt: skip
