@@ -54,8 +54,8 @@ def launcher(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     if re.search(r"\baccelerate(?:\s+|\.commands\.)launch\b", text):
         return Report(
-            "accelerate's launcher starts nothing on it: `python` starts the program on one "
-            "device, `torchrun` a process for each; say mixed_precision in Accelerator(…)"
+            "asks accelerate for GPUs: `python` starts the program on one device, `torchrun` a "
+            "process for each; say mixed_precision in Accelerator(…)"
         )
     if re.search(r"\bdeepspeed\b", text):
         return Report(f"DeepSpeed is for CUDA only: {MODULES['deepspeed'].advice}")
