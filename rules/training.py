@@ -4,7 +4,12 @@ import ast
 import itertools
 import re
 
-from migrator.analysis.training.loops import end_of_round, end_of_step, following
+from migrator.analysis.training.loops import (
+    end_of_round,
+    end_of_step,
+    following,
+    is_of_an_optimizer,
+)
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
@@ -296,6 +301,8 @@ def step(ctx: Context, found: Construct) -> Decision | None:
         return Keep("nothing here works on a device")
     if not isinstance(ctx.parent(call), ast.Expr | ast.Assign):
         return Report(f"a step inside an expression; put {word.code} behind its statement")
+    if is_of_an_optimizer(ctx.names, call):
+        return Keep("the boundary stands behind the step that it is part of")
     end = end_of_step(ctx.names, call)
     if any(_ends_step(ctx, s) for s in following(ctx.names, end)[:1]):
         return Keep("the step boundary is there")

@@ -36,11 +36,11 @@ _MODEL = re.compile(
     r"|critic|actor|policy|student|teacher|backbone|classifier|denoiser|\w*_?extractor"
     r"|(?:net)?(?:[gd]|generator|discriminator|encoder|decoder)(?:_?\w{1,3})?)$", re.I
 )  # fmt: skip
-# `train_model()`, `data`, `draw()`
+# `train_model()`, `data`, `draw()`, `x.div_()`
 _NO_MODEL = re.compile(
     r"(?:add|build|check|compile|configure|convert|create|define|eval(?:uate)?|export|fit|get|init"
     r"(?:ialize)?|load|make|prepare|print|query|register|reset|run|save|setup|test|train|update)_"
-    r"|(?!gen$|dis$|disc$|gan$|gpt$)[dg][a-z]{1,3}$"
+    r"|(?!gen$|dis$|disc$|gan$|gpt$)[dg][a-z]{1,3}_?$"
 )
 _LOSS = re.compile(r"(?:^|_)(?:criterion|loss(?:_?f(?:n|unc(?:tion)?))?)$|^criterion", re.I)
 _COMPUTED_LOSS = re.compile(r"criter|loss|objective|^(?:mse|bce|ce|l1|kl)", re.I)

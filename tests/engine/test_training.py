@@ -152,7 +152,42 @@ def test_where_rounds_without_gradients_end(loop: str, place: str | None, off: s
         "        for i in range(3):\n            x = self.net(x)\n        return x\n",
         "with torch.set_grad_enabled(train):\n    for x in data:\n        y = model(x)\n",
         "with torch.no_grad():\n    y = [model(x) for x in data]\n",
+        "with torch.no_grad():\n    for p in ps:\n        p.sub_(p.grad.div_(n), alpha=0.1)\n",
     ],
 )
 def test_what_is_no_round_without_gradients(code: str) -> None:
     assert "sync" not in migrated(f"import torch\nx.cuda()\n{code}", "torch_xla")
+
+
+def with_a_step(owner: str, other: str, first: str) -> str:
+    return f"""\
+import torch
+
+
+class {owner}:
+    def {other}(self):
+        self.base.zero_grad()
+
+    def step(self, x):
+        {first}
+        self.base_optimizer.step()
+        torch._foreach_lerp_(self.averages, self.parameters, 0.1)
+
+
+net.cuda()
+"""
+
+
+@pytest.mark.parametrize(
+    ("owner", "other", "first", "ends"),
+    [
+        ("Averaging(torch.optim.Optimizer)", "more", "pass", False),
+        ("Averaging", "zero_grad", "pass", False),
+        ("Trainer", "more", "net(x).backward()", True),
+    ],
+)
+def test_the_step_inside_an_optimizers_own_is_no_end(
+    owner: str, other: str, first: str, ends: bool
+) -> None:
+    """What that does behind it belongs to the step, which ends where the program calls it."""
+    assert ("sync" in migrated(with_a_step(owner, other, first), "torch_xla")) == ends

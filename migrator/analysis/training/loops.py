@@ -38,6 +38,15 @@ def is_optimizer_step(names: Names, flow: Flow, call: ast.Call) -> bool | None:
     return False if call.args else None
 
 
+def is_of_an_optimizer(names: Names, call: ast.Call) -> bool:
+    """Whether `self.base.step()` is part of an optimizer's own `step`, which its user calls."""
+    method, owner = names.function(call), names.enclosing_class(call)
+    if method is None or owner is None or method.name != "step" or method not in owner.body:
+        return False
+    inherits = any((dotted(base) or "").endswith("Optimizer") for base in owner.bases)
+    return inherits or any(getattr(part, "name", "") == "zero_grad" for part in owner.body)
+
+
 def is_scaler(flow: Flow, node: ast.expr) -> bool:
     """Whether an expression is a GradScaler."""
     owner = node.value if isinstance(node, ast.Subscript) else node
@@ -157,7 +166,9 @@ def is_model(flow: Flow, function: ast.expr) -> bool:
     if (flow.names.qualified(function) or "").startswith("torch."):
         return False  # torch.Generator
     name = (dotted(function) or "").rpartition(".")[2]
-    return bool(flow.kind(function) & Kind.MODULE) or hints.is_model_name(name)
+    if flow.kind(function) & Kind.MODULE:
+        return True
+    return hints.is_model_name(name) and not hints.is_no_model_name(name)
 
 
 def _loop_of(names: Names, call: ast.Call) -> ast.AST | None:
