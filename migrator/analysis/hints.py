@@ -40,7 +40,7 @@ _MODEL = re.compile(
 _NO_MODEL = re.compile(
     r"(?:add|build|check|compile|configure|convert|create|define|eval(?:uate)?|export|fit|get|init"
     r"(?:ialize)?|load|make|prepare|print|query|register|reset|run|save|setup|test|train|update)_"
-    r"|(?!gen$|dis$|disc$|gan$|gpt$)[dg][a-z]{1,3}_?$"
+    r"|(?!dec$|gen$|dis$|disc$|gan$|gpt$)[dg][a-z]{1,3}_?$"
 )
 _LOSS = re.compile(r"(?:^|_)(?:criterion|loss(?:_?f(?:n|unc(?:tion)?))?)$|^criterion", re.I)
 _COMPUTED_LOSS = re.compile(r"criter|loss|objective|^(?:mse|bce|ce|l1|kl)", re.I)
