@@ -50,9 +50,9 @@ def _read(tensor: Tensor, read: Callable[[], Any]) -> Any:
     with data: its program is the one before. Ranks go on as torch_xla does: where one reads alone,
     it must not run collectives for which the others are not there.
     """
-    there = tensor.device.type == DEVICE_TYPE
-    is_pending = there and _XLAC._check_tensor_need_materialization([tensor])[0]
-    place = _place() if is_pending and not _XLAC._xla_get_replication_devices_count() else None
+    if tensor.device.type != DEVICE_TYPE or _XLAC._xla_get_replication_devices_count():
+        return read()
+    place = _place() if _XLAC._check_tensor_need_materialization([tensor])[0] else None
     if place is None:
         return read()
     step = _count("MarkStep")
