@@ -73,6 +73,34 @@ values = [*trainer.callback_metrics.values(), sum(p.detach().abs().sum() for p i
 if trainer.global_rank == 0:
     print("ended", trainer.world_size, *(f"{float(value):.5f}" for value in values))
 """
+FABRIC = """\
+import os
+import sys
+import lightning as L
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+fabric = L.Fabric(accelerator="tpu", devices=2, strategy="ddp")
+fabric.launch()
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(32, 8), torch.randint(0, 4, (32,)))
+net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+net, optimizer = fabric.setup(net, optimizer)
+loader = fabric.setup_dataloaders(DataLoader(data, batch_size=4, shuffle=True))
+for i, (x, y) in enumerate(loader):
+    with fabric.no_backward_sync(net, enabled=i % 2 == 0):
+        loss = nn.functional.cross_entropy(net(x), y)
+        fabric.backward(loss)
+    if i % 2:
+        fabric.clip_gradients(net, optimizer, max_norm=1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+values = [fabric.all_reduce(loss.detach()), sum(p.detach().abs().sum() for p in net.parameters())]
+if fabric.global_rank == 0:
+    print("ended", fabric.world_size, len(loader), *(f"{float(value):.5f}" for value in values))
+"""
 SET_UP = "import tpu_runtime\ntpu_runtime.setup()\n"
 # without taking Python down, whose lock a thread of gloo may want by then
 LEAVE = "sys.stdout.flush()\nos._exit(0)\n"
@@ -120,11 +148,18 @@ def test_ranks_that_accelerate_joins(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_ranks_of_lightning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [(LIGHTNING, "class Net"), (FABRIC, "fabric = ")],
+    ids=["Trainer", "Fabric"],
+)
+def test_ranks_of_lightning(
+    program: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)  # where checkpoints go
     original, migrated = tmp_path / "original.py", tmp_path / "migrated.py"
-    original.write_text(LIGHTNING.replace('"tpu"', '"cpu"') + LEAVE)
-    migrated.write_text(after_set_up(LIGHTNING, "class Net"))
+    original.write_text(program.replace('"tpu"', '"cpu"') + LEAVE)
+    migrated.write_text(after_set_up(program, line))
     expected = ended(torchrun(original))
-    assert expected[:2] == ["ended", "2"] and len(expected) == 5
+    assert expected[:2] == ["ended", "2"] and len(expected) >= 5
     assert ended(launched(migrated)) == expected
