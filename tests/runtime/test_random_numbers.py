@@ -89,3 +89,16 @@ def test_distributions(name: str) -> None:
     values = drawn.cpu()
     tolerance = 0.05 * max(mean, deviation)
     assert abs(values.mean() - mean) < tolerance and abs(values.std() - deviation) < tolerance
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [torch.rand_like, torch.randn_like, lambda x, **on: torch.randint_like(x, 9, **on)],
+    ids=["rand_like", "randn_like", "randint_like"],
+)
+def test_what_is_drawn_on_the_cpu_is_that_of_the_cpu(draw: Callable[..., torch.Tensor]) -> None:
+    torch.manual_seed(0)
+    expected = draw(torch.ones(3)), torch.rand(1)
+    torch.manual_seed(0)
+    drawn = draw(torch.ones(3).to(DEVICE), device="cpu"), torch.rand(1)
+    assert all(torch.equal(a, b) for a, b in zip(drawn, expected, strict=True))

@@ -78,17 +78,22 @@ def _normal(env: Environment, function: Function, args: Any, kwargs: dict[str, A
         return torch.randn(size, dtype=kwargs.get("dtype"), device="jax") * std + mean
 
 
-@replaces(torch.rand_like)
-def _rand_like(env: Environment, function: Function, args: Any, kwargs: dict[str, Any]) -> Any:
-    """torchax 0.0.13 gives a tensor of the CPU."""
+@replaces(torch.rand_like, torch.randn_like, torch.randint_like)
+def _like(env: Environment, function: Function, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Those of another device are drawn there; torchax 0.0.13 makes those of `rand_like` there."""
     tensor: Any = args[0] if args else kwargs["input"]
     if not is_device_tensor(tensor):
         return NotImplemented
     made = {name: value for name, value in kwargs.items() if name not in ("input", "memory_format")}
     made["dtype"] = kwargs.get("dtype") or tensor.dtype
-    made["device"] = kwargs.get("device") or DEVICE_TYPE
+    device = made.setdefault("device", DEVICE_TYPE) or DEVICE_TYPE
+    if not names_device(device):
+        there = native(torch.empty, (tensor.shape,), {"dtype": tensor.dtype, "device": device})
+        return native(function, (there, *args[1:]), made)
+    if function is not torch.rand_like:
+        return NotImplemented
     with env:
-        return torch.rand(tensor.shape, **made)
+        return torch.rand(tensor.shape, **made | {"device": device})
 
 
 _FILLING = "normal_ uniform_ random_ bernoulli_ exponential_ cauchy_ geometric_ log_normal_"
