@@ -246,3 +246,20 @@ def test_where_a_packed_sequence_is() -> None:
     packed = nn.utils.rnn.pack_sequence([torch.ones(3, 2), torch.ones(1, 2)])
     assert packed.device.type == "cpu"
     assert packed.to(DEVICE).device.type == WORD
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        torch.zeros_like,
+        torch.randn_like,
+        lambda x, **on: torch.full_like(x, 2, **on),
+        lambda x, **on: x.new_ones(2, **on),
+        lambda x, **on: x.new_empty_strided((2,), (1,), **on).fill_(1),
+    ],
+)
+def test_what_is_made_like_a_tensor_of_the_device(make: Callable[..., Tensor]) -> None:
+    x = torch.ones(2, dtype=torch.float16)
+    there, here = make(x.to(DEVICE)), make(x.to(DEVICE), device="cpu")
+    assert there.device.type == WORD and here.device.type == "cpu"
+    assert here.dtype == there.dtype == x.dtype and len(here.tolist()) == len(here.numpy()) == 2

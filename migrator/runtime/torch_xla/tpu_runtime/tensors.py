@@ -75,6 +75,20 @@ def _of_no_complex128(read: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
+def _made_elsewhere(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`zeros_like(x, device="cpu")`: torch_xla 2.9 gives a tensor that nothing can read."""
+
+    @functools.wraps(make)
+    def made(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        device = kwargs.get("device")
+        if input.device.type == DEVICE_TYPE and isinstance(device, (str, torch.device)):
+            if torch.device(device).type != DEVICE_TYPE:
+                input = torch.empty(input.shape, dtype=input.dtype, device=device)
+        return make(input, *args, **kwargs)
+
+    return made
+
+
 def _device_first(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """`x.to(rank)`: a number is a device of CUDA, and here the one of this process."""
     return (DEVICE_TYPE, *arguments[1:]) if arguments and type(arguments[0]) is int else arguments
@@ -131,6 +145,10 @@ def install() -> None:
     torch.Tensor.to = to_dense_or_there  # type: ignore[assignment,method-assign]
     # Parameters of lazy modules have a list of what may be done to them.
     UninitializedTensorMixin._allowed_methods.append(to_dense_or_there)
+    for name in ("empty", "full", "ones", "rand", "randint", "randn", "zeros"):
+        substitute(torch, f"{name}_like", _made_elsewhere(getattr(torch, f"{name}_like")))
+    for name in ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros"):
+        substitute(torch.Tensor, name, _made_elsewhere(getattr(torch.Tensor, name)))
     for name in ("cumsum", "cumprod"):
         for owner in (torch, torch.Tensor):
             substitute(owner, name, _counting(getattr(owner, name)))

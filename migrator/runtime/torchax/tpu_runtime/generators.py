@@ -80,7 +80,10 @@ def _normal(env: Environment, function: Function, args: Any, kwargs: dict[str, A
 
 @replaces(torch.rand_like, torch.randn_like, torch.randint_like)
 def _like(env: Environment, function: Function, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Those of another device are drawn there; torchax 0.0.13 makes those of `rand_like` there."""
+    """Those of another device are drawn there.
+
+    torchax 0.0.13 gives tensors of the CPU for `rand_like`, of float32 for `randn_like`.
+    """
     tensor: Any = args[0] if args else kwargs["input"]
     if not is_device_tensor(tensor):
         return NotImplemented
@@ -90,10 +93,11 @@ def _like(env: Environment, function: Function, args: Any, kwargs: dict[str, Any
     if not names_device(device):
         there = native(torch.empty, (tensor.shape,), {"dtype": tensor.dtype, "device": device})
         return native(function, (there, *args[1:]), made)
-    if function is not torch.rand_like:
+    if function is torch.randint_like:
         return NotImplemented
+    draw = torch.rand if function is torch.rand_like else torch.randn
     with env:
-        return torch.rand(tensor.shape, **made | {"device": device})
+        return draw(tensor.shape, **made | {"device": device})
 
 
 _FILLING = "normal_ uniform_ random_ bernoulli_ exponential_ cauchy_ geometric_ log_normal_"
