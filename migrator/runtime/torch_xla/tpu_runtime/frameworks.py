@@ -1,5 +1,6 @@
 """Accelerate, Lightning and safetensors: what they get wrong of torch_xla."""
 
+import contextlib
 import functools
 import os
 import sys
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 import torch_xla
 
-from . import lightning_tpu
+from . import generation, lightning_tpu
 from .device import DEVICE_TYPE
 from .distributed import DistributedDataParallel, join
 from .imported import when_imported
@@ -121,3 +122,4 @@ def install() -> None:
     when_imported("safetensors.torch", _has_no_memory)
     when_imported("accelerate.state", _choose)
     lightning_tpu.install(torch_xla.sync)
+    generation.install(torch_xla.sync, contextlib.nullcontext, contextlib.nullcontext)

@@ -5,11 +5,13 @@ from typing import Any
 
 import torch
 
-from . import lightning_tpu
+from . import generation, lightning_tpu
 from .amp import autocast
 from .device import DEVICE_TYPE
 from .distributed import DistributedDataParallel
 from .imported import when_imported
+from .inside import inside
+from .parts import hurried
 
 NEEDED_BY = "accelerate transformers trl lightning pytorch_lightning lightning_fabric"
 
@@ -68,3 +70,4 @@ def install(_env: Any) -> None:
     when_imported("accelerate.state", _choose)
     when_imported("transformers.training_args", _follow)
     lightning_tpu.install(lambda: None)
+    generation.install(lambda: None, hurried, inside)

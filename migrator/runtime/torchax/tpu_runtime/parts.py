@@ -12,7 +12,7 @@ once for each class; the modules in it are then tried.
 import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
 
@@ -26,10 +26,12 @@ from torchax.tensor import Environment
 from . import modes, scopes, together
 from .calls import holds_device_tensor, is_device_tensor, natively, patch
 from .compiled import EAGER, Compiled, warn
+from .compiling import compile_program
 from .fresh_state import is_known
 from .functions import Call
 from .guards import KEPT
-from .inside import is_inside
+from .inside import FirstTime, is_inside
+from .programs import Program
 from .watch import is_library
 
 NEEDED_BY = "<loop>"
@@ -62,6 +64,12 @@ class Part(Compiled):
                 tensor.register_hook(functools.partial(_note, self.memory.used, number))
         return result
 
+    def _compile_new(self, env: Environment, call: Call) -> Program:
+        """Another form of a call whose code has run, for `hurried`."""
+        if self.patient or not self.sets:
+            raise FirstTime
+        return compile_program(self.memory, env, call)
+
     def _place(self) -> str:
         return f"{self.name}{self._manner}"
 
@@ -74,6 +82,16 @@ class Part(Compiled):
 
 def _note(used: set[int], number: int, gradient: torch.Tensor) -> None:
     used.add(number)
+
+
+@contextlib.contextmanager
+def hurried() -> Iterator[None]:
+    """Compile what comes at once, where its code has run once: it will come again."""
+    before, Part.patient = Part.patient, False
+    try:
+        yield
+    finally:
+        Part.patient = before
 
 
 class Parts(dict[str, Part]):
