@@ -263,3 +263,11 @@ def test_what_is_made_like_a_tensor_of_the_device(make: Callable[..., Tensor]) -
     there, here = make(x.to(DEVICE)), make(x.to(DEVICE), device="cpu")
     assert there.device.type == WORD and here.device.type == "cpu"
     assert here.dtype == there.dtype == x.dtype and len(here.tolist()) == len(here.numpy()) == 2
+
+
+def test_a_tensor_of_another_size() -> None:
+    x = torch.arange(6.0).view(2, 3).to(DEVICE)
+    assert x.resize_(2, 2) is x and x.tolist() == [[0, 1], [2, 3]]
+    x.resize_((3,)).copy_(torch.ones(3).to(DEVICE))
+    assert x.shape == (3,) and x.sum().item() == 3
+    assert x.resize_as_(torch.ones(2, 1).to(DEVICE)).shape == x.shape == (2, 1)

@@ -257,3 +257,8 @@ def test_what_the_cpu_computes_in_place_is_written_to_lists_of_tensors_too() -> 
     half = torch.full((1,), 0.5).to("jax")
     torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, half)
     assert [gradient.tolist() for gradient in gradients] == [[0.5] * 2, [0.5] * 3]
+
+
+def test_a_tensor_that_grows() -> None:
+    x = torch.arange(2.0).to("jax")
+    assert x.resize_(2, 2).shape == x.shape == (2, 2) and x[0].tolist() == [0, 1]

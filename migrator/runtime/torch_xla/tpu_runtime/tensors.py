@@ -89,6 +89,18 @@ def _made_elsewhere(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
     return made
 
 
+def _resize_as(resize: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`x.resize_as_(y)`: torch_xla 2.9 keeps all elements, and reading it raises."""
+
+    @functools.wraps(resize)
+    def resized(self: torch.Tensor, other: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        if self.device.type == DEVICE_TYPE:
+            return self.resize_(other.shape)
+        return resize(self, other, **kwargs)
+
+    return resized
+
+
 def _device_first(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """`x.to(rank)`: a number is a device of CUDA, and here the one of this process."""
     return (DEVICE_TYPE, *arguments[1:]) if arguments and type(arguments[0]) is int else arguments
@@ -149,6 +161,7 @@ def install() -> None:
         substitute(torch, f"{name}_like", _made_elsewhere(getattr(torch, f"{name}_like")))
     for name in ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros"):
         substitute(torch.Tensor, name, _made_elsewhere(getattr(torch.Tensor, name)))
+    substitute(torch.Tensor, "resize_as_", _resize_as(torch.Tensor.resize_as_))
     for name in ("cumsum", "cumprod"):
         for owner in (torch, torch.Tensor):
             substitute(owner, name, _counting(getattr(owner, name)))

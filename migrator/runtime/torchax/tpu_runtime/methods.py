@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import math
 from types import FunctionType
 from typing import Any
 
@@ -48,6 +49,23 @@ def _with_own_functions(handle: Function) -> Function:
         return handle(mode, own, *args, **kwargs)
 
     return __torch_function__
+
+
+@replaces(torch.Tensor.resize_, torch.Tensor.resize_as_)
+def _resize(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    """In place, also by numbers one by one; torchax gives another tensor. What is new is zero."""
+    tensor, *size = args
+    if not is_device_tensor(tensor) or not size:
+        return NotImplemented
+    first = size[0]
+    wanted = first.shape if isinstance(first, torch.Tensor) else first
+    shape = tuple(size) if isinstance(wanted, int) else tuple(wanted)
+    if shape != tuple(tensor.shape):
+        with env:
+            values = tensor.detach().reshape(-1)[: math.prod(shape)]
+            more = values.new_zeros(math.prod(shape) - len(values))
+            tensor.data = torch.cat([values, more]).reshape(shape)
+    return tensor
 
 
 @replaces(torch.full, torch.full_like, torch.Tensor.fill_, torch.Tensor.new_full)
