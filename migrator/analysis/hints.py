@@ -32,15 +32,17 @@ _OTHER_STEPS = re.compile(
     re.I,
 )
 _MODEL = re.compile(
-    r"^(?:self|net\w*|\w*_net|unet|\w*model\w*|ema|gpt|vae|clip|transformer|vgg\w*|resnet\w*|bert"
+    # Not what tensors, dicts and Python have of such names: `x.div_()`.
+    r"^(?!(?:data|det|diag|diff|dim|dist|div_?|dot|gcd_?|ge_?|ger|gt_?|dict|dir|get)$)"
+    r"(?:self|net\w*|\w*_net|unet|\w*model\w*|ema|gpt|vae|clip|transformer|vgg\w*|resnet\w*|bert"
     r"|critic|actor|policy|student|teacher|backbone|classifier|denoiser|\w*_?extractor"
     r"|(?:net)?(?:[gd]|generator|discriminator|encoder|decoder)(?:_?\w{1,3})?)$", re.I
 )  # fmt: skip
-# `train_model()`, `data`, `draw()`, `x.div_()`
+# `train_model()`, `data`, `draw()`
 _NO_MODEL = re.compile(
     r"(?:add|build|check|compile|configure|convert|create|define|eval(?:uate)?|export|fit|get|init"
     r"(?:ialize)?|load|make|prepare|print|query|register|reset|run|save|setup|test|train|update)_"
-    r"|(?!dec$|gen$|dis$|disc$|gan$|gpt$)[dg][a-z]{1,3}_?$"
+    r"|(?!gen$|dis$|disc$|gan$|gpt$)[dg][a-z]{1,3}$"
 )
 _LOSS = re.compile(r"(?:^|_)(?:criterion|loss(?:_?f(?:n|unc(?:tion)?))?)$|^criterion", re.I)
 _COMPUTED_LOSS = re.compile(r"criter|loss|objective|^(?:mse|bce|ce|l1|kl)", re.I)

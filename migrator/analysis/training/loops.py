@@ -166,9 +166,7 @@ def is_model(flow: Flow, function: ast.expr) -> bool:
     if (flow.names.qualified(function) or "").startswith("torch."):
         return False  # torch.Generator
     name = (dotted(function) or "").rpartition(".")[2]
-    if flow.kind(function) & Kind.MODULE:
-        return True
-    return hints.is_model_name(name) and not hints.is_no_model_name(name)
+    return bool(flow.kind(function) & Kind.MODULE) or hints.is_model_name(name)
 
 
 def _loop_of(names: Names, call: ast.Call) -> ast.AST | None:
