@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch_xla
 import tpu_runtime as tpu
 from torch import Tensor
 
@@ -101,3 +102,16 @@ def test_diagonals(dims: tuple[int, int], offset: int) -> None:
     assert torch.equal(there.cpu(), here)
     expected, found = (torch.diagonal(x, offset, *dims) for x in (here, there))
     assert torch.equal(found.cpu(), expected)
+
+
+def test_a_view_is_detached_behind_a_sync() -> None:
+    """The sync gives away what its base held before a write by an alias."""
+    base = torch.arange(6.0).reshape(3, 2).to("xla")
+    turned = base.t()
+    base.data.add_(6)
+    once_more = turned.t()
+    for tensor, expected in ((base, 6.0), (turned, 6.0), (once_more, 6.0)):
+        detached = tensor.detach()
+        torch_xla.sync()
+        assert detached.cpu().min() == expected
+        assert (tensor.data.sum() - 51).item() == 0

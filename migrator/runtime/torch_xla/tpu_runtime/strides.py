@@ -104,6 +104,12 @@ def _is_found(x: Tensor) -> bool:
     return layout is not None and (ways_matter or not layout.is_contiguous())
 
 
+def _renewed(base: Tensor) -> Tensor:
+    """With what was written to its views: what it held before is given away by the next sync."""
+    torch._sync(base)
+    return base
+
+
 def _detach(stock: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """The same view of what is detached, so that its strides are known."""
 
@@ -111,7 +117,7 @@ def _detach(stock: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     def detach(self: Tensor) -> Tensor:
         if not _is_found(self):
             return stock(self)
-        return self._view_func_unsafe(self._base.detach())  # type: ignore[no-any-return,attr-defined,union-attr]
+        return self._view_func_unsafe(_renewed(self._base).detach())  # type: ignore[no-any-return,attr-defined,arg-type]
 
     return detach
 
@@ -122,7 +128,7 @@ def _data(stock: Any) -> property:
     def get(self: Tensor) -> Tensor:
         if not _is_found(self):
             return stock.__get__(self)  # type: ignore[no-any-return]
-        return self._view_func_unsafe(stock.__get__(self._base))  # type: ignore[no-any-return,attr-defined]
+        return self._view_func_unsafe(stock.__get__(_renewed(self._base)))  # type: ignore[no-any-return,attr-defined,arg-type]
 
     def put(self: Tensor, new: Tensor) -> None:
         if self.device.type == new.device.type == DEVICE_TYPE:
