@@ -79,6 +79,7 @@ def test_collectives_give_what_they_give_on_gloo(tmp_path: Path) -> None:
     compare_collectives(here, there)
 
 
+@thorough_on("torchax")
 def test_groups_of_some_ranks_and_exchanges_between_two(tmp_path: Path) -> None:
     there, here = tmp_path / "gloo", tmp_path / "here"
     on_gloo(program("groups"), tmp_path, there)
@@ -86,6 +87,7 @@ def test_groups_of_some_ranks_and_exchanges_between_two(tmp_path: Path) -> None:
     compare_groups(here, there)
 
 
+@thorough_on("torchax")
 def test_functional_collectives_and_their_gradients(tmp_path: Path) -> None:
     on_ranks(2, migrated(FUNCTIONAL, tmp_path), tmp_path / "here")
     compare_functional(tmp_path / "here")
