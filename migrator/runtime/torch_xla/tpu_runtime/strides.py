@@ -106,7 +106,8 @@ def _is_found(x: Tensor) -> bool:
 
 def _renewed(base: Tensor) -> Tensor:
     """With what was written to its views: what it held before is given away by the next sync."""
-    torch._sync(base)
+    if torch._is_functional_tensor(base):  # not one that a loop is traced with
+        torch._sync(base)
     return base
 
 
