@@ -132,6 +132,11 @@ def test_other_settings_of_the_imports_and_other_options_need_a_real_one(start: 
     assert start("-E", "-c", IS_FORKED).stdout == "False\n"
 
 
+def printed(program: Path, code: str, environment: dict[str, str]) -> str:
+    command = [str(program), "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, env=environment).stdout
+
+
 def test_jax_is_told_later_what_it_can_be_told(cold_interpreter: str, tmp_path: Path) -> None:
     (tmp_path / "jax.py").write_text(
         "import os\nprocess, told = os.getpid(), {}\nclass config:\n    update = told.__setitem__\n"
@@ -143,9 +148,7 @@ def test_jax_is_told_later_what_it_can_be_told(cold_interpreter: str, tmp_path: 
     with warm(Path(cold_interpreter), ["jax"], environment) as program:
 
         def told(**variables: str) -> str:
-            own = {**others, "PYTHONPATH": str(tmp_path), **variables}
-            command = [str(program), "-c", code]
-            return subprocess.run(command, capture_output=True, text=True, env=own).stdout
+            return printed(program, code, {**others, "PYTHONPATH": str(tmp_path), **variables})
 
         assert told(**{cache: "here"}) == "False {}\n"
         expected = "{'jax_compilation_cache_dir': 'there', 'jax_num_cpu_devices': 2}"
@@ -171,13 +174,8 @@ def test_flags_of_xla_are_those_of_the_program_and_of_its_imports(
         ):
             code = "import os, sys; print(os.environ['XLA_FLAGS'], 'adds' in sys.modules)"
             for program in (first, second):
-                done = subprocess.run(
-                    [program, "-c", code],
-                    env={**environment, "XLA_FLAGS": own},
-                    capture_output=True,
-                    text=True,
-                )
-                assert done.stdout == f"{expected} True\n", done.stderr
+                found = printed(program, code, {**environment, "XLA_FLAGS": own})
+                assert found == f"{expected} True\n"
 
 
 def test_a_server_forked_from_another_has_its_imports_too(
@@ -194,9 +192,7 @@ def test_a_server_forked_from_another_has_its_imports_too(
     ):
 
         def imported(program: Path, value: str) -> str:
-            own = {**environment, "TORCH_SET": value}
-            command = [str(program), "-c", code]
-            return subprocess.run(command, capture_output=True, text=True, env=own).stdout
+            return printed(program, code, {**environment, "TORCH_SET": value})
 
         assert imported(first, "before") == "True False\n"
         assert imported(second, "before") == imported(third, "before") == "True True\n"

@@ -98,7 +98,11 @@ class Server:
         if process == 0:
             before = {**self.before, FLAGS: job["env"].get(FLAGS)}
             job["env"] |= self.made | self.flags(job["env"])
-            job["before"] = {name: before.get(name) for name in TOLD}
+            job["told"] = {
+                name: job["env"][name]
+                for name in TOLD
+                if job["env"].get(name) not in (None, before.get(name))
+            }
             if job["arguments"][0] == __file__:  # a server that imports more
                 job["env"][MADE] = json.dumps({name: before.get(name) for name in self.made})
             signal.set_wakeup_fd(-1)
@@ -246,9 +250,8 @@ def become(job: dict[str, Any], search_path: list[str]) -> list[str]:
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     if jax := sys.modules.get("jax"):
-        for name, kind in TOLD.items():
-            if os.environ.get(name) != job["before"][name]:
-                jax.config.update(name.lower(), kind(os.environ[name]))
+        for name, value in job["told"].items():
+            jax.config.update(name.lower(), TOLD[name](value))
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [*paths, *search_path]
     importlib.invalidate_caches()
