@@ -54,7 +54,7 @@ Made by `benchmarks/operator_audit.py`: each operator of torch's OpInfo database
 and is not random, and each form of `benchmarks/forms.py`: values and gradients against CPU torch,
 on {back_end}. What counts is the worst sample. `wrong` and `no gradient` are silent, and so is
 `does not raise`, where torch does: a program that runs on a GPU does not meet it.
-"""
+{note}"""
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ class Target:
     back_end: str
     dtypes: tuple[str, ...]  # of operators
     variables: dict[str, str]
+    note: str = ""  # on what is wrong
 
 
 TARGETS = {
@@ -107,6 +108,8 @@ TARGETS = {
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": f"{QUICKLY} --xla_cpu_parallel_codegen_split_count=1",
         },
+        "What is `wrong` asks for the bytes of 64-bit numbers, which have 32 bits on the device\n"
+        "unless JAX_ENABLE_X64 is set ([limits](limits.md)).\n",
     ),
     "torch_xla": Target(
         torch_xla,
@@ -257,7 +260,8 @@ def tables(what: str, names: Sequence[str], results: Results, library: str) -> I
 
 def page(library: str, results: Results) -> str:
     """The page for the docs."""
-    lines = [HEAD.format(library=library, back_end=TARGETS[library].back_end)]
+    target = TARGETS[library]
+    lines = [HEAD.format(library=library, back_end=target.back_end, note=target.note)]
     lines += tables("operator", sorted(operators()), results, library)
     lines += ["", *tables("form", list(forms.FORMS), results, library)]
     return "\n".join(lines) + "\n"

@@ -271,3 +271,41 @@ def test_a_tensor_of_another_size() -> None:
     x.resize_((3,)).copy_(torch.ones(3).to(DEVICE))
     assert x.shape == (3,) and x.sum().item() == 3
     assert x.resize_as_(torch.ones(2, 1).to(DEVICE)).shape == x.shape == (2, 1)
+
+
+def resized(device: torch.device) -> list[object]:
+    x = torch.arange(6.0).view(2, 3).to(device)
+    flat, seen = x.view(6), []
+    for shape in ((2, 2), (0,), (3, 2), (1,), (6,)):
+        x.resize_(shape)
+        x.view(-1)[:1].add_(1)
+        seen += [x.tolist(), flat.tolist()]
+    row = flat[2:4]
+    row.resize_(3)[2] = 9
+    more = torch.empty(0).to(device)
+    for n in (2, 1, 3, 0, 5):
+        seen.append(
+            torch.ones(n).to(device).mul_(n).sum().item() == more.resize_(n).fill_(n).sum().item()
+        )
+    return [*seen, row.tolist(), flat.tolist(), more.tolist()]
+
+
+def test_a_tensor_of_another_size_stays_in_its_memory() -> None:
+    assert resized(DEVICE) == resized(torch.device("cpu"))
+    with pytest.raises(RuntimeError, match="more elements than its base"):
+        torch.ones(3).to(DEVICE)[1:].resize_(3)
+
+
+def test_a_shallow_copy_shares_its_elements() -> None:
+    x = torch.arange(3.0).to(DEVICE)
+    x.tag = "x"  # type: ignore[attr-defined]
+    weight = nn.Parameter(torch.ones(3).to(DEVICE))
+    for original in (x, weight, x[1:], (weight * 2).requires_grad_(), torch.arange(3).to(DEVICE)):
+        other = copy.copy(original)
+        assert type(other) is type(original) and other.device == original.device
+        assert other.requires_grad == original.requires_grad and other is not original
+        with torch.no_grad():
+            other[0], original[1] = 5, 7
+        assert other.tolist() == original.tolist() and other.tolist()[:2] == [5, 7]
+    assert copy.copy(x).tag == "x"
+    assert copy.copy({"x": x})["x"] is x and copy.copy(x.cpu()).device.type == "cpu"

@@ -91,6 +91,9 @@ def test_what_it_costs_is_said() -> None:
     with pytest.warns(UserWarning, match="2 x 2 is dense on a TPU: 0.0 MiB"):
         made = torch.sparse_coo_tensor(*entries(WORD), (2, 2))
     assert made.device.type == WORD
+    for sparse in (torch.eye(3).to_sparse(), torch.eye(3).to_sparse_csr()):
+        with pytest.warns(UserWarning, match="3 x 3 is dense on a TPU: 0.0 MiB"):
+            assert torch.equal(sparse.to(WORD).cpu(), torch.eye(3))
 
 
 def test_others_are_torchs() -> None:

@@ -6,7 +6,6 @@ torch's.
 """
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import UninitializedTensorMixin
 
+from .dense import warn_of
 from .device import DEVICE_TYPE
 
-NEEDED_BY = "sparse_coo_tensor sparse"
+NEEDED_BY = "*sparse*"
 
 _ENTRIES = "_sparse_entries"  # of a dense tensor: indices, values, and whether they are coalesced
 
@@ -43,8 +43,7 @@ def dense(indices: Any, values: Any, size: Any = None, dtype: torch.dtype | None
         size = [*(indices.amax(1) + 1).tolist(), *values.shape[1:]]
     made = torch.zeros(tuple(size), dtype=values.dtype, device=DEVICE_TYPE)
     made = made.index_put(tuple(indices), values, accumulate=True)
-    shape, mib = " x ".join(map(str, made.shape)), made.numel() * made.element_size() / 2**20
-    warnings.warn(f"a sparse tensor of {shape} is dense on a TPU: {mib:.1f} MiB", stacklevel=3)
+    warn_of(made)
     setattr(made, _ENTRIES, (indices, values, False))
     return made
 

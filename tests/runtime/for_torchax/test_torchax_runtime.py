@@ -35,8 +35,13 @@ def test_numpy_of_a_device_tensor_is_a_copy() -> None:
 
 def test_a_cpu_tensor_is_indexed_by_one_of_the_device_and_not_added_to_one() -> None:
     assert small()[:, on_device()[0] > 0].shape == (2, 2)
-    with pytest.raises(Exception, match="mixed math"):
-        on_device() + small()
+    for x, y in ((on_device(), small()), (small(), on_device())):
+        for mix in (
+            torch.add, torch.Tensor.mul_, F.mse_loss, F.linear, F.embedding,
+            lambda x, y: torch.stack([x, y]), lambda x, y: F.layer_norm(x, (3,), y[0]),
+        ):  # fmt: skip
+            with pytest.raises(RuntimeError, match=r"same device.* jax:0 and cpu"):
+                mix(x, y)
 
 
 def test_data_of_the_other_device() -> None:

@@ -2,11 +2,16 @@
 
 torch_xla 2.9 lets both have one buffer after a `sync`. The next step that writes one of them gives
 it away, and what reads the other raises "!buffer->IsDeleted()": a target network that is a copy.
+Of `copy.copy(t)`, which shares its elements with t in torch, it makes a copy by way of the CPU.
 """
 
+import copy
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch._tensor import _rebuild_from_type_v2
+from torch.nn import Parameter
 
 from .device import DEVICE_TYPE
 from .kernels import replace, stock
@@ -14,9 +19,19 @@ from .kernels import replace, stock
 NEEDED_BY = "<unusual>"  # others write to nothing
 
 
+def _shallow(self: Tensor) -> Any:
+    """`copy.copy`: another tensor of the same elements, with what a program has put on it."""
+    if self.device.type != DEVICE_TYPE or isinstance(self, Parameter):
+        return copy._reconstruct(self, None, *self.__reduce_ex__(4))  # type: ignore[attr-defined]
+    state = torch._utils._get_obj_state(self)  # type: ignore[no-untyped-call]
+    return _rebuild_from_type_v2(
+        lambda: self.data.requires_grad_(self.requires_grad), type(self), (), state
+    )
+
+
 def install() -> None:
     """Give a copy a buffer of its own."""
-    copy, clone, to_copy = stock("copy"), stock("clone"), stock("_to_copy")
+    copy_, clone, to_copy = stock("copy"), stock("clone"), stock("_to_copy")
     view_copy = stock("view_copy")
 
     def apart(source: Tensor) -> Tensor:
@@ -24,7 +39,7 @@ def install() -> None:
         return view_copy(source, list(source.shape)) if on_device else source
 
     def copy_apart(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
-        return copy(self, apart(src), non_blocking)  # type: ignore[no-any-return]
+        return copy_(self, apart(src), non_blocking)  # type: ignore[no-any-return]
 
     def to_copy_apart(self: Tensor, *, device: Any = None, **kwargs: Any) -> Tensor:
         stays = device is None or device.type == DEVICE_TYPE
@@ -36,3 +51,4 @@ def install() -> None:
     replace("copy", copy_apart)
     replace("clone", clone_apart)
     replace("_to_copy", to_copy_apart)
+    Tensor.__copy__ = _shallow  # type: ignore[attr-defined]

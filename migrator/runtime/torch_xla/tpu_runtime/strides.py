@@ -206,6 +206,38 @@ def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return as_strided
 
 
+def _resizing(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Within its memory the tensor becomes another view of that; stock does this once, and raises.
+
+    What is new is zero.
+    """
+
+    @functools.wraps(stock)
+    def resize_(self: Tensor, *size: Any, **kwargs: Any) -> Tensor:
+        if self.device.type != DEVICE_TYPE or self.requires_grad:
+            return stock(self, *size, **kwargs)
+        layout = torch.empty(*size, device="meta", **kwargs)
+        if layout.shape == self.shape:
+            return self
+        memory = _in_memory(self if self._base is None else self._base)
+        offset = self.storage_offset()
+        more = offset + layout.numel() - memory.numel()
+        is_of_another = self._base is not None and "_resized" not in self.__dict__
+        if is_of_another and more > 0:
+            raise RuntimeError("resize_: a view can not have more elements than its base")
+        if more > 0:
+            values = memory.reshape(-1)
+            new = torch.cat([values, values.new_zeros(more)]).reshape(layout.shape)
+        else:
+            new = self.as_strided(layout.shape, layout.stride(), offset)
+        torch._C._swap_tensor_impl(self, new)
+        if not is_of_another:
+            self.__dict__["_resized"] = True  # what it is a view of is its own
+        return self
+
+    return resize_
+
+
 def _in_memory(base: Tensor) -> Tensor:
     """A base as its memory has it, whichever way it is turned."""
     layout = _turned(base)
@@ -224,6 +256,7 @@ def install() -> None:
         (_detach, (torch, Tensor), "detach"),
         (_asking, (Tensor,), "is_contiguous stride storage_offset"),
         (_as_strided, (torch, Tensor), "as_strided"),
+        (_resizing, (Tensor,), "resize_"),
         (_diagonal, (torch, Tensor), "diagonal"),
     ):
         for owner in owners:

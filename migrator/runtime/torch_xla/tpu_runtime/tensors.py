@@ -1,7 +1,6 @@
 """Tensor methods and modes that torch_xla gets wrong."""
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 
+from .dense import warn_of
 from .device import DEVICE_TYPE
 from .kernels import substitute
 
@@ -53,14 +53,6 @@ def _counting(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
         return function(input, *args, **kwargs)
 
     return in_int64
-
-
-def _to_dense(tensor: torch.Tensor) -> torch.Tensor:
-    """A sparse tensor as the dense one that takes its place on the device."""
-    size = tensor.numel() * tensor.element_size() / 2**20
-    shape = " x ".join(map(str, tensor.shape))
-    warnings.warn(f"a sparse tensor of {shape} is dense on a TPU: {size:.1f} MiB", stacklevel=3)
-    return tensor.to_dense()
 
 
 def _of_no_complex128(read: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,7 +134,8 @@ def install() -> None:
         if self.layout is not torch.strided:
             device = torch._C._nn._parse_to(*args, **kwargs)[0]
             if device is not None and device.type == DEVICE_TYPE:
-                return to(_to_dense(self), *args, **kwargs)
+                warn_of(self)
+                return to(self.to_dense(), *args, **kwargs)
         return to(self, *args, **kwargs)
 
     for name in ("cpu", "item", "tolist", "__complex__"):

@@ -1,8 +1,8 @@
 """Backward passes that torchax lacks, as the transpose (jax.vjp) of the forward operator.
 
 torchax 0.0.13 has none for convolution, upsampling, grid_sample, replication padding, shrinking,
-masked_scatter and weight_norm: `loss.backward()` raises OperatorNotFound. Norms are in buffers.py,
-pools in pooling.py.
+masked_scatter and weight_norm: `loss.backward()` raises OperatorNotFound. That of BatchNorm is in
+buffers.py, those of pools are in pooling.py.
 """
 
 import math
@@ -15,10 +15,17 @@ from torchax import interop
 from torchax.ops import jaten
 from torchax.tensor import Environment
 
-from .calls import register_missing
+from .calls import Function, register
 from .kernels import Array, kernel, masked, pull_back
 
 NEEDED_BY = "backward grad autograd optim vjp jvp jacrev jacfwd hessian linearize train_step"
+
+
+def _register_missing(env: Environment, operator: Any, function: Function) -> None:
+    """Add a function of arrays, unless torchax has the operator by now."""
+    known = {operator, *(getattr(operator, overload) for overload in operator.overloads())}
+    if not any(form in env._ops or form in env._decomps for form in known):
+        register(env, operator, function, of_arrays=True)
 
 
 @kernel
@@ -110,6 +117,28 @@ def _weight_norm_backward(
     return pull_back(forward, (direction, length), gradient)
 
 
+@kernel
+def _layer_norm_backward(
+    gradient: Array, x: Array, shape: Any, mean: Array, rstd: Array, weight: Any, bias: Any,
+    mask: Any,
+) -> Any:  # fmt: skip
+    """torchax 0.0.13 calls a function of JAX that does not exist."""
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    axes = tuple(range(x.ndim - len(shape), x.ndim))
+    outer = tuple(range(x.ndim - len(shape)))
+    g, rstd = gradient.astype(wide), rstd.astype(wide)
+    normal = (x.astype(wide) - mean.astype(wide)) * rstd
+    scaled = g if weight is None else g * weight.astype(wide)
+    along = jnp.mean(scaled, axes, keepdims=True)
+    across = jnp.mean(scaled * normal, axes, keepdims=True)
+    grads = ((scaled - along - normal * across) * rstd).astype(x.dtype), None, None
+    if weight is not None:
+        grads = grads[0], (g * normal).sum(outer).astype(weight.dtype), grads[2]
+    if bias is not None:
+        grads = *grads[:2], g.sum(outer).astype(bias.dtype)
+    return masked(grads, mask)
+
+
 _UPSAMPLES = """
     upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
     _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
@@ -120,20 +149,21 @@ _UPSAMPLES = """
 def install(env: Environment) -> None:
     """Add the backward passes."""
     aten = torch.ops.aten
-    register_missing(env, aten.convolution_backward, _convolution_backward)
+    _register_missing(env, aten.convolution_backward, _convolution_backward)
+    register(env, aten.native_layer_norm_backward, _layer_norm_backward, of_arrays=True)
     for name in _UPSAMPLES.split():
         backward = getattr(aten, f"{name}_backward")
-        register_missing(env, backward, _upsample_backward(env, name))
+        _register_missing(env, backward, _upsample_backward(env, name))
     for name in ("grid_sampler_2d", "grid_sampler_3d"):
         backward = getattr(aten, f"{name}_backward")
-        register_missing(env, backward, _grid_sampler_backward(env, name))
+        _register_missing(env, backward, _grid_sampler_backward(env, name))
     for dims in (1, 2, 3):
         backward = getattr(aten, f"replication_pad{dims}d_backward")
-        register_missing(env, backward, _replication_pad_backward)
+        _register_missing(env, backward, _replication_pad_backward)
     for name, function in (
         ("softshrink_backward", _shrink_backward),
         ("hardshrink_backward", _shrink_backward),
         ("masked_scatter_backward", _masked_scatter_backward),
         ("_weight_norm_interface_backward", _weight_norm_backward),
     ):
-        register_missing(env, getattr(aten, name), function)
+        _register_missing(env, getattr(aten, name), function)

@@ -100,34 +100,11 @@ def _batch_norm_backward(
     return masked(grads, (mask[0], mask[1] and weight is not None, mask[2]))
 
 
-@kernel
-def _layer_norm_backward(
-    gradient: Array, x: Array, shape: Any, mean: Array, rstd: Array, weight: Any, bias: Any,
-    mask: Any,
-) -> Any:  # fmt: skip
-    """torchax 0.0.13 calls a function of JAX that does not exist."""
-    wide = jnp.promote_types(x.dtype, jnp.float32)
-    axes = tuple(range(x.ndim - len(shape), x.ndim))
-    outer = tuple(range(x.ndim - len(shape)))
-    g, rstd = gradient.astype(wide), rstd.astype(wide)
-    normal = (x.astype(wide) - mean.astype(wide)) * rstd
-    scaled = g if weight is None else g * weight.astype(wide)
-    along = jnp.mean(scaled, axes, keepdims=True)
-    across = jnp.mean(scaled * normal, axes, keepdims=True)
-    grads = ((scaled - along - normal * across) * rstd).astype(x.dtype), None, None
-    if weight is not None:
-        grads = grads[0], (g * normal).sum(outer).astype(weight.dtype), grads[2]
-    if bias is not None:
-        grads = *grads[:2], g.sum(outer).astype(bias.dtype)
-    return masked(grads, mask)
-
-
 def install(env: Environment) -> None:
-    """Replace BatchNorm and the backward passes of BatchNorm and LayerNorm."""
+    """Replace BatchNorm and its backward pass."""
     aten = torch.ops.aten
     register(env, aten.native_batch_norm, _batch_norm, of_arrays=False)
     register(env, aten._native_batch_norm_legit, _batch_norm, of_arrays=False)
     register(env, aten._native_batch_norm_legit.no_stats, _without_statistics, of_arrays=False)
     register(env, aten._native_batch_norm_legit_no_training, _no_training, of_arrays=False)
     register(env, aten.native_batch_norm_backward, _batch_norm_backward, of_arrays=True)
-    register(env, aten.native_layer_norm_backward, _layer_norm_backward, of_arrays=True)

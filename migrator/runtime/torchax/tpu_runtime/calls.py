@@ -90,13 +90,6 @@ def register(env: Environment, operator: Any, function: Function, *, of_arrays: 
     return made
 
 
-def register_missing(env: Environment, operator: Any, function: Function) -> None:
-    """The same for a function of arrays, unless torchax has the operator by now."""
-    known = {operator, *(getattr(operator, overload) for overload in operator.overloads())}
-    if not any(form in env._ops or form in env._decomps for form in known):
-        register(env, operator, function, of_arrays=True)
-
-
 def names_device(device: object) -> bool:
     """Whether a ``device=`` argument means the TPU, as a number does.
 

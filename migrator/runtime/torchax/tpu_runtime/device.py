@@ -100,16 +100,6 @@ def device_count() -> int:
     return 1 if wanted == "1" else there
 
 
-def check_ranks(number: int | None) -> None:
-    """Raise ValueError where a program counts on another number of ranks than there are devices."""
-    devices = device_count()
-    if number not in (None, -1, devices):
-        raise ValueError(
-            f"the program is set up for {number} ranks, and uses {devices} devices: tell it "
-            f"that it has {devices}, or set {CORES}=1 for a program with one"
-        )
-
-
 def current_device() -> int:
     """Always 0: what is put on ``jax`` goes to JAX's first device unless it is sharded."""
     return 0

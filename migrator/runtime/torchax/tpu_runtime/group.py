@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .device import DEVICE_TYPE
+from .device import CORES, DEVICE_TYPE, device_count
 
 Tensors = list[torch.Tensor]
 
@@ -33,3 +33,13 @@ def done(result: Any) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(result)
     return torch._C._distributed_c10d._create_work_from_future(future)
+
+
+def check_ranks(number: int | None) -> None:
+    """Raise ValueError where a program counts on another number of ranks than there are devices."""
+    devices = device_count()
+    if number not in (None, -1, devices):
+        raise ValueError(
+            f"the program is set up for {number} ranks, and uses {devices} devices: tell it "
+            f"that it has {devices}, or set {CORES}=1 for a program with one"
+        )

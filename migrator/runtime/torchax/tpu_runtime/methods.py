@@ -22,6 +22,7 @@ from .calls import (
     replaces,
 )
 from .device import DEVICE_TYPE
+from .indexing import of_base
 from .modes import FunctionMode
 from .parameters import OnCpu, attributes, on_cpu
 from .tensors import Args, Kwargs, check_limits, warn_of_class
@@ -53,18 +54,32 @@ def _with_own_functions(handle: Function) -> Function:
 
 @replaces(torch.Tensor.resize_, torch.Tensor.resize_as_)
 def _resize(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """In place, also by numbers one by one; torchax gives another tensor. What is new is zero."""
+    """In place, also by numbers one by one; torchax gives another tensor.
+
+    Within its memory the tensor becomes another view of that. What is new is zero.
+    """
     tensor, *size = args
     if not is_device_tensor(tensor) or not size:
         return NotImplemented
     first = size[0]
     wanted = first.shape if isinstance(first, torch.Tensor) else first
     shape = tuple(size) if isinstance(wanted, int) else tuple(wanted)
-    if shape != tuple(tensor.shape):
-        with env:
-            values = tensor.detach().reshape(-1)[: math.prod(shape)]
-            more = values.new_zeros(math.prod(shape) - len(values))
-            tensor.data = torch.cat([values, more]).reshape(shape)
+    if shape == tuple(tensor.shape):
+        return tensor
+    memory, *_, offset = of_base(tensor, shape, ())
+    more = offset + math.prod(shape) - memory.numel()
+    is_of_another = memory is not tensor and "_resized" not in tensor.__dict__
+    if is_of_another and more > 0:
+        raise RuntimeError("resize_: a view can not have more elements than its base")
+    with env:
+        if more > 0:
+            values = memory.detach().reshape(-1)
+            tensor.data = torch.cat([values, values.new_zeros(more)]).reshape(shape)
+        else:
+            strides = native(torch.empty, (shape,), {"device": "meta"}).stride()
+            tensor.data = torch.as_strided(tensor.detach(), shape, strides, offset)
+    if not is_of_another:
+        tensor.__dict__["_resized"] = True  # what it is a view of is its own
     return tensor
 
 
@@ -182,6 +197,15 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
     return result
 
 
+def _copy(self: Tensor) -> Any:
+    """`copy.copy`: another tensor of the same values, with what a program has put on it."""
+    result: Any = self.data.requires_grad_(self.requires_grad)
+    if isinstance(self, torch.nn.Parameter):
+        result._is_param, result.__class__ = True, type(self)
+    result.__dict__.update(attributes(self))
+    return result
+
+
 def _reduce(self: Tensor, protocol: Any) -> Any:
     """Pickle as a CPU tensor: such a file is read anywhere. torchax 0.0.13 raises."""
     return on_cpu(self).__reduce_ex__(protocol)
@@ -213,6 +237,7 @@ def install(env: Environment) -> None:
         Tensor,
         as_subclass=_as_subclass,  # torchax raises
         type_as=_type_as_method,  # torchax 0.0.13 changes self
+        __copy__=_copy,
         __deepcopy__=_deepcopy,
         __reduce_ex__=_reduce,
     )

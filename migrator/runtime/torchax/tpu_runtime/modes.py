@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.utils._device as torch_device
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor, XLADispatchMode, XLAFunctionMode
@@ -24,6 +25,7 @@ from .calls import (
     move,
     names_device,
     native,
+    patch,
     replacements,
 )
 from .device import DEVICE_TYPE
@@ -90,6 +92,29 @@ def of(env: Environment) -> Any:
 
 def check(function: Any, args: Any) -> None:
     """Refuse what this copy of the runtime has no files for: usual.py puts its own in place."""
+
+
+def _check_devices(values: Any) -> None:
+    """Raise what torch does where a tensor beside one of the device is not there."""
+    for value in pytree.tree_leaves(values):
+        if isinstance(value, torch.Tensor) and not is_device_tensor(value):
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{DEVICE_TYPE}:0 and {value.device}!"
+            )
+
+
+def _arrays(stock: Function) -> Function:
+    """The arrays of tensors, for which torchax 0.0.13 raises AssertionError."""
+
+    def t2j_iso(env: Environment, values: Any) -> Any:
+        try:
+            return stock(env, values)
+        except AssertionError:
+            _check_devices(values)
+            raise
+
+    return t2j_iso
 
 
 class FunctionMode(XLAFunctionMode):
@@ -174,6 +199,8 @@ class DispatchMode(XLADispatchMode):
             args, kwargs = of_base(*args, **kwargs), {}
         if func._schema.is_mutable:
             check(func, args)
+            if func is not torch.ops.aten.copy_.default and isinstance(args[0], torch.Tensor):
+                _check_devices(args[0])
         result = hold(self, func, types, args, kwargs)
         if result is NotImplemented:
             result = self.compute(func, types, args, kwargs)
@@ -200,6 +227,7 @@ def install(env: Environment) -> None:
     env._function_mode = FunctionMode(env)  # type: ignore[no-untyped-call]
     env._dispatch_mode = DispatchMode(env)  # type: ignore[no-untyped-call]
     mappings.j2t = _to_cpu
+    patch(Environment, t2j_iso=_arrays(Environment.t2j_iso))
     if was_enabled:
         env.enable_torch_modes()
 

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torchax.tensor import Environment
 
-from .device import DEVICE_TYPE, check_ranks
-from .group import NamedGroup, Tensors, done
+from .device import DEVICE_TYPE
+from .group import NamedGroup, Tensors, check_ranks, done
 
 # The program may set the variable itself later.
 _STARTED = int(os.environ.get("WORLD_SIZE") or 1)

@@ -18,7 +18,8 @@ from torchax.tensor import Environment
 
 from . import mesh
 from .calls import is_device_tensor, patch
-from .device import DEVICE_TYPE, check_ranks, device_count
+from .device import DEVICE_TYPE, device_count
+from .group import check_ranks
 
 NEEDED_BY = "DataParallel DistributedDataParallel FullyShardedDataParallel DistributedSampler"
 

@@ -21,6 +21,7 @@ from .calls import (
     patch,
     replaces,
 )
+from .dense import warn_of
 from .device import DEVICE_TYPE
 from .gradients import to_other_device
 from .parameters import on_device
@@ -40,6 +41,8 @@ def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any
     if not is_device_tensor(tensor):
         if not names_device(device):
             return native(function, tuple(_on_cpu(a) for a in args), kwargs)
+        if tensor.layout is not torch.strided:
+            warn_of(tensor)
         converted = tensor if dtype is None else native(tensor.to, (dtype,), {})
         check_range(converted)
         moved = to_other_device(env, converted)
