@@ -175,8 +175,31 @@ def scaler(ctx: Context, found: Construct) -> Decision:
     return Rewrite([Replace(call, f"{torch}.amp.GradScaler({cpu}, enabled=False)")], requires)
 
 
-@AUTOCAST.on("name", "torch.amp*", "torch.cuda.amp*", "torch.get_autocast_gpu_dtype",
-             "torch.set_autocast_enabled", "torch.set_autocast_gpu_dtype")  # fmt: skip
+@AUTOCAST.on("name", "torch.is_autocast_enabled", "torch.get_autocast_gpu_dtype")
+def asked(ctx: Context, found: Construct) -> Decision:
+    """Questions about CUDA's autocast. A runtime that has its own answers them."""
+    node = found.node
+    assert isinstance(node, ast.expr)
+    word = ctx.words.autocast
+    if word is not None and RUNTIME in word.requires:
+        if isinstance(node, ast.Name):  # bound before the runtime is there
+            return Report(f"write torch.{node.id}, which the runtime answers for its device")
+        if not ctx.target.portable:
+            return Keep("the runtime answers for its device")
+    call = ctx.names.call_of(node)
+    if call is None:
+        return Report("it asks about CUDA's autocast; call it with the target's device type")
+    if call.args or call.keywords:
+        return Keep("it asks about the device that it is given")
+    device = ctx.device_string(call)
+    if found.key == "torch.is_autocast_enabled":
+        return Rewrite([EditCall(call, first=device)])
+    torch, requires = ctx.torch()
+    return Rewrite([Replace(call, f"{torch}.get_autocast_dtype({device})")], requires)
+
+
+@AUTOCAST.on("name", "torch.amp*", "torch.cuda.amp*", "torch.set_autocast_enabled",
+             "torch.set_autocast_gpu_dtype")  # fmt: skip
 def other_amp(ctx: Context, found: Construct) -> Decision:
     name = found.key
     if name in ("torch.amp", "torch.cuda.amp"):

@@ -360,6 +360,18 @@ def test_a_word_speaks_of_torch_as_the_file_does(imported: str, spelled: str) ->
     assert "import math\n" in text
 
 
+def test_questions_about_autocast_are_about_the_target() -> None:
+    head, line = "import torch\nx = y.cuda()\n", "a = torch.is_autocast_enabled({}), torch.get_{}\n"
+    asked, named = line.format("", "autocast_gpu_dtype()"), 'autocast_dtype("{}")'
+    assert migrated(head + asked, "torchax").endswith(asked)  # its runtime answers
+    assert migrated(head + asked, "torch_xla").endswith(line.format('"xla"', named.format("xla")))
+    for target in TARGETS:
+        becomes = [line.format(f'"{d}"', named.format(d)) for d in ("cuda", DEVICE[target])]
+        assert migrated(head + becomes[0], target).endswith(becomes[1])
+    bound = "from torch import is_autocast_enabled as asks\nx = y.cuda()\nasks()\n"
+    assert reported(run(bound, "torchax")) == ["asks"]
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("given", ["'cuda', dtype=t", "'cuda', t", "device_type='cuda', dtype=t"])
 def test_an_autocast_of_a_computed_type_names_the_target(given: str, target: str) -> None:

@@ -82,3 +82,24 @@ def test_autocast_does_not_rewind_random_numbers() -> None:
         with tpu.autocast():
             drawn.append(torch.rand(4, device=DEVICE).tolist())
     assert drawn[0] != drawn[1]
+
+
+class Asking(torch.autograd.Function):
+    """As libraries' own functions do, which compute in the type of autocast."""
+
+    @staticmethod
+    def forward(ctx, x):  # type: ignore[no-untyped-def]
+        kind = x.device.type
+        on = torch.is_autocast_enabled(kind)
+        return x.to(torch.get_autocast_dtype(kind) if on else x.dtype) + 1
+
+
+def test_torch_tells_whether_autocast_is_on() -> None:
+    x = torch.randn(4, 4).to(DEVICE)
+    assert Asking.apply(x).dtype == torch.float32
+    with tpu.autocast():
+        assert Asking.apply(x).dtype == torch.bfloat16
+        assert not torch.is_autocast_enabled("cpu")
+        with tpu.autocast(enabled=False):
+            assert Asking.apply(x).dtype == torch.float32
+    assert not torch.is_autocast_enabled(WORD)

@@ -145,7 +145,10 @@ def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None) -> str
 
 
 _READERS = ("get", "pop", "setdefault", "getenv")
-_PLACES = {("torch.device", 0), ("torch.load", 1), ("torch.jit.load", 1)}
+_PLACES = {
+    ("torch.device", 0), ("torch.load", 1), ("torch.jit.load", 1),
+    ("torch.is_autocast_enabled", 0), ("torch.get_autocast_dtype", 0),
+}  # fmt: skip
 
 
 def _argument_role(names: Names, flow: Flow, at: ast.expr, call: ast.Call) -> str | None:

@@ -19,6 +19,7 @@ from torchax.tensor import Environment
 
 from . import modes
 from .calls import is_device_tensor, patch
+from .device import DEVICE_TYPE
 from .imported import when_imported
 
 NEEDED_BY = "autocast"
@@ -142,12 +143,33 @@ class autocast:
         return wrapped
 
 
+def _is_on() -> bool:
+    return torchax.default_env().param.autocast_dtype is not None
+
+
+def _answers() -> None:
+    """Let torch's questions about autocast be answered for the device; who names none, as code for
+    GPUs, means it, too."""
+    is_enabled, get_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
+
+    @functools.wraps(is_enabled)
+    def is_autocast_enabled(device_type: str | None = None) -> bool:
+        return _is_on() if device_type in (None, DEVICE_TYPE) else is_enabled(device_type)
+
+    @functools.wraps(get_dtype)
+    def get_autocast_dtype(device_type: str) -> torch.dtype:
+        return torch.bfloat16 if device_type == DEVICE_TYPE else get_dtype(device_type)
+
+    patch(torch, is_autocast_enabled=is_autocast_enabled, get_autocast_dtype=get_autocast_dtype)
+    patch(torch, get_autocast_gpu_dtype=lambda: torch.bfloat16)
+
+
 def _as_in_the_first_pass(checkpoint: Callable[..., R]) -> Callable[..., R]:
     """A function of `torch.utils.checkpoint`, which asks torch's own autocast what to do when it
     computes again: it is off here."""
 
     def with_autocast(function: Callable[..., Any], *args: Any, **kwargs: Any) -> R:
-        first = autocast(enabled=torchax.default_env().param.autocast_dtype is not None)
+        first = autocast(enabled=_is_on())
         return checkpoint(first(function), *args, **kwargs)
 
     return with_autocast
@@ -167,6 +189,7 @@ def install(env: Environment) -> None:
     torchax's policies for lists of tensors go: they fail, and JAX promotes by itself.
     """
     patch(modes, cast_arguments=cast_arguments)
+    _answers()
     for operator, policy in list(torchax_amp.autocast_policy.items()):
         if policy is torchax_amp.CastPolicy.PROMOTE:
             del torchax_amp.autocast_policy[operator]
