@@ -25,6 +25,7 @@ from .tensors import header, read_header
 
 # What joins ranks, or needs that a library has joined them.
 _JOINS = ("torch.distributed.init_process_group", WRAPPER, *BY_LIBRARIES)
+_JOINING = ("accelerator", "trainer", "lightning")  # kinds of classes of libraries that train
 _STARTS = ("torch.multiprocessing.", "multiprocessing.")
 _RANKS, _ANY = (".spawn", ".start_processes"), ".Process"  # what they start
 _TOLD = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}  # by torchrun
@@ -71,7 +72,7 @@ def find_ranks(script: Path, folder: Path, count: int | None) -> Ranks | None:
 
 
 def _joins_by_library(path: Path, project: ProjectFacts) -> bool:
-    """Whether a file makes what joins the ranks of a launcher, as accelerate and Trainer do."""
+    """Whether a file makes what joins the ranks of a launcher: an Accelerator, a Trainer."""
     if LIBRARIES.isdisjoint(project.cache.file(path).libraries):
         return False
     facts = project.cache.facts(path)
@@ -80,7 +81,7 @@ def _joins_by_library(path: Path, project: ProjectFacts) -> bool:
     classes = LibraryClasses(facts.names, project)
     calls = (node.func for node in facts.names.order if isinstance(node, ast.Call))
     made = map(classes.made_by, calls)
-    return any(each is not None and each.kind in ("accelerator", "trainer") for each in made)
+    return any(each is not None and each.kind in _JOINING for each in made)
 
 
 def _called(names: Names) -> Iterator[str]:

@@ -128,7 +128,11 @@ def _begun(
             notes.append(_BISECTED if traced else _NOT_BISECTED)
     notes += notes_on(first, settings)
     if options.devices is not None and not first.ranks:
-        notes.append("it makes no process group: it ran once, and --devices changed nothing")
+        notes.append(
+            f"none of {script.ranks.count} processes joined a process group: one is compared"
+            if script.ranks is not None
+            else "it makes no process group: it ran once, and --devices changed nothing"
+        )
     notes += notes_on_quick(first, settings)
     tolerances = replace(result.tolerances, tf32=bool(first.machine["tf32"]))
     if tolerances.tf32:
