@@ -42,7 +42,8 @@ _CLOCK = re.compile(  # when it was printed: of ctime, of logging, of ISO 8601
     r"|\b\d{4}[-/]\d\d[-/]\d\d(?:T(?=\d)|\b)|(?<![\d.])\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"
 )
 _VERSION = re.compile(r"(?<![\d.])v?\d+\.\d+\.\d[\w.+-]*")  # an address, too
-_DEVICES = ["cuda", *(target.words.device for target in targets().values())]
+# A back end of torch.distributed is called as the target's device is.
+_DEVICES = ["cuda", "nccl", *(target.words.device for target in targets().values())]
 _DEVICE = re.compile(rf"\b(?:{'|'.join(_DEVICES)})\b(?::\d+)?")
 # A warning of Python's, of one line or a few, and the line that it is about.
 _WARNING = re.compile(r"^.*\.py:\d+: \w*Warning: (?:.*\n){1,4}?  \S.*$", re.MULTILINE)

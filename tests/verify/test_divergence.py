@@ -380,7 +380,7 @@ def test_a_warning_and_its_line_are_not_printed_by_the_program() -> None:
 
 
 def test_a_device_has_another_name_on_the_target() -> None:
-    found = printed("lr 0.5 on cuda:0\ncuda 0.25", "lr 0.5 on jax:0\njax 0.25")
+    found = printed("lr 0.5 on cuda:0\nover 'nccl' 0.25", "lr 0.5 on jax:0\nover 'jax' 0.25")
     assert found.passed and len(found.findings) == 2
     assert not printed("lr 0.5 on cuda", "lr 0.5 on the cpu").passed
 
