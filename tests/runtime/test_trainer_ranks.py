@@ -32,6 +32,32 @@ for x, y in loader:
 losses = accelerator.gather(loss.detach().reshape(1)).tolist()
 accelerator.print("ended", accelerator.num_processes, len(loader), *(f"{x:.5f}" for x in losses))
 """
+TRAINER = """\
+import os
+import sys
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+torch.manual_seed(0)
+config = LlamaConfig(
+    vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+    num_key_value_heads=2, max_position_embeddings=16,
+)
+model = LlamaForCausalLM(config)
+data = [{"input_ids": line, "labels": line} for line in torch.randint(0, 64, (24, 16))]
+arguments = TrainingArguments(
+    "out", per_device_train_batch_size=4, per_device_eval_batch_size=4, num_train_epochs=2,
+    learning_rate=1e-2, logging_steps=1, report_to=[], eval_strategy="epoch", save_strategy="epoch",
+    disable_tqdm=True, use_cpu="cpu" in sys.argv,
+)
+trainer = Trainer(model=model, args=arguments, train_dataset=data, eval_dataset=data[:10])
+trainer.train()
+logged = ("loss", "grad_norm", "eval_loss")
+values = [entry[name] for entry in trainer.state.log_history for name in logged if name in entry]
+values.append(sum(p.detach().abs().sum().item() for p in model.parameters()) / 100)
+if arguments.process_index == 0:
+    print("ended", arguments.world_size, len(values), *(f"{x:.5f}" for x in values))
+"""
 LIGHTNING = """\
 import os
 import sys
@@ -138,12 +164,20 @@ def after_set_up(program: str, line: str) -> str:
 
 
 @pytest.mark.thorough
-def test_ranks_that_accelerate_joins(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "line", "count"),
+    [(ACCELERATE, "accelerator = ", "3"), (TRAINER, "torch.manual_seed", "15")],
+    ids=["loop", "Trainer"],
+)
+def test_ranks_that_accelerate_joins(
+    program: str, line: str, count: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where checkpoints go
     original, migrated = tmp_path / "original.py", tmp_path / "migrated.py"
-    original.write_text(ACCELERATE + LEAVE)
-    migrated.write_text(after_set_up(ACCELERATE, "accelerator = "))
+    original.write_text(program + LEAVE)
+    migrated.write_text(after_set_up(program, line))
     expected = ended(torchrun(original, "cpu", USE_TORCH_XLA="0"))
-    assert expected[:3] == ["ended", "2", "3"]
+    assert expected[:3] == ["ended", "2", count]
     assert ended(launched(migrated)) == expected
 
 

@@ -25,7 +25,7 @@ import threading
 import traceback
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -272,6 +272,9 @@ def _shapes(values: Any) -> str:
 
 def _share() -> None:
     """Make exchanges meet, and torch.distributed's state a thread's own."""
+    # Up to Python 3.11 a cached_property has a lock, which processes would not share: whoever waits
+    # for the others inside of one would hold it.
+    functools.RLock = nullcontext  # type: ignore[attr-defined]
     for name in _EXCHANGES:
         setattr(xm, name, _at_once(name, getattr(xm, name)))
     torch.distributed.ProcessGroupGloo = _Gloo
