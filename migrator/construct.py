@@ -14,16 +14,16 @@ class Construct:
     """One GPU construct. `kind` and `key` select the handlers, which look at `node`.
 
     kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
-    keyword (argument), loop (that calls a model without gradients), branch (on values of tensors),
-    string (`cuda`), tensor_type (a string that names a torch.cuda type), library (top-level
-    module), command (text that a shell gets), requirement (a line of requirements.txt), setting (a
-    line of YAML or JSON), variable (of the environment, for torch_xla), star (module that a star
-    import takes everything from), import (of a name that has other meanings, too), code (Python in
-    a string), ranks (what a launcher sets, or a number of ranks), child (a process that uses the
-    device), model (that moves to the device, where models are divided), trainer (of a library),
-    accelerator (of another kind than the program runs on), accelerator library, ladder (the first
-    `if` of those that pick a device of several kinds), own, own import (a name that the project's
-    configuration replaces).
+    keyword (argument), loop (that calls a model without gradients, or what joins the text in it),
+    branch (on values of tensors), string (`cuda`), tensor_type (a string that names a torch.cuda
+    type), library (top-level module), command (text that a shell gets), requirement (a line of
+    requirements.txt), setting (a line of YAML or JSON), variable (of the environment, for
+    torch_xla), star (module that a star import takes everything from), import (of a name that has
+    other meanings, too), code (Python in a string), ranks (what a launcher sets, or a number of
+    ranks), child (a process that uses the device), model (that moves to the device, where models
+    are divided), trainer (of a library), accelerator (of another kind than the program runs on),
+    accelerator library, ladder (the first `if` of those that pick a device of several kinds), own,
+    own import (a name that the project's configuration replaces).
     """
 
     kind: str

@@ -125,6 +125,14 @@ class Decorate:
 
 
 @dataclass(frozen=True, eq=False)
+class AddParameter:
+    """Add a last parameter, which is None where it is not given, to a function without `*` ones."""
+
+    node: ast.FunctionDef
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
 class AddBranch:
     """Add a branch before an `if`, which becomes an `elif` if it has an `else` or `elif`."""
 
@@ -135,7 +143,7 @@ class AddBranch:
 
 Edit = (
     Replace | SetString | Spread | EditCall | Delete | ReplaceStatement | Unwrap | Insert
-    | EditImport | Hoist | Decorate | AddBranch
+    | EditImport | Hoist | Decorate | AddParameter | AddBranch
 )  # fmt: skip
 
 
@@ -154,6 +162,8 @@ def code(edit: Edit) -> str:
             return f"{edit.test} {edit.body}"
         case Hoist() | Decorate():
             return edit.decorator
+        case AddParameter():
+            return edit.name
     return ""
 
 
@@ -245,6 +255,8 @@ def touched(edit: Edit, source: SourceMap) -> Iterator[Range]:
             yield from map(source.range, (*edit.statements, *edit.lifted))
         case Decorate():
             yield _start(source.range(next(iter(edit.node.decorator_list), edit.node)))
+        case AddParameter():
+            yield _end(source.range(edit.node.args.args[-1]))
         case AddBranch():
             yield _start(source.range(edit.node))
             yield source.range(edit.node.test)

@@ -248,7 +248,7 @@ def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrit
 
 def _lost(context: Context, construct: Construct, edits: Sequence[Edit]) -> ast.AST | None:
     """Code that edits drop although it may have a side effect, apart from the construct itself."""
-    own: set[ast.AST | None] = {context.names.call_of(construct.node)}
+    own: set[ast.AST | None] = {construct.node, context.names.call_of(construct.node)}
     own.update(edit.node for edit in edits)
     holes = [hole for edit in edits for hole in getattr(edit, "holes", {}).values()]
     own.update(node for hole in holes for node in ast.walk(hole))

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from migrator.edits import (
     AddBranch,
+    AddParameter,
     Decorate,
     Delete,
     Edit,
@@ -62,6 +63,7 @@ class _Guard:
         self.old, self.new = texts
         self.edits: dict[ast.AST, Edit] = {}
         self.decorated: dict[ast.AST, str] = {}
+        self.parameters: dict[ast.AST, str] = {}  # that are added to others
         self.added: Counter[str] = Counter()  # statements that may stand anywhere, by their dumps
         self.moved: dict[ast.AST, Hoist] = {}  # statements that move into a function
         self.lifted: set[ast.AST] = set()  # those that stay behind its call
@@ -87,6 +89,8 @@ class _Guard:
                 self.above.setdefault(edit.anchor, []).append(edit)
             case Decorate():
                 self.decorated[edit.node] = edit.decorator
+            case AddParameter():
+                self.parameters[edit.node.args] = edit.name
             case _:
                 self.edits[edit.node] = edit
 
@@ -256,6 +260,9 @@ class _Guard:
             old = [d for d in old if not isinstance(self.edits.get(d), Delete)]
             if owner in self.decorated:
                 old = [_expression(self.decorated[owner]), *old]
+        added = self.parameters.get(owner)
+        if added is not None and name in ("args", "defaults"):
+            old = [*old, ast.arg(added) if name == "args" else ast.Constant(None)]
         spread: list[ast.AST] = []
         for part in old:
             found = self.edits.get(part) if isinstance(part, ast.AST) else None

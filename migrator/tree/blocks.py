@@ -9,7 +9,7 @@ from typing import Any
 
 import libcst as cst
 
-from migrator.edits import AddBranch, Hoist, Insert
+from migrator.edits import AddBranch, AddParameter, Hoist, Insert
 
 
 def leading(statement: Any) -> list[cst.EmptyLine]:
@@ -127,6 +127,9 @@ def statements(lines: Sequence[str]) -> list[Any]:
     return [*result, Leftover(blanks)] if blanks else result
 
 
+_JOINED = (ast.Import, ast.For, ast.While)  # what is inserted above them belongs to them
+
+
 def insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.FlattenSentinel[Any]:
     parts = list(result) if isinstance(result, cst.FlattenSentinel) else [result]
     before = [s for edit in inserts if edit.before for s in statements(edit.lines)]
@@ -136,8 +139,8 @@ def insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.Flatten
         first = next((p for p in parts if not isinstance(p, Leftover)), None)
         if first is not None:
             before[0] = before[0].with_changes(leading_lines=leading(first))
-            joins_imports = all(isinstance(e.anchor, ast.Import) for e in inserts if e.before)
-            blank = [] if joins_imports else [cst.EmptyLine(indent=False)]
+            joins = all(isinstance(e.anchor, _JOINED) for e in inserts if e.before)
+            blank = [] if joins else [cst.EmptyLine(indent=False)]
             parts[parts.index(first)] = first.with_changes(leading_lines=blank)
     return cst.FlattenSentinel([*before, *parts, *behind])
 
@@ -153,6 +156,19 @@ def add_branch(edit: AddBranch, statement: cst.If) -> Any:
     blanks = lines[: len(lines) - len(own)]
     old = statement.with_changes(leading_lines=own)
     return cst.FlattenSentinel([new.with_changes(leading_lines=blanks), old])
+
+
+def add_parameter(edit: AddParameter, function: cst.FunctionDef) -> cst.FunctionDef:
+    """The function with one more parameter, laid out as those in front of it."""
+    *others, last = function.params.params
+    none, space = cst.SimpleWhitespace(""), cst.SimpleWhitespace(" ")
+    added = cst.Param(
+        cst.Name(edit.name), equal=cst.AssignEqual(none, none), default=cst.Name("None"),
+        comma=last.comma,
+    )  # fmt: skip
+    comma = others[-1].comma if others else cst.Comma(whitespace_after=space)
+    params = [*others, last.with_changes(comma=comma), added]
+    return function.with_changes(params=function.params.with_changes(params=params))
 
 
 def call_of(edit: Hoist, moved: Sequence[Any]) -> list[Any]:

@@ -11,6 +11,7 @@ import libcst as cst
 from migrator.diagnostics import SourceMap
 from migrator.edits import (
     AddBranch,
+    AddParameter,
     Decorate,
     Delete,
     Edit,
@@ -27,6 +28,7 @@ from migrator.edits import (
 from migrator.tree.blocks import (
     Leftover,
     add_branch,
+    add_parameter,
     blank_above,
     call_of,
     comments,
@@ -174,6 +176,8 @@ class _Editor(cst.CSTTransformer):
             case Decorate():
                 decorator = cst.Decorator(cst.parse_expression(edit.decorator))
                 result = updated.with_changes(decorators=[decorator, *updated.decorators])
+            case AddParameter():
+                result = add_parameter(edit, updated)
             case AddBranch():
                 return add_branch(edit, updated)
             case Insert() | Hoist() | Spread():

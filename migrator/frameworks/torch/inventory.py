@@ -18,6 +18,7 @@ from migrator.analysis.ranks.vocabulary import environment
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.training.loops import rounds_without_gradients
+from migrator.analysis.training.token_loops import token_loop
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
@@ -52,7 +53,7 @@ def find(
     `package` is the one that the file is in, from where relative imports lead.
     """
     part_of_found: set[ast.AST] = set()
-    rounds = set(rounds_without_gradients(names, flow))
+    loops = dict(_loops(names, flow))
     docstrings = _docstrings(names)
     undone = _undone(names, ranks or Ranks(names, flow))
     rungs = ladders(names, flow)
@@ -89,12 +90,21 @@ def find(
                     yield from strings(names, node, vocabulary)
                     if asks_other_launcher(names, node):
                         yield Construct("ranks", "other launcher", node)
-            case ast.For() | ast.While() if node in rounds:
-                yield Construct("loop", "without gradients", node)
+            case ast.For() | ast.While() | ast.Call() if node in loops:
+                yield Construct("loop", loops[node], node)
             case ast.stmt():
                 yield from _of_statement(names, node, vocabulary)
             case ast.expr():
                 yield from _of_expression(names, flow, node, vocabulary)
+
+
+def _loops(names: Names, flow: Flow) -> Iterator[tuple[ast.AST, str]]:
+    """Loops without gradients, and the joins of those that make text."""
+    for loop in rounds_without_gradients(names, flow):
+        yield loop, "without gradients"
+        tokens = token_loop(names, flow, loop)
+        if tokens is not None:
+            yield tokens.joined.value, "growing tokens"
 
 
 def _of_expression(

@@ -29,10 +29,12 @@ from .fused_attention import (
     flash_attn_varlen_qkvpacked_func,
     memory_efficient_attention,
 )
+from .token_buffer import TokenBuffer
 
 __all__ = [
     "GradScaler",
     "LowerTriangularMask",
+    "TokenBuffer",
     "UseTpu",
     "accelerator_type",
     "autocast",

@@ -109,6 +109,7 @@ from .tensor_types import (  # noqa: E402
     cast,
     set_default_tensor_type,
 )
+from .token_buffer import TokenBuffer  # noqa: E402
 from .unsharded import UnshardedDataParallel  # noqa: E402
 
 __all__ = [
@@ -127,6 +128,7 @@ __all__ = [
     "LongTensor",
     "LowerTriangularMask",
     "ShortTensor",
+    "TokenBuffer",
     "UnshardedDataParallel",
     "autocast",
     "cast",

@@ -128,6 +128,7 @@ from .tensor_types import (  # noqa: E402
     cast,
     set_default_tensor_type,
 )
+from .token_buffer import TokenBuffer  # noqa: E402
 from .train_step import train_step  # noqa: E402
 from .unsharded import UnshardedDataParallel  # noqa: E402
 
@@ -150,6 +151,7 @@ __all__ = [
     "LongTensor",
     "LowerTriangularMask",
     "ShortTensor",
+    "TokenBuffer",
     "UnshardedDataParallel",
     "autocast",
     "cast",

@@ -1,0 +1,241 @@
+"""Loops that make text token by token, by a tensor that grows: those of a few known forms.
+
+    for _ in range(new_tokens):
+        logits = model(tokens[:, -block_size:])
+        token = logits[:, -1, :].argmax(-1, keepdim=True)
+        tokens = torch.cat((tokens, token), dim=1)
+
+In these the model sees all of the tokens or the last of them, of what it says only the last
+position is used, and nothing else looks at the tokens until the loop is over.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.training.loops import is_model
+from migrator.analysis.values.flow import Flow
+
+_JOINS = ("torch.cat", "torch.concat", "torch.concatenate")
+
+
+@dataclass(frozen=True)
+class TokenLoop:
+    """The parts of such a loop."""
+
+    loop: ast.For | ast.While
+    joined: ast.Assign  # tokens = torch.cat((tokens, token), dim=1)
+    token: ast.expr  # what is appended
+    window: ast.expr  # `tokens`, or the last of them
+    limit: ast.expr | None  # how many these are
+    call: ast.Call  # of the model
+    last: ast.Subscript  # outputs[:, -1, :]
+
+    @property
+    def name(self) -> str:
+        """Of the tensor that grows."""
+        target = self.joined.targets[0]
+        assert isinstance(target, ast.Name)
+        return target.id
+
+
+def token_loop(names: Names, flow: Flow, loop: ast.For | ast.While) -> TokenLoop | None:
+    """What is known of a loop without gradients, if it has such a form."""
+    return None if loop.orelse else _Reader(names, flow, loop).read()
+
+
+class _Reader:
+    """Reads one loop."""
+
+    def __init__(self, names: Names, flow: Flow, loop: ast.For | ast.While) -> None:
+        self._names, self._flow, self._loop = names, flow, loop
+        self._statements = list(_flat(loop.body))
+        inside = [n for part in loop.body for n in ast.walk(part) if isinstance(n, ast.Name)]
+        self._loads = [n for n in inside if isinstance(n.ctx, ast.Load)]
+        self._stored = {n.id for n in inside if not isinstance(n.ctx, ast.Load)}
+
+    def read(self) -> TokenLoop | None:
+        joined = [found for s in self._statements if (found := self._joined(s)) is not None]
+        calls = [
+            node
+            for statement in self._statements
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Call) and is_model(self._flow, node.func)
+        ]
+        if len(joined) != 1 or len(calls) != 1:
+            return None
+        ((statement, old, token),) = joined
+        (call,) = calls
+        given = self._given(old, call)
+        last = self._last_of(call)
+        if given is None or last is None:
+            return None
+        window, limit = given
+        if self._is_seen_elsewhere(old, window):
+            return None
+        return TokenLoop(self._loop, statement, token, window, limit, call, last)
+
+    def _joined(self, statement: ast.stmt) -> tuple[ast.Assign, ast.Name, ast.expr] | None:
+        """`tokens = torch.cat((tokens, token), dim=1)`, with the old tokens and the new one."""
+        match statement:
+            case ast.Assign(
+                [ast.Name(name)],
+                ast.Call(func, [ast.Tuple([old, token]) | ast.List([old, token]), *_]) as call,
+            ):
+                dim = argument(call, 1, "dim", "axis")
+                along = dim is not None and ast.unparse(dim) in ("1", "-1")
+                if along and self._names.qualified(func) in _JOINS:
+                    if isinstance(old, ast.Name) and old.id == name:
+                        return statement, old, token
+        return None
+
+    # ---- what the model is given -----------------------------------------------------------------
+
+    def _given(self, tokens: ast.Name, call: ast.Call) -> tuple[ast.expr, ast.expr | None] | None:
+        """The expression of the tokens, or of the last ones, that is its first argument."""
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if not given or any(map(self._changes, given[1:])):
+            return None
+        first = given[0]
+        if isinstance(first, ast.Name) and first.id != tokens.id:
+            made = [v for s in self._statements if (v := _assigned(s, first.id)) is not None]
+            if len(made) != 1 or not self._is_read_once(first):
+                return None
+            first = made[0]
+        if _is_name(first, tokens.id):
+            return first, None
+        limit = _limit(first, tokens.id)
+        return None if limit is None or self._changes(limit) else (first, limit)
+
+    def _changes(self, node: ast.AST) -> bool:
+        """Whether it is another value in each round, as far as names tell."""
+        return any(isinstance(n, ast.Name) and n.id in self._stored for n in ast.walk(node))
+
+    def _is_read_once(self, name: ast.Name) -> bool:
+        return self._count(name.id) == 1 and not self._is_read_behind(name.id)
+
+    def _is_seen_elsewhere(self, tokens: ast.Name, window: ast.expr) -> bool:
+        """Whether more than the model and the join may look at the tokens before they are there."""
+        allowed = {tokens, *ast.walk(window)}
+        if any(n.id == tokens.id and n not in allowed for n in self._loads):
+            return True
+        own = self._names.function(self._loop)
+        scope = self._names.scope_of(tokens)
+        return any(
+            self._names.function(use) is not own
+            or any(isinstance(above, ast.Lambda) for above in self._names.ancestors(use))
+            for use in self._names.uses(tokens.id, scope)
+        )
+
+    # ---- what it returns -------------------------------------------------------------------------
+
+    def _last_of(self, call: ast.Call) -> ast.Subscript | None:
+        """The one expression that looks at it: `outputs[:, -1, :]`."""
+        value = self._whole(call)
+        last = self._last_position(value)
+        statement = self._names.parents.get(value)
+        if last is not None or not isinstance(statement, ast.Assign):
+            return last
+        match statement.targets:
+            case [ast.Name(name)] if statement.value is value:
+                unused: list[ast.expr] = []
+            case [ast.Tuple([ast.Name(name), *unused])] if statement.value is call:
+                pass
+            case _:
+                return None
+        if statement not in self._statements or not all(map(self._is_unread, unused)):
+            return None
+        for later in self._statements[self._statements.index(statement) + 1 :]:
+            reads = [n for n in ast.walk(later) if n in self._loads and _is_name(n, name)]
+            if reads:
+                break
+        else:
+            return None
+        replaced = _assigned(later, name) is not None
+        if not replaced and (self._count(name) > 1 or self._is_read_behind(name)):
+            return None
+        (read, *more) = reads
+        assert isinstance(read, ast.Name)
+        return None if more else self._last_position(self._whole(read))
+
+    def _last_position(self, value: ast.expr) -> ast.Subscript | None:
+        """`value[:, -1]` or `value[:, -1, :]`, where the value stands in that."""
+        match self._names.parents.get(value):
+            case ast.Subscript(of, ast.Tuple([first, ast.UnaryOp(ast.USub(), one), *rest])) as last:
+                is_one = isinstance(one, ast.Constant) and one.value == 1
+                if of is value and is_one and len(rest) <= 1:
+                    return last if all(map(_is_whole, [first, *rest])) else None
+        return None
+
+    def _count(self, name: str) -> int:
+        return sum(n.id == name for n in self._loads)
+
+    def _whole(self, node: ast.expr) -> ast.expr:
+        """`node`, `node.logits` or `node[0]`, the one that is there."""
+        match self._names.parents.get(node):
+            case ast.Attribute(attr="logits") as above:
+                return above
+            case ast.Subscript(slice=ast.Constant(value=0)) as above if above.value is node:
+                return above
+        return node
+
+    def _is_unread(self, target: ast.expr) -> bool:
+        return isinstance(target, ast.Name) and not (
+            self._count(target.id) or self._is_read_behind(target.id)
+        )
+
+    def _is_read_behind(self, name: str) -> bool:
+        """Whether the loop's last value of a name may be read behind it."""
+        scope = self._names.scope_of(self._loop)
+        end = self._loop.end_lineno or 0
+        uses = sorted(
+            (n.lineno, not isinstance(n.ctx, ast.Load))
+            for n in self._names.by_id.get(name, ())
+            if n.lineno > end and self._names.scope_of(n) is scope
+        )
+        return bool(uses) and not uses[0][1]
+
+
+def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that each round runs."""
+    for statement in body:
+        if isinstance(statement, ast.With):
+            yield from _flat(statement.body)
+        else:
+            yield statement
+
+
+def _is_name(node: ast.AST | None, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _assigned(statement: ast.stmt, name: str) -> ast.expr | None:
+    """The value that a statement gives to a name."""
+    match statement:
+        case ast.Assign([ast.Name(bound)], value) if bound == name:
+            return value
+    return None
+
+
+def _limit(window: ast.expr, tokens: str) -> ast.expr | None:
+    """The `n` of `tokens[:, -n:]`, also where that is chosen if there are more than `n`."""
+    match window:
+        case ast.Subscript(
+            value=ast.Name(id=name),
+            slice=ast.Tuple(elts=[first, ast.Slice(ast.UnaryOp(ast.USub(), limit), None, None)]),
+        ):
+            return limit if name == tokens and _is_whole(first) else None
+        case ast.IfExp(ast.Compare(length, [ast.LtE() | ast.Lt()], [most]), whole, cut):
+            asked = ast.unparse(length) in (f"{tokens}.size(1)", f"{tokens}.shape[1]")
+            last = _limit(cut, tokens)
+            same = last is not None and ast.dump(last) == ast.dump(most)
+            return last if asked and same and _is_name(whole, tokens) else None
+    return None
+
+
+def _is_whole(node: ast.expr) -> bool:
+    """`:`"""
+    return isinstance(node, ast.Slice) and (node.lower, node.upper, node.step) == (None,) * 3

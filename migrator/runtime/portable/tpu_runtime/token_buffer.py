@@ -1,0 +1,1 @@
+../../shared/token_buffer.py

@@ -1,0 +1,243 @@
+"""Text that a program makes token by token."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from migrator.analysis.training.token_loops import TokenLoop, token_loop
+from migrator.codes import Family
+from migrator.construct import Construct
+from migrator.diagnostics import Safety
+from migrator.edits import AddParameter, Edit, EditCall, Insert, Replace, ReplaceStatement
+from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+
+FAMILY = Family("TOK", "Generation", 75)
+
+BUFFER = Rule(
+    code="TOK001",
+    name="token-buffer",
+    summary="text that grows is kept in a buffer whose length is a power of two",
+    why="""With each token the text is longer, and each length is a shape of its own: torch_xla
+compiles a program for every one, and torchax runs the model operator by operator, with programs for
+every operator and length. In a buffer the text has few lengths, 64 tokens and then powers of two.
+The model sees it padded on the right, and of what it returns, the place of the last token is
+chosen by a tensor, so that the program is the same for each. That gives the same tokens if what a
+model says at a position depends on nothing behind it, as with causal attention; of an
+encoder, which looks at all positions, it does not. This can not be shown from the source, so it
+takes `--unsafe`; `tpu-migrate verify` compares. A model that keeps only the last position
+is given it. The model sees up to twice as many positions; a cache of keys and values saves more.
+""",
+    safety=Safety.UNSAFE,
+    examples=(
+        Example(
+            """
+            import torch
+            model = GPT().cuda()
+            with torch.no_grad():
+                for _ in range(new_tokens):
+                    context = text[:, -block_size:]
+                    logits = model(context)[:, -1, :]  # of the last token
+                    text = torch.cat((text, logits.argmax(-1, keepdim=True)), dim=1)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            model = GPT().to("{device}")
+            with torch.no_grad():
+                tokens = tpu_runtime.TokenBuffer(text)
+                for _ in range(new_tokens):
+                    context = tokens.window(block_size)
+                    logits = tokens.last(model(context))  # of the last token
+                    tokens.append(logits.argmax(-1, keepdim=True))
+                text = tokens.tokens
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                import tpu_runtime
+                model = GPT().to("{device}")
+                with torch.no_grad():
+                    tokens = tpu_runtime.TokenBuffer(text)
+                    for _ in range(new_tokens):
+                        context = tokens.window(block_size)
+                        logits = tokens.last(model(context))  # of the last token
+                        tokens.append(logits.argmax(-1, keepdim=True))
+                        torch_xla.sync()
+                    text = tokens.tokens
+                """
+            },
+            unsafe=True,
+        ),
+        Example(
+            """
+            import torch
+            class GPT(torch.nn.Module):
+                def forward(self, idx, targets=None):
+                    x = self.blocks(idx)
+                    return self.head(x[:, [-1], :])
+
+                @torch.no_grad()
+                def generate(self, idx, count):
+                    for _ in range(count):
+                        logits = self(idx if idx.size(1) <= self.size else idx[:, -self.size:])
+                        logits = logits[:, -1, :]
+                        idx = torch.cat((idx, logits.argmax(-1, keepdim=True)), dim=1)
+                    return idx
+            model = GPT().cuda()
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            class GPT(torch.nn.Module):
+                def forward(self, idx, targets=None, last=None):
+                    x = self.blocks(idx)
+                    return self.head(x[:, [-1], :] if last is None else x.index_select(1, last))
+
+                @torch.no_grad()
+                def generate(self, idx, count):
+                    tokens = tpu_runtime.TokenBuffer(idx)
+                    for _ in range(count):
+                        logits = self(tokens.window(self.size), last=tokens.position)
+                        logits = logits[:, -1, :]
+                        tokens.append(logits.argmax(-1, keepdim=True))
+                    idx = tokens.tokens
+                    return idx
+            model = GPT().to("{device}")
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                import tpu_runtime
+                class GPT(torch.nn.Module):
+                    def forward(self, idx, targets=None, last=None):
+                        x = self.blocks(idx)
+                        return self.head(x[:, [-1], :] if last is None else x.index_select(1, last))
+
+                    @torch.no_grad()
+                    def generate(self, idx, count):
+                        tokens = tpu_runtime.TokenBuffer(idx)
+                        for _ in range(count):
+                            logits = self(tokens.window(self.size), last=tokens.position)
+                            logits = logits[:, -1, :]
+                            tokens.append(logits.argmax(-1, keepdim=True))
+                            torch_xla.sync()
+                        idx = tokens.tokens
+                        return idx
+                model = GPT().to("{device}")
+                """
+            },
+            unsafe=True,
+        ),
+        Example.moved(
+            "import torch\nmodel = GPT().cuda()\nfor _ in range(new_tokens):\n"
+            "    token = model(tokens)[:, -1].argmax(-1, keepdim=True)\n"
+            "    tokens = torch.cat((tokens, token), dim=1)\n"
+        ),
+    ),
+)
+
+_WHY = (
+    "each length is a new shape, which is compiled anew or runs operator by operator: a buffer of "
+    "a few lengths gives the same tokens if the model's output at a position depends on nothing "
+    "behind it, as with causal attention"
+)
+
+
+@BUFFER.on("loop", "growing tokens")
+def growing_tokens(ctx: Context, found: Construct) -> Decision:
+    buffer = ctx.runtime("TokenBuffer")
+    ancestors = ctx.names.ancestors(found.node)
+    around = next(above for above in ancestors if isinstance(above, ast.For | ast.While))
+    loop = token_loop(ctx.names, ctx.flow, around)
+    assert loop is not None
+    choice = _choice(ctx, loop)
+    if buffer is None or choice is None or (ctx.is_entry and not ctx.uses_device):
+        return Keep("right as it stands")
+    name = _new(ctx, "tokens", "token_buffer")
+    tree, text = ctx.names.tree, loop.name
+    limit = "{limit}" if loop.limit is not None else ""
+    holes = {"limit": loop.limit} if loop.limit is not None else {}
+    edits = [
+        Insert(tree, loop.loop, [f"{name} = {buffer.code}({text})"], before=True),
+        Replace(loop.window, f"{name}.window({limit})", holes),
+        *choice.edits(loop, name),
+        ReplaceStatement(loop.joined, f"{name}.append({{token}})", {"token": loop.token}),
+        Insert(tree, loop.loop, [f"{text} = {name}.tokens"]),
+    ]
+    return Rewrite(edits, buffer.requires, note=_WHY, works=True)
+
+
+class _Choice:
+    """The last position is chosen from what the model returns."""
+
+    def edits(self, loop: TokenLoop, name: str) -> list[Edit]:
+        return [Replace(loop.last, f"{name}.last({{outputs}})", {"outputs": loop.last.value})]
+
+
+@dataclass(frozen=True)
+class _ByModel(_Choice):
+    """The model keeps the last position itself, and is told which it is."""
+
+    forward: ast.FunctionDef
+    kept: ast.Subscript  # x[:, [-1], :]
+    parameter: str
+    is_argument: bool
+
+    def edits(self, loop: TokenLoop, name: str) -> list[Edit]:
+        last = self.parameter
+        chosen = f"{{kept}} if {last} is None else {{x}}.index_select(1, {last})"
+        template = chosen if self.is_argument else f"({chosen})"
+        return [
+            AddParameter(self.forward, last),
+            Replace(self.kept, template, {"kept": self.kept, "x": self.kept.value}),
+            EditCall(loop.call, put={last: f"{name}.position"}),
+        ]
+
+
+def _choice(ctx: Context, loop: TokenLoop) -> _Choice | None:
+    """How the last position is chosen; None where that is not seen."""
+    owner = ctx.names.enclosing_class(loop.call)
+    match loop.call.func:
+        case ast.Name(id="self") | ast.Attribute(value=ast.Name(id="self"), attr="forward"):
+            pass
+        case _:
+            return _Choice()
+    methods = [m for m in (owner.body if owner is not None else ()) if _is_forward(m)]
+    if len(methods) != 1:
+        return _Choice()
+    (forward,) = methods
+    assert isinstance(forward, ast.FunctionDef)
+    kept = list(_last_positions(forward))
+    if not kept:
+        return _Choice()
+    a = forward.args
+    if len(kept) != 1 or a.posonlyargs or a.vararg or a.kwonlyargs or a.kwarg or not a.args:
+        return None
+    parent = ctx.parent(kept[0])
+    is_argument = isinstance(parent, ast.Call | ast.Assign | ast.Return)
+    return _ByModel(forward, kept[0], _new(ctx, "last", "last_position"), is_argument)
+
+
+def _is_forward(node: ast.stmt) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == "forward"
+
+
+def _last_positions(forward: ast.FunctionDef) -> Iterator[ast.Subscript]:
+    """`x[:, [-1], :]` and `x[:, -1:]`"""
+    for node in ast.walk(forward):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            if ast.unparse(node.slice).strip("()") in _LAST:
+                yield node
+
+
+_LAST = (":, [-1], :", ":, [-1]", ":, -1:", ":, -1:, :")
+
+
+def _new(ctx: Context, *names: str) -> str:
+    """The first of these names that the file does not have."""
+    taken = ctx.steps.taken
+    return next((name for name in names if name not in taken), f"{names[-1]}_")

@@ -1,0 +1,155 @@
+"""Loops that make text token by token: the forms that are known, and what only looks like them."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from helpers import TARGETS, run
+
+from migrator.diagnostics import Severity
+
+HEAD = """import torch
+model = GPT().cuda()
+"""
+
+FORM = """@torch.no_grad()
+def generate(model, idx, count):
+    for _ in range(count):
+        part = idx[:, -8:]
+        logits = model(part)
+        logits = logits[:, -1, :]
+        new = logits.argmax(-1, keepdim=True)
+        idx = torch.cat((idx, new), dim=1)
+    return idx
+"""
+
+EDITED = """@torch.no_grad()
+def generate(model, idx, count):
+    tokens = tpu_runtime.TokenBuffer(idx)
+    for _ in range(count):
+        part = tokens.window(8)
+        logits = model(part)
+        logits = tokens.last(logits)
+        new = logits.argmax(-1, keepdim=True)
+        tokens.append(new)
+    idx = tokens.tokens
+    return idx
+"""
+
+
+def migrated(source: str, target: str = "torchax") -> str:
+    """What is below the head, with the edit of text that grows."""
+    text = run(HEAD + source, target, unsafe=True).source.decode()
+    return text.partition("GPT()")[2].partition("\n")[2].replace("        torch_xla.sync()\n", "")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_form(target: str) -> None:
+    assert migrated(FORM, target) == EDITED
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "edited"),
+    [
+        ("part = idx[:, -8:]", "part = idx", "part = tokens.window()"),
+        ("part = idx[:, -8:]", "part = idx if idx.size(1) <= n else idx[:, -n:]",
+         "part = tokens.window(n)"),
+        ("part = idx[:, -8:]", "part = idx if idx.shape[1] < n else idx[:, -n:]",
+         "part = tokens.window(n)"),
+        ("logits = model(part)", "logits, _ = model(part)", "logits, _ = model(part)"),
+        ("logits = model(part)", "logits = model(part).logits", "logits = model(part).logits"),
+        ("logits = logits[:, -1, :]", "logits = logits.logits[:, -1] / 2",
+         "logits = tokens.last(logits.logits) / 2"),
+        ("dim=1", "dim=-1", "tokens.append(new)"),
+        ("        idx = torch", "        if new == 3:\n            break\n        idx = torch",
+         "tokens.append(new)"),
+        ("        logits = model", "        with torch.no_grad():\n            logits = model",
+         "logits = tokens.last(logits)"),
+        ("for _ in range(count):", "while True:", "tokens.append(new)"),
+    ],
+)  # fmt: skip
+def test_other_forms(old: str, new: str, edited: str) -> None:
+    source = FORM.replace(old, new)
+    assert source != FORM
+    text = migrated(source)
+    assert edited in text
+    assert "TokenBuffer(idx)" in text and "torch.cat" not in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("        logits = logits[:, -1, :]\n", "        logits = logits[:, 0, :]\n"),
+        (
+            "        logits = logits[:, -1, :]\n",
+            "        first = logits[:, -1]\n        print(logits)\n",
+        ),
+        ("        new =", "        print(idx)\n        new ="),
+        ("        new =", "        print(part)\n        new ="),
+        ("model(part)", "model(part, new)"),
+        ("model(part)", "model(part, mask=idx != 0)"),
+        ("        logits = model(part)", "        logits, past = model(part)\n        print(past)"),
+        ("        logits = model(part)", "        logits = model(part) + model(part)"),
+        ("part = idx[:, -8:]", "part = idx[:, -8:-1]"),
+        ("part = idx[:, -8:]", "part = idx if idx.size(1) <= 9 else idx[:, -8:]"),
+        ("part = idx[:, -8:]", "part = idx.flip(1)"),
+        ("dim=1", "dim=0"),
+        ("(idx, new)", "(new, idx)"),
+        ("(idx, new)", "(idx, new, new)"),
+        ("    return idx", "    else:\n        pass\n    return idx"),
+        ("    return idx", "    return idx, logits, part"),
+        ("        idx = torch", "        if new > 3:\n            idx = torch"),
+        ("    return idx", "    return lambda: idx"),
+    ],
+)
+def test_what_only_looks_like_it(old: str, new: str) -> None:
+    source = FORM.replace(old, new)
+    assert source != FORM
+    assert "TokenBuffer" not in migrated(source)
+
+
+def test_without_unsafe_it_is_advice() -> None:
+    result = run(HEAD + FORM, "torchax")
+    assert result.source.decode().endswith(FORM)
+    (said,) = [d for d in result.diagnostics if d.severity is Severity.ADVICE]
+    assert said.code == "TOK001" and "--unsafe" in said.message
+
+
+def test_a_model_that_keeps_the_last_position_is_told_where_it_is() -> None:
+    source = """class Net(torch.nn.Module):
+    def forward(
+        self,
+        x,
+        targets=None,
+    ):
+        return self.head(x)[:, -1:] if targets is None else (x[:, -1:] + 1)
+
+    @torch.no_grad()
+    def generate(self, tokens, last):
+        for _ in range(last):
+            new = self(tokens)[:, -1].argmax(-1, keepdim=True)
+            tokens = torch.cat([tokens, new], 1)
+        return tokens
+"""
+    text = migrated(source)
+    assert "        targets=None,\n        last_position=None,\n    ):\n" in text
+    chosen = "(x[:, -1:] if last_position is None else x.index_select(1, last_position))"
+    assert f"({chosen} + 1)" in text
+    assert "self(token_buffer.window(), last_position=token_buffer.position)[:, -1]" in text
+    ast.parse(text)
+
+
+@pytest.mark.parametrize("parameters", ["self, x, *more", "self, x, **more", "self, x, *, y=0"])
+def test_a_model_that_can_not_be_told_stays(parameters: str) -> None:
+    source = f"""class Net(torch.nn.Module):
+    def forward({parameters}):
+        return self.head(x[:, -1:])
+
+    @torch.no_grad()
+    def generate(self, idx):
+        for _ in range(9):
+            idx = torch.cat([idx, self(idx)[:, -1].argmax(-1, keepdim=True)], 1)
+        return idx
+"""
+    assert migrated(source) == source
