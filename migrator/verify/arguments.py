@@ -46,6 +46,7 @@ class Arguments:
     measure: bool
     diff: bool
     portable: bool
+    unsafe: bool
     python: Path | None
     install: bool
     timeout: float | None
@@ -146,7 +147,8 @@ class Arguments:
         from .verification import Options
 
         return Options(
-            diff=self.diff, portable=self.portable, python=self.python, install=self.install,
-            timeout=self.timeout, keep=self.keep, console=out, compile_for=self.compile_for,
-            devices=self.devices, measure=self.measure, bisect=self.bisect,
+            diff=self.diff, portable=self.portable, unsafe=self.unsafe, python=self.python,
+            install=self.install, timeout=self.timeout, keep=self.keep, console=out,
+            compile_for=self.compile_for, devices=self.devices, measure=self.measure,
+            bisect=self.bisect,
         )  # fmt: skip

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
 )
 @click.option("--diff", is_flag=True, help="Show the edits that the migration makes.")
 @click.option("--portable", is_flag=True, help="Migrate with --portable.")
+@click.option("--unsafe", is_flag=True, help="Migrate with --unsafe: are these edits right here?")
 @click.option(
     "--python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migrator import migrate_paths
-from migrator.config import Config
 from migrator.report.console import show_diff
 from migrator.runs.run_report import Report
 from migrator.targets import Target
@@ -179,7 +178,7 @@ class MigratedRuns:
             if errors:
                 raise VerifyError("\n".join(errors))
             return
-        config = Config(portable=self.options.portable)
+        config = self.options.config
         with progress(self.console, "migrating"):
             report = migrate_paths([source], target=self.target.name, config=config, output=to)
         self.report = report = _of_folder(report, source)
@@ -225,7 +224,7 @@ class MigratedRuns:
             earlier = self.focused(first.step - 1)
             found = earlier if earlier.found else found
         source = self.work / "source"
-        config = Config(portable=self.options.portable)
+        config = self.options.config
         report = self.report or _of_folder(
             migrate_paths([source], target=self.target.name, config=config), source
         )

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.targets import Target, find_target
 
@@ -23,6 +24,7 @@ from .folders import check_size, workplace
 from .inside import ask
 from .interpreters import Interpreter, without_libtpu
 from .measures import measure
+from .migrated_copy import write_migrated_copy
 from .options import TOPOLOGIES
 from .progress import progress
 from .result import Figure, Measure, OutputResult, StepTime, VerifyResult
@@ -51,7 +53,8 @@ class Options:
     the user, asked on a terminal). ``timeout``: seconds for the migrated script, else the app's
     own. ``keep``: a folder in which all that was made is kept. ``console`` shows progress,
     questions and what the migration did; with ``diff`` all of its edits. ``portable``: migrate with
-    --portable, and have the program choose the target. ``compile_for``: compile all programs with
+    --portable, and have the program choose the target. ``unsafe``: migrate with --unsafe.
+    ``compile_for``: compile all programs with
     products for this TPU, too. ``devices``: how many to run on, virtual ones where there is no TPU.
     ``measure``: run the app's measurements, too. ``migrate``: another migration than tpu-migrate's.
     ``bisect``: where a script's numbers differ, find the operation.
@@ -64,11 +67,16 @@ class Options:
     console: "Console | None" = None
     diff: bool = False
     portable: bool = False
+    unsafe: bool = False
     compile_for: str | None = None
     devices: int | None = None
     measure: bool = False
     migrate: Migration | None = None
     bisect: bool = False
+
+    @property
+    def config(self) -> Config:
+        return Config(portable=self.portable, unsafe=self.unsafe)
 
 
 def verify_app(name: str, target: str, **how: Any) -> VerifyResult:
@@ -129,38 +137,6 @@ def _verify(app: App, golden: Golden | None, target: Target, options: Options) -
         return replace(result, kept=folder if options.keep else None)
 
 
-def _migrate(
-    source: Path,
-    target: str,
-    destination: Path,
-    console: "Console | None" = None,
-    diff: bool = False,
-    portable: bool = False,
-    shard: str = "replicated",
-    script: str | None = None,
-) -> list[str]:
-    """With ``script``, what is wrong with other files of somebody's folder is only shown."""
-    from migrator import migrate_paths
-    from migrator.config import Config
-    from migrator.report.console import render, show_diff
-
-    try:
-        config = Config(portable=portable, shard="replicated" if portable else shard)
-        report = migrate_paths([source], target=target, config=config, output=destination)
-    except UsageError as error:
-        return [str(error)]
-    if console is not None:
-        if diff:
-            show_diff(report, console, companions=False)
-        render(report, console, written=True)
-        console.print()
-    if script is not None and source / script not in [path for path, _ in report.failures]:
-        return []
-    if report.exit_code == 0:
-        return []
-    return list(report.errors) or [f"tpu-migrate ended with exit code {report.exit_code}"]
-
-
 class _Work:
     """One verification in one folder."""
 
@@ -211,12 +187,12 @@ class _Work:
 
     def _migrate(self) -> None:
         how = self.options
+        shard = "replicated" if how.portable else self.app.shard
         migrate = how.migrate or partial(
-            _migrate,
+            write_migrated_copy,
+            config=replace(how.config, shard=shard),
             console=self.console,
             diff=how.diff,
-            portable=how.portable,
-            shard=self.app.shard,
             script=None if self.golden else self.app.entry,
         )
         with progress(self.console, f"migrating {self.app.name}"):

@@ -33,7 +33,7 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="fake interpreters ar
 
 @pytest.fixture(autouse=True)
 def no_migration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(verification, "_migrate", copy_as_migration)
+    monkeypatch.setattr(verification, "write_migrated_copy", copy_as_migration)
     monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path / "cache"))
 
 

@@ -97,8 +97,8 @@ class _Reader:
     def _given(self, tokens: ast.Name, call: ast.Call) -> tuple[ast.expr, ast.expr | None] | None:
         """The expression of the tokens, or of the last ones, that is its first argument."""
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        if not given or any(map(self._changes, given[1:])):
-            return None
+        if not given or not all(isinstance(other, ast.Constant) for other in given[1:]):
+            return None  # a cache or a mask has a length, too
         first = given[0]
         if isinstance(first, ast.Name) and first.id != tokens.id:
             made = [v for s in self._statements if (v := _assigned(s, first.id)) is not None]

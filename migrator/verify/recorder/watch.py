@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import padding
 import scaling
 import torch
 from gradients import norms, others
@@ -73,6 +74,7 @@ class Watch:
         self.started: set[int] = set()
         self.own: dict[str, str] = {}
         self.loops = Loops(self.is_own)
+        self.windows = padding.Windows()
         self.paused = False
         self.devices: set[str] = set()  # types of those where tensors were
 
@@ -83,6 +85,7 @@ class Watch:
         self.closely = closely
         self._modules_made()
         self._optimizers_made()
+        self.windows.follow()
         if closely:
             self.modules_called()
         if counting:
@@ -140,13 +143,14 @@ class Watch:
             watch._start(self)
             about = {"training": self.training}
             name, given = watch.name(self), {**dict(enumerate(args)), **kwargs}
-            watch._tensors("input", name, given, **about)
+            padded = watch.windows.padding(given)
+            watch._tensors("input", name, given, padded, **about)
             watch.depth += 1
             try:
                 output = called(self, *args, **kwargs)
             finally:
                 watch.depth -= 1
-            watch._tensors("output", name, output, **about)
+            watch._tensors("output", name, output, padded, **about)
             return output
 
         nn.Module.__call__ = call  # type: ignore[method-assign]
@@ -296,9 +300,11 @@ class Watch:
 
     # ---- keeping ---------------------------------------------------------------------------------
 
-    def _tensors(self, kind: str, name: str, value: Any, **about: Any) -> None:
+    def _tensors(
+        self, kind: str, name: str, value: Any, padded: padding.Padding, **about: Any
+    ) -> None:
         with self.at_rest():
-            found = [(path, self.on_host(t)) for path, t in leaves(value)]
+            found = [(path, padded.without(self.on_host(t))) for path, t in leaves(value)]
             self._keep(kind, name, found, **about)
 
     def on_host(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,54 @@
+"""Text that the runtime keeps in a buffer: what is compared is what the program has of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from values import leaves
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How many places along dimension 1 a model is given, and gives, and how many are text."""
+
+    width: int
+    length: int
+
+    def without(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The text of a tensor on the CPU; a tensor of another size as it is."""
+        is_padded = tensor.ndim > 1 and tensor.shape[1] == self.width
+        return tensor[:, : self.length].contiguous() if is_padded else tensor
+
+
+NONE = Padding(0, 0)
+
+
+class Windows:
+    """The last window that a model was to be given."""
+
+    def __init__(self) -> None:
+        self._window: torch.Tensor | None = None
+        self._padding = NONE
+
+    def follow(self) -> None:
+        """See what the runtime's buffers give, if it has some here."""
+        module = sys.modules.get("tpu_runtime.token_buffer")
+        if module is None:
+            return
+        windows, made = self, module.TokenBuffer.window
+
+        def window(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+            found: torch.Tensor = made(self, *args, **kwargs)
+            windows._window = found
+            windows._padding = Padding(self._width, min(self._length, self._width))
+            return found
+
+        module.TokenBuffer.window = window  # type: ignore[attr-defined]
+
+    def padding(self, given: Any) -> Padding:
+        """That of the arguments of a model."""
+        is_window = any(tensor is self._window for _, tensor in leaves(given))
+        return self._padding if is_window else NONE

@@ -1,0 +1,66 @@
+"""A script that makes text on the real target of this environment, migrated with --unsafe."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from target import TARGET
+from tiers import thorough_on
+
+from migrator.targets import find_target
+from migrator.verify.recordings import Settings
+from migrator.verify.script_result import ScriptResult
+from migrator.verify.script_verification import verify_against
+from migrator.verify.verification import Options
+
+SCRIPT = """\
+import torch
+from torch import nn
+
+
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(19, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+        self.head = nn.Linear(8, 19)
+
+    def forward(self, tokens):
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        x = self.layer(self.words(tokens) * 9, MASK)
+        return self.head(x)
+
+
+model = GPT().cuda().eval()
+tokens = torch.tensor([[3, 5, 7], [2, 4, 6]]).cuda()
+with torch.no_grad():
+    for _ in range(6):
+        logits = model(tokens)
+        tokens = torch.cat((tokens, logits[:, -1].argmax(-1, keepdim=True)), dim=1)
+print(tokens.tolist())
+"""
+
+
+def verify(folder: Path, mask: str) -> ScriptResult:
+    (folder / "t.py").write_text(SCRIPT.replace("MASK", mask), encoding="utf-8")
+    options = Options(python=Path(sys.executable), unsafe=True)
+    settings = Settings(roundings=1)
+    return verify_against(Path("t.py"), [], find_target(TARGET), None, settings, options)
+
+
+@thorough_on("torchax")
+def test_text_in_a_buffer_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the model is given and gives is compared without the padding."""
+    monkeypatch.chdir(tmp_path)
+    result = verify(tmp_path, "mask.to(tokens.device), is_causal=True")
+    assert result.passed, result
+
+
+@pytest.mark.thorough
+def test_a_model_that_looks_at_the_padding_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = verify(tmp_path, "None")
+    assert result.error is None and not result.passed
+    assert result.stepwise.first is not None and result.stepwise.first.kind == "output"
