@@ -77,6 +77,32 @@ if __name__ == "__main__":
     parser.add_argument("--local_rank", type=int, default=int(os.environ["LOCAL_RANK"]))
     train(parser.parse_args().local_rank, dist.get_world_size())
 """
+LIGHTNING = """\
+import lightning as L
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(8, 3)
+
+    def training_step(self, batch, _):
+        return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+data = TensorDataset(torch.randn(16, 8), torch.randint(0, 3, (16,)))
+trainer = L.Trainer(
+    accelerator="gpu", devices=2, strategy="ddp", max_epochs=1, logger=False,
+    enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+)
+trainer.fit(Net(), DataLoader(data, batch_size=2, shuffle=True))
+"""
 
 
 def on_two(
@@ -130,6 +156,15 @@ def test_each_rank_is_compared(end: str, tmp_path: Path, monkeypatch: pytest.Mon
         assert ("gradients", f"rank {rank}: SGD") in names
     assert [f.name for f in found if f.kind == "file"] == ["net.pt"] * 9
     assert len([f for f in found if f.kind == "printed"]) == 2 * 4 * 3  # of both ranks
+
+
+@SECOND_TIER
+def test_ranks_of_lightning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = on_two(LIGHTNING)
+    assert result.passed, (result.error, result.problems, result.log_tail)
+    found = [f.name for part in (result.compiled, result.stepwise) for f in part.findings]
+    assert {"rank 0: loss", "rank 1: loss"} <= {*found}
 
 
 @pytest.mark.parametrize("end", [pytest.param(LAUNCHED, id="launched", marks=FAULT)])

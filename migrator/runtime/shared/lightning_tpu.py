@@ -89,7 +89,7 @@ def _redirect(model: Any, module: Any, name: str, *args: Any, **kwargs: Any) -> 
     return model.run(getattr(module, name), *args, **kwargs)
 
 
-def _ranks(base: Any) -> Any:
+def _ranks(base: Any, compiles: bool) -> Any:
     """The strategy "ddp" with ranks of this target."""
 
     class TpuRanksStrategy(base):  # type: ignore[misc]
@@ -100,7 +100,8 @@ def _ranks(base: Any) -> Any:
             super().setup_environment()
 
         def _setup_model(self, module: Any) -> Any:
-            self._forward_redirection = _redirect
+            if compiles:
+                self._forward_redirection = _redirect
             return DistributedDataParallel(module, **self._ddp_kwargs)
 
         setup_module = _setup_model  # Fabric's name for it
@@ -126,11 +127,11 @@ def _precision(connector: Any, flag: str) -> Any:
     raise ValueError(f'a TPU has no precision="{flag}"')
 
 
-def _connect(boundary: Callable[[], None], name: str, module: Any) -> None:
+def _connect(boundary: Callable[[], None], compiles: bool, name: str, module: Any) -> None:
     """Let a connector, which reads the arguments of Trainer or Fabric, choose what is made here."""
     registry = vars(module).get("StrategyRegistry") or module.STRATEGY_REGISTRY
     one = module.SingleDeviceXLAStrategy = _strategy(module.SingleDeviceStrategy, boundary)
-    ranks = module.XLAStrategy = _ranks(_strategy(type(registry.get("ddp")), boundary))
+    ranks = module.XLAStrategy = _ranks(_strategy(type(registry.get("ddp")), boundary), compiles)
     module.XLAPrecision = functools.partial(_precision, module)
     connector = getattr(module, name)
     fall_back = connector._check_strategy_and_fallback
@@ -164,12 +165,15 @@ def _is_plain(strategy: str) -> bool:
     return strategy.startswith(("ddp", "dp", "single_device", "xla")) and "fsdp" not in strategy
 
 
-def install(boundary: Callable[[], None]) -> None:
-    """Mend Lightning; ``boundary`` ends what is traced of a step, where that has to be said."""
+def install(boundary: Callable[[], None], compiles: bool) -> None:
+    """Mend Lightning; ``boundary`` ends what is traced of a step, where that has to be said.
+
+    ``compiles``: a model that is called is compiled as a whole.
+    """
     for fabric, trainer in zip(_FABRIC, _TRAINER, strict=True):
         when_imported(f"{fabric}.accelerators.xla", _make_available)
         when_imported(f"{trainer}.accelerators.xla", _without_stats)
-        connect = functools.partial(_connect, boundary)
+        connect = functools.partial(_connect, boundary, compiles)
         when_imported(f"{fabric}.connector", functools.partial(connect, "_Connector"))
         inner = f"{trainer}.trainer.connectors.accelerator_connector"
         when_imported(inner, functools.partial(connect, "_AcceleratorConnector"))

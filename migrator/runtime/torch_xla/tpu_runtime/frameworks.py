@@ -121,5 +121,5 @@ def install() -> None:
     when_imported("accelerate.utils.other", _tells_tensors_apart)
     when_imported("safetensors.torch", _has_no_memory)
     when_imported("accelerate.state", _choose)
-    lightning_tpu.install(torch_xla.sync)
+    lightning_tpu.install(torch_xla.sync, compiles=False)
     generation.install(torch_xla.sync, contextlib.nullcontext, contextlib.nullcontext)

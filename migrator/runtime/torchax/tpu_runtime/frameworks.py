@@ -7,6 +7,7 @@ import torch
 
 from . import generation, lightning_tpu
 from .amp import autocast
+from .compiled import EAGER
 from .device import DEVICE_TYPE
 from .distributed import DistributedDataParallel
 from .imported import when_imported
@@ -69,5 +70,5 @@ def install(_env: Any) -> None:
     torch.autocast = torch.amp.autocast = _Autocast  # type: ignore[misc]
     when_imported("accelerate.state", _choose)
     when_imported("transformers.training_args", _follow)
-    lightning_tpu.install(lambda: None)
+    lightning_tpu.install(lambda: None, not os.environ.get(EAGER))
     generation.install(lambda: None, hurried, inside)
