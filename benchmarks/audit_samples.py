@@ -158,9 +158,7 @@ class Sample:
         self.inputs = [
             n for n, leaf in enumerate(own) if isinstance(leaf, torch.Tensor) and leaf.requires_grad
         ]
-        self.outputs = [
-            n for n, t in enumerate(self.wanted) if t.requires_grad and t.is_floating_point()
-        ]
+        self.outputs = [n for n, t in enumerate(self.wanted) if t.requires_grad]
         try:
             self.gradients = self._gradients(own, self.wanted, lambda t: t)
         except RuntimeError:  # torch itself can not: values are compared alone
@@ -183,7 +181,8 @@ class Sample:
 
         if not self.outputs:
             return []
-        loss = sum((outputs[n] * move(_weights(outputs[n].shape, n))).sum() for n in self.outputs)
+        sums = ((outputs[n] * move(_weights(outputs[n].shape, n))).sum() for n in self.outputs)
+        loss = sum(total.real + 2 * total.imag if total.is_complex() else total for total in sums)
         inputs = [leaves[n] for n in self.inputs]
         return torch.autograd.grad(loss, inputs, allow_unused=True)
 

@@ -79,7 +79,7 @@ def inputs(group: Group) -> Iterator[tuple[str, list[Any]]]:
             x, y = x.abs(), y.abs()
         rows = torch.tensor([n % 2 == 0 for n in range(shape[0] if shape else 1)])
         x, y = x.to(dtype), y.to(dtype)
-        if group.gradient and dtype.is_floating_point:
+        if group.gradient and (dtype.is_floating_point or dtype.is_complex):
             x.requires_grad_()
             y.requires_grad_()
         o = torch.empty(0, dtype=dtype)

@@ -1,7 +1,6 @@
 """Loops on the device: where a round ends, and which step() is an optimizer's."""
 
 import ast
-import itertools
 import re
 
 from migrator.analysis.training.loops import (
@@ -273,18 +272,10 @@ def compiled(ctx: Context, found: Construct) -> Decision:
 
 def _name(ctx: Context, call: ast.Call, step: Step) -> str:
     """`step_G` for `optimizer_G` where there are several, else `step`; new to the file."""
-    taken = ctx.steps.taken
-    is_alone, number = ctx.steps.place(call)
     base = "step"
-    if not is_alone and _OPTIMIZER.search(step.receiver):
+    if not ctx.steps.is_alone(call) and _OPTIMIZER.search(step.receiver):
         base = _OPTIMIZER.sub(lambda m: "step_" if m[1] else "step", step.receiver)
-    if base in taken:
-        base = f"training_{base}"
-    return next(
-        name
-        for name in (f"{base}_{n + 1}" if n else base for n in itertools.count(number))
-        if name not in taken
-    )
+    return ctx.steps.name(call, base)
 
 
 _OPTIMIZER = re.compile(r"(?:optimizers?|optim(?![a-z])|opt(?![a-z]))(?=([A-Z])?)")

@@ -6,6 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Set
 from functools import cached_property
+from itertools import count
 
 from migrator.analysis.syntax.names import Binding
 from migrator.analysis.syntax.scopes import Scope
@@ -24,6 +25,7 @@ class Steps:
     def __init__(self, code: Computation) -> None:
         self._code = code
         self._found: dict[ast.Call, Step | NotMovable] = {}
+        self._named: dict[ast.Call, str] = {}
 
     def ending_with(self, call: ast.Call) -> Step:
         """The step that ends with the optimizer's step `call`.
@@ -39,16 +41,28 @@ class Steps:
             raise found
         return found
 
+    def is_alone(self, call: ast.Call) -> bool:
+        """Whether its scope has no other."""
+        return self._in_scope[self._code.names.scope_of(call)] == 1
+
+    def name(self, call: ast.Call, base: str) -> str:
+        """A name for what moves with it: new to the file, and no other's in its scope."""
+        if call not in self._named:
+            scope_of = self._code.names.scope_of
+            beside = {n for c, n in self._named.items() if scope_of(c) is scope_of(call)}
+            base = f"training_{base}" if base in self.taken else base
+            self._named[call] = next(
+                name
+                for name in (f"{base}_{n + 1}" if n else base for n in count(self._before[call]))
+                if name not in self.taken and name not in beside
+            )
+        return self._named[call]
+
     @cached_property
     def taken(self) -> Set[str]:
         """Names that the file has already."""
         scopes = self._code.names.scopes.values()
         return {name for scope in scopes for name in scope.bindings}
-
-    def place(self, call: ast.Call) -> tuple[bool, int]:
-        """Whether it is alone in its scope; how many in front of it are of the same optimizer."""
-        scope = self._code.names.scope_of(call)
-        return self._in_scope[scope] == 1, self._before[call]
 
     @cached_property
     def _in_scope(self) -> Counter[Scope]:

@@ -212,6 +212,23 @@ def test_two_optimizers_two_steps() -> None:
     )
 
 
+def test_steps_of_optimizers_of_any_name_have_names_of_their_own() -> None:
+    step = """\
+    {0}.zero_grad()
+    {0}_loss = net(x).sum()
+    {0}_loss.backward()
+    {0}.step()
+    print({0}_loss)
+"""
+    text = migrated(
+        "import torch\na, b = (torch.optim.SGD(net.parameters(), rate) for rate in rates)\n"
+        f"for x in data:\n    x = x.cuda()\n{step.format('a')}{step.format('b')}",
+        "torchax",
+    )
+    assert "a_loss = step(x)" in text and "b_loss = step_2(x)" in text
+    assert text.count("def step(x)") == text.count("def step_2(x)") == 1
+
+
 DRAWN = {
     "i in range(0, len(data), 8)": """if i + 8 > len(data):
             x, y = data[i:], data[i:]

@@ -30,6 +30,9 @@ SAMPLE = (
     "torch.max(x, 0, out=(o, i))",
     "F.pad(x, (-1, 2))",
     "x.sign()",
+    "x.mean(0)",
+    "x.tanh()",
+    'torch.div(x, 7, rounding_mode="trunc")',
     "x.unfold(0, 2, 3)",
     "x.element_size(), x.itemsize, x.nbytes",
 )

@@ -202,3 +202,27 @@ def test_slices_beyond_the_ends(places: slice, shape: tuple[int, ...]) -> None:
         assert x.grad is not None
         results.append([t.detach().cpu() for t in (y, x.grad, written)])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def of_one_buffer(device: torch.device) -> list[float]:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh(), torch.nn.Linear(2, 1))
+    x = small().to(device)
+    flat = torch.nn.utils.parameters_to_vector(net.parameters()).detach().to(device)
+    net.to(device)
+    parts = flat.split([p.numel() for p in net.parameters()])
+    for p, part in zip(net.parameters(), parts, strict=True):
+        p.data = part.view_as(p)
+    losses = []
+    for _ in range(4):
+        loss = net(x).square().sum()
+        net.zero_grad()
+        loss.backward()
+        grads = [p.grad.flatten() for p in net.parameters() if p.grad is not None]
+        flat.sub_(torch.cat(grads), alpha=0.1)
+        losses.append(loss.item())
+    return losses
+
+
+def test_weights_that_are_views_of_one_buffer() -> None:
+    assert of_one_buffer(DEVICE) == pytest.approx(of_one_buffer(torch.device("cpu")), rel=1e-5)

@@ -107,10 +107,12 @@ def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Tensor:
 
 
 def _inverse(name: str) -> Kernel:
-    """Stock gives `info` the shape of the matrices."""
-    invert = stock(name)
+    """Stock gives `info` the shape of the matrices; that of complex ones is wrong."""
+    invert, invert_complex = stock(name), on_cpu(name)
 
     def kernel(self: Tensor, *, check_errors: bool = False) -> Any:
+        if self.is_complex():
+            return invert_complex(self, check_errors=check_errors)
         inverse, _ = invert(self, check_errors=check_errors)
         return inverse, torch.zeros(self.shape[:-2], dtype=torch.int32, device=self.device)
 
@@ -251,17 +253,24 @@ def _as_strided(name: str) -> Kernel:
     return write if "scatter" in name else read
 
 
-def _quotient(divide: Kernel) -> Kernel:
+def _quotient(name: str) -> Kernel:
     """Of complex numbers; stock drops the imaginary parts."""
+    divide = stock(name)
 
-    @functools.wraps(divide)
-    def kernel(self: Any, other: Any, **kwargs: Any) -> Any:
-        sides = [x for x in (self, other) if isinstance(x, Tensor)]
-        if not any(x.is_complex() and x.device.type == DEVICE_TYPE for x in sides) or kwargs:
-            return divide(self, other, **kwargs)
-        if not isinstance(other, Tensor):
-            return self * (1 / other)
-        return self * other.to(torch.result_type(self, other)).reciprocal()
+    def kernel(self: Tensor, other: Any) -> Tensor:
+        if not torch.result_type(self, other).is_complex:
+            return divide(self, other)  # type: ignore[no-any-return]
+        return self * (other.reciprocal() if isinstance(other, Tensor) else 1 / other)
+
+    return kernel
+
+
+def _conjugated(name: str) -> Kernel:
+    """Of complex numbers; stock leaves out that their gradients are conjugated."""
+    stays, conjugates = stock(name), getattr(decompositions, name)
+
+    def kernel(gradient: Tensor, output: Tensor) -> Tensor:
+        return (conjugates if output.is_complex() else stays)(gradient, output)  # type: ignore[no-any-return]
 
     return kernel
 
@@ -323,6 +332,8 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     logit: "logit",
     _place_of_extreme: "argmax argmin",
     _abs: "abs",
+    _quotient: "div.Tensor div.Scalar",
+    _conjugated: "tanh_backward sigmoid_backward",
     _cummax: "cummax",
     _arange: "arange.start_out",
     _linspace: "linspace",
@@ -331,6 +342,7 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
         avg_pool2d avg_pool3d avg_pool2d_backward avg_pool3d_backward
     """,
     _on_cpu_if(_several_or_none): "_linalg_svd",
+    _on_cpu_if(Tensor.is_complex): "acosh",  # another branch
     _on_cpu_if(_below_zero): """
         replication_pad1d replication_pad2d replication_pad3d
         replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward
@@ -367,10 +379,4 @@ def install() -> None:
     """Replace the kernels."""
     replace_all(_KERNELS)
     replace_all(_ALSO_WITH_NUMBERS)
-    for owner, names in (
-        (torch, "div divide true_divide"),
-        (Tensor, "div divide true_divide __truediv__"),
-    ):
-        for name in names.split():
-            substitute(owner, name, _quotient(getattr(owner, name)))
     substitute(Tensor, "polygamma_", _polygamma_in_place(Tensor.polygamma_))

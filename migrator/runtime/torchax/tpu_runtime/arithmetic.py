@@ -40,7 +40,8 @@ def _divide(x: Any, y: Any, *, rounding_mode: str | None = None) -> Array:
     if rounding_mode == "floor":
         return jnp.floor_divide(x, y)
     if rounding_mode == "trunc" and _is_exact(x, y):
-        return jax.lax.div(*jnp.broadcast_arrays(x, y))
+        dtype = jnp.result_type(x, y)  # a number takes that of the tensor
+        return jax.lax.div(*jnp.broadcast_arrays(jnp.asarray(x, dtype), jnp.asarray(y, dtype)))
     quotient = jnp.true_divide(x, y)
     return jnp.trunc(quotient) if rounding_mode == "trunc" else quotient
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 import torch
 from torch.nn.parameter import Parameter, UninitializedTensorMixin
 from torchax.ops import mappings
@@ -193,6 +194,7 @@ def install(env: Environment) -> None:
         __init__=lambda self, *args, **kwargs: None,
         __repr__=show,
         __str__=show,
+        numpy=lambda self, *, force=False: np.array(self._elem),
     )
     if "flatten" in Tensor.__dict__:
         del Tensor.flatten  # torchax 0.0.13: wrong for a negative start, and loses the gradient

@@ -90,7 +90,11 @@ def peek(self: Tensor) -> Array:
                 base = computed(base)
             if base.shape != link.seen.shape or base.dtype != link.seen.dtype:
                 raise RuntimeError("the base of this view has changed its shape or type in place")
-            state["_elem"], link.seen = link.replay(base), base
+            value = link.replay(base)
+            if isinstance(value, jax.core.Tracer) and not isinstance(base, jax.core.Tracer):
+                with jax.ensure_compile_time_eval():  # of a base that does not belong to the trace
+                    value = link.replay(base)
+            state["_elem"], link.seen = value, base
     return stored(self)
 
 
@@ -111,7 +115,8 @@ def _replace(self: Tensor, value: Array, *, counted: bool) -> None:
         old = peek(self)
         if not is_dense(self):
             raise RuntimeError("in-place write to elements that are shared: clone() it first")
-        if link.write is not _overwrite or not _is_like(value, old):
+        like = hasattr(value, "dtype") and (value.shape, value.dtype) == (old.shape, old.dtype)
+        if link.write is not _overwrite or not like:
             value = jnp.broadcast_to(computed(value), old.shape).astype(old.dtype)
         counted = counted and link.counted
         base = peek(link.parent)
@@ -126,10 +131,6 @@ def _replace(self: Tensor, value: Array, *, counted: bool) -> None:
         for watcher in watchers:
             watcher(self)
     state["_elem"] = value
-
-
-def _is_like(value: Any, old: Array) -> bool:
-    return hasattr(value, "dtype") and (value.shape, value.dtype) == (old.shape, old.dtype)
 
 
 def count_write(tensor: Tensor) -> None:
