@@ -353,3 +353,30 @@ def test_the_report_names_steps_and_modules(tmp_path: Path) -> None:
     assert not reads["programs"] and "reads a value" in reads["why_eager"]
     assert found["Sequential without gradients"]["programs"] == 1
     assert "step() (<string>:8): 4 calls, 2 programs" in figures["text"]
+
+
+class Cache(nn.Module):
+    def forward(self, cache: Tensor, x: Tensor, place: Tensor) -> Tensor:
+        cache.index_copy_(0, place, x)
+        return cache.sum(0)
+
+
+def test_what_is_written_to_stays_where_it_is_unless_somebody_else_has_it() -> None:
+    model, cache = Cache(), torch.zeros(64, 8).to("jax")
+    expected = torch.zeros(64, 8)
+
+    def write(number: int) -> None:
+        x, place = batch(number, 1, 8), torch.tensor([number])
+        with torch.no_grad():
+            total = model(cache, x.to("jax"), place.to("jax"))
+            agree(total, Cache()(expected, x, place))
+
+    for number in range(3):
+        write(number)
+    address = cache.jax().unsafe_buffer_pointer()
+    write(3)
+    assert cache.jax().unsafe_buffer_pointer() == address
+    kept = cache.jax()
+    write(4)
+    assert not kept.is_deleted() and float(abs(kept[4]).sum()) == 0
+    agree(cache, expected)

@@ -122,4 +122,13 @@ def install() -> None:
     when_imported("safetensors.torch", _has_no_memory)
     when_imported("accelerate.state", _choose)
     lightning_tpu.install(torch_xla.sync, compiles=False)
-    generation.install(torch_xla.sync, contextlib.nullcontext, contextlib.nullcontext)
+    generation.install(
+        generation.Target(
+            hurried=lambda *_: contextlib.nullcontext(),
+            as_it_is=contextlib.nullcontext,
+            in_thread=contextlib.nullcontext,
+            boundary=torch_xla.sync,
+            to_device=lambda tensor: tensor.to(DEVICE_TYPE),
+            to_cpu=torch.Tensor.cpu,
+        )
+    )

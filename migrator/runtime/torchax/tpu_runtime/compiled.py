@@ -15,13 +15,14 @@ import torchax
 from torch.utils import _pytree as pytree
 from torchax.tensor import Environment, Tensor
 
-from . import report, views
+from . import report, steady, views
 from .calls import natively
 from .compiling import compile_program
 from .functions import Call, Memory
 from .inside import FirstTime, NotCompilable, inside, is_inside
 from .numbers import Varying
 from .programs import Program
+from .structures import Structure
 from .watch import without_callbacks
 
 EAGER = "TPU_RUNTIME_EAGER"  # set: nothing is compiled as a whole, for debugging
@@ -76,7 +77,7 @@ class Compiled:
         with natively():
             call = Call(self.memory, env, *self._varying.stand_ins(env, args, kwargs))
             for program in self._by_key.get(call.key, ()):
-                found = program.misfit(call)
+                found = _fit(program, call)
                 if not isinstance(found, str):
                     self.programs.move_to_end(program)
                     return program.run(env, call, found)
@@ -214,6 +215,17 @@ class Compiled:
     def _give_up(self, why: str) -> None:
         self.why_eager = self.record.why_eager = why
         warn(f"{self.name}() is not compiled as a whole, which is slower: {why}")
+
+
+def _fit(program: Program, call: Call) -> "list[Structure] | str":
+    """What a program takes in this call, or the name of what is not as it was."""
+    known = None if call.numbers else steady.surroundings(program)
+    if known is not None:
+        return [*known, call.structure]
+    found = program.misfit(call)
+    if not isinstance(found, str):
+        steady.note(program, found[:-1])
+    return found
 
 
 def warn(message: str) -> None:

@@ -1,12 +1,19 @@
 """Accelerate, what is built on it (Trainer, TRL), and Lightning: device, ranks, and bfloat16."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
+import jax.numpy as jnp
 import torch
+from torch.overrides import _get_current_function_mode
+from torchax.ops import mappings
+from torchax.tensor import Environment, Tensor
 
 from . import generation, lightning_tpu
 from .amp import autocast
+from .calls import natively
 from .compiled import EAGER
 from .device import DEVICE_TYPE
 from .distributed import DistributedDataParallel
@@ -65,10 +72,33 @@ def _follow(arguments: Any) -> None:
     chosen.func = device
 
 
-def install(_env: Any) -> None:
+def _generation(env: Environment) -> generation.Target:
+    """How tokens go to the device and logits come back, without what `.to` has to look at."""
+
+    def to_device(tensor: torch.Tensor) -> torch.Tensor:
+        with natively():
+            return Tensor(jnp.asarray(tensor.numpy()), env)
+
+    def to_cpu(tensor: Any) -> torch.Tensor:
+        with natively():
+            return mappings.j2t(tensor.jax())  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def in_thread() -> Iterator[None]:
+        """In a thread of its own, beside which a streamer is read, torchax is off."""
+        with contextlib.ExitStack() as stack:
+            if _get_current_function_mode() is None:
+                stack.enter_context(env._dispatch_mode)
+                stack.enter_context(env._function_mode)
+            yield
+
+    return generation.Target(hurried, inside, in_thread, lambda: None, to_device, to_cpu)
+
+
+def install(env: Environment) -> None:
     """Show them the device, of which they know nothing."""
     torch.autocast = torch.amp.autocast = _Autocast  # type: ignore[misc]
     when_imported("accelerate.state", _choose)
     when_imported("transformers.training_args", _follow)
     lightning_tpu.install(lambda: None, not os.environ.get(EAGER))
-    generation.install(lambda: None, hurried, inside)
+    generation.install(_generation(env))

@@ -23,14 +23,14 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 from torch.utils import _pytree as pytree
 from torchax.tensor import Environment
 
-from . import modes, scopes, together
+from . import modes, scopes, steady, together
 from .calls import holds_device_tensor, is_device_tensor, natively, patch
 from .compiled import EAGER, Compiled, warn
 from .compiling import compile_program
 from .fresh_state import is_known
 from .functions import Call
 from .guards import KEPT
-from .inside import FirstTime, is_inside
+from .inside import FirstTime, NotCompilable, is_inside
 from .programs import Program
 from .watch import is_library
 
@@ -42,6 +42,8 @@ _told: set[tuple[type, str]] = set()
 
 class Part(Compiled):
     """A method of a module or an optimizer; ``manner`` says how it runs."""
+
+    trusting = False  # whether code of transformers is compiled before it has run once
 
     def __init__(
         self, owner: Any, call: Callable[..., Any], manner: str, *, differentiable: bool = False
@@ -65,10 +67,19 @@ class Part(Compiled):
         return result
 
     def _compile_new(self, env: Environment, call: Call) -> Program:
-        """Another form of a call whose code has run, for `hurried`."""
-        if self.patient or not self.sets:
+        """Another form of a call whose code has run, or needs not, for `hurried`."""
+        if self.patient or not (self.sets or self.trusting):
             raise FirstTime
-        return compile_program(self.memory, env, call)
+        if self.sets:
+            return compile_program(self.memory, env, call)
+        owner = self.memory.function.__self__  # type: ignore[attr-defined]
+        if not _only_computes(owner):
+            raise FirstTime
+        self.memory.trainers.take([owner])
+        try:
+            return compile_program(self.memory, env, call)
+        except NotCompilable as why:
+            raise FirstTime from why
 
     def _place(self) -> str:
         return f"{self.name}{self._manner}"
@@ -84,14 +95,31 @@ def _note(used: set[int], number: int, gradient: torch.Tensor) -> None:
     used.add(number)
 
 
+def _only_computes(owner: Any) -> bool:
+    """Whether all of its code is that of transformers' models, which leaves nothing behind."""
+    modules = owner.modules() if isinstance(owner, torch.nn.Module) else [owner]
+    return all(
+        type(module).__module__.startswith(("torch.nn.", "transformers."))
+        and "forward" not in vars(module)
+        and not (module._forward_hooks or module._forward_pre_hooks)
+        for module in modules
+    )
+
+
 @contextlib.contextmanager
-def hurried() -> Iterator[None]:
-    """Compile what comes at once, where its code has run once: it will come again."""
-    before, Part.patient = Part.patient, False
+def hurried(trusting: bool = False, alone: bool = False) -> Iterator[None]:
+    """Compile what comes at once, where its code has run once: it will come again.
+
+    ``trusting``: that of transformers' models need not have run. ``alone``: nobody's code runs
+    between two calls but that of libraries.
+    """
+    before = Part.patient, Part.trusting
+    Part.patient, Part.trusting = False, trusting
     try:
-        yield
+        with steady.steady(alone):
+            yield
     finally:
-        Part.patient = before
+        Part.patient, Part.trusting = before
 
 
 class Parts(dict[str, Part]):

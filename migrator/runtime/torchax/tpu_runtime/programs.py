@@ -60,6 +60,7 @@ class Program:
     dropped: list[int]  # which of those that bring one have none afterwards
     read: list[int]  # inputs whose values count
     written: list[int]  # inputs
+    changing: list[int]  # those of them whose arrays it is given for its own
     stores: list[tuple[Any, Any, Template]]  # what it puts where
     result: Template
     comparisons: list[list[Comparison]]  # of the integers that change
@@ -156,7 +157,7 @@ class Program:
         learning = [leaves[i] for i in self.with_gradient]
         given = given_arrays(
             env, self.memory, self.varying, list(map(stored, state[:n])), state[n:], learning,
-            self.on_cpu, inputs,
+            self.on_cpu, inputs, self.changing,
         )  # fmt: skip
         waits = self._waits(given)
         if not waits:
@@ -171,8 +172,7 @@ class Program:
         for tensor, array in zip(state, new, strict=False):
             tensor.__dict__["_elem"] = array
         torch._C._increment_version([state[i] for i in self.counted])
-        for number, array in zip(self.written, new_inputs, strict=True):
-            write(env, inputs[number], array)
+        write(env, [inputs[number] for number in self.written], new_inputs)
         for number in self.dropped:
             leaves[number].grad = None
         for number, array in zip(self.learning, new_gradients, strict=True):
@@ -242,17 +242,22 @@ def given_arrays(
     with_gradient: list[Any],
     on_cpu: list[torch.Tensor],
     inputs: list[torch.Tensor],
+    changing: list[int],
 ) -> tuple[Any, ...]:
-    """What a program takes: state, gradients, random key, learning rates, CPU tensors, inputs."""
+    """What a program takes: state, gradients, random key, learning rates, CPU tensors, inputs.
+
+    Inputs that it changes stand behind the state that it changes.
+    """
+    arrays = [arrays_of(env, tensor) for tensor in inputs]
     own = (
-        written,
+        [*written, *(arrays[i] for i in changing)],
         list(map(stored, read)),
         [peek(leaf.grad) for leaf in with_gradient],
         settled(env.param.__dict__["prng"]),
     )
     given = (
         [arrays_of(env, tensor) for tensor in on_cpu],
-        [arrays_of(env, tensor) for tensor in inputs],
+        [array for i, array in enumerate(arrays) if i not in changing],
     )
     if mesh.in_use() is not None:
         own, given = jax.tree.map(mesh.everywhere, own), jax.tree.map(mesh.split, given)
@@ -285,14 +290,21 @@ def arrays_of(env: Environment, tensor: Any) -> Array:
     return env.t2j_copy(tensor.detach())
 
 
-def write(env: Environment, tensor: Any, array: Array) -> None:
-    """What the program wrote to an input."""
-    with torch.no_grad():
-        if is_device_tensor(tensor):
-            tensor._elem = array
-            torch._C._increment_version((tensor,))
+def write(env: Environment, tensors: list[Any], arrays: list[Array]) -> None:
+    """What the program wrote to its inputs."""
+    counted = []
+    for tensor, array in zip(tensors, arrays, strict=True):
+        if not is_device_tensor(tensor):
+            with torch.no_grad():
+                tensor.copy_(env.j2t_copy(computed(array)))
+        elif tensor.__dict__.get("_link") is None and type(tensor) is Tensor:
+            tensor.__dict__["_elem"] = array
+            counted.append(tensor)
         else:
-            tensor.copy_(env.j2t_copy(computed(array)))
+            with torch.no_grad():
+                tensor._elem = array
+            counted.append(tensor)
+    torch._C._increment_version(counted)
 
 
 def _alike(tensor: Any, other: Any) -> bool:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torchax.tensor import Environment, Tensor
 
+from . import mesh
 from .calls import natively
 from .differentiation import Backward
 from .functions import Call, Memory, root, sharing, unique
@@ -40,6 +41,7 @@ class Inputs:
             self._look(memory.guards(call.structure))
             self.inputs = unique(self.structures)
             self._learn(before)
+            self.changing = self._changing(before)
             self.with_gradient = [
                 i for i, leaf in enumerate(self.leaves)
                 if self._of(leaf).grad is not None and not self.differentiable
@@ -117,6 +119,13 @@ class Inputs:
         self.on_cpu = [t for t in before.on_cpu if place_of(t) in before.used]
         self.on_cpu += [t for place, t in before.moved.items() if place in before.moved_before]
 
+    def _changing(self, before: "Inputs | None") -> list[int]:
+        """The inputs that it changes, as a cache: their arrays are the program's, to write to."""
+        if before is None or self.differentiable or mesh.in_use() is not None:
+            return []
+        changed = {id(before.inputs[i]) for i in before.written}
+        return [i for i, tensor in enumerate(self.inputs) if id(tensor) in changed]
+
     def _of(self, leaf: Any) -> Any:
         return self.inputs[leaf] if isinstance(leaf, int) else leaf
 
@@ -131,6 +140,8 @@ class Inputs:
         if self.moved.keys() & self.moved_before.keys() or self.forms != self.forms_before:
             return False
         if any(place_of(tensor) not in self.used for tensor in self.on_cpu):
+            return False
+        if not self.differentiable and mesh.in_use() is None and self.written != self.changing:
             return False
         if self.training and not set(self.found) <= {id(self._of(x)) for x in self.leaves}:
             return False

@@ -56,7 +56,7 @@ class Trace(Outputs):
             forward, later, backward.reads = split(traced, self.forms, len(backward.reached))
             backward.program = Later(_named(later, f"{self.memory.name}_backward"))
             traced = self._jitted(forward).trace(*jax.tree.map(form, self._given()))
-        donated = 0 if self.differentiable else self.n_written
+        donated = 0 if self.differentiable else self.n_written + len(self.changing)
         compiled = Executable(traced, self.memory.name, donated)
         numbers = {id(t): i for i, t in enumerate(self.state)}
         slots = [
@@ -78,7 +78,8 @@ class Trace(Outputs):
                  for p in parameters],
                 settings(self.trainers, self.varying), self.varying,
                 self.leaves, self.with_gradient, self.learning,
-                self.dropped, sorted(self.read), self.written, self.stores, self.result,
+                self.dropped, sorted(self.read), self.written, self.changing, self.stores,
+                self.result,
                 [number.taken() for number in self.call.numbers],
                 {i for i, t in enumerate(self.inputs) if has_graph(t)}, backward,
                 self.shardings,
@@ -96,7 +97,7 @@ class Trace(Outputs):
             learning = [self._of(self.leaves[i]) for i in self.with_gradient]
             return given_arrays(
                 self.env, self.memory, self.varying, written, state[n:], learning, self.on_cpu,
-                self.inputs,
+                self.inputs, self.changing,
             )  # fmt: skip
 
     def _jitted(self, function: Any) -> Any:
@@ -154,6 +155,7 @@ class Trace(Outputs):
         cotangents: Sequence[Array] = (),
     ) -> Any:
         env = self.env
+        written, arrays = self._apart(written, arrays)
         with self._restored():
             state = self._whole([*written, *read])
             for tensor, array in zip(self.state, state, strict=True):
@@ -193,6 +195,13 @@ class Trace(Outputs):
                 self.counted = [i for i, v in enumerate(versions) if self.state[i]._version != v]
                 self._check_expected(expected)
                 return *self._outputs(state, gradients, arrays, wrappers), of_inputs
+
+    def _apart(self, written: list[Array], arrays: list[Array]) -> tuple[list[Array], list[Array]]:
+        """The state that it changes, and all inputs in their order."""
+        owned, others = iter(written[self.n_written :]), iter(arrays)
+        numbers = range(len(self.inputs))
+        inputs = [next(owned if i in self.changing else others) for i in numbers]
+        return written[: self.n_written], inputs
 
     def _expect_gradients(self) -> dict[int, Tensor]:
         """Gradients of the call before, whose values do not matter: they are to be dropped."""

@@ -1,0 +1,108 @@
+"""What `generate` gives a model of transformers: a padded prompt, then token after token."""
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .running_calls import Target, calls
+from .static_caches import FILLED, bucket, is_static
+
+_PADDED = {"attention_mask", "position_ids", "cache", "use_cache", "logits_to_keep"}
+_AS_GIVEN = {"cache", "use_cache", "logits_to_keep", "encoder_outputs"}
+_STEP = {
+    *_AS_GIVEN, "next_sequence_length", "is_first_iteration", "attention_mask", "position_ids",
+    "decoder_attention_mask", "decoder_position_ids", "labels",
+}  # fmt: skip
+
+
+def filling(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
+    """The call of the model for the prompt, padded to a length that comes again.
+
+    Where its cache is still to be made, by the types that it finds, it is not compiled.
+    """
+
+    @functools.wraps(stock)
+    def prefill(
+        self: Any, ids: Any, settings: Any, given: Any, is_first_iteration: bool = True
+    ) -> Any:
+        call = calls.last
+        if call is None or not call.fills(given) or settings.prefill_chunk_size is not None:
+            return stock(self, ids, settings, given, is_first_iteration)
+        length, pads = ids.shape[1], _can_pad(settings, given)
+        if pads:
+            ids, given = _padded(ids, given, call.layers[0].max_cache_len)
+        inputs = self.prepare_inputs_for_generation(
+            ids, is_first_iteration=is_first_iteration, **given
+        )
+        with contextlib.nullcontext() if call.layers[0].is_initialized else target.as_it_is():
+            outputs = self(**inputs, return_dict=True)
+        for layer in call.layers if pads else ():
+            layer.cumulative_length.copy_(torch.tensor(length))
+        if self.config.is_encoder_decoder:
+            call.cache.is_updated = FILLED
+        return outputs
+
+    return prefill
+
+
+def _padded(ids: Any, given: Any, limit: int) -> tuple[Any, Any]:
+    """Token ids, and what is as long as they are.
+
+    By what is last: a position that some models look for the largest of stays it.
+    """
+    length = ids.shape[1]
+    more = bucket(length, limit) - length
+
+    def padded(tensor: Any) -> Any:
+        last = tensor[..., -1:].expand(*tensor.shape[:-1], more)
+        return torch.cat([tensor, last], dim=-1)
+
+    names = [name for name in ("attention_mask", "position_ids") if given.get(name) is not None]
+    last = torch.tensor([length - 1], device=ids.device)
+    changed = {name: padded(given[name]) for name in names}
+    return padded(ids), {**given, **changed, "logits_to_keep": last}
+
+
+def _can_pad(settings: Any, given: Any) -> bool:
+    said = {name for name, value in given.items() if value is not None}
+    return (
+        is_static(given["cache"])
+        and said <= _PADDED
+        and given.get("logits_to_keep") == 1
+        and not settings.output_attentions
+        and not settings.output_hidden_states
+    )
+
+
+def stepping(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
+    """What a model is given for one token: its id, its position, and a mask that does not grow."""
+
+    @functools.wraps(stock)
+    def prepare(self: Any, ids: Any, *args: Any, **given: Any) -> Any:
+        call = calls.last
+        said = {name for name, value in given.items() if value is not None}
+        if (
+            call is None
+            or not (call.on_cpu and call.makes_masks)
+            or given.get("cache") is not call.cache
+            or given.get("next_sequence_length") != 1
+            or given.get("is_first_iteration")
+            or not said <= _STEP
+            or args
+        ):
+            return stock(self, ids, *args, **given)
+        of_decoder = "decoder_" * self.config.is_encoder_decoder
+        inputs = {name: given[name] for name in sorted(said & _AS_GIVEN)}
+        inputs[f"{of_decoder}input_ids"] = target.to_device(ids[:, -1:])
+        for name in said & {f"{of_decoder}position_ids"}:
+            inputs[name] = target.to_device(given[name][..., -1:])
+        mask = f"{of_decoder}attention_mask"
+        inputs[mask] = call.mask(given.get(mask), ids)
+        for name in said & {"attention_mask"} - {mask}:
+            inputs[name] = given[name]  # of the encoder
+        return inputs
+
+    return prepare

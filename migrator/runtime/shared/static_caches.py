@@ -1,0 +1,88 @@
+"""Which cache a call of transformers' `generate` can have: of a fixed length, where that is known.
+
+A layer with a sliding window keeps all tokens, too, and its mask shows them the window: what rolls
+is another program for each token until it is full. What the decoder looks up of the encoder is a
+cache of its own.
+"""
+
+from typing import Any
+
+import torch
+
+from .device import DEVICE_TYPE
+
+_LEAST = 64  # tokens: shorter prompts and caches are no faster
+_MODES = ("greedy_search", "sample", "beam_search", "beam_sample")
+
+
+class _Filled(int):
+    """Whether a cache has what the decoder looks up of the encoder: all of it, or nothing."""
+
+    def get(self, layer: int, default: Any = None) -> bool:
+        return bool(self)
+
+    def __setitem__(self, layer: int, value: bool) -> None:
+        """The model says so of each layer, while it is traced; `generate` says so of the cache."""
+
+
+EMPTY, FILLED = _Filled(False), _Filled(True)
+
+
+def bucket(length: int, limit: int | None) -> int:
+    """The power of two from ``length`` on, and no more than ``limit`` where that is enough."""
+    power = max(_LEAST, 1 << (length - 1).bit_length())
+    return power if limit is None else max(length, min(power, limit))
+
+
+def why_growing(model: Any, settings: Any, mode: Any) -> str:
+    """Why a call has no static cache, "" where it has one."""
+    if settings.use_cache is False:
+        return "use_cache=False computes all tokens anew for each"
+    if settings.cache_implementation not in (None, "static"):
+        return f"cache_implementation={settings.cache_implementation!r}"
+    if getattr(mode, "value", mode) not in _MODES:
+        return f"{getattr(mode, 'value', mode)} is not known here"
+    if not model._can_compile_fullgraph or getattr(model.config, "alibi", False):
+        return f"{type(model).__name__} is not known to work with a cache of a fixed length"
+    return ""
+
+
+def is_static(cache: Any) -> bool:
+    """Whether it is one that `make` makes for a decoder alone."""
+    return type(cache).__name__ == "StaticCache" and all(
+        type(layer).__name__ == "StaticLayer" for layer in cache.layers
+    )
+
+
+def make(library: Any, model: Any, settings: Any, given: Any, batch: int, length: int) -> Any:
+    """A cache for ``length`` tokens or more; None where its layers keep other things."""
+    config = model.config.get_text_config(decoder=True)
+    limit = getattr(config, "max_position_embeddings", None)
+    lengths = [bucket(max(length, settings.max_cache_len or 0), limit)]
+    if model.config.is_encoder_decoder:
+        lengths.append(given["encoder_outputs"][0].shape[1])
+    caches = [library.StaticCache(config=config, max_cache_len=each) for each in lengths]
+    for cache, each in zip(caches, lengths, strict=True):
+        cache.layers = [_keeping_all(layer, each, config) for layer in cache.layers]
+    if not all(map(is_static, caches)):
+        return None
+    whole = caches[0]
+    if len(caches) == 2:
+        whole = library.EncoderDecoderCache(*caches)
+        whole.is_updated = EMPTY
+    shape = model._get_static_cache_init_shape()
+    if shape is not None and not torch.is_autocast_enabled(DEVICE_TYPE):
+        copies = max(settings.num_beams, settings.num_return_sequences)
+        for cache in caches:
+            cache.early_initialization(batch * copies, *shape, model.dtype, model.device)
+    return whole
+
+
+def _keeping_all(layer: Any, length: int, config: Any) -> Any:
+    """A layer that keeps all tokens in place of those in its window."""
+    in_chunks = getattr(config, "attention_chunk_size", None)
+    if type(layer).__name__ != "StaticSlidingWindowLayer" or in_chunks:
+        return layer
+    kept = type(layer).__mro__[1](max_cache_len=length)
+    kept.is_sliding = True
+    return kept

@@ -1,0 +1,1 @@
+../../shared/own_processors.py

@@ -1,0 +1,1 @@
+../../shared/running_calls.py

@@ -1,0 +1,1 @@
+../../shared/encoded_prompts.py

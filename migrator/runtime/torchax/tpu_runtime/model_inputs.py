@@ -1,0 +1,1 @@
+../../shared/model_inputs.py

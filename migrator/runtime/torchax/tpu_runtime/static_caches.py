@@ -1,0 +1,1 @@
+../../shared/static_caches.py
