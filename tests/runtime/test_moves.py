@@ -309,3 +309,19 @@ def test_a_shallow_copy_shares_its_elements() -> None:
         assert other.tolist() == original.tolist() and other.tolist()[:2] == [5, 7]
     assert copy.copy(x).tag == "x"
     assert copy.copy({"x": x})["x"] is x and copy.copy(x.cpu()).device.type == "cpu"
+
+
+def copied(device: torch.device) -> list[object]:
+    x = torch.arange(6.0).to(device)
+    parts = {"rows": x.view(2, 3), "x": x, "rest": x[1:], "same": x.detach(), "again": x}
+    found = copy.deepcopy(parts)
+    found["x"][1] = -1
+    found["rows"][1] += 5
+    alone = copy.deepcopy(x[2:4])
+    alone.zero_()
+    return [alone.tolist(), found["again"] is found["x"], *(v.tolist() for v in found.values()),
+            *(v.tolist() for v in parts.values())]  # fmt: skip
+
+
+def test_copies_of_views_are_views_of_a_copy() -> None:
+    assert copied(DEVICE) == copied(torch.device("cpu"))

@@ -6,6 +6,8 @@ Of `copy.copy(t)`, which shares its elements with t in torch, it makes a copy by
 """
 
 import copy
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch.nn import Parameter
 
 from .device import DEVICE_TYPE
 from .kernels import replace, stock
+from .strides import is_view, storage_of
 
 NEEDED_BY = "<unusual>"  # others write to nothing
 
@@ -27,6 +30,33 @@ def _shallow(self: Tensor) -> Any:
     return _rebuild_from_type_v2(
         lambda: self.data.requires_grad_(self.requires_grad), type(self), (), state
     )
+
+
+def _deep(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`copy.deepcopy`: what shares elements does so in the copy; stock copies each for itself."""
+
+    @functools.wraps(stock)
+    def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+        if self.device.type != DEVICE_TYPE or id(self) in memo:
+            return stock(self, memo)
+        base, place = self._base, storage_of(self)  # as torch's storages are in the memo
+        other = memo.get(place)
+        if type(self) is not Tensor or not self.is_leaf or self.requires_grad:
+            new = stock(self, memo)
+        elif base is not None and base.is_leaf and is_view(self):
+            with torch.no_grad():
+                new = self._view_func_unsafe(copy.deepcopy(base, memo))  # type: ignore[attr-defined]
+            new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        elif other is not None and other.shape == self.shape:
+            new = other.detach()
+            new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        else:
+            new = stock(self, memo)
+        memo.setdefault(place, new)
+        memo[id(self)] = new
+        return new
+
+    return deepcopy
 
 
 def install() -> None:
@@ -51,4 +81,5 @@ def install() -> None:
     replace("copy", copy_apart)
     replace("clone", clone_apart)
     replace("_to_copy", to_copy_apart)
+    Tensor.__deepcopy__ = _deep(Tensor.__deepcopy__)  # type: ignore[method-assign]
     Tensor.__copy__ = _shallow  # type: ignore[attr-defined]

@@ -41,7 +41,7 @@ def _layout(x: Tensor) -> Tensor | None:
         return None
 
 
-def _storage(x: Tensor) -> int:
+def storage_of(x: Tensor) -> int:
     with torch._C.DisableTorchFunctionSubclass():  # lazy modules' buffers allow few functions
         return x.untyped_storage()._cdata  # type: ignore[attr-defined,no-any-return]
 
@@ -49,8 +49,8 @@ def _storage(x: Tensor) -> int:
 def memory_of(view: Tensor) -> Tensor | None:
     """What a view is made of, without memory; None where nobody knows any more."""
     base: Any = view._base
-    storage = _storage(view)
-    return _memory(base) if storage == _storage(base) else _older.get(base, {}).get(storage)
+    storage = storage_of(view)
+    return _memory(base) if storage == storage_of(base) else _older.get(base, {}).get(storage)
 
 
 def _memory(base: Tensor) -> Tensor:
@@ -95,10 +95,15 @@ def _reshaping(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return reshape
 
 
+def is_view(x: Tensor) -> bool:
+    """Of the device, and of the base that it knows."""
+    base = x._base if x.device.type == DEVICE_TYPE else None
+    return base is not None and storage_of(x) == storage_of(base)
+
+
 def _is_found(x: Tensor) -> bool:
     """Whether the way from its base says of a view what nothing else does."""
-    base = x._base if x.device.type == DEVICE_TYPE else None
-    if base is None or _storage(x) != _storage(base):
+    if not is_view(x):
         return False
     layout = _layout(x)
     return layout is not None and (ways_matter or not layout.is_contiguous())
@@ -139,7 +144,7 @@ def _data(stock: Any) -> property:
                 self = contents
             elif self._use_count() > 1 and not is_lazy(self):  # type: ignore[attr-defined]
                 older = _older.setdefault(self, {})
-                older[_storage(self)] = _memory(self)
+                older[storage_of(self)] = _memory(self)
                 for storage in [*older][:-_OLDER]:
                     del older[storage]
         stock.__set__(self, new)

@@ -26,6 +26,7 @@ from .indexing import of_base
 from .modes import FunctionMode
 from .parameters import OnCpu, attributes, on_cpu
 from .tensors import Args, Kwargs, check_limits, warn_of_class
+from .views import alias, layout_of
 
 NEEDED_BY = "<unusual>"
 
@@ -175,7 +176,8 @@ def _type_as_method(self: Tensor, other: torch.Tensor) -> Any:
 def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
     """As torch's: a Parameter's copy has no attributes and no gradient, that of a tensor has both.
 
-    torchax 0.0.13 tries to copy its whole environment and raises.
+    A view's copy is one of its base's copy. torchax 0.0.13 tries to copy its whole environment and
+    raises.
     """
     if id(self) in memo:
         return memo[id(self)]
@@ -186,7 +188,13 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
             "protocol: detach() the result first"
         )
-    result: Any = Tensor(self._elem, self._env, self.requires_grad)
+    values, link = self._elem, self.__dict__.get("_link")
+    if link is None or not link.parent.is_leaf:
+        result: Any = Tensor(values, self._env, self.requires_grad)
+    else:
+        base = copy.deepcopy(link.parent, memo)
+        result = alias(base, values, layout_of(self), link.replay, link.write)
+        result.requires_grad_(self.requires_grad)
     memo[id(self)] = result
     if isinstance(self, torch.nn.Parameter):
         result._is_param, result.__class__ = True, type(self)
