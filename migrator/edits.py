@@ -130,6 +130,7 @@ class AddParameter:
 
     node: ast.FunctionDef
     name: str
+    annotation: str = ""
 
 
 @dataclass(frozen=True, eq=False)

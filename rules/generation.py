@@ -192,7 +192,7 @@ class _ByModel(_Choice):
         chosen = f"{{kept}} if {last} is None else {{x}}.index_select(1, {last})"
         template = chosen if self.is_argument else f"({chosen})"
         return [
-            AddParameter(self.forward, last),
+            AddParameter(self.forward, last, _optional(self.forward.args)),
             Replace(self.kept, template, {"kept": self.kept, "x": self.kept.value}),
             EditCall(loop.call, put={last: f"{name}.position"}),
         ]
@@ -220,6 +220,17 @@ def _choice(ctx: Context, loop: TokenLoop) -> _Choice | None:
     parent = ctx.parent(kept[0])
     is_argument = isinstance(parent, ast.Call | ast.Assign | ast.Return)
     return _ByModel(forward, kept[0], _new(ctx, "last", "last_position"), is_argument)
+
+
+def _optional(arguments: ast.arguments) -> str:
+    """How the function annotates a tensor that may be None, if it does."""
+    with_default = zip(arguments.args[::-1], arguments.defaults[::-1], strict=False)
+    found = [
+        ast.unparse(argument.annotation)
+        for argument, default in with_default
+        if argument.annotation is not None and ast.unparse(default) == "None"
+    ]
+    return next((text for text in found if "Tensor" in text), "")
 
 
 def _is_forward(node: ast.stmt) -> bool:

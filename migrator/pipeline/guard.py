@@ -63,7 +63,7 @@ class _Guard:
         self.old, self.new = texts
         self.edits: dict[ast.AST, Edit] = {}
         self.decorated: dict[ast.AST, str] = {}
-        self.parameters: dict[ast.AST, str] = {}  # that are added to others
+        self.parameters: dict[ast.AST, ast.arg] = {}  # that are added to others
         self.added: Counter[str] = Counter()  # statements that may stand anywhere, by their dumps
         self.moved: dict[ast.AST, Hoist] = {}  # statements that move into a function
         self.lifted: set[ast.AST] = set()  # those that stay behind its call
@@ -90,7 +90,8 @@ class _Guard:
             case Decorate():
                 self.decorated[edit.node] = edit.decorator
             case AddParameter():
-                self.parameters[edit.node.args] = edit.name
+                said = _expression(edit.annotation) if edit.annotation else None
+                self.parameters[edit.node.args] = ast.arg(edit.name, said)
             case _:
                 self.edits[edit.node] = edit
 
@@ -262,7 +263,7 @@ class _Guard:
                 old = [_expression(self.decorated[owner]), *old]
         added = self.parameters.get(owner)
         if added is not None and name in ("args", "defaults"):
-            old = [*old, ast.arg(added) if name == "args" else ast.Constant(None)]
+            old = [*old, added if name == "args" else ast.Constant(None)]
         spread: list[ast.AST] = []
         for part in old:
             found = self.edits.get(part) if isinstance(part, ast.AST) else None

@@ -161,9 +161,11 @@ def add_branch(edit: AddBranch, statement: cst.If) -> Any:
 def add_parameter(edit: AddParameter, function: cst.FunctionDef) -> cst.FunctionDef:
     """The function with one more parameter, laid out as those in front of it."""
     *others, last = function.params.params
-    none, space = cst.SimpleWhitespace(""), cst.SimpleWhitespace(" ")
+    space = cst.SimpleWhitespace(" ")
+    around = space if edit.annotation else cst.SimpleWhitespace("")
+    said = cst.Annotation(cst.parse_expression(edit.annotation)) if edit.annotation else None
     added = cst.Param(
-        cst.Name(edit.name), equal=cst.AssignEqual(none, none), default=cst.Name("None"),
+        cst.Name(edit.name), said, equal=cst.AssignEqual(around, around), default=cst.Name("None"),
         comma=last.comma,
     )  # fmt: skip
     comma = others[-1].comma if others else cst.Comma(whitespace_after=space)

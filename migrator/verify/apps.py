@@ -33,6 +33,7 @@ class App:
     precision: str  # of float32 products, as the script asks for it: "highest" unless stated
     devices_args: Sequence[str] = ()  # further ones for several devices
     shard: str = "replicated"  # --shard of the migration
+    unsafe: bool = False  # --unsafe of the migration
     frames: Sequence[str] = ()  # outputs that are pictures, (T, H, W, 3) in uint8
     measures: Sequence[Path] = ()  # scripts of the checkout, for one target
     requires: Sequence[str] = ()  # frameworks that it imports, beside what a target brings
@@ -99,6 +100,7 @@ def find_app(name: str, target: str) -> App:
             precision=str(table.get("precision", "highest")),
             devices_args=[str(argument) for argument in table.get("devices_args", [])],
             shard=str(table.get("shard", "replicated")),
+            unsafe=bool(table.get("unsafe", False)),
             frames=[str(name) for name in table.get("frames", [])],
             measures=[_script(name) for name in table.get("measures", {}).get(target, [])],
             requires=[str(name) for name in table.get("requires", [])],

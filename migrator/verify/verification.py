@@ -190,7 +190,7 @@ class _Work:
         shard = "replicated" if how.portable else self.app.shard
         migrate = how.migrate or partial(
             write_migrated_copy,
-            config=replace(how.config, shard=shard),
+            config=replace(how.config, shard=shard, unsafe=how.unsafe or self.app.unsafe),
             console=self.console,
             diff=how.diff,
             script=None if self.golden else self.app.entry,

@@ -124,7 +124,7 @@ def test_a_model_that_keeps_the_last_position_is_told_where_it_is() -> None:
     def forward(
         self,
         x,
-        targets=None,
+        targets: Optional[Tensor] = None,
     ):
         return self.head(x)[:, -1:] if targets is None else (x[:, -1:] + 1)
 
@@ -136,7 +136,8 @@ def test_a_model_that_keeps_the_last_position_is_told_where_it_is() -> None:
         return tokens
 """
     text = migrated(source)
-    assert "        targets=None,\n        last_position=None,\n    ):\n" in text
+    optional = ": Optional[Tensor] = None,\n"
+    assert f"        targets{optional}        last_position{optional}    ):\n" in text
     chosen = "(x[:, -1:] if last_position is None else x.index_select(1, last_position))"
     assert f"({chosen} + 1)" in text
     assert "self(token_buffer.window(), last_position=token_buffer.position)[:, -1]" in text

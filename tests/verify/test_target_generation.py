@@ -8,6 +8,7 @@ from target import TARGET
 from tiers import thorough_on
 
 from migrator.targets import find_target
+from migrator.verify import verify_app
 from migrator.verify.recordings import Settings
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
@@ -64,3 +65,13 @@ def test_a_model_that_looks_at_the_padding_fails(
     result = verify(tmp_path, "None")
     assert result.error is None and not result.passed
     assert result.stepwise.first is not None and result.stepwise.first.kind == "output"
+
+
+@pytest.mark.thorough(f"generate on {TARGET}")
+def test_three_ways_to_make_text_agree_with_the_golden() -> None:
+    result = verify_app("generate", TARGET, python=Path(sys.executable))
+    assert result.error is None and result.log_tail is None
+    assert [(each.name, each.reason) for each in result.outputs if not each.passed] == []
+    assert {each.name for each in result.outputs if each.tolerance.atol == 0} == {
+        "gpt.tokens", "llama.tokens", "transformers.tokens"
+    }  # fmt: skip

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor
+from torch_xla.debug import metrics
 
 from tests.runtime.support import DEVICE
 
@@ -177,6 +178,28 @@ def test_a_tensor_of_the_cpu_without_dimensions_is_a_number(name: str) -> None:
     found = BESIDE_A_NUMBER[name](x.to(DEVICE), number)
     assert found.device.type == DEVICE.type
     torch.testing.assert_close(found.cpu(), BESIDE_A_NUMBER[name](x, number), equal_nan=True)
+
+
+THROUGH_A_MASK: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "a number": lambda x, mask: x.__setitem__(mask, -float("inf")),
+    "of a view": lambda x, mask: x.transpose(0, 1).__setitem__(mask.transpose(0, 1), 2.0),
+    "a row": lambda x, mask: x.__setitem__(mask, x[0, 0] * 2),
+    "rows behind a slice": lambda x, mask: x.__setitem__((slice(None), mask[0]), 3.0),
+    "a sum": lambda x, mask: x.index_put_((mask,), x[0, 0, 0] + 1, accumulate=True),
+}
+
+
+@pytest.mark.parametrize("name", THROUGH_A_MASK)
+def test_what_is_written_through_a_mask_is_not_looked_for(name: str) -> None:
+    """Stock has the CPU find the places; each number of them is compiled anew."""
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    mask = x[:, :, 0] > 7
+    there, chosen = x.to(DEVICE), mask.to(DEVICE)
+    metrics.clear_counters()
+    THROUGH_A_MASK[name](there, chosen)
+    THROUGH_A_MASK[name](x, mask)
+    assert torch.equal(there.cpu(), x)
+    assert not metrics.counter_value("aten::nonzero")
 
 
 def test_what_is_refused() -> None:

@@ -15,7 +15,7 @@ from torch._decomp import decompositions
 from .activations import gelu, logit, softshrink, threshold
 from .device import DEVICE_TYPE
 from .kernels import Kernel, on_cpu, replace_all, stock, substitute
-from .scattering import masked_scatter, scatter
+from .scattering import index_put, masked_scatter, scatter
 from .tensors import NO_COMPLEX128
 
 Number = bool | int | float | complex
@@ -327,6 +327,7 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     _inverse: "linalg_inv_ex",
     _vector_norm: "linalg_vector_norm",
     masked_scatter: "masked_scatter",
+    index_put: "index_put",
     scatter: "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add",
     gelu: "gelu gelu_backward",
     logit: "logit",

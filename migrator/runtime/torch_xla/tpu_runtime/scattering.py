@@ -1,5 +1,6 @@
-"""Scatter operators that torch_xla 2.9 refuses, for operators.py."""
+"""Operators that write at places, which torch_xla 2.9 refuses or reads back, for operators.py."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,5 +32,28 @@ def masked_scatter(name: str) -> Kernel:
     def kernel(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         count = torch.broadcast_shapes(self.shape, mask.shape).numel()
         return write(self, mask, source.reshape(-1)[:count])  # type: ignore[no-any-return]
+
+    return kernel
+
+
+def index_put(name: str) -> Kernel:
+    """`x[mask] = value`; stock has the CPU find the places, whose number is a shape to compile."""
+    write = stock(name)
+
+    def kernel(
+        self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+    ) -> Tensor:
+        *front, mask = indices
+        is_mask = mask is not None and mask.dtype in (torch.bool, torch.uint8)
+        if not is_mask or any(index is not None for index in front):
+            return write(self, indices, values, accumulate)  # type: ignore[no-any-return]
+        behind = self.dim() - len(front) - mask.dim()
+        covered = self.shape[len(front) : self.dim() - behind]
+        is_one = values.numel() == 1 or values.dim() <= behind  # for all places
+        if not is_one or covered != mask.shape or values.dtype != self.dtype:
+            return write(self, indices, values, accumulate)  # type: ignore[no-any-return]
+        chosen = mask.to(self.device).bool().reshape(mask.shape + (1,) * behind)
+        values = (values.reshape(()) if values.numel() == 1 else values).to(self.device)
+        return torch.where(chosen, self + values if accumulate else values, self)
 
     return kernel
