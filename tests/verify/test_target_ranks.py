@@ -61,6 +61,7 @@ SPAWNED = """
 def main(rank, world_size):
     os.environ["MASTER_ADDR"] = "localhost"
     os.environ["MASTER_PORT"] = "@PORT@"
+    assert mp.get_start_method() == "fork"  # workers of loaders draw as in other runs
     dist.init_process_group("nccl", rank=rank, world_size=world_size)
     train(rank, world_size)
 

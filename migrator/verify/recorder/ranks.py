@@ -158,6 +158,10 @@ def record_main_task(session: Session) -> None:
 
     def begin(started: Any) -> None:
         multiprocessing.process.BaseProcess.run = run  # type: ignore[method-assign]
+        if "fork" in multiprocessing.get_all_start_methods():
+            # What was spawned spawns by default. Workers of data loaders are forked here, as those
+            # of ranks that a launcher starts: so they draw what they draw in all runs.
+            multiprocessing.set_start_method("fork", force=True)
         leave(_record(session, started, run))
 
     multiprocessing.process.BaseProcess.run = begin  # type: ignore[method-assign]
