@@ -38,7 +38,7 @@ def filling(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
             ids, is_first_iteration=is_first_iteration, **given
         )
         with contextlib.nullcontext() if call.layers[0].is_initialized else target.as_it_is():
-            outputs = self(**inputs, return_dict=True)
+            outputs = filled(self, inputs, ids.shape[1], length)
         for layer in call.layers if pads else ():
             layer.cumulative_length.copy_(torch.tensor(length))
         if self.config.is_encoder_decoder:
@@ -46,6 +46,11 @@ def filling(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
         return outputs
 
     return prefill
+
+
+def filled(model: Any, inputs: Any, width: int, length: int) -> Any:
+    """What a model gives for a prompt of ``width`` tokens, the first ``length`` of which count."""
+    return model(**inputs, return_dict=True)
 
 
 def _padded(ids: Any, given: Any, limit: int) -> tuple[Any, Any]:

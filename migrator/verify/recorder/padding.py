@@ -1,4 +1,4 @@
-"""Text that the runtime keeps in a buffer: what is compared is what the program has of it."""
+"""Text that the runtime keeps in a buffer, or pads: compared is what the program has of it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ class Windows:
     def __init__(self) -> None:
         self._window: torch.Tensor | None = None
         self._padding = NONE
+        self._prompt = NONE  # that of the prompt which transformers' `generate` gives a model now
 
     def follow(self) -> None:
         """See what the runtime's buffers give, if it has some here."""
+        self._follow_prompts()
         module = sys.modules.get("tpu_runtime.token_buffer")
         if module is None:
             return
@@ -48,7 +50,22 @@ class Windows:
 
         module.TokenBuffer.window = window  # type: ignore[attr-defined]
 
+    def _follow_prompts(self) -> None:
+        module = sys.modules.get("tpu_runtime.model_inputs")
+        if module is None:
+            return
+        windows, called = self, module.filled
+
+        def filled(model: Any, inputs: Any, width: int, length: int) -> Any:
+            windows._prompt = Padding(width, length)
+            try:
+                return called(model, inputs, width, length)
+            finally:
+                windows._prompt = NONE
+
+        module.filled = filled  # type: ignore[attr-defined]
+
     def padding(self, given: Any) -> Padding:
         """That of the arguments of a model."""
         is_window = any(tensor is self._window for _, tensor in leaves(given))
-        return self._padding if is_window else NONE
+        return self._padding if is_window else self._prompt
