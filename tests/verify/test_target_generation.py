@@ -1,4 +1,4 @@
-"""A script that makes text on the real target of this environment, migrated with --unsafe."""
+"""Scripts that make text on the real target of this environment: own loops, and transformers'."""
 
 import sys
 from pathlib import Path
@@ -42,8 +42,23 @@ print(tokens.tolist())
 """
 
 
-def verify(folder: Path, mask: str) -> ScriptResult:
-    (folder / "t.py").write_text(SCRIPT.replace("MASK", mask), encoding="utf-8")
+GENERATING = """\
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+config = LlamaConfig(
+    vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+    num_key_value_heads=1, max_position_embeddings=128, pad_token_id=0, eos_token_id=2,
+)
+torch.manual_seed(0)
+model = LlamaForCausalLM(config).eval().cuda()
+tokens = torch.tensor([[3, 5, 7], [9, 4, 6]]).cuda()
+print(model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=4).tolist())
+"""
+
+
+def verify(folder: Path, mask: str, script: str = SCRIPT) -> ScriptResult:
+    (folder / "t.py").write_text(script.replace("MASK", mask), encoding="utf-8")
     options = Options(python=Path(sys.executable), unsafe=True)
     settings = Settings(roundings=1)
     return verify_against(Path("t.py"), [], find_target(TARGET), None, settings, options)
@@ -75,3 +90,10 @@ def test_three_ways_to_make_text_agree_with_the_golden() -> None:
     assert {each.name for each in result.outputs if each.tolerance.atol == 0} == {
         "gpt.tokens", "llama.tokens", "transformers.tokens"
     }  # fmt: skip
+
+
+@pytest.mark.thorough
+def test_a_prompt_that_is_padded_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = verify(tmp_path, "", GENERATING)
+    assert result.passed, result
