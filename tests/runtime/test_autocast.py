@@ -41,6 +41,11 @@ def test_autocast_lists() -> None:
         assert F.layer_norm(low, [4]).dtype == torch.float32
         assert F.mse_loss(low, x).dtype == F.nll_loss(low, x[:, 0].long()).dtype == torch.float32
         assert (low + x).dtype == torch.cat([low, x]).dtype == torch.float32
+        for result in (
+            low.sum(), low.sum(0), low.exp(), low.abs().log(), low.cumsum(0), low.norm(), 2**low,
+            1 / low, low.rsqrt(), F.softplus(low), torch.linalg.vector_norm(low),
+        ):  # fmt: skip
+            assert result.dtype == torch.float32
         assert F.relu(low).dtype == torch.bfloat16
         attention = nn.MultiheadAttention(4, 2, batch_first=True).to(DEVICE).eval()
         assert attention(x[None], x[None], x[None])[0].dtype == torch.bfloat16

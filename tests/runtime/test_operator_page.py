@@ -32,6 +32,7 @@ SAMPLE = (
     "x.sign()",
     "x.mean(0)",
     "x.tanh()",
+    "x.div_(y)",
     'torch.div(x, 7, rounding_mode="trunc")',
     "x.unfold(0, 2, 3)",
     "x.element_size(), x.itemsize, x.nbytes",

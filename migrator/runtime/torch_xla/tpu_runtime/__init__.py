@@ -15,6 +15,7 @@ from . import _versions
 _versions.check()
 
 from . import (  # noqa: E402
+    autocast_lists,
     backwards,
     cache,
     checkpointing,
@@ -202,6 +203,7 @@ _CONCERNS = (
     distributed,
     products,
     mixed_attention,
+    autocast_lists,
     jit,
     frameworks,
     shared_elements,

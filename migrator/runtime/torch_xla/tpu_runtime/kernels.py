@@ -41,7 +41,7 @@ def _of_tensors(name: str, kernel: Kernel) -> Kernel:
     PyTorch passes that of `x.xlogy(2)` as it is. A tensor of the CPU without dimensions is a number
     beside tensors of the device, too: with one stock raises, and `clamp` loses a bound.
     """
-    arguments = _operator(name)._schema.arguments
+    arguments = operator_of(name)._schema.arguments
     kinds = ("Tensor", "Optional[Tensor]")
     places = [n for n, argument in enumerate(arguments) if str(argument.type) in kinds]
 
@@ -70,14 +70,14 @@ def replace_all(kernels: Mapping[Callable[[str], Kernel], str]) -> None:
             replace(name, make(name))
 
 
-def _operator(name: str) -> Any:
+def operator_of(name: str) -> Any:
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
 def on_cpu(name: str) -> Kernel:
     """The operator, computed by CPU torch."""
-    operator = _operator(name)
+    operator = operator_of(name)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         leaves = pytree.tree_leaves((args, kwargs))
