@@ -7,6 +7,7 @@ import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -223,3 +224,16 @@ def test_what_a_streamer_changes_in_a_model_counts() -> None:
     assert max(spread) > 1e2 * min(spread)
     for ours, theirs in zip(made.scores, expected.scores, strict=True):
         torch.testing.assert_close(ours.cpu(), theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_a_thread_of_its_own_generates() -> None:
+    """Beside it the main one reads what a streamer has, as with TextIteratorStreamer."""
+    on_cpu, kept = llama(), []
+    for model, place in ((on_cpu, "cpu"), (copy.deepcopy(on_cpu).to(WORD), WORD)):
+        given = {name: tensor[1:].to(place) for name, tensor in prompts(5).items()}
+        options = {**given, "max_new_tokens": 3, "streamer": Kept()}
+        thread = Thread(target=model.generate, kwargs=options)
+        thread.start()
+        thread.join()
+        kept.append(options["streamer"].tokens)
+    assert kept[0] == kept[1] and kept[0][-1] == "end"
