@@ -226,3 +226,12 @@ def of_one_buffer(device: torch.device) -> list[float]:
 
 def test_weights_that_are_views_of_one_buffer() -> None:
     assert of_one_buffer(DEVICE) == pytest.approx(of_one_buffer(torch.device("cpu")), rel=1e-5)
+
+
+def test_places_of_a_view_whose_base_has_other_data() -> None:
+    x = torch.arange(6.0).reshape(3, 2).to(DEVICE)
+    flat = x.ravel()
+    x.data = x.clone() + 1
+    part = flat.as_strided((2,), (1,), 1)
+    flat[2] = 9
+    assert part.tolist() == [1, 9] and x.tolist() == [[1, 2], [3, 4], [5, 6]]

@@ -204,8 +204,15 @@ def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
     ) -> Tensor:
         layout = _layout(input)
         if layout is not None:
-            input = _in_memory(input if input._base is None else input._base)
-            storage_offset = layout.storage_offset() if storage_offset is None else storage_offset
+            offset = layout.storage_offset() if storage_offset is None else storage_offset
+            if input._base is not None and not is_view(input):  # the base has other data now
+                if not layout.is_contiguous():
+                    raise RuntimeError("as_strided: the base of this view has other data now")
+                return stock(input, size, stride, offset - layout.storage_offset())
+            input, storage_offset = (
+                _in_memory(input if input._base is None else input._base),
+                offset,
+            )
         return stock(input, size, stride, storage_offset)
 
     return as_strided
