@@ -142,7 +142,7 @@ class Comparison:
             return {"reason": reason, "ratio": float("inf") if wrong else 0.0, "floor": 0.0,
                     "mismatch": wrong / off.size}  # fmt: skip
         unit = max(self.units[dtype] for dtype in dtypes) * pair.get("growth", 1.0)
-        among = self.among.get(pair.get("among", ""), 0.0)
+        among = max(self.among.get(pair.get("among", ""), 0.0), self._deviation(pair["golden"]))
         farthest = mean = 0.0
         for again in self._again(pair, want.shape):
             with np.errstate(invalid="ignore"):
@@ -168,6 +168,14 @@ class Comparison:
             "floor": limit,
             "mismatch": beyond / off.size,
         }
+
+    def _deviation(self, name: str) -> float:
+        """Of what BatchNorm keeps a mean of, which may itself be nothing but rounding; else 0."""
+        module, of_mean, _ = name.rpartition("running_mean")
+        variance = f"{module}running_var"
+        if not of_mean or not name.endswith(of_mean) or variance not in self.golden.header:
+            return 0.0
+        return float(np.sqrt(magnitude(self.golden.read(variance))))
 
     def _without_few(self, pair: dict[str, Any], want: Any, off: Any) -> Any:
         """All but the largest of a weight's differences: a share ``few``, or one of ``one_of``.

@@ -175,3 +175,23 @@ def test_tolerances_are_multiplied(tmp_path: Path) -> None:
 
     given: Sequence[Sequence[str]] = ((), ("4",), ("output=4",), ("input=4",), ("4", "output=1"))
     assert [passes(*factors) for factors in given] == [False, True, True, False, False]
+
+
+def test_a_mean_that_batchnorm_keeps_is_held_against_the_deviation(tmp_path: Path) -> None:
+    """Behind another BatchNorm it is nothing but rounding."""
+
+    def passes(mean: float, variance: str = "bn.running_var") -> bool:
+        recordings = []
+        for name, value in (("golden", 1e-9), ("run", mean)):
+            there = {"1.end.Net.bn.running_mean": f32(value), f"1.end.Net.{variance}": f32(0.25)}
+            (tmp_path / name).write_bytes(safetensors(there))
+            tensors = {key.removeprefix("1.end.Net."): key for key in there}
+            event = {"kind": "end", "name": "Net", "step": 0, "line": "", "tensors": tensors}
+            recordings.append(
+                Recording(tmp_path, [event], [], "", "", 1, 1.0, {}, {}, tensors=name)
+            )
+        found = compare(recordings[0], [], recordings[1], Path(sys.executable), tmp_path)
+        return all(f.passed for f in found.findings)
+
+    assert passes(-1e-9) and not passes(1e-3)
+    assert not passes(-1e-9, variance="var")
