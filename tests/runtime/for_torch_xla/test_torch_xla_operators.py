@@ -145,9 +145,10 @@ def test_operator(name: str) -> None:
             weights = torch.arange(1.0, result.numel() + 1).reshape(result.shape).to(device)
             found += torch.autograd.grad((result * weights).sum(), x)
         results.append([tensor.cpu() for tensor in found])
+    unit = 1e-3 if "halves" in name else 1e-4  # whose gradients are rounded to 11 bits
     for found, expected in zip(*results, strict=True):
         assert found.dtype == expected.dtype
-        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4, equal_nan=True)
+        torch.testing.assert_close(found, expected, atol=unit, rtol=unit, equal_nan=True)
 
 
 BESIDE_A_NUMBER: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
