@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 import torch_xla
 import tpu_runtime as tpu
 
@@ -58,3 +59,15 @@ def test_a_report_of_the_run_is_written_on_request(tmp_path: Path) -> None:
     assert "tpu_runtime" not in said(str(tmp_path / "report.json"))
     figures = json.loads((tmp_path / "report.json").read_text())
     assert figures["programs"] >= 12 and figures["steps"] == figures["last_compiled"] == 12
+
+
+def test_what_is_on_the_cpu_is_saved_without_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of a data loader keep what they have computed; there a sync can wait forever."""
+    synced: list[None] = []
+    monkeypatch.setattr(torch_xla, "sync", lambda: synced.append(None))
+    tpu.save({"x": torch.ones(3)}, tmp_path / "x.pt")
+    assert not synced
+    tpu.save([torch.ones(2).to("xla"), torch.ones(3).to("xla")], tmp_path / "x.pt")
+    assert len(synced) == 1

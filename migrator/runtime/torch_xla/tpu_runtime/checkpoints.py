@@ -11,11 +11,19 @@ from .device import DEVICE_TYPE
 
 
 class _Pickler(pickle.Pickler):
-    """Writes device tensors as CPU tensors; torch_xla's own form needs torch_xla to be read."""
+    """Writes device tensors as CPU tensors; torch_xla's own form needs torch_xla to be read.
+
+    Without any, torch_xla is left alone: in a forked worker of a data loader it would wait forever.
+    """
+
+    _is_first = True
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.device.type != DEVICE_TYPE:
             return NotImplemented
+        if self._is_first:
+            torch_xla.sync()  # one program for all pending values, not one for each tensor
+            self._is_first = False
         tensor = value.detach().cpu()
         if isinstance(value, torch.nn.Parameter):
             tensor = torch.nn.Parameter(tensor, value.requires_grad)
@@ -30,5 +38,4 @@ _pickle_module.__dict__.update(pickle.__dict__ | {"Pickler": _Pickler})
 
 def save(obj: object, f: Any, **kwargs: Any) -> None:
     """`torch.save`, with every device tensor in ``obj`` written as a CPU tensor."""
-    torch_xla.sync()  # one program for all pending values, not one for each tensor
     torch.save(obj, f, pickle_module=_pickle_module, **kwargs)
