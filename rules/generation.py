@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from migrator.analysis.training.last_position import is_returned, last_positions
 from migrator.analysis.training.token_loops import TokenLoop, token_loop
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -211,15 +211,32 @@ def _choice(ctx: Context, loop: TokenLoop) -> _Choice | None:
         return _Choice()
     (forward,) = methods
     assert isinstance(forward, ast.FunctionDef)
-    kept = list(_last_positions(forward))
+    kept = list(last_positions(forward))
     if not kept:
         return _Choice()
     a = forward.args
     if len(kept) != 1 or a.posonlyargs or a.vararg or a.kwonlyargs or a.kwarg or not a.args:
         return None
+    if not isinstance(kept[0].value, ast.Name) or forward.decorator_list:
+        return None
+    if _is_overridden(ctx, owner) or not is_returned(ctx.names, kept[0], forward, loop.call):
+        return None
     parent = ctx.parent(kept[0])
     is_argument = isinstance(parent, ast.Call | ast.Assign | ast.Return)
     return _ByModel(forward, kept[0], _new(ctx, "last", "last_position"), is_argument)
+
+
+def _is_overridden(ctx: Context, owner: ast.ClassDef | None) -> bool:
+    """Whether a call of `self` may end at another function, which takes no such argument."""
+    assert owner is not None
+    classes = [node for node in ast.walk(ctx.names.tree) if isinstance(node, ast.ClassDef)]
+    below = [c for c in classes if any(ast.unparse(b) == owner.name for b in c.bases)]
+    scripted = any(ctx.names.qualified(n) == "torch.jit.script" for n in ctx.names.order)
+    return (
+        scripted
+        or bool(below)
+        or any(isinstance(m, ast.FunctionDef) and m.name == "__call__" for m in owner.body)
+    )
 
 
 def _optional(arguments: ast.arguments) -> str:
@@ -235,17 +252,6 @@ def _optional(arguments: ast.arguments) -> str:
 
 def _is_forward(node: ast.stmt) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name == "forward"
-
-
-def _last_positions(forward: ast.FunctionDef) -> Iterator[ast.Subscript]:
-    """`x[:, [-1], :]` and `x[:, -1:]`"""
-    for node in ast.walk(forward):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-            if ast.unparse(node.slice).strip("()") in _LAST:
-                yield node
-
-
-_LAST = (":, [-1], :", ":, [-1]", ":, -1:", ":, -1:, :")
 
 
 def _new(ctx: Context, *names: str) -> str:

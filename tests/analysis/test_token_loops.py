@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 
 import pytest
 from helpers import TARGETS, run
@@ -104,12 +105,91 @@ def test_other_forms(old: str, new: str, edited: str) -> None:
         ("    return idx", "    return idx, logits, part"),
         ("        idx = torch", "        if new > 3:\n            idx = torch"),
         ("    return idx", "    return lambda: idx"),
+        ("for _ in range(count)", "while idx.size(1) < count"),
+        ("for _ in range(count)", "while part.size(1) < count"),
+        ("for _ in", "for idx in"),
+        ("for _ in", "for part in"),
+        ("    for", "    global idx\n    for"),
+        ("        part =", "        idx = idx_of()\n        part ="),
+        ("        idx = torch", "        idx += 0\n        idx = torch"),
+        ("        idx = torch", "        idx = other(new)\n        idx = torch"),
+        ("    return idx", "        del idx\n    return"),
+        ("    for", "    stop = lambda: part.shape\n    for"),
+        ("    return idx", "    if count:\n        part = 3\n    return idx, part"),
+        ("    return idx", "    part += 1\n    return idx"),
+        ("        logits = logits[", "        logits /= places\n        logits = logits["),
+        (
+            "        logits = logits[",
+            "        if new:\n            logits = new\n        logits = logits[",
+        ),
+        (
+            "        logits = logits[",
+            "        if new:\n            break\n        logits = logits[",
+        ),
+        ("logits = logits[:, -1, :]", "logits = (lambda: logits[:, -1, :])()"),
+        ("dim=1", "dim=1, out=buffer"),
+        ("model(part)", "model(**part)"),
     ],
 )
 def test_what_only_looks_like_it(old: str, new: str) -> None:
     source = FORM.replace(old, new)
     assert source != FORM
     assert "TokenBuffer" not in migrated(source)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # the window of the round before
+        """        new = model(part)[:, -1].argmax(-1, keepdim=True)
+        idx = torch.cat((idx, new), dim=1)
+        part = idx
+""",
+        # the last position is looked for when there is one more
+        """        logits = model(idx)
+        idx = torch.cat((idx, new), dim=1)
+        new = logits[:, -1].argmax(-1, keepdim=True)
+""",
+        """        part = idx
+        idx = torch.cat((idx, new), dim=1)
+        new = model(part)[:, -1].argmax(-1, keepdim=True)
+""",
+    ],
+)
+def test_tokens_are_appended_between_the_window_and_the_last_position(body: str) -> None:
+    head, tail = FORM.split("        part", 1)[0], "    return idx\n"
+    assert "TokenBuffer" not in migrated(head + body + tail)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "    try:\n{loop}    except KeyboardInterrupt:\n        pass\n",
+        "    with contextlib.suppress(StopIteration):\n{loop}",
+        "    for _ in prompts:\n        print(part)\n{loop}",
+        "    for _ in prompts:\n        print(logits)\n{loop}",
+        "    while part.max() < 3:\n{loop}",
+    ],
+)
+def test_what_is_around_may_see_the_text_as_it_was(around: str) -> None:
+    source = FORM.replace(
+        "        logits = logits[:, -1, :]\n        new = logits.", "        new = logits[:, -1]."
+    )
+    start, end = source.index("    for"), source.index("    return")
+    loop = textwrap.indent(source[start:end], "    ")
+    text = source[:start] + around.format(loop=loop) + source[end:]
+    assert "TokenBuffer" in migrated(source) and "TokenBuffer" not in migrated(text)
+
+
+def test_other_functions_may_have_variables_of_these_names() -> None:
+    other = "def forward(part, idx, logits):\n    return part, idx, logits\n"
+    assert migrated(FORM + other) == EDITED + other
+
+
+def test_two_loops_with_the_same_names() -> None:
+    loop = FORM[FORM.index("    for") : FORM.index("    return")]
+    text = migrated(FORM.replace(loop, loop + loop))
+    assert text.count("tokens = tpu_runtime.TokenBuffer(idx)") == 2 and "torch.cat" not in text
 
 
 def test_without_unsafe_it_is_advice() -> None:
@@ -126,21 +206,21 @@ def test_a_model_that_keeps_the_last_position_is_told_where_it_is() -> None:
         x,
         targets: Optional[Tensor] = None,
     ):
-        return self.head(x)[:, -1:] if targets is None else (x[:, -1:] + 1)
+        return x[:, -1:], None
 
     @torch.no_grad()
     def generate(self, tokens, last):
         for _ in range(last):
-            new = self(tokens)[:, -1].argmax(-1, keepdim=True)
+            new = self(tokens)[0][:, -1].argmax(-1, keepdim=True)
             tokens = torch.cat([tokens, new], 1)
         return tokens
 """
     text = migrated(source)
     optional = ": Optional[Tensor] = None,\n"
     assert f"        targets{optional}        last_position{optional}    ):\n" in text
-    chosen = "(x[:, -1:] if last_position is None else x.index_select(1, last_position))"
-    assert f"({chosen} + 1)" in text
-    assert "self(token_buffer.window(), last_position=token_buffer.position)[:, -1]" in text
+    chosen = "x[:, -1:] if last_position is None else x.index_select(1, last_position)"
+    assert f"return ({chosen}), None" in text
+    assert "self(token_buffer.window(), last_position=token_buffer.position)[0][:, -1]" in text
     ast.parse(text)
 
 
@@ -157,3 +237,66 @@ def test_a_model_that_can_not_be_told_stays(parameters: str) -> None:
         return idx
 """
     assert migrated(source) == source
+
+
+NET = """class Net(torch.nn.Module):
+    def forward(self, x, targets=None):
+        {body}
+
+    @torch.no_grad()
+    def generate(self, idx):
+        for _ in range(9):
+            idx = torch.cat([idx, self(idx)[:, -1].argmax(-1, keepdim=True)], 1)
+        return idx
+"""
+BRANCHES = """if targets is {no}None:
+            logits = self.head(x)
+        else:
+            logits = self.head(x[:, [-1], :])
+        return logits"""
+
+
+EARLY = """if targets is {no}None:
+            return self.head(x[:, [-1], :])
+        return self.head(x)"""
+
+
+@pytest.mark.parametrize("body", [BRANCHES.format(no="not "), EARLY.format(no="")])
+def test_the_branch_that_the_call_comes_to(body: str) -> None:
+    assert "last=tokens.position" in migrated(NET.format(body=body))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        BRANCHES.format(no=""),
+        EARLY.format(no="not "),
+        "if self.all:\n            return self.head(x)\n        " + EARLY.format(no=""),
+        "return self.head(x)[:, -1:]",
+        "return self.head(x) + x[:, -1:]",
+        "x[:, -1:] = 0\n        return self.head(x)",
+        "self.state = x[:, -1:]\n        return self.head(x)",
+        "if self.all:\n            return self.head(x)\n        return self.head(x[:, -1:])",
+        "x = torch.cat([self.prefix, x], 1)\n        return self.head(x[:, -1:])",
+    ],
+)
+def test_a_model_that_may_return_other_positions_stays(body: str) -> None:
+    assert "TokenBuffer" not in migrated(NET.format(body=body))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    def forward", "    @checked\n    def forward"),
+        ("    def forward", "    def __call__(self, x):\n        return 1\n\n    def forward"),
+        (
+            "class Net(",
+            "class Sub(Net):\n    def forward(self, x):\n        return x\n\nclass Net(",
+        ),
+        ("class Net(", "script = torch.jit.script(Net())\n\nclass Net("),
+    ],
+)
+def test_a_forward_that_may_be_another_function_stays(old: str, new: str) -> None:
+    source = NET.format(body="return self.head(x[:, -1:])")
+    assert "TokenBuffer" in migrated(source)
+    assert "TokenBuffer" not in migrated(source.replace(old, new, 1))

@@ -97,6 +97,14 @@ def test_several_tokens_and_vectors_are_appended() -> None:
     assert buffer.window(4).cpu().tolist() == torch.cat([series, more], dim=1)[:, -4:].tolist()
 
 
+def test_types_are_promoted_and_the_last_0_tokens_are_all() -> None:
+    words = prompt(5)
+    buffer = tpu.TokenBuffer(words.to(WORD))
+    buffer.append(words[:, :1].int().to(WORD))
+    assert buffer.tokens.tolist() == torch.cat([words, words[:, :1]], dim=1).tolist()
+    assert buffer.window(0).shape[1] == 64
+
+
 def test_a_model_that_keeps_other_positions_is_refused() -> None:
     buffer = tpu.TokenBuffer(prompt(5).to(WORD))
     window = buffer.window()

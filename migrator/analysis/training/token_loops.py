@@ -12,6 +12,7 @@ position is used, and nothing else looks at the tokens until the loop is over.
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -53,11 +54,16 @@ class _Reader:
     def __init__(self, names: Names, flow: Flow, loop: ast.For | ast.While) -> None:
         self._names, self._flow, self._loop = names, flow, loop
         self._statements = list(_flat(loop.body))
-        inside = [n for part in loop.body for n in ast.walk(part) if isinstance(n, ast.Name)]
-        self._loads = [n for n in inside if isinstance(n.ctx, ast.Load)]
-        self._stored = {n.id for n in inside if not isinstance(n.ctx, ast.Load)}
+        # The header of a `while` is read in each round, that of a `for` in none.
+        parts = [*loop.body, loop.test if isinstance(loop, ast.While) else loop.target]
+        inside = [n for part in parts for n in ast.walk(part) if isinstance(n, ast.Name)]
+        self._loads = [n for n in inside if self._reads(n)]
+        self._stores = [n for n in inside if not isinstance(n.ctx, ast.Load)]
+        self._around = [loop, *itertools.takewhile(_is_no_function, names.ancestors(loop))]
 
     def read(self) -> TokenLoop | None:
+        if any(map(_may_go_on, self._around)):
+            return None  # behind an exception the tokens are read as they were
         joined = [found for s in self._statements if (found := self._joined(s)) is not None]
         calls = [
             node
@@ -74,7 +80,9 @@ class _Reader:
         if given is None or last is None:
             return None
         window, limit = given
-        if self._is_seen_elsewhere(old, window):
+        if self._is_seen_elsewhere(old, window) or not self._is_in_order(
+            window, call, last, statement
+        ):
             return None
         return TokenLoop(self._loop, statement, token, window, limit, call, last)
 
@@ -86,7 +94,8 @@ class _Reader:
                 ast.Call(func, [ast.Tuple([old, token]) | ast.List([old, token]), *_]) as call,
             ):
                 dim = argument(call, 1, "dim", "axis")
-                along = dim is not None and ast.unparse(dim) in ("1", "-1")
+                known = len(call.args) + len(call.keywords) == 2  # without `out`
+                along = known and dim is not None and ast.unparse(dim) in ("1", "-1")
                 if along and self._names.qualified(func) in _JOINS:
                     if isinstance(old, ast.Name) and old.id == name:
                         return statement, old, token
@@ -99,6 +108,8 @@ class _Reader:
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         if not given or not all(isinstance(other, ast.Constant) for other in given[1:]):
             return None  # a cache or a mask has a length, too
+        if any(keyword.arg is None for keyword in call.keywords):
+            return None
         first = given[0]
         if isinstance(first, ast.Name) and first.id != tokens.id:
             made = [v for s in self._statements if (v := _assigned(s, first.id)) is not None]
@@ -112,23 +123,35 @@ class _Reader:
 
     def _changes(self, node: ast.AST) -> bool:
         """Whether it is another value in each round, as far as names tell."""
-        return any(isinstance(n, ast.Name) and n.id in self._stored for n in ast.walk(node))
+        stored = {n.id for n in self._stores}
+        return any(isinstance(n, ast.Name) and n.id in stored for n in ast.walk(node))
 
     def _is_read_once(self, name: ast.Name) -> bool:
-        return self._count(name.id) == 1 and not self._is_read_behind(name.id)
+        once = self._count(name.id) == 1 and sum(n.id == name.id for n in self._stores) == 1
+        return once and not self._escapes(name.id)
+
+    def _is_in_order(self, window: ast.expr, call: ast.Call, last: ast.expr, join: ast.AST) -> bool:
+        """Whether each round looks, asks and chooses, with no token appended in between."""
+        nodes = (window, call, last, join)
+        for node in nodes[:3]:
+            for above in self._names.ancestors(node):
+                if isinstance(above, ast.Lambda | ast.GeneratorExp | ast.FunctionDef):
+                    return False  # this may run later
+                if above is self._loop:
+                    break
+        looks, asks, chooses, joins = map(self._place, nodes)
+        return looks <= asks <= chooses and not looks < joins < chooses
+
+    def _place(self, node: ast.AST) -> int:
+        above = {node, *self._names.ancestors(node)}
+        return next(i for i, statement in enumerate(self._statements) if statement in above)
 
     def _is_seen_elsewhere(self, tokens: ast.Name, window: ast.expr) -> bool:
         """Whether more than the model and the join may look at the tokens before they are there."""
         allowed = {tokens, *ast.walk(window)}
         if any(n.id == tokens.id and n not in allowed for n in self._loads):
             return True
-        own = self._names.function(self._loop)
-        scope = self._names.scope_of(tokens)
-        return any(
-            self._names.function(use) is not own
-            or any(isinstance(above, ast.Lambda) for above in self._names.ancestors(use))
-            for use in self._names.uses(tokens.id, scope)
-        )
+        return sum(n.id == tokens.id for n in self._stores) > 1 or self._is_shared(tokens.id)
 
     # ---- what it returns -------------------------------------------------------------------------
 
@@ -148,14 +171,23 @@ class _Reader:
                 return None
         if statement not in self._statements or not all(map(self._is_unread, unused)):
             return None
+        between = []
         for later in self._statements[self._statements.index(statement) + 1 :]:
             reads = [n for n in ast.walk(later) if n in self._loads and _is_name(n, name)]
             if reads:
                 break
+            between.append(later)
         else:
             return None
         replaced = _assigned(later, name) is not None
-        if not replaced and (self._count(name) > 1 or self._is_read_behind(name)):
+        if not replaced and (self._count(name) > 1 or self._escapes(name)):
+            return None
+        for part in between if replaced else [*between, later]:
+            for node in ast.walk(part):
+                leaves = isinstance(node, ast.Break | ast.Continue) and replaced
+                if leaves or (node in self._stores and _is_name(node, name)):
+                    return None
+        if self._is_shared(name):
             return None
         (read, *more) = reads
         assert isinstance(read, ast.Name)
@@ -184,19 +216,77 @@ class _Reader:
 
     def _is_unread(self, target: ast.expr) -> bool:
         return isinstance(target, ast.Name) and not (
-            self._count(target.id) or self._is_read_behind(target.id)
+            self._count(target.id) or self._escapes(target.id)
         )
 
-    def _is_read_behind(self, name: str) -> bool:
-        """Whether the loop's last value of a name may be read behind it."""
+    # ---- who else reads a name -------------------------------------------------------------------
+
+    def _reads(self, name: ast.Name) -> bool:
+        """`name` and `name += 1`"""
+        above = self._names.parents.get(name)
+        augmented = isinstance(above, ast.AugAssign) and above.target is name
+        return augmented or isinstance(name.ctx, ast.Load)
+
+    def _is_shared(self, name: str) -> bool:
+        """Whether other functions may read it."""
+        own = self._names.function(self._loop)
         scope = self._names.scope_of(self._loop)
-        end = self._loop.end_lineno or 0
-        uses = sorted(
-            (n.lineno, not isinstance(n.ctx, ast.Load))
-            for n in self._names.by_id.get(name, ())
-            if n.lineno > end and self._names.scope_of(n) is scope
+        return any(
+            self._names.function(use) is not own
+            or any(isinstance(above, ast.Lambda) for above in self._names.ancestors(use))
+            for use in self._names.uses(name, scope)
+        ) or any(
+            isinstance(node, ast.Global | ast.Nonlocal) and name in node.names
+            for node in ast.walk(self._names.tree)
         )
-        return bool(uses) and not uses[0][1]
+
+    def _escapes(self, name: str) -> bool:
+        """Whether what the loop gives a name may be read outside of its body."""
+        scope = self._names.scope_of(self._loop)
+        body = {node for part in self._loop.body for node in ast.walk(part)}
+        named = [n for n in self._names.by_id.get(name, ()) if self._names.scope_of(n) is scope]
+        added = [n for n in named if isinstance(self._names.parents.get(n), ast.AugAssign)]
+        return self._is_shared(name) or any(
+            n not in body and self._may_follow(n) for n in (*self._names.uses(name, scope), *added)
+        )
+
+    def _may_follow(self, use: ast.Name) -> bool:
+        """Whether the loop may have run since the name was given its value."""
+        above = {use, *self._names.ancestors(use)}
+        rounds = any(isinstance(a, ast.For | ast.While) and a in above for a in self._around)
+        if not rounds and use.lineno < self._loop.lineno:
+            return False
+        at = self._names.statement(use)
+        while at is not None and at not in self._around:
+            block = self._names.block(at)
+            for before in reversed(block[: block.index(at)] if block else []):
+                if before in self._around:
+                    break
+                if _gives(before, use.id):
+                    return False
+            parent = self._names.parents.get(at)
+            at = None if parent is None else self._names.statement(parent)
+        return True
+
+
+def _is_no_function(node: ast.AST) -> bool:
+    return not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _may_go_on(node: ast.AST) -> bool:
+    """Whether the program may go on behind an exception in it."""
+    match node:
+        case ast.With(items=items) | ast.AsyncWith(items=items):
+            return any("suppress" in ast.unparse(item.context_expr) for item in items)
+    return isinstance(node, ast.Try) or type(node).__name__ == "TryStar"
+
+
+def _gives(statement: ast.stmt, name: str) -> bool:
+    """Whether it gives a name a value in any case."""
+    if not isinstance(statement, ast.Assign):
+        return False
+    targets = [n for t in statement.targets for n in (t.elts if isinstance(t, ast.Tuple) else [t])]
+    return any(_is_name(target, name) for target in targets)
 
 
 def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -30,7 +30,7 @@ class TokenBuffer:
     def window(self, limit: int | None = None) -> Tensor:
         """For the model: all tokens, padded on the right, or the last ``limit``."""
         size = self._values.shape[1]
-        self._width = size if limit is None else min(size, limit)
+        self._width = min(size, limit or size)  # `tokens[:, -0:]` is all of them
         if self._length <= self._width:
             return self._values[:, : self._width]
         places = torch.arange(self._width, device=self._values.device)
@@ -55,8 +55,10 @@ class TokenBuffer:
         return outputs.index_select(1, self.position)[:, 0]
 
     def append(self, tokens: Tensor) -> None:
-        """Append (batch, n, …) tokens of the same type."""
+        """Append (batch, n, …) tokens; types are promoted as by ``torch.cat``."""
         count = tokens.shape[1]
+        dtype = torch.promote_types(self._values.dtype, tokens.dtype)
+        self._values, tokens = self._values.to(dtype), tokens.to(dtype)
         if self._length + count > self._values.shape[1]:
             self._values = _padded(self.tokens, count)
         places = self._end + torch.arange(count, device=self._end.device)
