@@ -154,7 +154,7 @@ def growing_tokens(ctx: Context, found: Construct) -> Decision:
     around = next(above for above in ancestors if isinstance(above, ast.For | ast.While))
     loop = token_loop(ctx.names, ctx.flow, around)
     assert loop is not None
-    choice = _choice(ctx, loop)
+    choice = _choice(ctx, loop) if loop.limit is not None or not _counts_places(ctx) else None
     if buffer is None or choice is None or (ctx.is_entry and not ctx.uses_device):
         return Keep("right as it stands")
     name = _new(ctx, "tokens", "token_buffer")
@@ -169,6 +169,20 @@ def growing_tokens(ctx: Context, found: Construct) -> Decision:
         Insert(tree, loop.loop, [f"{text} = {name}.tokens"]),
     ]
     return Rewrite(edits, buffer.requires, note=_WHY, works=True)
+
+
+def _counts_places(ctx: Context) -> bool:
+    """Whether a model of the file counts positions, for which it may have a table.
+
+    The table may be shorter than a buffer without limit: what torchax finds behind its end is NaN,
+    which attention of weight zero passes on.
+    """
+    return any(
+        isinstance(node, ast.Call)
+        and ctx.names.qualified(node.func) == "torch.arange"
+        and getattr(ctx.names.function(node), "name", "") == "forward"
+        for node in ctx.names.order
+    )
 
 
 class _Choice:

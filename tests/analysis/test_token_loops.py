@@ -186,6 +186,15 @@ def test_other_functions_may_have_variables_of_these_names() -> None:
     assert migrated(FORM + other) == EDITED + other
 
 
+def test_a_buffer_without_limit_may_be_longer_than_a_table_of_positions() -> None:
+    net = "class Net(torch.nn.Module):\n    def forward(self, x):\n        return self.words(x){}\n"
+    places = net.format(" + self.places(torch.arange(x.size(1)))")
+    no_limit = FORM.replace("idx[:, -8:]", "idx")
+    assert "TokenBuffer" in migrated(net.format("") + no_limit)
+    assert "TokenBuffer" in migrated(places + FORM)
+    assert "TokenBuffer" not in migrated(places + no_limit)
+
+
 def test_two_loops_with_the_same_names() -> None:
     loop = FORM[FORM.index("    for") : FORM.index("    return")]
     text = migrated(FORM.replace(loop, loop + loop))
