@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from migrator.analysis.syntax.scopes import parameters
 from migrator.analysis.training.last_position import is_returned, last_positions
 from migrator.analysis.training.token_loops import TokenLoop, token_loop
 from migrator.codes import Family
@@ -220,11 +221,11 @@ def _choice(ctx: Context, loop: TokenLoop) -> _Choice | None:
             pass
         case _:
             return _Choice()
-    methods = [m for m in (owner.body if owner is not None else ()) if _is_forward(m)]
-    if len(methods) != 1:
+    methods = [m for m in (owner.body if owner else ()) if isinstance(m, ast.FunctionDef)]
+    forwards = [method for method in methods if method.name == "forward"]
+    if owner is None or len(forwards) != 1:
         return _Choice()
-    (forward,) = methods
-    assert isinstance(forward, ast.FunctionDef)
+    (forward,) = forwards
     kept = list(last_positions(forward))
     if not kept:
         return _Choice()
@@ -240,9 +241,8 @@ def _choice(ctx: Context, loop: TokenLoop) -> _Choice | None:
     return _ByModel(forward, kept[0], _new(ctx, "last", "last_position"), is_argument)
 
 
-def _is_overridden(ctx: Context, owner: ast.ClassDef | None) -> bool:
+def _is_overridden(ctx: Context, owner: ast.ClassDef) -> bool:
     """Whether a call of `self` may end at another function, which takes no such argument."""
-    assert owner is not None
     classes = [node for node in ast.walk(ctx.names.tree) if isinstance(node, ast.ClassDef)]
     below = [c for c in classes if any(ast.unparse(b) == owner.name for b in c.bases)]
     scripted = any(ctx.names.qualified(n) == "torch.jit.script" for n in ctx.names.order)
@@ -255,17 +255,12 @@ def _is_overridden(ctx: Context, owner: ast.ClassDef | None) -> bool:
 
 def _optional(arguments: ast.arguments) -> str:
     """How the function annotates a tensor that may be None, if it does."""
-    with_default = zip(arguments.args[::-1], arguments.defaults[::-1], strict=False)
     found = [
-        ast.unparse(argument.annotation)
-        for argument, default in with_default
-        if argument.annotation is not None and ast.unparse(default) == "None"
+        ast.unparse(each.annotation)
+        for each, default in parameters(arguments)
+        if each.annotation is not None and default is not None and ast.unparse(default) == "None"
     ]
-    return next((text for text in found if "Tensor" in text), "")
-
-
-def _is_forward(node: ast.stmt) -> bool:
-    return isinstance(node, ast.FunctionDef) and node.name == "forward"
+    return next((text for text in reversed(found) if "Tensor" in text), "")
 
 
 def _new(ctx: Context, *names: str) -> str:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.syntax.scopes import parameters
 
 
 def last_positions(forward: ast.FunctionDef) -> Iterator[ast.Subscript]:
@@ -78,10 +79,7 @@ def _is_chosen(test: ast.expr, then: bool, forward: ast.FunctionDef, call: ast.C
             pass
         case _:
             return False
-    arguments = forward.args.args
-    defaults = dict(
-        zip([a.arg for a in arguments[::-1]], forward.args.defaults[::-1], strict=False)
-    )
+    defaults = {parameter.arg: default for parameter, default in parameters(forward.args)}
     default = defaults.get(name)
     stored = any(
         isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load)
