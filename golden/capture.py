@@ -15,6 +15,7 @@ import datetime
 import hashlib
 import importlib.metadata
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -100,7 +101,11 @@ def run_original(app: dict[str, Any], folder: Path, work: Path, on_gpu: bool) ->
     launcher = [] if on_gpu else [str(STAND_IN), *stand_in]
     command = [app["entry"], *app["args"]]
     subprocess.run(
-        [sys.executable, *launcher, *command], cwd=work, check=True, timeout=app["timeout_s"]
+        [sys.executable, *launcher, *command],
+        cwd=work,
+        check=True,
+        timeout=app["timeout_s"],
+        env=os.environ if on_gpu else {**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )
     return ["python", *([] if on_gpu else ["cpu_stand_in.py", *stand_in]), *command]
 
@@ -116,6 +121,18 @@ def replace(target: Path, content: bytes) -> None:
     partial.replace(target)
 
 
+def of_other_accelerators(app: dict[str, Any], folder: Path, outputs: bytes) -> dict[str, Any]:
+    """What the app computes, by output, on accelerators that a machine with a GPU has not: the CPU
+    stands in for them. ``outputs`` is what it has computed there, as safetensors."""
+    from safetensors.torch import load
+
+    with tempfile.TemporaryDirectory(prefix="golden-") as temporary:
+        work = Path(temporary)
+        run_original(app, folder, work, on_gpu=False)
+        everything = load((work / app["outputs"]).read_bytes())
+    return {name: tensor for name, tensor in everything.items() if name not in load(outputs)}
+
+
 def capture(name: str, output: Path) -> dict[str, Any]:
     """Run app `name` and write its golden files into `output`; returns the provenance."""
     app, folder = load_app(name), APPS / name
@@ -126,6 +143,13 @@ def capture(name: str, output: Path) -> dict[str, Any]:
         outputs = (work / app["outputs"]).read_bytes()
         times = json.loads((work / app["times"]).read_text(encoding="utf-8"))
     note = "The GPU original, unchanged, on the GPU."
+    others: dict[str, Any] = {}
+    if device and "accelerators" in app:
+        from safetensors.torch import load, save
+
+        others = of_other_accelerators(app, folder, outputs)
+        outputs = save({**load(outputs), **others})
+        note += f" For {', '.join(app['accelerators'])} the CPU stood in: see stand_in."
     if device is None:
         note = (
             "No GPU was at hand: the GPU original, unchanged, ran on the CPU through "
@@ -152,6 +176,7 @@ def capture(name: str, output: Path) -> dict[str, Any]:
         "outputs_sha256": hashlib.sha256(outputs).hexdigest(),
         "tolerances": f"reference_apps/{name}/app.toml",
         "note": note,
+        **({"stand_in": sorted(others)} if others else {}),
     }
     output.mkdir(parents=True, exist_ok=True)
     replace(output / "outputs.safetensors", outputs)

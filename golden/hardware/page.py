@@ -58,6 +58,8 @@ def _golden(name: str, provenance: dict[str, Any], rehearsal: bool) -> str:
     if device["kind"] != "NVIDIA GPU" and not rehearsal:
         return f"| `{name}` | {NOT_RUN} (the golden is of a {device['kind']}) | | | |"
     where = device["name"] if device["kind"] == "NVIDIA GPU" else f"{device['kind']}"
+    if others := {output.partition(".")[0] for output in provenance.get("stand_in", ())}:
+        where += f" ({', '.join(f'`{other}`' for other in sorted(others))}: a CPU stand-in)"
     cells = (where, provenance["date"], versions.get("torch"), versions.get("cuda_of_torch"))
     return f"| `{name}` | {' | '.join(str(cell or '-') for cell in cells)} |"
 

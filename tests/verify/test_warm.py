@@ -269,3 +269,12 @@ with warm(Path(sys.executable), [], os.environ) as program:
     while server.exists() and "server.py" in (server / "cmdline").read_text():
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_nothing_is_forked_where_pythonpath_customizes_each_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with warm(Path(sys.executable), ["json"], {}) as program:
+        assert program == Path(sys.executable)

@@ -34,10 +34,11 @@ def warm(
     there, in ``environment``; while this goes on.
 
     ``programs_see_it``: it is `sys.executable` there, too, so that what they start starts fast. It
-    is ``python`` itself where there is a GPU, and where files can not be handed over to another
-    process (no Linux). ``forked_from``: another such program, which has imported some of it.
+    is ``python`` itself where there is a GPU, where files can not be handed over to another process
+    (no Linux), and where each program starts by a `sitecustomize` of its own. ``forked_from``:
+    another such program, which has imported some of it.
     """
-    if not _FILES.exists() or any(gpu.exists() for gpu in _GPUS):
+    if not _FILES.exists() or any(gpu.exists() for gpu in _GPUS) or _customized():
         yield python
         return
     folder = Path(tempfile.mkdtemp(prefix="tpu-migrate-warm-"))
@@ -68,3 +69,10 @@ def warm(
             server.kill()
             server.wait()
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _customized() -> bool:
+    """Whether a folder of PYTHONPATH has a module that Python imports before any program."""
+    folders = (Path(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)
+    modules = ("sitecustomize", "usercustomize")
+    return any((f / f"{module}.py").exists() for f in folders for module in modules)
