@@ -237,3 +237,20 @@ def test_a_thread_of_its_own_generates() -> None:
         thread.join()
         kept.append(options["streamer"].tokens)
     assert kept[0] == kept[1] and kept[0][-1] == "end"
+
+
+def test_threads_draw_by_the_seed_of_the_program() -> None:
+    """On the device, where ids stay with what has tensors there."""
+    model, drawn = llama().to(WORD), []
+    options = {**moved(prompts(5)), "max_new_tokens": 4, "do_sample": True}
+    options["logits_processor"] = LogitsProcessorList([Bias(torch.randn(32).to(WORD))])
+
+    def generate() -> None:
+        drawn.append(model.generate(**options).tolist())
+
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        thread = Thread(target=generate)
+        thread.start()
+        thread.join()
+    assert drawn[0] == drawn[1] != drawn[2]

@@ -143,8 +143,10 @@ if __name__ == "__main__":
     ],
 )
 def test_a_device_that_is_used_too_early_is_said(early: str, said: str, tmp_path: Path) -> None:
+    """By the program: no part of the runtime uses it when it is set up."""
+    script = migrated(EARLY.replace("EARLY", repr(early)), tmp_path, runtime="whole")
     with pytest.raises(AssertionError, match=said):
-        on_ranks(2, migrated(EARLY.replace("EARLY", repr(early)), tmp_path))
+        on_ranks(2, script)
 
 
 def test_one_rank_alone(tmp_path: Path) -> None:

@@ -83,14 +83,11 @@ def _generation(env: Environment) -> generation.Target:
         with natively():
             return mappings.j2t(tensor.jax())  # type: ignore[no-any-return]
 
-    properties = env._property.content  # with the key of random numbers
-
     @contextlib.contextmanager
     def in_thread() -> Iterator[None]:
         """In a thread of its own, beside which a streamer is read, torchax is off."""
         with contextlib.ExitStack() as stack:
             if _get_current_function_mode() is None:
-                env._property.content = properties
                 stack.enter_context(env._dispatch_mode)
                 stack.enter_context(env._function_mode)
             yield

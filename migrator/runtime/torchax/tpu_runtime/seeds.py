@@ -29,7 +29,7 @@ def manual_seed(seed: int) -> None:
 def _seed(env: Any) -> None:
     # JAX keys take 63 bits; torch allows 64, and negative seeds.
     if _initial_seed is not None and not isinstance(env._property, _Later):
-        env.manual_seed(_initial_seed % 2**63)
+        env.param.prng = jax.random.PRNGKey(_initial_seed % 2**63)
 
 
 def manual_seed_all(seed: int) -> None:
@@ -76,7 +76,10 @@ def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
 
 
 class _Later:
-    """Stands for torchax's random state until somebody asks for it: its key lies on the device."""
+    """Stands for torchax's random state until somebody asks for it: its key lies on the device.
+
+    Threads share it, as they share CUDA's.
+    """
 
     def __init__(self, stock: Any, content_factory: Any) -> None:
         self._stock, self._make = stock, content_factory
@@ -84,9 +87,10 @@ class _Later:
     @property
     def content(self) -> Any:
         env = torchax.default_env()
-        env._property = self._stock(self._make)
+        made = self._make()
+        env._property = self._stock(lambda: made)
         _seed(env)
-        return env._property.content
+        return made
 
 
 def wait_for_the_device() -> None:
