@@ -119,8 +119,9 @@ SAVE = Rule(
     name="torch-save",
     summary="checkpoints are written from the CPU, so that any machine can read them",
     why="""A file of XLA tensors can only be read where torch_xla is installed: `xm.save` moves
-them to the CPU first, and so does the runtime's `save`, which has torch's other arguments. Under
-torchax the runtime lets `torch.save` do the same, so the call stays.""",
+them to the CPU first, and so does the runtime's `save`, which has torch's other arguments and
+finds those of whole modules. Under torchax the runtime lets `torch.save` do the same, so the call
+stays.""",
     examples=(
         Example(
             """
@@ -145,6 +146,21 @@ torchax the runtime lets `torch.save` do the same, so the call stays.""",
                 import torch
                 import tpu_runtime
                 tpu_runtime.save(obj=model.state_dict(), f=path, pickle_protocol=4)
+                """
+            },
+        ),
+        Example(
+            """
+            import torch
+            model = torch.nn.Linear(4, 2).cpu()
+            torch.save({"model": model}, path)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import tpu_runtime
+                model = torch.nn.Linear(4, 2).cpu()
+                tpu_runtime.save({"model": model}, path)
                 """
             },
         ),
@@ -334,12 +350,21 @@ def save(ctx: Context, found: Construct) -> Decision:
     if not _may_hold_device_tensors(ctx):
         return Keep("this script uses no device")
     call = ctx.names.call_of(node)
-    if call is not None and (call.keywords or any(isinstance(a, ast.Starred) for a in call.args)):
-        word = ctx.runtime("save")  # which has torch's arguments
+    if call is not None and (
+        call.keywords or any(isinstance(a, ast.Starred) or _holds_module(ctx, a) for a in call.args)
+    ):
+        word = ctx.runtime("save")  # which has torch's arguments, and looks into modules
         if word is None or any(k.arg == "pickle_module" for k in call.keywords):
             return Report("move the tensors with .cpu() before saving: they can only be read with "
                           "the target's library")  # fmt: skip
     return Rewrite([Replace(node, word.code)], word.requires)
+
+
+def _holds_module(ctx: Context, value: ast.expr) -> bool:
+    match value:
+        case ast.Dict(values=held) | ast.List(elts=held) | ast.Tuple(elts=held):
+            return any(_holds_module(ctx, each) for each in held)
+    return bool(ctx.flow.kind(value) & Kind.MODULE)
 
 
 def _may_hold_device_tensors(ctx: Context) -> bool:

@@ -76,6 +76,21 @@ def test_load_other_things(tmp_path: Path) -> None:
     assert loaded.conv.weight.device.type == WORD and isinstance(loaded.conv.weight, nn.Parameter)
 
 
+@pytest.mark.parametrize("where", [None, "cpu", {"cpu": "cpu"}])
+def test_a_whole_module_comes_back_to_where_it_was_used(tmp_path: Path, where: object) -> None:
+    """Without map_location a GPU's file puts it onto the GPU, where its inputs are."""
+    path = tmp_path / "rnn.pt"
+    rnn, x = nn.LSTM(3, 2).to(DEVICE), torch.ones(4, 1, 3)
+    expected = rnn(x.to(DEVICE))[0].detach().cpu()
+    tpu.save({"net": rnn, "x": x}, path)
+    with torch.serialization.safe_globals([nn.LSTM]):  # nothing of the runtime's is in it
+        loaded = tpu.load(path, where)
+    there = WORD if where is None else "cpu"
+    assert {value.device.type for value in loaded["net"].parameters()} == {there}
+    assert loaded["x"].device.type == "cpu"
+    assert torch.allclose(loaded["net"](x.to(there))[0].cpu(), expected, atol=1e-6)
+
+
 def test_load_safetensors(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     save_file({"a": small()}, path)

@@ -14,15 +14,16 @@ MapLocation = Any  # None, str, torch.device, a dict of places, or a callable, a
 def load(f: Any, map_location: MapLocation = None, **kwargs: Any) -> Any:
     """`torch.load` that also puts tensors on the device.
 
-    ``map_location`` None: what was saved from a GPU there, all else on the CPU. A device or its
-    name: there; "cuda" means the device here. A dict: by the place that the file names. A callable:
-    as in `torch.load`, given CPU storages. Moved are the tensors in dicts, lists, tuples and
-    modules, at any depth. The other arguments, and the errors, are those of `torch.load`.
+    ``map_location`` None: what was saved from a GPU there, and modules, of which the device's own
+    files do not say where they were; all else on the CPU. A device or its name: there; "cuda" means
+    the device here. A dict: by the place that the file names. A callable: as in `torch.load`, given
+    CPU storages. Moved are the tensors in dicts, lists, tuples and modules, at any depth. The other
+    arguments, and the errors, are those of `torch.load`.
     """
     if isinstance(map_location, (str, torch.device, int)):
         if not _is_device(map_location):
             return torch.load(f, map_location=torch.device(map_location), **kwargs)
-        return _move(torch.load(f, map_location="cpu", **kwargs), lambda tensor: True, {})
+        return _move(torch.load(f, map_location="cpu", **kwargs), lambda tensor: True, True, {})
     moved: set[int] = set()  # storages that belong on the device
 
     def place(storage: Any, location: str) -> Any:
@@ -35,7 +36,7 @@ def load(f: Any, map_location: MapLocation = None, **kwargs: Any) -> Any:
         return storage
 
     loaded = torch.load(f, map_location=place, **kwargs)
-    return _move(loaded, lambda tensor: tensor.untyped_storage()._cdata in moved, {})
+    return _move(loaded, lambda t: t.untyped_storage()._cdata in moved, map_location is None, {})
 
 
 def load_file(filename: Any, device: str | torch.device | int = "cpu") -> dict[str, torch.Tensor]:
@@ -51,8 +52,11 @@ def _is_device(place: str | torch.device | int) -> bool:
     return isinstance(place, int) or kind in (DEVICE_TYPE, *_ACCELERATORS)
 
 
-def _move(value: Any, belongs: Callable[[torch.Tensor], bool], done: dict[int, Any]) -> Any:
-    """``value`` with the tensors that belong there on the device; containers stay the same ones."""
+def _move(
+    value: Any, belongs: Callable[[torch.Tensor], bool], modules: bool, done: dict[int, Any]
+) -> Any:
+    """``value`` with the tensors that belong there on the device, and ``modules`` in any case;
+    containers stay the same ones."""
     if id(value) in done:
         return done[id(value)]
     result = value
@@ -62,14 +66,15 @@ def _move(value: Any, belongs: Callable[[torch.Tensor], bool], done: dict[int, A
             if isinstance(value, torch.nn.Parameter):
                 result = torch.nn.Parameter(result.detach(), value.requires_grad)
     elif isinstance(value, torch.nn.Module):
-        result = value._apply(lambda tensor: _move(tensor, belongs, done))
+        there = (lambda tensor: True) if modules else belongs
+        result = value._apply(lambda tensor: _move(tensor, there, modules, done))
     elif isinstance(value, dict):
         for key in value:
-            value[key] = _move(value[key], belongs, done)
+            value[key] = _move(value[key], belongs, modules, done)
     elif isinstance(value, list):
-        value[:] = [_move(item, belongs, done) for item in value]
+        value[:] = [_move(item, belongs, modules, done) for item in value]
     elif isinstance(value, tuple):
-        items = [_move(item, belongs, done) for item in value]
+        items = [_move(item, belongs, modules, done) for item in value]
         result = type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     done[id(value)] = result
     return result

@@ -102,7 +102,6 @@ from .memory import (  # noqa: E402
     reset_peak_memory_stats,
 )
 from .parallel import DataParallel, DistributedSampler, FullyShardedDataParallel  # noqa: E402
-from .per_parameter import replicate  # noqa: E402
 from .precision import set_matmul_precision  # noqa: E402
 from .profiling import profile  # noqa: E402
 from .seeds import (  # noqa: E402
@@ -185,7 +184,6 @@ __all__ = [
     "memory_summary",
     "profile",
     "read_image",
-    "replicate",
     "reset_max_memory_allocated",
     "reset_peak_memory_stats",
     "save",

@@ -123,7 +123,8 @@ def hurried(trusting: bool = False, alone: bool = False) -> Iterator[None]:
 
 
 class Parts(dict[str, Part]):
-    """What is kept in a module or an optimizer; a copy of it has none."""
+    """What is kept in a module or an optimizer; a copy of it has none, and a file an empty set,
+    which torch also reads with `weights_only`."""
 
     def __init__(self, owner: Any) -> None:
         super().__init__()
@@ -133,12 +134,12 @@ class Parts(dict[str, Part]):
         return None
 
     def __reduce__(self) -> Any:
-        return type(None), ()
+        return set, ()
 
 
 def _part(owner: Any, call: Callable[..., Any], manner: str, *, differentiable: bool) -> Part:
     parts = owner.__dict__.get(KEPT)
-    if parts is None or parts.owner is not owner:  # copy.copy
+    if not isinstance(parts, Parts) or parts.owner is not owner:  # copy.copy
         parts = owner.__dict__[KEPT] = Parts(owner)
     if manner not in parts:
         parts[manner] = Part(owner, call, manner, differentiable=differentiable)
