@@ -9,6 +9,9 @@ It writes docs/operators-TARGET.md, and the raw results to --results, which a la
 what it is not told to run again (``--only NAME ...``, ``--kind ours``). Cases run in processes of
 some hundred, forked from one that has imported the target, and one that crashes its process is
 noted and left out of the next.
+
+`--target cuda --kind stock`, on a machine with an NVIDIA GPU, says how far a GPU itself is from the
+CPU that stands in for it.
 """
 
 import argparse
@@ -48,7 +51,7 @@ ORDER = (
 # Machine code that runs once need not be polished: that took most of the time.
 QUICKLY = "--xla_backend_optimization_level=0"
 
-HEAD = """# Operators on {library}
+HEAD = """# Operators on {title}
 
 Made by `benchmarks/operator_audit.py`: each operator of torch's OpInfo database that has float32
 and is not random, and each form of `benchmarks/forms.py`: values and gradients against CPU torch,
@@ -66,6 +69,7 @@ class Device:
     context: contextlib.AbstractContextManager[Any]
     compute: Callable[[], object]  # what is recorded
     narrowed: dict[Any, Any] = field(default_factory=dict)  # dtypes that it has not, and the others
+    works: Callable[[], bool] = lambda: True  # a GPU does nothing more after an index out of range
 
 
 def torchax() -> Device:
@@ -90,6 +94,22 @@ def torch_xla() -> Device:
     return Device("xla", lambda tensor: tensor.to("xla"), contextlib.nullcontext(), torch_xla.sync)
 
 
+def cuda() -> Device:
+    import torch
+
+    def works() -> bool:
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return False
+        return True
+
+    def move(tensor: Any) -> Any:
+        return tensor.to("cuda")
+
+    return Device("cuda", move, contextlib.nullcontext(), torch.cuda.synchronize, works=works)
+
+
 @dataclass(frozen=True)
 class Target:
     start: Callable[[], Device]
@@ -97,6 +117,9 @@ class Target:
     dtypes: tuple[str, ...]  # of operators
     variables: dict[str, str]
     note: str = ""  # on what is wrong
+    package: str = ""  # to import, if it is not named as the target
+    forks: bool = True  # what has imported torch's database may fork
+    title: str = ""
 
 
 TARGETS = {
@@ -116,6 +139,17 @@ TARGETS = {
         "XLA's CPU back end",
         ("float32", "float64"),
         {"PJRT_DEVICE": "CPU", "XLA_FLAGS": QUICKLY},
+    ),
+    "cuda": Target(
+        cuda,
+        "an NVIDIA GPU, without TF32",
+        ("float32",),
+        {"NVIDIA_TF32_OVERRIDE": "0"},
+        "It says how near the CPU comes to a GPU, for which it stands in where there is none\n"
+        "(`verify`, goldens).\n",
+        "torch",
+        forks=False,
+        title="a GPU",
     ),
 }
 
@@ -142,6 +176,8 @@ def audit(name: str, target: str, device: Device, most: int) -> dict[str, Any]:
             signal.alarm(0)
         found[verdict] += 1
         why.setdefault(verdict, " ".join(f"{sample.label} {text}".split())[:300])
+        if not device.works():
+            break
     if not found:
         return {"verdict": "no sample", "counts": {}, "why": ""}
     worst = max(found, key=ORDER.index)
@@ -158,6 +194,8 @@ def work(target: str, kind: str, names: Sequence[str], most: int, out: Any) -> N
         print(json.dumps({"start": name}), file=out, flush=True)
         found = audit(name, target, device, most)
         print(json.dumps({"name": name, **found}), file=out, flush=True)
+        if not device.works():
+            sys.exit("the device is lost: another process goes on")
 
 
 @dataclass
@@ -175,6 +213,11 @@ class Worker:
         status = 1
         try:
             os.dup2(self.errors.fileno(), 2)
+            if not TARGETS[target].forks:
+                os.dup2(self.lines.fileno(), 1)
+                told = ("--target", target, "--kind", kind, "--samples", str(most))
+                names = json.dumps(self.names)
+                os.execv(sys.executable, (sys.executable, __file__, *told, "--work", names))
             work(target, kind, self.names, most, self.lines)
             status = 0
         except BaseException:
@@ -194,11 +237,12 @@ class Worker:
             return results, ()
         if not lines:
             sys.exit(f"the worker cannot start: {errors[-2000:]}")
-        crashed = [line["start"] for line in lines if "start" in line][-1]
-        reasons = [line for line in errors.splitlines() if "Check failed" in line]
-        why = f"exit status {os.waitstatus_to_exitcode(status)} {' '.join(reasons[-1:])}"
-        results[crashed] = {"verdict": "crash", "counts": {}, "why": why}
-        return results, self.names[self.names.index(crashed) + 1 :]
+        last = [line["start"] for line in lines if "start" in line][-1]
+        if last not in results:
+            reasons = [line for line in errors.splitlines() if "Check failed" in line]
+            why = f"exit status {os.waitstatus_to_exitcode(status)} {' '.join(reasons[-1:])}"
+            results[last] = {"verdict": "crash", "counts": {}, "why": why}
+        return results, self.names[self.names.index(last) + 1 :]
 
 
 def run(
@@ -229,7 +273,10 @@ def _row(*cells: object) -> str:
 def tables(what: str, names: Sequence[str], results: Results, library: str) -> Iterator[str]:
     """How many of ``names`` had which verdict, those that are not right, and the others."""
     kinds = {kind: found for kind, found in results.items() if any(n in found for n in names)}
-    heads = {"stock": f"stock {library} {metadata.version(library)}", "ours": "with tpu_runtime"}
+    package = TARGETS[library].package or library
+    judged = "ours" if "ours" in results else "stock"
+    alone = "stock" if "ours" in results else "with"
+    heads = {"stock": f"{alone} {package} {metadata.version(package)}", "ours": "with tpu_runtime"}
     yield f"## {what.capitalize()}s\n"
     yield _row("verdict", *map(heads.get, kinds))
     yield "|---" * (1 + len(kinds)) + "|"
@@ -239,11 +286,11 @@ def tables(what: str, names: Sequence[str], results: Results, library: str) -> I
             for found in kinds.values()
         ]
         yield _row(verdict, *counts)
-    yield f"\nNot right with tpu_runtime:\n\n{_row(what, 'verdict', 'samples', 'the first')}"
+    yield f"\nNot right {heads[judged]}:\n\n{_row(what, 'verdict', 'samples', 'the first')}"
     yield "|---|---|---|---|"
     right: dict[str, list[str]] = {verdict: [] for verdict in ORDER}
     for name in names:
-        ours = results["ours"].get(name, NOTHING)
+        ours = results[judged].get(name, NOTHING)
         if ours["verdict"] == "right":
             stock = results.get("stock", {}).get(name, ours)["verdict"]
             right.setdefault(stock, []).append(_code(name))
@@ -254,14 +301,15 @@ def tables(what: str, names: Sequence[str], results: Results, library: str) -> I
     for verdict, which in right.items():
         if which:
             of_stock = "" if verdict == "right" else f"; stock: {verdict}"
-            text = f"Right with tpu_runtime{of_stock}: {', '.join(which)}."
+            text = f"Right {heads[judged]}{of_stock}: {', '.join(which)}."
             yield "\n" + textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def page(library: str, results: Results) -> str:
     """The page for the docs."""
     target = TARGETS[library]
-    lines = [HEAD.format(library=library, back_end=target.back_end, note=target.note)]
+    title = target.title or library
+    lines = [HEAD.format(title=title, back_end=target.back_end, note=target.note)]
     lines += tables("operator", sorted(operators()), results, library)
     lines += ["", *tables("form", list(forms.FORMS), results, library)]
     return "\n".join(lines) + "\n"
@@ -285,12 +333,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--results", type=Path, help="operator_audit_TARGET.json")
     parser.add_argument("--out", type=Path, help="docs/operators-TARGET.md")
+    parser.add_argument("--work", type=json.loads, help=argparse.SUPPRESS)  # a process of ours
     options = parser.parse_args()
     target = options.target
     os.environ.update(TARGETS[target].variables)
-    importlib.import_module(target)
+    importlib.import_module(TARGETS[target].package or target)
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
+    if options.work:
+        work(target, options.kind[0], options.work, options.samples, sys.stdout)
+        return
     path = options.results or Path(f"operator_audit_{target}.json")
     known = json.loads(path.read_text()) if path.exists() else {}
     names = [*operators(), *forms.FORMS]
@@ -303,7 +355,7 @@ def main() -> None:
             results.update(found)
             path.write_text(json.dumps(known, indent=1))
             print(kind, Counter(r["verdict"] for r in results.values()), flush=True)
-    if "ours" in known:
+    if "ours" in known or target == "cuda":
         out = options.out or ROOT / "docs" / f"operators-{target}.md"
         out.write_text(page(target, known))
 
