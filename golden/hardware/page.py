@@ -18,6 +18,12 @@ _REHEARSAL = """\
 # Rehearsal on CPUs: nothing here ran on a GPU or a TPU
 """
 _HOW = """\
+## A CPU in the place of a GPU
+
+Where there is no GPU, `verify` runs the original on the CPU. How near that comes to a GPU, operator
+by operator: [operators-cuda.md](operators-cuda.md). In a test each app's original runs on the CPU,
+too, and agrees with its golden within the tolerances that hold for its migration.
+
 ## How to fill it
 
 Two notebooks do it. Each needs a clone of this repository and makes one file to bring back:

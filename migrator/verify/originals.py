@@ -165,6 +165,9 @@ def notes_on(recording: Recording, settings: Settings) -> list[str]:
             f"the original was stopped by --timeout, after {recording.steps} steps: "
             "what was until then is compared"
         )
+    on_gpu = not recording.machine.get("device", "CPU").startswith("CPU")  # no "CPU stand-in"
+    if recording.devices == ["cpu"] and on_gpu:
+        found.append("no tensor was on the GPU: the script, as it was called, chose the CPU")
     if recording.ranks:
         found.append(f"each of {recording.ranks} ranks is compared with its own")
     found.extend(

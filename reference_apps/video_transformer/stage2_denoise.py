@@ -148,8 +148,9 @@ def main(argv: list[str] | None = None) -> None:
     size = (frames, settings["height"] // VAE_SPACE, settings["width"] // VAE_SPACE)
     grid = tuple(n // p for n, p in zip(size, config.patch, strict=True))
     rope = rotary_tables(grid, config.rope_dims, torch.device("cuda"))
-    generator = torch.Generator("cuda").manual_seed(args.seed)
-    noise = torch.randn(1, config.latent_channels, *size, generator=generator, device="cuda")
+    # Drawn on the CPU: every device has the same noise.
+    generator = torch.Generator().manual_seed(args.seed)
+    noise = torch.randn(1, config.latent_channels, *size, generator=generator).to("cuda")
 
     if args.warmup_steps:
         steps = args.warmup_steps * (2 if args.enable_cache else 1)

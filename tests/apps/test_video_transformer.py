@@ -1,6 +1,5 @@
 """The video transformer's GPU original, a CPU standing in: what its stages promise."""
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -10,19 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from migrator.verify.apps import source_digest
-
 ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "reference_apps" / "video_transformer"
 STAND_IN = ROOT / "migrator" / "verify" / "recorder" / "cpu_stand_in.py"
-
-
-def test_golden_was_captured_from_this_source() -> None:
-    golden = ROOT / "golden" / "video_transformer"
-    provenance = json.loads((golden / "provenance.json").read_text(encoding="utf-8"))
-    assert source_digest(APP) == provenance["source_sha256"]
-    content = (golden / "outputs.safetensors").read_bytes()
-    assert hashlib.sha256(content).hexdigest() == provenance["outputs_sha256"]
 
 
 def stage(name: str, *arguments: object, code: int = 0) -> str:

@@ -17,9 +17,9 @@ from migrator.verify.command import verify_command
 from migrator.verify.errors import VerifyError
 from migrator.verify.folders import check_size, copy_folder
 from migrator.verify.goldens import keep, read
-from migrator.verify.originals import record_script
+from migrator.verify.originals import notes_on, record_script
 from migrator.verify.recorder import process
-from migrator.verify.recordings import STOPPED, Settings, record_run, search_path
+from migrator.verify.recordings import STOPPED, Recording, Settings, record_run, search_path
 from migrator.verify.script import Script
 
 from .support import safetensors
@@ -301,3 +301,16 @@ class TestModules:
     def test_wrong_usage_is_one_clear_line(self, arguments: list[str]) -> None:
         done = CliRunner().invoke(verify_command, arguments)
         assert done.exit_code == 2 and "Error: " in done.output.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("device", "tensors_on", "said"),
+    [("NVIDIA H200", "cpu", True), ("NVIDIA H200", "cuda", False), ("CPU stand-in", "cpu", False)],
+)
+def test_a_script_that_did_not_use_the_gpu_is_no_golden_of_it(
+    device: str, tensors_on: str, said: bool
+) -> None:
+    random, machine = {"dropped": 0}, {"device": device}
+    found = Recording(Path(), [EVENT], [], "", "", 1, 1.0, random, machine, devices=[tensors_on])
+    notes = notes_on(found, Settings())
+    assert any("no tensor was on the GPU" in note for note in notes) is said
