@@ -23,13 +23,16 @@ def manual_seed(seed: int) -> None:
     """Seed the device only (``torch.manual_seed`` seeds CPU and device once ``setup`` has run)."""
     global _initial_seed
     _initial_seed = int(seed)
-    _seed(torchax.default_env())
+    holder = torchax.default_env()._property
+    if "content" in vars(holder):
+        _seed(holder.content)
 
 
-def _seed(env: Any) -> None:
+def _seed(state: Any) -> Any:
     # JAX keys take 63 bits; torch allows 64, and negative seeds.
-    if _initial_seed is not None and not isinstance(env._property, _Later):
-        env.param.prng = jax.random.PRNGKey(_initial_seed % 2**63)
+    if _initial_seed is not None:
+        state.prng = jax.random.PRNGKey(_initial_seed % 2**63)
+    return state
 
 
 def manual_seed_all(seed: int) -> None:
@@ -76,27 +79,19 @@ def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
 
 
 class _Later:
-    """Stands for torchax's random state until somebody asks for it: its key lies on the device.
+    """All threads' random state, as on CUDA: made when it is used first, for it has a device."""
 
-    Threads share it, as they share CUDA's.
-    """
+    def __init__(self, content_factory: Any) -> None:
+        self._make = content_factory
 
-    def __init__(self, stock: Any, content_factory: Any) -> None:
-        self._stock, self._make = stock, content_factory
-
-    @property
+    @functools.cached_property
     def content(self) -> Any:
-        env = torchax.default_env()
-        made = self._make()
-        env._property = self._stock(lambda: made)
-        _seed(env)
-        return made
+        return _seed(self._make())
 
 
 def wait_for_the_device() -> None:
     """The random state is made when it is first used, not with the environment."""
-    module = torchax.tensor
-    patch(module, _PropertyHolder=functools.partial(_Later, module._PropertyHolder))
+    patch(torchax.tensor, _PropertyHolder=_Later)
 
 
 def install(env: Any) -> None:
