@@ -5,6 +5,8 @@ import ast
 from migrator.analysis.ranks.vocabulary import (
     ENVIRONMENT,
     OF_SHARDED,
+    PER_PARAMETER,
+    PER_PARAMETER_SHARDING,
     SHARDED,
     SPAWNS,
     WRAPPER,
@@ -32,8 +34,8 @@ RANKS = Rule(
 collectives, rank guards, checkpoints and BatchNorm of one rank mean what they mean on GPUs, and the
 runtime averages gradients after each backward pass. What FullyShardedDataParallel becomes has its
 numbers, wrapping, mixed precision and state dicts, but each rank has all parameters: memory is not
-divided. torchrun starts it as before. On torchax torch.multiprocessing.spawn and start_processes
-do, too; on torch_xla they become torch_xla.launch, which uses all devices.
+divided; so with fully_shard. torchrun starts it as before. On torchax torch.multiprocessing.spawn
+and start_processes do, too; on torch_xla they become torch_xla.launch, which uses all devices.
 
 With --shard, one process drives all devices of torchax instead: rank 0 of a world of one, so that
 prints, files and checkpoints are those of rank 0. Data are those of all ranks together: the k-th
@@ -210,6 +212,15 @@ def wrapper(ctx: Context, found: Construct) -> Decision | None:
     whole = found.key == WRAPPER and ctx.options.shard != "fsdp"
     sharded = words.ranks if whole else words.sharded
     return wrapped(ctx, found, sharded or words.ranks, _STATISTICS)
+
+
+@RANKS.on("name", PER_PARAMETER)
+def per_parameter(ctx: Context, found: Construct) -> Decision | None:
+    """`fully_shard(model)`"""
+    words = rank_words(ctx)
+    if words is None or words.launch is None or words.replicated is None:
+        return None
+    return wrapped(ctx, found, words.replicated, _UNSHARDED, gone=PER_PARAMETER_SHARDING)
 
 
 @RANKS.on("name", f"{SHARDED[0]}.*")

@@ -47,6 +47,7 @@ class Devices:
     launch: Word | None = None  # what torch.multiprocessing.spawn becomes; it may stay itself
     address: str = ""  # the init_method of the group, if it replaces the program's own
     unsharded: Word | None = None  # what FullyShardedDataParallel becomes, where ranks stay ranks
+    replicated: Word | None = None  # what fully_shard becomes there
     sharded: Word | None = None  # what it becomes with --shard fsdp and the like
     sampler: Word | None = None  # what torch.utils.data.DistributedSampler becomes
     copies_setup: str = ""  # arguments of set-up for programs with copies

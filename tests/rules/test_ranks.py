@@ -173,7 +173,7 @@ def test_copies_of_another_file_are_told_to_setup(tmp_path: Path) -> None:
         ("dist.all_reduce_coalesced([x])", "all_reduce_coalesced is not understood"),
         ("y = dist._functional_collectives.permute_tensor(x, [1, 0], group)",
          "_functional_collectives.permute_tensor is not understood"),
-        ("dist.fsdp.fully_shard(net)", "not understood; FullyShardedDataParallel does the same"),
+        ("dist.fsdp.fully_shard(net, mesh=mesh)", "mesh of fully_shard is not understood"),
         ("ctx = mp.start_processes(main, nprocs=2, join=False)", "goes on beside its processes"),
         ("model.register_comm_hook(None, hook)", "register_comm_hook changes"),
         ("p = mp.Process(target=main)", "starts processes with work of their own"),

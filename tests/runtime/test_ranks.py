@@ -128,6 +128,11 @@ def test_backward_in_parts_and_a_pass_of_one_rank(tmp_path: Path) -> None:
     agree(program("two_parts"), 1e-6, tmp_path)
 
 
+@thorough_on("torch_xla")  # the functions are those of torchax
+def test_parameters_that_torch_shards_each_by_itself(tmp_path: Path) -> None:
+    agree(program("each_parameter"), 1e-6, tmp_path)
+
+
 @pytest.mark.thorough
 def test_gradients_are_exchanged_in_16_bits(tmp_path: Path) -> None:
     text = program("two_parts").replace(

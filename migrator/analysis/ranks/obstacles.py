@@ -15,8 +15,10 @@ from migrator.analysis.ranks.vocabulary import (
     ALONE,
     GROUP,
     HARMLESS,
+    NOT_PER_PARAMETER,
     NOT_SHARDED_BY,
     PER_PARAMETER,
+    PER_PARAMETER_SHARDING,
     SHARDED,
     SHARDING,
     SPAWNS,
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 Definition = Callable[[str], ast.AST | None]
 # The obstacle, and the reason.
 Cause = tuple[ast.expr, str]
-_INSTEAD = "; FullyShardedDataParallel does the same, and is rewritten"
 
 
 class Obstacles:
@@ -157,24 +158,47 @@ class Obstacles:
                 yield from self._sharded(node)
             elif not is_known(name, understood):
                 launches = understood not in (UNDERSTOOD, ALONE)
-                if not name.startswith(HARMLESS) and not (launches and is_beside_sharded(name)):
-                    other = _INSTEAD if launches and name.endswith(PER_PARAMETER) else ""
-                    yield node, f"{name} is not understood{other}"
+                if launches and name == PER_PARAMETER:
+                    yield from self._per_parameter(node)
+                elif not name.startswith(HARMLESS) and not (launches and is_beside_sharded(name)):
+                    yield node, f"{name} is not understood"
 
     def _sharded(self, node: ast.expr) -> Iterator[Cause]:
         """Uses of FullyShardedDataParallel that ranks on the target do not support."""
+        if isinstance(self.names.parents.get(node), ast.ClassDef):
+            yield node, "a class of its own divides parameters in its own way"
+        if (call := self._wrapping(node)) is not None:
+            for option in _given(call):
+                if option.arg in NOT_SHARDED_BY:
+                    yield node, f"{option.arg} of FullyShardedDataParallel is not understood"
+            if call.func is node and len(call.args) > 1:
+                yield node, "FullyShardedDataParallel has unnamed arguments behind the first"
+
+    def _per_parameter(self, node: ast.expr) -> Iterator[Cause]:
+        """Uses of fully_shard that ranks on the target do not support."""
+        call = self._wrapping(node)
+        for option in _given(call) if call is not None else ():
+            if option.arg is None:
+                yield node, f"**{ast.unparse(option.value)} may be options that are not understood"
+            elif option.arg not in ("module", *PER_PARAMETER_SHARDING):
+                helps = NOT_PER_PARAMETER.get(option.arg, "")
+                yield node, f"{option.arg} of fully_shard is not understood{helps}"
+
+    def _wrapping(self, node: ast.expr) -> ast.Call | None:
+        """The call of a wrapper, or that of functools.partial with it."""
         match self.names.parents.get(node):
-            case ast.ClassDef():
-                yield node, "a class of its own divides parameters in its own way"
-            case ast.Call(func=func, args=args, keywords=keywords) if func is node or (
+            case ast.Call(func=func, args=args) as call if func is node or (
                 node in args and self.names.qualified(func) == "functools.partial"
             ):
-                for option in keywords:
-                    none = isinstance(option.value, ast.Constant) and option.value.value is None
-                    if option.arg in NOT_SHARDED_BY and not none:
-                        yield node, f"{option.arg} of FullyShardedDataParallel is not understood"
-                if func is node and len(args) > 1:
-                    yield node, "FullyShardedDataParallel has unnamed arguments behind the first"
+                return call
+        return None
+
+
+def _given(call: ast.Call) -> Iterator[ast.keyword]:
+    """The options of a call that are not None."""
+    for option in call.keywords:
+        if not (isinstance(option.value, ast.Constant) and option.value.value is None):
+            yield option
 
 
 def _lines(found: Iterator[Cause]) -> Iterator[tuple[int, str]]:

@@ -43,6 +43,7 @@ _CANONICAL = {
     "torch.utils.data.distributed": "torch.utils.data",
     "torch.distributed.distributed_c10d": "torch.distributed",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "torch.distributed.fsdp",
+    "torch.distributed._composable.fsdp": "torch.distributed.fsdp",
     "torch.nn.parallel.data_parallel": "torch.nn.parallel",
     "torch.nn.parallel.distributed": "torch.nn.parallel",
     "torch.serialization": "torch",

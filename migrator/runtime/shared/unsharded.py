@@ -110,17 +110,10 @@ class UnshardedDataParallel(Stock):
             _broadcast([*values, *(b for _, o in self._owners for b in o._buffers.values()
                                    if b is not None)])  # fmt: skip
             return
-        for value in values:
-            first = value.clone()
-            _broadcast([first])
-            differs = (first != value).any().int().reshape(1)
-            dist.all_reduce(differs)
-            if differs.item():
-                raise ValueError(
-                    "ranks begin with different parameters, of which FullyShardedDataParallel "
-                    "would take a part from each: make them with the same seed, or give "
-                    "sync_module_states=True"
-                )
+        insist_on_the_same(
+            values, "FullyShardedDataParallel would take a part from each",
+            ", or give sync_module_states=True",
+        )  # fmt: skip
 
     def _lower(self) -> None:
         """Modules see their parameters in lower precision; optimizers and checkpoints do not."""
@@ -157,9 +150,8 @@ class UnshardedDataParallel(Stock):
             unit._is_root = unit is self
             unit._cast_buffers()
         self._exchange = UnitsAveraging(self, units)
-        if self.rank == 0 and self.world_size > 1:
-            warnings.warn("FullyShardedDataParallel: each rank has all parameters; memory is not "
-                          "divided", stacklevel=3)  # fmt: skip
+        if self.world_size > 1:
+            say_that_memory_is_whole("FullyShardedDataParallel")
 
     def _cast_buffers(self) -> None:
         kind = self.mixed_precision.buffer_dtype
@@ -251,6 +243,26 @@ class UnshardedDataParallel(Stock):
                 elif config.offload_to_cpu:
                     found[key] = found[key].cpu()
         return found  # type: ignore[no-any-return]
+
+
+def insist_on_the_same(parameters: Iterable[Tensor], otherwise: str, or_else: str = "") -> None:
+    """Raise ValueError where ranks do not begin with the same parameters."""
+    for parameter in parameters:
+        value = parameter.detach()
+        first = value.clone()
+        _broadcast([first])
+        differs = (first != value).any().int().reshape(1)
+        dist.all_reduce(differs)
+        if differs.item():
+            raise ValueError(
+                f"ranks begin with different parameters, where {otherwise}: make them with the "
+                f"same seed{or_else}"
+            )
+
+
+def say_that_memory_is_whole(name: str) -> None:
+    if dist.get_rank() == 0:
+        warnings.warn(f"{name}: each rank has all parameters; memory is not divided", stacklevel=4)
 
 
 class UnitsAveraging(Averaging):

@@ -13,6 +13,7 @@ WORDS = Words(
         copies=Word(f"{RUNTIME}.DataParallel", (RUNTIME,)),
         ranks=Word(f"{RUNTIME}.DistributedDataParallel", (RUNTIME,)),
         unsharded=Word(f"{RUNTIME}.UnshardedDataParallel", (RUNTIME,)),
+        replicated=Word(f"{RUNTIME}.replicate", (RUNTIME,)),
         launch=Word("torch_xla.launch", ("torch_xla",)),
         address="xla://",
         copies_setup="spmd=True",

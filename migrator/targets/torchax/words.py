@@ -12,6 +12,7 @@ WORDS = Words(
         copies=Word(f"{RUNTIME}.DataParallel", (RUNTIME,)),
         ranks=Word(f"{RUNTIME}.DistributedDataParallel", (RUNTIME,)),
         unsharded=Word(f"{RUNTIME}.UnshardedDataParallel", (RUNTIME,)),
+        replicated=Word(f"{RUNTIME}.replicate", (RUNTIME,)),
         launch=Word("torch.multiprocessing.spawn"),
         one_process=Devices(
             group="jax",

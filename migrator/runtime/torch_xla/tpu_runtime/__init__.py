@@ -92,6 +92,7 @@ from .memory import (  # noqa: E402
     reset_peak_memory_stats,
 )
 from .parallel import DataParallel  # noqa: E402
+from .per_parameter import replicate  # noqa: E402
 from .precision import set_matmul_precision  # noqa: E402
 from .profiling import profile  # noqa: E402
 from .seeds import initial_seed, manual_seed, manual_seed_all, seed, seed_all  # noqa: E402
@@ -159,6 +160,7 @@ __all__ = [
     "memory_stats",
     "memory_summary",
     "profile",
+    "replicate",
     "reset_max_memory_allocated",
     "reset_peak_memory_stats",
     "save",

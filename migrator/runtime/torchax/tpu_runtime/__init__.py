@@ -102,6 +102,7 @@ from .memory import (  # noqa: E402
     reset_peak_memory_stats,
 )
 from .parallel import DataParallel, DistributedSampler, FullyShardedDataParallel  # noqa: E402
+from .per_parameter import replicate  # noqa: E402
 from .precision import set_matmul_precision  # noqa: E402
 from .profiling import profile  # noqa: E402
 from .seeds import (  # noqa: E402
@@ -184,6 +185,7 @@ __all__ = [
     "memory_summary",
     "profile",
     "read_image",
+    "replicate",
     "reset_max_memory_allocated",
     "reset_peak_memory_stats",
     "save",

@@ -1,0 +1,139 @@
+"""What `fully_shard` becomes for ranks: its numbers, without dividing the memory."""
+
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, OffloadPolicy
+
+from .device import DEVICE_TYPE
+from .distributed import Averaging
+from .unsharded import insist_on_the_same, say_that_memory_is_whole
+
+NEEDED_BY = "replicate"
+
+
+class ReplicatedModule(FSDPModule):
+    """A module that `replicate` was called on. When torch would gather or free is of no concern."""
+
+    _part: "Part"
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Some layers of a container, `layers[1:]`, are one of its own class."""
+        return cls.__mro__[3](*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._part.begin()
+        return super().__call__(*args, **kwargs)  # type: ignore[misc]
+
+    def set_requires_gradient_sync(
+        self, requires_gradient_sync: bool, *, recurse: bool = True
+    ) -> None:
+        """Whether gradients are averaged, as in the last pass of those that are accumulated."""
+        for part in self._part.parts() if recurse else [self._part]:
+            part.sends = requires_gradient_sync
+
+    def unshard(self, async_op: bool = False) -> Any:
+        return self if async_op else None
+
+    def wait(self) -> None:
+        """On what `unshard` returns."""
+
+    def _unneeded(self, *args: object, **kwargs: object) -> None:
+        """It changes no number where parameters are whole."""
+
+    reshard = set_is_last_backward = set_requires_all_reduce = _unneeded
+    set_reshard_after_forward = set_reshard_after_backward = set_unshard_in_backward = _unneeded
+    set_modules_to_forward_prefetch = set_modules_to_backward_prefetch = _unneeded
+
+    def _get_fsdp_state(self) -> Any:
+        """The other methods ask for it; they may change what gradients become."""
+        raise NotImplementedError("this method of FSDPModule")
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        return super(FSDPModule, self)._apply(*args, **kwargs)  # type: ignore[misc]
+
+
+class Part:
+    """A module's own parameters: those that no other part further inside has."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self.sends = True
+        self.has_begun = False
+
+    def parts(self) -> "list[Part]":
+        """This one, and those inside."""
+        return [m._part for m in self._module.modules() if isinstance(m, ReplicatedModule)]
+
+    def begin(self) -> None:
+        """The first use tells which module is the outermost one; it exchanges for all."""
+        if self.has_begun:
+            return
+        parts, owners = self.parts(), dict[Tensor, Part]()
+        if any(part.has_begun for part in parts):
+            raise RuntimeError("a part of a model with fully_shard ran before it did")
+        for part in parts:  # inner ones come behind those that they are in
+            part.has_begun = True
+            owners |= dict.fromkeys(part._module.parameters(), part)
+        if dist.get_world_size() > 1:
+            insist_on_the_same(owners, "fully_shard would take a part from each")
+            say_that_memory_is_whole("fully_shard")
+        trained = [p for p in self._module.parameters() if p.requires_grad]
+        self._exchange = PartsAveraging(self._module, trained, [owners[p] for p in trained])
+
+
+class PartsAveraging(Averaging):
+    """The gradients that a backward pass has brought become the mean, but those of parts that wait.
+
+    As with torch's, a parameter has one on all ranks or on none.
+    """
+
+    def __init__(self, module: nn.Module, trained: list[nn.Parameter], owners: list[Part]) -> None:
+        group: Any = dist.group.WORLD
+        super().__init__(module, trained, group, finds_unused=True)
+        self._owners = owners
+
+    def average(self) -> None:
+        """Behind a backward pass."""
+        ready = sorted(i for i in self._ready if self._owners[i].sends)
+        self._ready.difference_update(ready)
+        found = [self._trained[i] for i in ready if self._trained[i].grad is not None]
+        if found and not self.alone:
+            self.mean(found)
+
+
+def replicate(
+    module: Any, *, mesh: object = None, reshard_after_forward: object = None,
+    shard_placement_fn: object = None, mp_policy: Any = None, offload_policy: Any = None,
+    ignored_params: object = None,
+) -> Any:  # fmt: skip
+    """`torch.distributed.fsdp.fully_shard`, where **each rank has all parameters**.
+
+    After each `backward()` gradients are the mean over the ranks, exchanged in one program for the
+    whole model. How torch divides parameters, and when it gathers them, is not needed.
+
+    Raises ValueError, at the first forward pass, where ranks begin with different parameters; and
+    NotImplementedError for a mesh, mixed precision, parameters on the CPU or ignored ones.
+    """
+    why = None
+    if mesh is not None:
+        why = "a mesh of its own"
+    elif any(getattr(mp_policy, kind, None) for kind in _KINDS):
+        why = "mixed precision (mp_policy)"
+    elif type(offload_policy) not in (type(None), OffloadPolicy):
+        why = "parameters on the CPU (offload_policy)"
+    elif ignored_params:
+        why = "parameters that it ignores"
+    if why is not None:
+        raise NotImplementedError(f"fully_shard with {why}")
+    for each in module if isinstance(module, list) else [module]:
+        if not any(p.is_meta for p in each.parameters()):
+            each.to(DEVICE_TYPE)
+        kind = type(each)
+        each.__class__ = type(f"FSDP{kind.__name__}", (ReplicatedModule, kind), {})
+        each._part = Part(each)
+    return module
+
+
+_KINDS = ("param_dtype", "reduce_dtype", "output_dtype")

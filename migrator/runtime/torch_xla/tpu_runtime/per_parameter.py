@@ -1,0 +1,1 @@
+../../shared/per_parameter.py
