@@ -85,6 +85,7 @@ class Rule:
     effort: Effort = Effort.MINUTES  # for each construct that it reports
     references: Sequence[str] = ()
     for_cuda: bool = False  # what it reports only exists for CUDA
+    for_overlap: bool = False  # what it reports overlaps work, which XLA does by itself
     foreign: bool = False  # turns code for another target into GPU code
     framework: str = "torch"  # of the code that it handles; "" for any
     imports: Sequence[str] = ()  # more names whose import goes with their last use

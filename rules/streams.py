@@ -14,14 +14,22 @@ STREAM = Rule(
     why="""A stream is a queue of work, and CUDA code uses several to overlap transfers and
 computation. A program on a TPU is one queue, in which the compiler overlaps them. Removing a
 stream by machine could change what a class around it does (prefetchers, for instance), so a
-person has to take the streams out; a plain loader that prefetches usually takes their place.""",
+person has to take the streams out; a plain loader that prefetches usually takes their place. Those
+behind a question about CUDA that stays no on a TPU do not run there, and stay.""",
     effort=Effort.HOURS,
     for_cuda=True,
+    for_overlap=True,
     examples=(
         Example(
             """
             import torch
             s = torch.cuda.Stream()
+            """,
+        ),
+        Example(
+            """
+            import torch
+            s = torch.cuda.Stream() if torch.cuda.is_available() else None
             """,
         ),
     ),

@@ -91,7 +91,10 @@ def _left(decision: Decision) -> Iterator[tuple[ast.AST, Decision]]:
 
 
 def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
-    """A question that guards CUDA-only code keeps its answer, which is no on a TPU."""
+    """A question that guards CUDA-only code keeps its answer, which is no on a TPU.
+
+    What that code is for XLA does by itself, if it only overlaps work: then nobody misses it.
+    """
     made = [r for r in plan.rulings if isinstance(r.decision, Rewrite) and r.decision.edits]
     guards = Guards(Kernels(context.names, context.flow, context.project, plan.claimed))
     asked = [(r, guard) for r in made if (guard := guards.guard(r.construct.node)) is not None]
@@ -129,6 +132,16 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
                 "for each by itself"
             )
         undo(plan, ruling, decision)
+        if moved is None:
+            line = place(ruling.construct.node).line
+            for other in plan.rulings:
+                if _is_for_overlap(rules, other) and guard.first([place(other.construct.node)]):
+                    other.decision = Keep(f"does not run on a TPU, where line {line} answers no")
+
+
+def _is_for_overlap(rules: Registry, ruling: Ruling) -> bool:
+    rule = rules.rules.get(ruling.code)
+    return isinstance(ruling.decision, Report) and rule is not None and rule.for_overlap
 
 
 def _rule_on_all(

@@ -130,6 +130,25 @@ def test_a_program_that_moves_its_model_and_reports_something_else_is_migrated()
     assert reported(result) == ["torch.cuda.get_device_capability"]
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_stream_that_does_not_run_is_not_missed(target: str) -> None:
+    source = (
+        "import torch\n\n\nclass Loader:\n    def __init__(self, device):\n"
+        "        self.is_cuda = device.type == 'cuda' and torch.cuda.is_available()\n\n"
+        "    def batch(self, x):\n        stream = None\n"
+        "        if self.is_cuda:\n            stream = torch.cuda.Stream()\n"
+        "        if self.is_cuda:\n            torch.cuda.current_stream().wait_stream(stream)\n"
+        "            print(torch.cuda.get_device_capability())\n        return {}\n"
+    )
+    result = run(source.format("x"), target)
+    assert result.source.decode() == source.format("x")
+    assert reported(result) == ["torch.cuda.get_device_capability"]
+    kept = [d.message for d in constructs(result) if d.construct.endswith(("Stream", "_stream"))]
+    assert kept == ["does not run on a TPU, where line 6 answers no"] * 2
+    others = reported(run(source.format("torch.cuda.Stream()"), target))
+    assert others == ["torch.cuda.get_device_capability", "torch.cuda.Stream"]
+
+
 @pytest.mark.parametrize(
     "skip",
     [
