@@ -318,3 +318,10 @@ def test_an_original_does_not_take_a_targets_device() -> None:
     """accelerate takes torch_xla wherever it is installed, unless it is told not to."""
     text = f"{STEP}step(torch.ones(2, 3))\nprint(0.5, os.environ.get('USE_TORCH_XLA'))\n"
     assert "0.5 0\n" in record(text)[0].printed
+
+
+def test_what_numba_logs_of_its_compilations_is_not_asked_for() -> None:
+    text = "import logging, sys\nlogging.basicConfig(level=logging.DEBUG, stream=sys.stdout)\n"
+    text += "for name in ('numba.core', 'own'):\n    logging.getLogger(name).debug('stack 0.5')\n"
+    printed = record(f"import torch\n{text}")[0].printed
+    assert "own:stack 0.5\n" in printed and "numba" not in printed

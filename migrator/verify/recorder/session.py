@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
@@ -57,6 +58,8 @@ class Session:
             del sys.modules[name]
         sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
         process.redirect(self.original, self.root)
+        # It logs what it compiles, which ranks that are threads do once for all.
+        logging.getLogger("numba").setLevel(logging.WARNING)
         self.runtime = _runtime()
         if self.runtime is None:
             _leave_uncompiled()
