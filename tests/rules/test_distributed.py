@@ -246,7 +246,8 @@ def test_one_device_on_request(target: str, given: str) -> None:
 FSDP = f"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n{HEAD}"
 SHARDED = f"""from functools import partial
 from torch.distributed._composable.fsdp import fully_shard
-from torch.distributed.fsdp import FSDPModule, MixedPrecision, StateDictType
+from torch.distributed.fsdp import FSDPModule, MixedPrecision, MixedPrecisionPolicy
+from torch.distributed.fsdp import StateDictType
 from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 {FSDP}"""
@@ -277,8 +278,8 @@ def test_fully_sharded_data_parallel() -> None:
         ("with FSDP.summon_full_params(net): pass",
          "with tpu_runtime.UnshardedDataParallel.summon_full_params(net): pass"),
         ("scaler = ShardedGradScaler()", None),
-        ("fully_shard(net, reshard_after_forward=False, mp_policy=None)",
-         "tpu_runtime.replicate(net, mp_policy=None)"),
+        ("fully_shard(net, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy(kind))",
+         "tpu_runtime.replicate(net, mp_policy=MixedPrecisionPolicy(kind))"),
         ("shard = partial(fully_shard, shard_placement_fn=place)",
          "shard = partial(tpu_runtime.replicate, shard_placement_fn=place)"),
         ("part = isinstance(net, FSDPModule) and net.unshard()", None),
@@ -298,9 +299,8 @@ def test_sharded_models_of_ranks_become_whole(before: str, after: str | None, ta
         ("net = FSDP(net, None, strategy)", "unnamed arguments behind the first"),
         ("class Own(FSDP): pass", "divides parameters in its own way"),
         ("state = FSDP.optim_state_dict(net, optimizer)", "optim_state_dict is not understood"),
-        ("fully_shard(net, mesh=mesh)", "mesh of fully_shard is not understood; leave it out"),
-        ("fully_shard(net, mp_policy=policy)",
-         "understood; FullyShardedDataParallel with mixed_precision does the same"),
+        ("fully_shard(net, mesh=mesh)", "mesh of fully_shard is not understood"),
+        ("fully_shard(net, offload_policy=o)", "offload_policy of fully_shard is not understood"),
         ("f = partial(fully_shard, **options)", "**options may be options that are not understood"),
         ("register_fsdp_forward_method(net, 'encode')", "forward_method is not understood"),
     ],

@@ -104,11 +104,11 @@ def test_sharded_models_end_as_torchs(cases: list[str], tmp_path: Path) -> None:
     compare_sharded(here, there, cases)
 
 
-def agree(text: str, tolerance: float, folder: Path) -> None:
+def agree(text: str, tolerance: float, folder: Path, **variables: str) -> None:
     """A program ends with the same state on two ranks by gloo, and as it becomes."""
     there, here = folder / "gloo.pt", folder / "here.pt"
     on_gloo(text, folder, there)
-    on_ranks(2, migrated(text, folder), here)
+    on_ranks(2, migrated(text, folder), here, **variables)
     expected, found = torch.load(there), torch.load(here)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -130,7 +130,7 @@ def test_backward_in_parts_and_a_pass_of_one_rank(tmp_path: Path) -> None:
 
 @thorough_on("torch_xla")  # the functions are those of torchax
 def test_parameters_that_torch_shards_each_by_itself(tmp_path: Path) -> None:
-    agree(program("each_parameter"), 1e-6, tmp_path)
+    agree(program("each_parameter"), 1e-6, tmp_path, **FLOAT64)
 
 
 @pytest.mark.thorough

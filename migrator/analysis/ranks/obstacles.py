@@ -15,7 +15,6 @@ from migrator.analysis.ranks.vocabulary import (
     ALONE,
     GROUP,
     HARMLESS,
-    NOT_PER_PARAMETER,
     NOT_SHARDED_BY,
     PER_PARAMETER,
     PER_PARAMETER_SHARDING,
@@ -180,9 +179,8 @@ class Obstacles:
         for option in _given(call) if call is not None else ():
             if option.arg is None:
                 yield node, f"**{ast.unparse(option.value)} may be options that are not understood"
-            elif option.arg not in ("module", *PER_PARAMETER_SHARDING):
-                helps = NOT_PER_PARAMETER.get(option.arg, "")
-                yield node, f"{option.arg} of fully_shard is not understood{helps}"
+            elif option.arg not in ("module", "mp_policy", *PER_PARAMETER_SHARDING):
+                yield node, f"{option.arg} of fully_shard is not understood"
 
     def _wrapping(self, node: ast.expr) -> ast.Call | None:
         """The call of a wrapper, or that of functools.partial with it."""

@@ -122,11 +122,6 @@ BESIDE_SHARDED = (
 # The other way to divide parameters, each by itself; how it does, XLA decides.
 PER_PARAMETER = f"{GROUP}fsdp.fully_shard"
 PER_PARAMETER_SHARDING = ("reshard_after_forward", "shard_placement_fn")
-# Options that the runtimes reject, and what helps.
-NOT_PER_PARAMETER = {
-    "mesh": "; leave it out where it has all ranks in one dimension",
-    "mp_policy": "; FullyShardedDataParallel with mixed_precision does the same, and is rewritten",
-}
 OF_SHARDED = frozenset({
     "clip_grad_norm_", "fsdp_modules", "get_state_dict_type", "set_state_dict_type",
     "state_dict_type", "summon_full_params",

@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, OffloadPolicy
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, OffloadPolicy
+from torch.utils._pytree import tree_map_only
 
 from .device import DEVICE_TYPE
 from .distributed import Averaging
-from .unsharded import insist_on_the_same, say_that_memory_is_whole
+from .unsharded import cast, insist_on_the_same, lower, moved, of_tpus, say_that_memory_is_whole
 
 NEEDED_BY = "replicate"
 
@@ -20,11 +22,12 @@ class ReplicatedModule(FSDPModule):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Some layers of a container, `layers[1:]`, are one of its own class."""
-        return cls.__mro__[3](*args, **kwargs)
+        return cls.__mro__[cls.__mro__.index(FSDPModule) + 1](*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._part.begin()
-        return super().__call__(*args, **kwargs)  # type: ignore[misc]
+        args, kwargs = self._part.given((args, kwargs))
+        return self._part.returned(super().__call__(*args, **kwargs))  # type: ignore[misc]
 
     def set_requires_gradient_sync(
         self, requires_gradient_sync: bool, *, recurse: bool = True
@@ -57,10 +60,11 @@ class ReplicatedModule(FSDPModule):
 class Part:
     """A module's own parameters: those that no other part further inside has."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
+    def __init__(self, module: nn.Module, mixed: MixedPrecisionPolicy) -> None:
+        self._module, self._mixed = module, mixed
         self.sends = True
         self.has_begun = False
+        self._exchange: PartsAveraging | None = None  # of the outermost module
 
     def parts(self) -> "list[Part]":
         """This one, and those inside."""
@@ -79,8 +83,31 @@ class Part:
         if dist.get_world_size() > 1:
             insist_on_the_same(owners, "fully_shard would take a part from each")
             say_that_memory_is_whole("fully_shard")
+        for part in parts:
+            part._lower(owners)
         trained = [p for p in self._module.parameters() if p.requires_grad]
         self._exchange = PartsAveraging(self._module, trained, [owners[p] for p in trained])
+
+    def _lower(self, owners: dict[Tensor, "Part"]) -> None:
+        kind = of_tpus(self._mixed.param_dtype)
+        if kind is not None:
+            found = ((m, *named) for m in self._module.modules() for named in m._parameters.items())
+            lower(((m, name, p) for m, name, p in found if owners.get(p) is self), kind)
+
+    def given(self, arguments: Any) -> Any:
+        """Inputs of the outermost module come to the device, and in the precision of the policy."""
+        if self._exchange is not None:
+            arguments = tree_map_only(Tensor, moved, arguments)
+        kind = of_tpus(self._mixed.param_dtype) if self._mixed.cast_forward_inputs else None
+        return arguments if kind is None else _cast(arguments, kind)
+
+    def returned(self, results: Any) -> Any:
+        kind = of_tpus(self._mixed.output_dtype)
+        return results if kind is None else _cast(results, kind)
+
+
+def _cast(values: Any, kind: torch.dtype) -> Any:
+    return tree_map_only(Tensor, lambda x: cast(x, kind), values)
 
 
 class PartsAveraging(Averaging):
@@ -105,35 +132,35 @@ class PartsAveraging(Averaging):
 
 def replicate(
     module: Any, *, mesh: object = None, reshard_after_forward: object = None,
-    shard_placement_fn: object = None, mp_policy: Any = None, offload_policy: Any = None,
-    ignored_params: object = None,
+    shard_placement_fn: object = None, mp_policy: MixedPrecisionPolicy | None = None,
+    offload_policy: Any = None, ignored_params: object = None,
 ) -> Any:  # fmt: skip
     """`torch.distributed.fsdp.fully_shard`, where **each rank has all parameters**.
 
     After each `backward()` gradients are the mean over the ranks, exchanged in one program for the
-    whole model. How torch divides parameters, and when it gathers them, is not needed.
+    whole model. ``mp_policy`` casts parameters, inputs and results as torch's does, and float16
+    becomes bfloat16; gradients are exchanged in the precision that the optimizer sees. How torch
+    divides parameters, and when it gathers them, is not needed.
 
     Raises ValueError, at the first forward pass, where ranks begin with different parameters; and
-    NotImplementedError for a mesh, mixed precision, parameters on the CPU or ignored ones.
+    NotImplementedError for a mesh, parameters on the CPU or ignored ones.
     """
+    modules, mixed = module if isinstance(module, list) else [module], mp_policy
     why = None
     if mesh is not None:
         why = "a mesh of its own"
-    elif any(getattr(mp_policy, kind, None) for kind in _KINDS):
-        why = "mixed precision (mp_policy)"
     elif type(offload_policy) not in (type(None), OffloadPolicy):
         why = "parameters on the CPU (offload_policy)"
     elif ignored_params:
         why = "parameters that it ignores"
+    elif mixed is not None and len(modules) > 1:
+        why = "one policy of precision for several modules at once"
     if why is not None:
         raise NotImplementedError(f"fully_shard with {why}")
-    for each in module if isinstance(module, list) else [module]:
+    for each in modules:
         if not any(p.is_meta for p in each.parameters()):
             each.to(DEVICE_TYPE)
         kind = type(each)
         each.__class__ = type(f"FSDP{kind.__name__}", (ReplicatedModule, kind), {})
-        each._part = Part(each)
+        each._part = Part(each, mixed or MixedPrecisionPolicy())
     return module
-
-
-_KINDS = ("param_dtype", "reduce_dtype", "output_dtype")

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -64,14 +64,14 @@ class UnshardedDataParallel(Stock):
         self.process_group = dist.group.WORLD
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self.sharding_strategy, self.compute_device = ShardingStrategy.NO_SHARD, _device(module)
-        self.mixed_precision = _of_tpus(mixed_precision or MixedPrecision())
+        self.mixed_precision = _all_of_tpus(mixed_precision or MixedPrecision())
         self._init_as_stock()
         self._owners = list(self._own_modules(module))
         self.params = list(dict.fromkeys(p for owner, _, p in self._own_parameters()))
         if self.world_size > 1:
             self._agree(sync_module_states)
         if self.mixed_precision.param_dtype is not None:
-            self._lower()
+            lower(self._own_parameters(), self.mixed_precision.param_dtype, self._is_summoned)
         self._buffer_kinds: dict[str, torch.dtype] = {}
         self.register_load_state_dict_pre_hook(_with_prefix)
 
@@ -115,27 +115,8 @@ class UnshardedDataParallel(Stock):
             ", or give sync_module_states=True",
         )  # fmt: skip
 
-    def _lower(self) -> None:
-        """Modules see their parameters in lower precision; optimizers and checkpoints do not."""
-        names: dict[nn.Module, list[str]] = {}
-        for owner, name, parameter in self._own_parameters():
-            if parameter.is_floating_point():
-                names.setdefault(owner, []).append(name)
-        for owner, own in names.items():
-            if isinstance(owner, nn.RNNBase):
-                raise NotImplementedError(f"mixed precision of {type(owner).__name__}")
-            seen = {name: property(self._lowered(name)) for name in own}
-            kind = type(owner)
-            owner.__class__ = type(kind.__name__, (kind,), {"__module__": kind.__module__, **seen})
-
-    def _lowered(self, name: str) -> Any:
-        def get(owner: nn.Module) -> Tensor | None:
-            value = owner._parameters[name]
-            if value is None or self.training_state == TrainingState.SUMMON_FULL_PARAMS:
-                return value
-            return value.to(self.mixed_precision.param_dtype)
-
-        return get
+    def _is_summoned(self) -> bool:
+        return self.training_state == TrainingState.SUMMON_FULL_PARAMS
 
     # ---- forward and backward -------------------------------------------------------------------
 
@@ -166,12 +147,12 @@ class UnshardedDataParallel(Stock):
         self._begin()
         mixed, kind = self.mixed_precision, None
         if self._is_root:
-            args, kwargs = tree_map_only(Tensor, _moved, (args, kwargs))
+            args, kwargs = tree_map_only(Tensor, moved, (args, kwargs))
             kind = mixed.param_dtype if mixed.cast_root_forward_inputs else None
         elif self.params and mixed.cast_forward_inputs:
             kind = mixed.param_dtype
         if kind is not None:
-            args, kwargs = tree_map_only(Tensor, lambda x: _cast(x, kind), (args, kwargs))
+            args, kwargs = tree_map_only(Tensor, lambda x: cast(x, kind), (args, kwargs))
         return self._fsdp_wrapped_module(*args, **kwargs)
 
     def no_sync(self) -> Any:
@@ -243,6 +224,31 @@ class UnshardedDataParallel(Stock):
                 elif config.offload_to_cpu:
                     found[key] = found[key].cpu()
         return found  # type: ignore[no-any-return]
+
+
+def lower(
+    parameters: Iterable[tuple[nn.Module, str, nn.Parameter]], kind: torch.dtype,
+    is_whole: Callable[[], bool] = lambda: False,
+) -> None:  # fmt: skip
+    """Modules see their parameters in lower precision; optimizers and checkpoints do not."""
+    names: dict[nn.Module, list[str]] = {}
+    for owner, name, parameter in parameters:
+        if parameter.is_floating_point():
+            names.setdefault(owner, []).append(name)
+    for owner, own in names.items():
+        if isinstance(owner, nn.RNNBase):
+            raise NotImplementedError(f"mixed precision of {type(owner).__name__}")
+        seen = {name: property(_lowered(name, kind, is_whole)) for name in own}
+        stock = type(owner)
+        owner.__class__ = type(stock.__name__, (stock,), {"__module__": stock.__module__, **seen})
+
+
+def _lowered(name: str, kind: torch.dtype, is_whole: Callable[[], bool]) -> Any:
+    def get(owner: nn.Module) -> Tensor | None:
+        value = owner._parameters[name]
+        return value if value is None or is_whole() else value.to(kind)
+
+    return get
 
 
 def insist_on_the_same(parameters: Iterable[Tensor], otherwise: str, or_else: str = "") -> None:
@@ -351,11 +357,10 @@ def _check(
         raise NotImplementedError(f"FullyShardedDataParallel with {why}")
 
 
-def _of_tpus(mixed: MixedPrecision) -> MixedPrecision:
+def _all_of_tpus(mixed: MixedPrecision) -> MixedPrecision:
     """float16 becomes bfloat16, as with autocast: nothing scales the loss."""
     kinds = (mixed.param_dtype, mixed.reduce_dtype, mixed.buffer_dtype)
-    lower = (torch.bfloat16 if kind == torch.float16 else kind for kind in kinds)
-    param, reduce, buffer = lower
+    param, reduce, buffer = map(of_tpus, kinds)
     return MixedPrecision(
         param, reduce, buffer, cast_forward_inputs=mixed.cast_forward_inputs,
         cast_root_forward_inputs=mixed.cast_root_forward_inputs,
@@ -363,16 +368,20 @@ def _of_tpus(mixed: MixedPrecision) -> MixedPrecision:
     )  # fmt: skip
 
 
+def of_tpus(kind: torch.dtype | None) -> torch.dtype | None:
+    return torch.bfloat16 if kind == torch.float16 else kind
+
+
 def _device(module: nn.Module) -> torch.device:
     first = next(module.parameters(), None)
     return torch.device(DEVICE_TYPE) if first is None else first.device
 
 
-def _moved(tensor: Tensor) -> Tensor:
+def moved(tensor: Tensor) -> Tensor:
     return tensor if tensor.device.type == DEVICE_TYPE else tensor.to(DEVICE_TYPE)
 
 
-def _cast(tensor: Tensor, kind: torch.dtype) -> Tensor:
+def cast(tensor: Tensor, kind: torch.dtype) -> Tensor:
     return tensor.to(kind) if tensor.is_floating_point() and tensor.dtype != kind else tensor
 
 

@@ -7,7 +7,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 
 class Net(nn.Module):
@@ -26,8 +26,9 @@ def sharded(rank, seed=0):
     torch.manual_seed(seed)
     model = Net().to(rank)
     model.blocks[0].requires_grad_(False)
+    double = MixedPrecisionPolicy(torch.float64, torch.float32, output_dtype=torch.float32)
     for block in model.blocks:
-        fully_shard(block, reshard_after_forward=True)
+        fully_shard(block, reshard_after_forward=True, mp_policy=double)
     return fully_shard(model)
 
 
@@ -59,6 +60,8 @@ def main(rank, ranks, path):
     assert isinstance(model, FSDPModule) and isinstance(model, Net)
     assert not isinstance(model.blocks[1:], FSDPModule)
     assert model.never.weight.grad is None
+    assert model.blocks[1][0].weight.dtype == torch.float64  # not on gloo
+    assert all(p.dtype == torch.float32 for p in model.parameters())
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     if rank == 0:
         torch.save(state, path)
