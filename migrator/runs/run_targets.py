@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from migrator.errors import UsageError
 from migrator.frameworks import find_framework, frameworks
+from migrator.frameworks.framework import Framework
+from migrator.registry import vocabulary
 from migrator.runs.run_report import FileReport
 from migrator.targets import RUNTIME, Target, find_target, targets
 
@@ -40,17 +42,29 @@ def label(wanted: Sequence[Target]) -> str:
     return ", ".join(target.name for target in wanted)
 
 
-def without_target(files: Iterable[FileReport], wanted: Sequence[Target]) -> Iterator[str]:
-    """A note on each framework that files import, and that no target was chosen for."""
+def without_target(files: Sequence[FileReport], wanted: Sequence[Target]) -> Iterator[str]:
+    """A note on each framework that no target was chosen for: how many files are left as they are.
+
+    One that also imports a framework with a target counts if it speaks of the other's GPUs: without
+    that, it only borrows from it, as logging and input pipelines do.
+    """
     served = {target.framework for target in wanted}
+    sources = [file.result.original for file in files]
     for framework in frameworks().values():
         if framework.name in served:
             continue
-        number = sum(framework.is_imported_in(file.result.original) for file in files)
+        number = sum(_is_left(source, framework, served) for source in sources)
         if number:
             there = [name for name, each in targets().items() if each.framework == framework.name]
-            how = f"--target {' or '.join(there)}" if there else "none is known"
-            yield (
-                f"{framework.name}: {number} file{'' if number == 1 else 's'} with it, where what "
-                f"is of it stays as it is, since no target is chosen for it ({how})"
-            )
+            choice = f"--target {' or '.join(there)}"
+            how = f"choose {choice}" if there else "there is no target for it yet"
+            use = "1 file uses it and is" if number == 1 else f"{number} files use it and are"
+            yield f"{framework.name}: {use} left unchanged; {how}"
+
+
+def _is_left(source: bytes, framework: Framework, served: set[str]) -> bool:
+    if not framework.is_imported_in(source):
+        return False
+    if framework.has_tokens(source) or vocabulary(framework.name).may_be_in(source):
+        return True
+    return not any(find_framework(name).is_imported_in(source) for name in served)

@@ -224,3 +224,31 @@ def test_a_configuration_may_name_one_target_or_a_list(tmp_path: Path) -> None:
         write_tree(tmp_path, {"pyproject.toml": f"[tool.tpu-migrate]\n{text}\n"})
         assert load(tmp_path).targets == ("torchax",)
     assert Config().target is None
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"a.py": "import keras\nm = keras.Sequential()\n"}, "1 file uses it and is left"),
+        (
+            {"a.py": "import tensorflow as tf\n", "b.py": "from tensorflow import keras\n"},
+            "2 files use it and are left",
+        ),
+        ({"a.py": f"import tensorflow as tf\n{TORCH}"}, ""),  # as torch's logs and inputs do
+        (
+            {"a.py": f"import tensorflow as tf\n{TORCH}s = tf.distribute.MirroredStrategy()\n"},
+            "1 file",
+        ),
+        ({"a.py": TORCH}, ""),
+    ],
+)
+def test_scripts_of_tensorflow_are_not_passed_over_in_silence(
+    tmp_path: Path, files: dict[str, str], said: str
+) -> None:
+    write_tree(tmp_path, files)
+    notes = [
+        n
+        for n in migrate_paths([tmp_path], target="torchax", write=False).notes
+        if "tensorflow" in n
+    ]
+    assert (said in notes[0] and "there is no target for it yet" in notes[0]) if said else not notes
