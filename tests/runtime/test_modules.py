@@ -254,3 +254,25 @@ def test_rows_that_are_too_long_are_shortened(kind: Any) -> None:
         assert torch.allclose(found.detach().cpu(), expected.detach(), atol=1e-6)
         assert torch.allclose(moved.weight.detach().cpu(), net.weight.detach(), atol=1e-6)
         assert not torch.allclose(net.weight[2].norm(), net.weight[4].norm())
+
+
+@pytest.mark.filterwarnings("error:.*not compiled as a whole")
+def test_transformers_do_not_read_their_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value of the device that is read breaks a step into programs."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, 0.0), 1)
+    x = torch.randn(5, 2, 8).to(DEVICE)
+    masks = nn.Transformer.generate_square_subsequent_mask(5), torch.randn(5, 5)
+    expected = [decoder(encoder(x.cpu(), m), x.cpu(), m).detach() for m in masks]
+    for net in (encoder, decoder):
+        net.to(DEVICE)
+    reads = []
+    monkeypatch.setattr(Tensor, "__bool__", lambda tensor: reads.append(tensor) or True)
+    for mask, want in zip(masks, expected, strict=True):
+        for _ in range(3):
+            there = mask.to(DEVICE)
+            loss = (got := decoder(encoder(x, there), x, there)).sum()
+            loss.backward()
+        assert torch.allclose(got.detach().cpu(), want, atol=1e-5)
+    assert not reads

@@ -1,0 +1,1 @@
+../../shared/causal_masks.py
