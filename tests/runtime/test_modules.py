@@ -4,6 +4,7 @@ import copy
 import pickle
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tiers import thorough_but
 from torch import Tensor, nn
 
 from tests.runtime.contract import Net
-from tests.runtime.support import DEVICE, WORD, on_device
+from tests.runtime.support import DEVICE, WORD, on_device, run
 
 tpu.setup()
 
@@ -276,3 +277,49 @@ def test_transformers_do_not_read_their_masks(monkeypatch: pytest.MonkeyPatch) -
             loss.backward()
         assert torch.allclose(got.detach().cpu(), want, atol=1e-5)
     assert not reads
+
+
+PADDED = """
+def encoder(norm):
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, nn.LayerNorm(8) if norm else None).eval()
+
+BEHIND, BEFORE = [[0, 0, 0, 1], [0, 0, 0, 0]], [[1, 0, 0, 0], [0, 0, 1, 0]]
+"""
+
+
+def test_padding_behind_a_text_is_zero_where_torch_has_it_so(tmp_path: Path) -> None:
+    """Without gradients, torch computes no padding, if it is behind the texts."""
+    path = tmp_path / "cases.pt"
+    done = run(f"""
+import torch
+from torch import nn
+{PADDED}
+cases = []
+for norm in (False, True):
+    net = encoder(norm)
+    for padding in (BEHIND, BEFORE):
+        x, there = torch.randn(2, 4, 8), torch.tensor(padding).bool()
+        with torch.no_grad():
+            cases.append([norm, net.state_dict(), x, there, net(x, src_key_padding_mask=there)])
+torch.save(cases, {str(path)!r})
+""")
+    assert done.returncode == 0, done.stderr
+    exec(PADDED, made := {"nn": nn})
+    for norm, state, x, padding, expected in torch.load(path):
+        net = made["encoder"](norm)
+        net.load_state_dict(state)
+        net.to(DEVICE)
+        given = x.to(DEVICE), None, padding.to(DEVICE)
+        with torch.no_grad():
+            for _ in range(3):
+                result = net(*given)
+        assert torch.allclose(result.cpu(), expected, atol=1e-5)
+        computed = [net(*given)]  # with gradients, padding, too, and where the program says so
+        torch.backends.mha.set_fastpath_enabled(False)
+        with torch.no_grad():
+            computed.append(copy.deepcopy(net)(*given))
+        torch.backends.mha.set_fastpath_enabled(True)
+        for result in (result.detach().cpu() for result in computed):
+            assert torch.allclose(result[~padding], expected[~padding], atol=1e-5)
+            assert result[padding].abs().amin() > 1e-4

@@ -18,7 +18,6 @@ from . import (  # noqa: E402
     autocast_lists,
     backwards,
     cache,
-    causal_masks,
     checkpointing,
     clipping,
     convolutions,
@@ -55,6 +54,7 @@ from . import (  # noqa: E402
     sync_batch_norm,
     tensor_types,
     tensors,
+    transformer_masks,
 )
 from .amp import autocast  # noqa: E402
 from .checkpoints import save  # noqa: E402
@@ -205,7 +205,7 @@ _CONCERNS = (
     launching,
     distributed,
     products,
-    causal_masks,
+    transformer_masks,
     mixed_attention,
     autocast_lists,
     jit,

@@ -1,1 +1,0 @@
-../../shared/causal_masks.py

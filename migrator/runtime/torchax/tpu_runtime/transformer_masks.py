@@ -1,0 +1,1 @@
+../../shared/transformer_masks.py
