@@ -208,17 +208,24 @@ class Builder:
             local = next(new_names(name, 1, used))
             self.of_self[local] = target
         local_of = {target: local for local, target in self.of_self.items()}
-        first = {ast.unparse(n): position(n) for n in reversed(stored)}
+        made = {ast.unparse(n): self._behind(n) for n in sorted(stored, key=position, reverse=True)}
         for node in (n for s in moved for n in ast.walk(s)):
             if isinstance(node, ast.Attribute) and ast.unparse(node) in local_of:
                 target = ast.unparse(node)
-                if isinstance(node.ctx, ast.Load) and position(node) < first[target]:
+                adds = isinstance(self.code.names.parents.get(node), ast.AugAssign)
+                if (adds or isinstance(node.ctx, ast.Load)) and position(node) < made[target]:
                     raise NotMovable(f"{target} goes from one round to the next")
                 self.edits.append(Replace(node, local_of[target]))
         for statement in moved:
             for node in ast.walk(statement):
                 if isinstance(node, ast.If | ast.For) and any(s in stored for s in ast.walk(node)):
                     raise NotMovable(f"line {node.lineno} keeps a value in some rounds only")
+
+    def _behind(self, target: ast.Attribute) -> tuple[int, int]:
+        """Where a statement ends that keeps a value: what it reads is read before."""
+        statement = self.code.names.statement(target)
+        assert statement is not None and statement.end_lineno and statement.end_col_offset
+        return statement.end_lineno, statement.end_col_offset
 
     def _flags(self, moved: list[ast.stmt]) -> list[tuple[ast.If, ast.expr]]:
         """Conditions on the number of the round: they come as arguments."""

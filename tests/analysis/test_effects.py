@@ -95,3 +95,13 @@ def test_what_would_be_dropped_is_said() -> None:
     (found,) = result.diagnostics
     assert found.message == "the rewrite would drop queue.get(); move it to a line of its own"
     assert DEVICE["torchax"] not in result.source.decode()
+
+
+def test_a_look_into_keyword_arguments_is_dropped() -> None:
+    source = """import torch
+
+def make(options, **kwargs):
+    return torch.cuda.amp.GradScaler(enabled={}.get("fp16", False))
+"""
+    assert 'torch.amp.GradScaler("cpu", enabled=False)' in migrated(source.format("kwargs"))
+    assert 'options.get("fp16", False)' in migrated(source.format("options"))

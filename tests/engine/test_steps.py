@@ -85,3 +85,48 @@ def test_lambdas_are_looked_into(body: str, moves: bool, imported: str, tmp_path
     )
     cli(".", "--target", "torchax", "--allow-dirty", cwd=root)
     assert (b"@tpu_runtime.train_step" in read_tree(root)["train.py"]) is moves
+
+
+HELD = """import torch
+
+class Learner:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer = model.cuda(), optimizer
+        self.level, self.total = torch.rand(4), 0.0
+
+    def train(self, loader):
+        for x in loader:
+            self.step(x)
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        {}
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"),
+    [
+        (("self.level = self.level.to(x.device)", "loss = (self.model(x) - self.level).sum()"),
+         "self.level"),
+        (("loss = self.model(x).sum()", "self.total += loss"), "self.total"),
+        (("with torch.enable_grad():", "    self.level = x - self.level",
+          "    loss = (self.model(x) - self.level).sum()"), "self.level"),
+    ],
+)  # fmt: skip
+def test_an_attribute_that_is_read_before_it_is_set_goes_on(
+    lines: tuple[str, ...], kept: str
+) -> None:
+    source = HELD.format("\n        ".join(lines))
+    assert any(f"{kept} goes from one round to the next" in said for said in advice(source))
+    assert "train_step" not in run(source).source.decode()
+
+
+def test_an_attribute_that_is_set_first_is_a_value_of_the_step() -> None:
+    lines = ("with torch.enable_grad():", "    self.out = self.model(x)",
+             "    loss = (self.out - self.level).sum()")  # fmt: skip
+    source = run(HELD.format("\n        ".join(lines))).source.decode()
+    assert "self.out, loss = training_step(x)" in source.replace("loss, self.out", "self.out, loss")

@@ -11,7 +11,7 @@ PROGRAM = f"""
 import sys
 sys.path.insert(0, {str(RECORDER)!r})
 import several_gpus
-import torch, torch.distributed as dist
+import torch, torch.distributed as dist, torch.distributed.fsdp
 
 several_gpus.patch()
 dist.init_process_group("nccl")
@@ -46,6 +46,16 @@ for name, value in norms[0].named_buffers():
     close(norms[1].module.get_buffer(name), value)
 norms[1].eval()
 assert norms[1](given[1]).shape == given[1].shape
+
+# FSDP: all ranks begin with the first one's parameters, which are on its GPU
+torch.manual_seed(rank)
+sharded = torch.distributed.fsdp.FullyShardedDataParallel(
+    torch.nn.Linear(2, 1), device_id=rank, sync_module_states=True
+)
+result = sharded(torch.ones(1, 2))
+means = result.detach().clone()
+dist.all_reduce(means, op=dist.ReduceOp.AVG)
+close(result.detach(), means)
 dist.destroy_process_group()
 """
 

@@ -94,10 +94,18 @@ class Effects:
             case ast.Name():
                 bound = self.names.lookup(owner)
                 if method.attr == "get" and len(bound) == 1:
-                    return isinstance(bound[0].value, ast.Dict) and bound[0].kind == "assign"
+                    made = bound[0]
+                    if made.kind == "param":
+                        return self._is_of_keywords(owner, made.node)
+                    return isinstance(made.value, ast.Dict) and made.kind == "assign"
         if method.attr in _OF_TENSOR:
             return kind == Kind.TENSOR
         return method.attr in _OF_MODULE and (kind == Kind.MODULE or self._is_module(owner))
+
+    def _is_of_keywords(self, use: ast.Name, parameter: ast.AST) -> bool:
+        """`**kwargs`: a dict of the function's own."""
+        function = self.names.function(use)
+        return isinstance(function, ast.FunctionDef) and function.args.kwarg is parameter
 
     def _is_module(self, owner: ast.expr) -> bool:
         """`self` in a model of this file."""

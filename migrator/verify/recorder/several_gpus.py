@@ -41,10 +41,30 @@ def patch() -> None:
             init("gloo" if backend is None or "nccl" in backend else backend, *args, **kwargs)
 
         torch.distributed.init_process_group = init_process_group
+        patch_fsdp()
         for name in ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"):
             averaging = averaged(getattr(torch.distributed, name))
             setattr(torch.distributed, name, averaging)
         torch.distributed.Work.get_future = futures(torch.distributed.Work.get_future)
+
+
+def patch_fsdp() -> None:
+    """The CPU is the device of all parameters, also where each rank has another GPU."""
+    from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils
+
+    original = FullyShardedDataParallel.__init__
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def fsdp(*args: Any, **kwargs: Any) -> None:
+        given = signature.bind(*args, **kwargs)
+        if given.arguments.get("device_id") is not None:
+            given.arguments["device_id"] = torch.device("cpu")
+        original(*given.args, **given.kwargs)
+
+    FullyShardedDataParallel.__init__ = fsdp
+    # `sync_module_states` asks for parameters on a GPU; gloo sends those of the CPU
+    _init_utils._check_module_states_for_sync_module_states = lambda _states: None
 
 
 class Done:
