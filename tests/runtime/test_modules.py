@@ -323,3 +323,27 @@ torch.save(cases, {str(path)!r})
         for result in (result.detach().cpu() for result in computed):
             assert torch.allclose(result[~padding], expected[~padding], atol=1e-5)
             assert result[padding].abs().amin() > 1e-4
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_labels_end_at_the_first_minus_one(reduction: str) -> None:
+    loss = nn.MultiLabelMarginLoss(reduction=reduction)
+    labels = torch.tensor([[3, 1, -1, 2, 0], [-1, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
+    for x, y in ((torch.randn(3, 5), labels), (torch.randn(5), labels[0])):
+        leaf, there = x.clone().requires_grad_(), x.to(DEVICE).requires_grad_()
+        expected, result = loss(leaf, y), loss(there, y.to(DEVICE))
+        assert result.shape == expected.shape
+        assert torch.allclose(result.detach().cpu(), expected, atol=1e-6)
+        expected.sum().backward()
+        result.sum().backward()
+        assert torch.allclose(there.grad.cpu(), leaf.grad, atol=1e-6)
+
+
+def test_a_batch_of_nothing_leaves_running_statistics() -> None:
+    norm = nn.BatchNorm1d(3).to(DEVICE)
+    norm(torch.randn(4, 3).to(DEVICE))
+    before = norm.running_mean.cpu(), norm.running_var.cpu()
+    assert norm(torch.zeros(0, 3, 5).to(DEVICE)).shape == (0, 3, 5)
+    assert torch.equal(norm.running_mean.cpu(), before[0])
+    assert torch.equal(norm.running_var.cpu(), before[1])
+    assert norm.num_batches_tracked.item() == 2

@@ -75,7 +75,7 @@ def _by_channel(
         result = (values - running_mean.reshape(shape)) * scale
         return scaled(result, affine, shape).to(x.dtype)
     result, mean, variance = _standardized(values, dims, eps)
-    if running_mean is not None and running_var is not None:
+    if running_mean is not None and running_var is not None and x.numel():  # no batch, no change
         count = math.prod(x.shape[d] for d in dims)
         unbiased = variance * (count / (count - 1)) if count > 1 else variance * float("nan")
         # instance normalization has statistics of each sample

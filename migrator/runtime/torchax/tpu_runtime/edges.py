@@ -1,5 +1,5 @@
 """Tensors without elements or without dimensions, bools, and other dtypes of the same bytes, where
-torchax 0.0.13 raises.
+torchax 0.0.13 raises; a loss that torch 2.9 takes apart wrongly.
 
 Each says where. Found by benchmarks/operator_audit.py.
 """
@@ -166,6 +166,19 @@ def _places(repeats: Array, output_size: int | None = None) -> Array:
     return jnp.repeat(places, repeats, total_repeat_length=output_size)
 
 
+def _multilabel_margin(x: Array, target: Array, reduction: int) -> tuple[Array, Array]:
+    """torch's decomposition counts the places behind the last label, too."""
+    rows, labels = jnp.atleast_2d(x), jnp.atleast_2d(target)
+    listed = jnp.cumprod(labels != -1, 1, dtype="int32") == 1
+    labels = jnp.where(listed, labels, 0)
+    is_label = (jax.nn.one_hot(labels, rows.shape[1]) * listed[..., None]).any(1)
+    margins = 1 - jnp.take_along_axis(rows, labels, 1)[..., None] + rows[:, None]
+    counts = listed[..., None] & ~is_label[:, None]
+    losses = jnp.where(counts, margins.clip(0), 0).sum((1, 2)) / rows.shape[1]
+    losses = (lambda loss: loss.reshape(target.shape[:-1]), jnp.mean, jnp.sum)[reduction](losses)
+    return losses.astype(x.dtype), is_label.astype(x.dtype).reshape(target.shape)
+
+
 def install(env: Environment) -> None:
     """Replace the operators, or put something around torchax's own."""
     aten = torch.ops.aten
@@ -188,6 +201,7 @@ def install(env: Environment) -> None:
         (aten.unfold_backward, _unfold_backward),
         (aten.view.dtype, _as_dtype),
         (aten.repeat_interleave.Tensor, _places),
+        (aten.multilabel_margin_loss_forward.default, _multilabel_margin),
     ):
         register(env, operator, function, of_arrays=True)
     env._ops.pop(torch.Tensor.repeat_interleave, None)  # has any output_size
