@@ -225,6 +225,26 @@ def test_a_function_of_the_program_that_runs_kernels(tmp_path: Path) -> None:
     assert "if device_type != 'cuda':" in found.source.decode()
 
 
+@pytest.mark.parametrize(
+    ("imported", "called"), [("from . import src", "src.gpu"), ("from .src import gpu", "gpu")]
+)
+def test_an_extension_that_another_file_loads(imported: str, called: str, tmp_path: Path) -> None:
+    built = (
+        "import torch\nfrom torch.utils.cpp_extension import load\n\n"
+        "cpu = load('mask_cpu', ['mask.cpp'])\nif torch.cuda.is_available():\n"
+        "    gpu = load('mask_gpu', ['mask.cu'])\n"
+    )
+    mask = (
+        f"import torch\n{imported}\n\n\ndef mask(x):\n    if not x.is_cuda:\n"
+        f"        return x * 2\n    else:\n        return {called}.mask(x)\n"
+    )
+    files = {"lib/__init__.py": "", "lib/src/__init__.py": built, "lib/mask.py": mask}
+    write_tree(tmp_path, files)
+    report = migrate_paths([tmp_path])
+    (found,) = [f.result for f in report.files if f.path.name == "mask.py"]
+    assert found.source.decode() == mask
+
+
 def test_a_function_that_asks_by_itself_is_no_kernel(tmp_path: Path) -> None:
     ops = (
         "import torch\nfrom . import _C\n\n\ndef scale(x):\n    if x.is_cuda:\n"

@@ -53,6 +53,9 @@ class Program(Protocol):
     ) -> tuple[object, Self, ast.FunctionDef | ast.ClassDef] | None:
         """The function or class that an imported name is, and the file that has it."""
 
+    def assigned(self, qualname: str) -> tuple[object, Self, ast.expr] | None:
+        """What an imported name is bound to, if that happens once, and the file that has it."""
+
     def kernels(self) -> Kernels | None:
         """The kernels of this file."""
 
@@ -98,6 +101,8 @@ class Kernels:
             return True
         if name.startswith("torch."):
             return False
+        if self._is_loaded_elsewhere(node):
+            return True
         if isinstance(node, ast.Name):
             return self._is_bound_to_kernel(node)
         if isinstance(node.value, ast.Name) and self.flow.definition(node) is None:
@@ -162,18 +167,30 @@ class Kernels:
         here = self.flow.definition(node)
         if isinstance(here, ast.FunctionDef | ast.ClassDef):
             return self, here
-        module, _, name = (self.names.qualified(node) or "").rpartition(".")
-        if self.project is None or not module or module.partition(".")[0] == "torch":
-            return None
-        path = self.project.resolve(module if module.strip(".") else f"{module}.")
-        if path is None or not self.project.speaks_of_kernels(path):
-            return None
-        found = self.project.definition(f"{module}.{name}" if module.strip(".") else module + name)
+        qualname = self._elsewhere(node)
+        found = self.project.definition(qualname) if self.project and qualname else None
         if found is None:
             return None
         _, there, definition = found
         kernels = there.kernels()
         return (kernels, definition) if kernels is not None else None
+
+    def _is_loaded_elsewhere(self, node: ast.expr) -> bool:
+        """Whether a name is that of an extension that another file builds or loads."""
+        qualname = self._elsewhere(node)
+        found = self.project.assigned(qualname) if self.project and qualname else None
+        kernels = found[1].kernels() if found is not None else None
+        return kernels is not None and found is not None and kernels._is_loaded(found[2])
+
+    def _elsewhere(self, node: ast.expr) -> str:
+        """The qualified name of what another file has that may have kernels; "" for others."""
+        module, _, name = (self.names.qualified(node) or "").rpartition(".")
+        if self.project is None or not module or module.partition(".")[0] == "torch":
+            return ""
+        path = self.project.resolve(module if module.strip(".") else f"{module}.")
+        if path is None or not self.project.speaks_of_kernels(path):
+            return ""
+        return f"{module}.{name}" if module.strip(".") else module + name
 
     def _runs_kernels(self, definition: _Definition, depth: int) -> bool:
         """Whether a function or class runs a kernel without asking, and moves nothing."""
