@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -66,15 +67,17 @@ programs = lambda: metrics.counter_value("UncachedCompile") or 0
 DEVICE = {"cpu": "cpu", "torchax": "jax", "torch_xla": "xla"}
 
 
-def migrate(target: str, to: Path, *options: str) -> Path:
-    command = [sys.executable, "-m", "migrator", str(APP), "--target", target, "-o", str(to)]
+def migrate(target: str, to: Path, *options: str, source: Path = APP) -> Path:
+    command = [sys.executable, "-m", "migrator", str(source), "--target", target, "-o", str(to)]
     subprocess.run([*command, "-q", *options], check=True, cwd=ROOT)
     return to
 
 
-def run(folder: Path, target: str, new: int, timeout: float) -> dict[str, object] | None:
+def run(
+    folder: Path, target: str, new: int, timeout: float, program: str = PROGRAM
+) -> dict[str, Any] | None:
     """What the program says; None if it did not end in time."""
-    text = PROGRAM.format(setup=SETUP[target], device=DEVICE[target], new=new)
+    text = program.format(setup=SETUP[target], device=DEVICE[target], new=new)
     around = {"JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU", "PYTHONPATH": str(folder)}
     try:
         ended = subprocess.run(
@@ -83,7 +86,7 @@ def run(folder: Path, target: str, new: int, timeout: float) -> dict[str, object
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return None
-    found: dict[str, object] = json.loads(ended.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return found
 
 
@@ -110,7 +113,7 @@ def main() -> int:
                     continue
                 same = found["text"] == expected["text"]
                 wrong |= not same
-                first, second = found["seconds"]  # type: ignore[misc]
+                first, second = found["seconds"]
                 table.add_row(
                     str(new), name, str(found["programs"]), f"{first:.1f}",
                     f"{1000 * second / new:.1f}", "the same" if same else "[red]another",

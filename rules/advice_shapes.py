@@ -174,7 +174,7 @@ def joined(ctx: Context, found: Construct) -> Decision | None:
     if len(parts) < 2 or any(map(ctx.hot.is_on_host, parts)):
         return None
     if ctx.hot.in_pass(call):
-        return _INPUT if len(parts) == 2 and _is_cache(ctx, call, *parts) else None
+        return _cached(call, *parts) if len(parts) == 2 and _is_cache(ctx, call, *parts) else None
     statement = ctx.names.statement(call)
     loop = ctx.hot.loop(call)
     if loop is None or not isinstance(statement, ast.Assign) or statement.value is not call:
@@ -196,6 +196,16 @@ def _is_cache(ctx: Context, call: ast.Call, past: ast.expr, new: ast.expr) -> bo
         case ast.Assign(targets=[target]) if dotted(target) == (dotted(past) or ""):
             return True
     return any(_KEYS.search((dotted(e) or "").rpartition(".")[2]) for e in (past, new))
+
+
+def _cached(call: ast.Call, past: ast.expr, new: ast.expr) -> Decision:
+    dim = argument(call, 1, "dim", "axis")
+    along = "0" if dim is None else ast.unparse(dim)
+    write = f"{ast.unparse(past)}.index_copy({along}, at, {ast.unparse(new)})"
+    return advice(
+        f"{_NEW_LENGTH}allocate the full length once, write by {write}, with the position in `at`, "
+        "a tensor, and hide what is behind it from the scores"
+    )
 
 
 def _starts_anew(loop: ast.For | ast.While, name: str, grown: ast.stmt) -> bool:
@@ -230,50 +240,3 @@ def _is_given(ctx: Context, loop: ast.For | ast.While, name: str) -> bool:
 
 def _calls_model(ctx: Context, node: ast.AST) -> bool:
     return any(isinstance(n, ast.Call) and ctx.hot.is_model(n.func) for n in ast.walk(node))
-
-
-_BOUND = advice(
-    "a bound that is another number in each call is compiled anew or runs operator by operator: "
-    "index with a tensor of positions, at a fixed length, and mask the rest",
-)
-
-
-@GROWING.on("advice", "Slice")
-def sliced(ctx: Context, found: Construct) -> Decision | None:
-    """`cache[:, : start + n]` in a forward pass, `model(x[:, begin:end])` in a loop."""
-    node = found.node
-    assert isinstance(node, ast.Slice)
-    owner = _subscript(ctx, node)
-    if owner is None or not isinstance(owner.ctx, ast.Load):
-        return None
-    bounds = [b for b in (node.lower, node.upper) if b is not None]
-    used = [n for b in bounds for n in ast.walk(b) if isinstance(n, ast.Name)]
-    if ctx.hot.in_pass(owner):
-        function = ctx.names.function(owner)
-        sums = isinstance(node.upper, ast.BinOp) and isinstance(node.upper.op, ast.Add)
-        of_self = isinstance(owner.value, ast.Attribute)
-        if not (sums and of_self) or function is None:
-            return None
-        given = {a.arg for a in function.args.args[1:]}
-        return _BOUND if any(n.id in given for n in used) else None
-    loop = ctx.hot.loop(owner)
-    call = ctx.parent(owner)
-    if loop is None or not isinstance(call, ast.Call) or not ctx.hot.is_model(call.func):
-        return None
-    begin, end = node.lower, node.upper
-    if not isinstance(end, ast.Name) or isinstance(begin, ast.BinOp):
-        return None
-    changing = {
-        n.id
-        for part in ([loop.target, *loop.body] if isinstance(loop, ast.For) else loop.body)
-        for n in ast.walk(part)
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
-    return _BOUND if end.id in changing else None
-
-
-def _subscript(ctx: Context, node: ast.Slice) -> ast.Subscript | None:
-    parent = ctx.parent(node)
-    if isinstance(parent, ast.Tuple):
-        parent = ctx.parent(parent)
-    return parent if isinstance(parent, ast.Subscript) else None

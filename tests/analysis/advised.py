@@ -36,8 +36,6 @@ FOUND = {
         "while go():\n    x = model(x)\n    seen = torch.cat([seen, x])\n",
         in_forward("k = torch.cat([self.cache_k, x], dim=1)"),
         in_forward("self.cache = torch.cat([self.cache, x], dim=1)"),
-        in_forward("x = self.keys[:, : n + 4]"),
-        "for end in range(4, 9):\n    out = model(x[:, begin:end])\n    begin = end\n",
     ],
     "ADV003": [
         in_loop("total += loss.item()"),
@@ -102,6 +100,12 @@ FOUND = {
         "x = tokenizer(texts, padding=True, return_tensors='pt')\n",
         "x = self.tokenizer.pad(rows, padding='longest', max_length=128)\n",
         "from transformers import DataCollatorForSeq2Seq\nc = DataCollatorForSeq2Seq(tokenizer)\n",
+    ],
+    "ADV012": [
+        in_forward("x = self.keys[:, : n + 4]"),
+        in_forward("self.keys[:4, n : n + x.shape[1]] = x"),
+        in_forward("x = x * self.table[n : n + 4]"),
+        "for end in range(4, 9):\n    out = model(x[:, begin:end])\n    begin = end\n",
     ],
 }
 LOOK_ALIKES = {
@@ -217,5 +221,13 @@ LOOK_ALIKES = {
         "from transformers import DataCollatorWithPadding\n"
         "collate = DataCollatorWithPadding(tokenizer, 'max_length')\n",
         "from own import DataCollatorWithPadding\nc = DataCollatorWithPadding(tokenizer)\n",
+    ],
+    "ADV012": [
+        in_forward("x = self.table[: len(x)]"),
+        in_forward("x = x[:, : x.shape[1] + 1]"),
+        in_forward("self.keys[:, n] = x"),  # gpt-fast's tensor of positions
+        in_forward("x = self.table[:, 4 : 4 + len(x)]"),
+        "for end in range(4, 9):\n    out = model(x[:, 2:4])\n    x[:, end] = out\n",
+        "for n in range(9):\n    out = model(x[8 * n : 8 * n + 8])\n",  # batches
     ],
 }

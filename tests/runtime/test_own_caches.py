@@ -1,0 +1,118 @@
+"""The edits of docs/generation.md: a cache of keys and values that is written at a tensor.
+
+The tokens are the original's, and one program serves all positions. Run in the environment of each
+target, see conftest.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import tpu_runtime as tpu
+from helpers import REPOSITORY, migrated
+from target import TARGET
+from tiers import thorough_on
+
+from tests.runtime.generating import compilations
+from tests.runtime.support import WORD
+
+tpu.setup()
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+from own_cache import edited, on_cpu  # noqa: E402
+
+APP = REPOSITORY / "reference_apps" / "generate"
+GROWING = """
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, x, past=None):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=1), torch.cat([past[1], v], dim=1)
+        n, of = x.shape[1], k.shape[1]
+        later = torch.ones(n, of, device=x.device).triu(1 + of - n) > 0
+        scores = (q @ k.mT).masked_fill(later, -torch.inf)
+        return scores.softmax(dim=-1) @ v, (k, v)
+"""
+
+
+def module(source: str) -> Any:
+    made = ModuleType("edited")
+    exec(compile(source, "<edited>", "exec"), vars(made))
+    return made
+
+
+def text(program: Any, begin: int, total: int, device: str) -> Any:
+    """Makes the same text again and again: a function."""
+    torch.manual_seed(0)
+    model = program.Llama(2, total, width=16, layers=1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    model.to(device).eval()
+    ids = torch.randint(256, (2, begin))
+    drawn = torch.rand(total, 2, 1).to(device)
+    return lambda: [made.cpu() for made in program.generate(model, ids, drawn)]
+
+
+def end_of_round() -> None:
+    if TARGET == "torch_xla":
+        import torch_xla
+
+        torch_xla.sync()
+
+
+@pytest.fixture
+def llama(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.syspath_prepend(APP)
+    return (APP / "generate_llama.py").read_text()
+
+
+@thorough_on("torchax")
+def test_a_cache_that_is_written_at_a_tensor_is_one_program(llama: str) -> None:
+    new = edited(llama, "generate_llama.py")
+    tokens, logits = text(module(on_cpu(llama)), 4, 16, "cpu")()
+    assert torch.equal(tokens, text(module(on_cpu(new)), 4, 16, "cpu")()[0])
+    make = text(module(migrated(new, TARGET)), 4, 16, WORD)
+    if TARGET == "torchax":
+        make()  # operator by operator
+    with compilations() as programs:
+        for _ in range(2):
+            found = make()
+            assert torch.equal(found[0], tokens)
+    torch.testing.assert_close(found[1], logits, atol=1e-4, rtol=0)
+    assert len(programs) <= 3
+
+
+@torch.no_grad()
+def test_keys_and_values_that_grew_are_written_at_a_tensor() -> None:
+    old, new = module(GROWING), module(edited(GROWING, "attention.py"))
+    torch.manual_seed(0)
+    grown, written = old.Attention(), new.Attention()
+    written.load_state_dict(grown.state_dict())
+    written.to(WORD)
+    x, total = torch.randn(2, 8, 8), 12
+    past, cache = None, tuple(torch.zeros(2, total, 8).to(WORD) for _ in range(2))
+    parts = [(0, 4), (4, 5), (5, 6), (6, 7), (7, 8)]
+    found: list[str] = []
+    for number, (begin, end) in enumerate(parts):
+        expected, past = grown(x[:, begin:end], past)
+        given, at = x[:, begin:end].to(WORD), torch.arange(begin, end).to(WORD)
+        with compilations() as programs:
+            result, cache = written(given, cache, at)
+            end_of_round()
+        torch.testing.assert_close(result.cpu(), expected, atol=1e-5, rtol=0)
+        if number > 2:  # the prompt, the first token, and on torchax its program
+            found += programs
+    assert found == []
