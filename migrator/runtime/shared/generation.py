@@ -92,6 +92,8 @@ def _generating(stock: Callable[..., Any], target: Target) -> Callable[..., Any]
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
         with contextlib.ExitStack() as stack:
             stack.enter_context(target.in_thread())
+            if self.device.type == DEVICE_TYPE:
+                target.boundary()  # what is still recorded is no part of the prompt's program
             given = _on_cpu(self, args, kwargs)
 
             def hurry(*how: bool) -> None:
