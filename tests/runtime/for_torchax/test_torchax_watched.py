@@ -56,3 +56,14 @@ def test_a_mode_of_the_programs_own_sees_operators_and_results_stay() -> None:
         found = model(x.to("jax"))
     assert {"addmm", "gelu"} <= set(seen)
     assert found.device.type == "jax" and torch.allclose(found.detach().cpu(), expected)
+
+
+def test_what_torch_computes_sizes_with_is_no_code_of_a_program() -> None:
+    """torch imports sympy in the first call that needs it: thousands of values were looked at."""
+    import sympy
+    from tpu_runtime.watch import Watch
+
+    watch = Watch()
+    with watch.running():
+        assert sympy.Symbol("n", integer=True) + 1
+    assert not watch.codes and not watch.functions

@@ -21,6 +21,8 @@ from jax._src import monitoring
 # inside its process, as `tpu-migrate verify` does, adds its folder.
 LIBRARIES: tuple[str, ...] = (
     *(str(Path(str(m.__file__)).parent) + os.sep for m in (torch, torchax, jax, numpy)),
+    # torch's, for sizes that are symbols; it imports them when a call first needs them.
+    *(str(Path(torch.__file__).parents[1] / name) + os.sep for name in ("sympy", "mpmath")),
     str(Path(__file__).parent) + os.sep,
     "<frozen",
 )
