@@ -124,6 +124,8 @@ def random_numbers() -> None:
     held["seeded on the GPU alone"] = torch.equal(again, torch.rand(3, device="cuda"))
     generator = torch.Generator(device="cuda").manual_seed(1)
     held["generators"] = isinstance(generator, torch.Generator)
+    classes = torch.tensor([0, 1, 1, 4], device="cuda")
+    held["histograms"] = classes.histc(bins=5, min=0, max=4).tolist() == [1, 2, 0, 0, 1]
     held["generator sampling"] = torch.rand(2, generator=generator, device="cuda").numel() == 2
     state = torch.cuda.random.get_rng_state()  # as transformers' Trainer says it
     values = torch.rand(2, device="cuda")

@@ -110,6 +110,24 @@ def test_saved_files_need_no_runtime(tmp_path: Path) -> None:
     assert done.stdout.split() == ["15.0", "cpu", "cpu"], done.stderr
 
 
+# Integers.
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_histograms_of_integers_are_a_gpu_s(dtype: torch.dtype) -> None:
+    """Areas of classes, as segmentation counts them; CPU torch has none."""
+    classes = torch.tensor([0, 1, 1, 2, 4, 4, 4, 9], dtype=dtype)
+    for how, expected in (
+        ({"bins": 5, "min": 0, "max": 4}, [1, 2, 1, 0, 3]),
+        ({"bins": 3}, [4, 3, 1]),
+        ({"bins": 2, "min": 20, "max": 30}, [0, 0]),
+    ):  # fmt: skip
+        there = classes.to(DEVICE)
+        counts = torch.histc(there, **how)
+        assert (counts.dtype, counts.cpu().tolist()) == (there.dtype, expected)
+    assert classes[:1].to(DEVICE).histc(2).cpu().tolist() == [0, 1]
+
+
 # Old tensor types.
 
 

@@ -360,8 +360,10 @@ def install(*also: str, count: int = 1) -> None:
     `also` names other accelerators that it stands for: "xpu", "mps", "vulkan"; `count` is the
     number of GPUs.
     """
+    import gpu_operators
     import several_gpus
 
+    gpu_operators.install()
     stood_in.update(also)
     os.environ["USE_TORCH_XLA"] = "0"  # else accelerate takes that, where it is installed
     if "mps" in also:

@@ -162,6 +162,25 @@ def _power(name: str) -> Kernel:
     return kernel
 
 
+def _histogram(name: str) -> Kernel:
+    """Of integers, which stock leaves to the CPU: that has none."""
+    compute = stock(name)
+
+    def kernel(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
+        if self.dtype.is_floating_point or not self.numel():
+            return compute(self, bins, min, max)  # type: ignore[no-any-return]
+        x = self.flatten().long()
+        low, high = torch.aminmax(x) if min == max else (x.new_tensor(int(v)) for v in (min, max))
+        alone = (low == high).long()
+        low, high = low - alone, high + alone
+        places = ((x - low) * bins).div(high - low, rounding_mode="floor").clamp(max=bins - 1)
+        places = torch.where((x >= low) & (x <= high), places, bins)
+        counts = self.new_zeros(bins + 1).scatter_add(0, places, self.new_ones(x.shape))
+        return counts[:bins]
+
+    return kernel
+
+
 def install() -> None:
     """Replace the kernels, and functions that are called too often for kernels of ours."""
     for owners, names in (
@@ -189,5 +208,6 @@ def install() -> None:
             _extreme: "maximum minimum",
             _promoting_floats: "atan2",
             _power: "pow.Tensor_Tensor",
+            _histogram: "histc",
         }
     )
