@@ -104,10 +104,8 @@ def cuda() -> Device:
             return False
         return True
 
-    def move(tensor: Any) -> Any:
-        return tensor.to("cuda")
-
-    return Device("cuda", move, contextlib.nullcontext(), torch.cuda.synchronize, works=works)
+    context = contextlib.nullcontext()
+    return Device("cuda", lambda t: t.to("cuda"), context, torch.cuda.synchronize, works=works)
 
 
 @dataclass(frozen=True)

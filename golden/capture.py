@@ -121,16 +121,19 @@ def replace(target: Path, content: bytes) -> None:
     partial.replace(target)
 
 
-def of_other_accelerators(app: dict[str, Any], folder: Path, outputs: bytes) -> dict[str, Any]:
-    """What the app computes, by output, on accelerators that a machine with a GPU has not: the CPU
-    stands in for them. ``outputs`` is what it has computed there, as safetensors."""
-    from safetensors.torch import load
+def with_other_accelerators(
+    app: dict[str, Any], folder: Path, outputs: bytes
+) -> tuple[bytes, list[str]]:
+    """``outputs``, which a GPU has computed, and those of accelerators that its machine has not,
+    for which the CPU stands in; the names of these."""
+    from safetensors.torch import load, save
 
     with tempfile.TemporaryDirectory(prefix="golden-") as temporary:
         work = Path(temporary)
         run_original(app, folder, work, on_gpu=False)
-        everything = load((work / app["outputs"]).read_bytes())
-    return {name: tensor for name, tensor in everything.items() if name not in load(outputs)}
+        stood_in = load((work / app["outputs"]).read_bytes())
+    computed = load(outputs)
+    return save({**stood_in, **computed}), sorted(stood_in.keys() - computed.keys())
 
 
 def capture(name: str, output: Path) -> dict[str, Any]:
@@ -143,12 +146,9 @@ def capture(name: str, output: Path) -> dict[str, Any]:
         outputs = (work / app["outputs"]).read_bytes()
         times = json.loads((work / app["times"]).read_text(encoding="utf-8"))
     note = "The GPU original, unchanged, on the GPU."
-    others: dict[str, Any] = {}
+    others: list[str] = []
     if device and "accelerators" in app:
-        from safetensors.torch import load, save
-
-        others = of_other_accelerators(app, folder, outputs)
-        outputs = save({**load(outputs), **others})
+        outputs, others = with_other_accelerators(app, folder, outputs)
         note += f" For {', '.join(app['accelerators'])} the CPU stood in: see stand_in."
     if device is None:
         note = (
@@ -176,7 +176,7 @@ def capture(name: str, output: Path) -> dict[str, Any]:
         "outputs_sha256": hashlib.sha256(outputs).hexdigest(),
         "tolerances": f"reference_apps/{name}/app.toml",
         "note": note,
-        **({"stand_in": sorted(others)} if others else {}),
+        **({"stand_in": others} if others else {}),
     }
     output.mkdir(parents=True, exist_ok=True)
     replace(output / "outputs.safetensors", outputs)

@@ -8,6 +8,7 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.diagnostics import SourceMap
 from migrator.frameworks import find_framework
+from migrator.frameworks.framework import Framework
 from migrator.options import Options
 from migrator.pipeline.module import Module
 from migrator.registry import vocabulary
@@ -36,9 +37,15 @@ def analyse(
 
 def may_hold_constructs(source: bytes, target: Target, options: Options) -> bool:
     """A cheap test: False means that a file can not hold a construct."""
-    framework = find_framework(target.framework)
+    return may_be_of(find_framework(target.framework), source, options.replace)
+
+
+def may_be_of(
+    framework: Framework, source: bytes, replaced: tuple[tuple[str, str], ...] = ()
+) -> bool:
+    """Whether a file can hold constructs of a framework, by its words."""
     if framework.has_tokens(source):
         return True
     if b"import" not in source:  # nothing has a name that rules are about, so none is loaded
         return False
-    return vocabulary(framework.name, options.replace).may_be_in(source)
+    return vocabulary(framework.name, replaced).may_be_in(source)

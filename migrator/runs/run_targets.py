@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from migrator.errors import UsageError
 from migrator.frameworks import find_framework, frameworks
 from migrator.frameworks.framework import Framework
-from migrator.registry import vocabulary
+from migrator.pipeline.analyse import may_be_of
 from migrator.runs.run_report import FileReport
 from migrator.targets import RUNTIME, Target, find_target, targets
 
@@ -65,6 +65,5 @@ def without_target(files: Sequence[FileReport], wanted: Sequence[Target]) -> Ite
 def _is_left(source: bytes, framework: Framework, served: set[str]) -> bool:
     if not framework.is_imported_in(source):
         return False
-    if framework.has_tokens(source) or vocabulary(framework.name).may_be_in(source):
-        return True
-    return not any(find_framework(name).is_imported_in(source) for name in served)
+    borrowed = any(find_framework(name).is_imported_in(source) for name in served)
+    return not borrowed or may_be_of(framework, source)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from tests.tiers import thorough_but
 
@@ -90,3 +90,24 @@ def test_the_original_on_the_cpu_reproduces_it(app: str, tmp_path: Path) -> None
         difference = np.abs(fresh[name].astype(np.float64) - want.astype(np.float64))
         allowed = tolerance["atol"] + tolerance["rtol"] * np.abs(want.astype(np.float64))
         assert np.mean(difference > allowed) <= tolerance.get("max_mismatch", 0), name
+
+
+def test_a_gpu_has_the_cpu_compute_what_only_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_original(app: dict[str, Any], folder: Path, work: Path, on_gpu: bool) -> list[str]:
+        found = {
+            "encode_cuda": np.full(2, on_gpu),
+            **({} if on_gpu else {"encode_xpu": np.ones(2)}),
+        }
+        (work / "out").mkdir()
+        save_file(found, work / app["outputs"])
+        (work / app["times"]).write_text('{"repeat": 1, "steps": {}}')
+        return [app["entry"]]
+
+    monkeypatch.setattr(capture, "gpu_name", lambda: "NVIDIA of a test")
+    monkeypatch.setattr(capture, "run_original", run_original)
+    made = capture.capture("backends", tmp_path)
+    assert made["stand_in"] == ["encode_xpu"] and "see stand_in" in made["note"]
+    kept = load_file(tmp_path / "outputs.safetensors")
+    assert kept.keys() == {"encode_cuda", "encode_xpu"} and kept["encode_cuda"].all()

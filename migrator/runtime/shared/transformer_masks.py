@@ -29,15 +29,16 @@ def _is_causal(mask: object, is_causal: bool | None = None, size: int | None = N
 
 def _leaves_padding_out(encoder: Any, src: Tensor) -> bool:
     """Whether torch 2.9's encoder does on a GPU, for a batch with a mask of its padding alone."""
-    tensors = (src, *encoder.layers[0].parameters())
+    first = encoder.layers[0]
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (src, *first.parameters())):
+        return False
     return (
         src.device.type == DEVICE_TYPE
         and src.dim() == 3
-        and encoder.use_nested_tensor
-        and not encoder.layers[0].training
+        and getattr(encoder, "use_nested_tensor", False)  # files of older torch have none
+        and not first.training
         and _fast
         and not torch.is_autocast_enabled(DEVICE_TYPE)
-        and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
     )
 
 
