@@ -78,12 +78,12 @@ class Part:
         if any(part.has_begun for part in parts):
             raise RuntimeError("a part of a model with fully_shard ran before it did")
         for part in parts:  # inner ones come behind those that they are in
-            part.has_begun = True
             owners |= dict.fromkeys(part._module.parameters(), part)
-        if dist.get_world_size() > 1:
+        if dist.get_world_size() > 1:  # no trace gets further
             insist_on_the_same(owners, "fully_shard would take a part from each")
             say_that_memory_is_whole("fully_shard")
         for part in parts:
+            part.has_begun = True
             part._lower(owners)
         trained = [p for p in self._module.parameters() if p.requires_grad]
         self._exchange = PartsAveraging(self._module, trained, [owners[p] for p in trained])

@@ -41,6 +41,20 @@ def is_refused(rank, x):
     return False
 
 
+def compiled(rank):
+    """The same, where nothing is in the way of a step that is one program."""
+    torch.manual_seed(0)
+    model = fully_shard(nn.Linear(6, 2).to(rank))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for seed in range(2):
+        x = torch.randn(5, 6, generator=torch.Generator().manual_seed(2 * seed + rank)).to(rank)
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+
+
 def main(rank, ranks, path):
     dist.init_process_group("nccl", rank=rank, world_size=ranks)
     model = sharded(rank)
@@ -63,6 +77,7 @@ def main(rank, ranks, path):
     assert model.blocks[1][0].weight.dtype == torch.float64  # not on gloo
     assert all(p.dtype == torch.float32 for p in model.parameters())
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    state |= compiled(rank)
     if rank == 0:
         torch.save(state, path)
     assert is_refused(rank, x)  # not on gloo
