@@ -1,4 +1,4 @@
-"""The CPU in the place of several GPUs: exchanges that nccl has and gloo has not."""
+"""The CPU in the place of several GPUs, and what is seen of parameters that they divide."""
 
 import os
 import socket
@@ -56,6 +56,36 @@ result = sharded(torch.ones(1, 2))
 means = result.detach().clone()
 dist.all_reduce(means, op=dist.ReduceOp.AVG)
 close(result.detach(), means)
+
+# what FSDP and fully_shard divide among the ranks is seen as a whole
+import gradients, sharded, values
+
+def trained(wrap):
+    torch.manual_seed(0)
+    net = wrap(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1)))
+    net(torch.ones(1, 2)).sum().backward()
+    named = [(sharded.plain(f"Net.{{path}}"), p) for path, p in net.named_parameters()]
+    state = {{path: values.on_host(value) for path, value in sharded.state_dict(net).items()}}
+    return gradients.norms(named, [("Net", net)]), state, sharded.has_parts(net)
+
+fsdp = torch.distributed.fsdp.FullyShardedDataParallel
+expected, parameters, has_parts = trained(lambda net: net)
+assert not has_parts and len(expected["norms"]) == len(parameters) == 4
+for wrap in (
+    lambda net: fsdp(net, device_id=rank),
+    lambda net: fsdp(net, device_id=rank, use_orig_params=True),
+    lambda net: fsdp(torch.nn.Sequential(*map(fsdp, net)), device_id=rank),
+    torch.distributed.fsdp.fully_shard,
+):
+    found, state, has_parts = trained(wrap)
+    assert has_parts and found["dtypes"] == expected["dtypes"]
+    assert found["norms"].keys() == expected["norms"].keys(), found
+    for name, norm in expected["norms"].items():
+        assert abs(found["norms"][name] - norm) < 1e-6, (name, found)
+    assert state.keys() == parameters.keys(), state
+    for name, value in parameters.items():
+        close(state[name], value)
+assert dist.get_backend(dist.new_group([0, 1], backend="nccl")) == "gloo"
 dist.destroy_process_group()
 """
 
@@ -76,11 +106,12 @@ sys.path.insert(0, {str(RECORDER)!r})
 import datetime, weakref, ranks, torch.distributed as dist
 
 said, soon = [], datetime.timedelta(seconds=5)
-ranks.tell(said.append)
+ranks.tell(said.append, lambda: said.append("parted"))
 dist.init_process_group("gloo", f"tcp://localhost:{{sys.argv[1]}}", soon, 1, 0)
 assert said == [0]
 group = weakref.ref(dist.group.WORLD)
 dist.destroy_process_group()
+assert said == [0, "parted"]
 assert not dist.is_initialized() and group() is not None  # or DDP may wait for it for ever
 """
 

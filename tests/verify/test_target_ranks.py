@@ -105,6 +105,33 @@ trainer = L.Trainer(
 trainer.fit(Net(), DataLoader(data, batch_size=2, shuffle=True))
 """
 
+SHARDED = """\
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+dist.init_process_group("nccl")
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).cuda()
+model = FullyShardedDataParallel(net, device_id=rank)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+scaler = ShardedGradScaler()
+for step in range(4):
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(10 * step + rank)).cuda()
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+dist.destroy_process_group()
+"""
+
 
 def on_two(
     text: str, old: str = "", new: str = "", *arguments: str, module: bool = False
@@ -157,6 +184,24 @@ def test_each_rank_is_compared(end: str, tmp_path: Path, monkeypatch: pytest.Mon
         assert ("gradients", f"rank {rank}: SGD") in names
     assert [f.name for f in found if f.kind == "file"] == ["net.pt"] * 9
     assert len([f for f in found if f.kind == "printed"]) == 2 * 4 * 3  # of both ranks
+
+
+@SECOND_TIER
+@pytest.mark.parametrize("kind", ["FullyShardedDataParallel", "fully_shard"])
+def test_what_the_original_divides_among_its_ranks(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is compared as a whole, with what each rank of the migrated script has."""
+    monkeypatch.chdir(tmp_path)
+    text = SHARDED
+    if kind == "fully_shard":
+        text = text.replace("model = FullyShardedDataParallel(net, device_id=rank)",
+                            "model = fully_shard(net)")  # fmt: skip
+    result = on_two(text)
+    assert result.passed, (result.error, result.problems, result.log_tail)
+    parts = (result.compiled, result.stepwise)
+    found = {(f.kind, f.place) for part in parts for f in part.findings}
+    assert {("end", "2.weight"), ("weights", "0.bias")} <= found
 
 
 @SECOND_TIER

@@ -115,9 +115,17 @@ def test_rounding_moves_layers_and_functions_by_little_through_a_gradients_gradi
 def test_a_loss_is_what_it_was_before_a_scaler_multiplied_it() -> None:
     text = STEP.replace("loss.backward(); optimizer.step()", "scaler.scale(loss).backward(); "
                         "scaler.step(optimizer); scaler.update()")  # fmt: skip
-    found, _ = record(text + "scaler = torch.cuda.amp.GradScaler()\nstep(torch.ones(4, 3))\n")
-    (loss,) = losses(found)
-    assert found.printed.endswith(f"loss {loss:.6f}\n") and found.steps == 1
+    text += """\
+scaler = torch.cuda.amp.GradScaler()
+step(torch.ones(4, 3))
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+loss = net(torch.ones(4, 3).cuda()).pow(2).mean()
+ShardedGradScaler().scale(loss).backward()
+print(f"loss {loss.item():.6f}")
+"""
+    found, _ = record(text)
+    printed = "".join(f"loss {loss:.6f}\n" for loss in losses(found))
+    assert found.printed.endswith(printed) and len(losses(found)) == 2 and found.steps == 1
 
 
 @pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)", ""])

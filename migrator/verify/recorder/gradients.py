@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from sharded import gradients, plain
 from store import NAMES
 from torch import nn
 from values import for_json, on_host
 
 
-def norms(parameters: Iterable[tuple[str, torch.Tensor]]) -> dict[str, Any]:
-    """Their norms by name, and the dtypes of those that are not float32."""
+def norms(
+    parameters: Sequence[tuple[str, torch.Tensor]], models: Iterable[tuple[str, nn.Module]]
+) -> dict[str, Any]:
+    """Their norms by name, and the dtypes of those that are not float32. ``models`` have them."""
     found: dict[str, float | str] = {}
-    dtypes = {}
+    kinds: dict[str, torch.dtype] = {}
+    divided: set[int] = set()
+    for own, of_all, kind in gradients(models, {id(parameter) for _, parameter in parameters}):
+        divided |= own
+        found |= {name: for_json(norm) for name, norm in of_all.items()}
+        kinds |= dict.fromkeys(of_all, kind)
     for name, parameter in parameters:
-        if parameter.grad is not None:
+        if parameter.grad is not None and id(parameter) not in divided:
             found[name] = for_json(float(on_host(parameter.grad).to(torch.float64).norm()))
-            if parameter.grad.dtype != torch.float32:
-                dtypes[name] = NAMES.get(parameter.grad.dtype, "F32")
+            kinds[name] = parameter.grad.dtype
+    dtypes = {n: NAMES.get(kind, "F32") for n, kind in kinds.items() if kind != torch.float32}
     return {"norms": found, "dtypes": dtypes}
 
 
@@ -27,7 +35,7 @@ def others(models: Iterable[tuple[str, nn.Module]], used: Iterable[torch.Tensor]
     """What else of these models has a gradient: a teacher has none."""
     own = {id(parameter) for parameter in used}
     return [
-        f"{name}.{path}"
+        plain(f"{name}.{path}")
         for name, module in models
         for path, parameter in module.named_parameters()
         if parameter.grad is not None and id(parameter) not in own

@@ -43,8 +43,8 @@ def folder(output: Path, number: int) -> Path:
     return output / "ranks" / str(number)
 
 
-def tell(joined: Callable[[int], None]) -> None:
-    """Say which rank this process is, once it is one."""
+def tell(joined: Callable[[int], None], leaves: Callable[[], None]) -> None:
+    """Say which rank this process is, once it is one; and that it leaves the others."""
     if not dist.is_available():
         return
     init, destroy = dist.init_process_group, dist.destroy_process_group
@@ -58,6 +58,8 @@ def tell(joined: Callable[[int], None]) -> None:
 
     @functools.wraps(destroy)
     def destroy_process_group(*args: Any, **kwargs: Any) -> None:
+        if sys.exc_info()[0] is None:  # else the others are elsewhere
+            leaves()
         _kept.extend(dist.distributed_c10d._world.pg_map)
         destroy(*args, **kwargs)
 

@@ -13,12 +13,22 @@ _FIRST = 1024.0
 
 def install() -> None:
     """Scalers begin low, and what they scale is known as it was before."""
-    made, scale = torch.amp.GradScaler.__init__, torch.amp.GradScaler.scale
+    made = torch.amp.GradScaler.__init__
 
     def init(scaler: Any, *args: Any, **kwargs: Any) -> None:
         made(scaler, *args, **kwargs)
         if scaler.is_enabled():
             scaler._init_scale = min(scaler._init_scale, _FIRST)
+            _follow(type(scaler))
+
+    torch.amp.GradScaler.__init__ = init  # type: ignore[method-assign]
+
+
+def _follow(kind: Any) -> None:
+    """What scalers of this class scale; ShardedGradScaler, for one, has a method of its own."""
+    scale = kind.scale
+    if hasattr(scale, "_followed"):
+        return
 
     def scaled(scaler: Any, outputs: Any) -> Any:
         result = scale(scaler, outputs)
@@ -26,8 +36,8 @@ def install() -> None:
             result._before_scaling = outputs  # type: ignore[attr-defined]
         return result
 
-    torch.amp.GradScaler.__init__ = init  # type: ignore[method-assign]
-    torch.amp.GradScaler.scale = scaled  # type: ignore[assignment]
+    scaled._followed = True  # type: ignore[attr-defined]
+    kind.scale = scaled
 
 
 def before_scaling(loss: torch.Tensor) -> torch.Tensor:

@@ -77,7 +77,7 @@ class Session:
         if self.focus is not None:
             self.focus.install(sys.modules.get("tpu_runtime"))
         if spec["devices"] is not None:
-            ranks.tell(self._joined)
+            ranks.tell(self._joined, self.watch.leave_group)
         started = (
             None if spec["devices"] is None or self.number is not None else ranks.Started(self)
         )
@@ -116,7 +116,7 @@ class Session:
             with self.watch.at_rest():
                 if self.focus is not None:
                     self.focus.flush()
-                else:
+                elif not ended:  # of less, only what was until then is compared
                     self.watch.finish()
                     if self._sees_files:
                         own = Path(self.spec["output"])

@@ -38,14 +38,36 @@ def patch() -> None:
         @functools.wraps(init)
         def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
             kwargs.pop("device_id", None)
-            init("gloo" if backend is None or "nccl" in backend else backend, *args, **kwargs)
+            init(of_cpu(backend or "nccl"), *args, **kwargs)
 
         torch.distributed.init_process_group = init_process_group
+        patch_groups()
         patch_fsdp()
+        patch_meshes()
         for name in ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"):
             averaging = averaged(getattr(torch.distributed, name))
             setattr(torch.distributed, name, averaging)
         torch.distributed.Work.get_future = futures(torch.distributed.Work.get_future)
+
+
+def of_cpu(backend: str | None) -> str | None:
+    return "gloo" if backend and "nccl" in backend else backend
+
+
+def patch_groups() -> None:
+    """Groups of some ranks, as meshes make them, too."""
+    core: Any = torch.distributed.distributed_c10d
+    original = core._new_group_with_tag
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.arguments["backend"] = of_cpu(given.arguments.get("backend"))
+        given.arguments.pop("device_id", None)
+        return original(*given.args, **given.kwargs)
+
+    core._new_group_with_tag = new_group
 
 
 def patch_fsdp() -> None:
@@ -58,13 +80,25 @@ def patch_fsdp() -> None:
     @functools.wraps(original)
     def fsdp(*args: Any, **kwargs: Any) -> None:
         given = signature.bind(*args, **kwargs)
-        if given.arguments.get("device_id") is not None:
-            given.arguments["device_id"] = torch.device("cpu")
+        given.arguments["device_id"] = torch.device("cpu")
         original(*given.args, **given.kwargs)
 
     FullyShardedDataParallel.__init__ = fsdp
     # `sync_module_states` asks for parameters on a GPU; gloo sends those of the CPU
     _init_utils._check_module_states_for_sync_module_states = lambda _states: None
+
+
+def patch_meshes() -> None:
+    """A mesh of GPUs, as `fully_shard` makes one, is of the CPU."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    original = DeviceMesh.__init__
+
+    @functools.wraps(original)
+    def mesh(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+    DeviceMesh.__init__ = mesh  # type: ignore[method-assign]
 
 
 class Done:

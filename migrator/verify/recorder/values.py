@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from randomness import is_traced
+from sharded import whole
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 
@@ -39,7 +40,7 @@ def for_json(number: float) -> float | str:
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
     """A copy on the CPU, in a type that a file can have."""
-    tensor = tensor.detach()
+    tensor = whole(tensor.detach())
     if tensor.is_sparse:
         tensor = tensor.to_dense()
     if tensor.is_complex():

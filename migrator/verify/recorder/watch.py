@@ -16,6 +16,7 @@ from typing import Any
 
 import padding
 import scaling
+import sharded
 import torch
 from gradients import norms, others
 from loops import Loops
@@ -60,6 +61,7 @@ class Watch:
         self.shortened = False  # it was ended by these
         self.begun: Counter[int] = Counter()  # steps, by optimizer
         self.last: dict[str, list[tuple[str, torch.Tensor]]] = {}  # states behind the last of these
+        self.parted: set[str] = set()  # of these, what was before the ranks parted
         self.trains = self.closely = False
         self.events: list[dict[str, Any]] = []
         self.step = 0
@@ -233,7 +235,7 @@ class Watch:
         """The norms of what an optimizer is about to use, or has used."""
         with self.at_rest():
             used = list(self.parameters(optimizer))
-            found = norms(used)
+            found = norms(used, self.trained.values())
             if self.closely:
                 found["others"] = others(self.names.values(), [p for _, p in used])
             self.event("gradients", type(optimizer).__name__, **found)
@@ -255,7 +257,7 @@ class Watch:
 
     def parameters(self, optimizer: Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
         names = {
-            id(p): f"{name}.{path}"
+            id(p): sharded.plain(f"{name}.{path}")
             for name, module in self.trained.values()
             for path, p in module.named_parameters()
         }
@@ -278,21 +280,29 @@ class Watch:
 
     def _state(self, module: nn.Module) -> list[tuple[str, torch.Tensor]]:
         """Parameters and buffers of a module."""
-        found = module.state_dict().items()
+        found = sharded.state_dict(module).items()
         return [(path, self.on_host(v)) for path, v in found if isinstance(v, torch.Tensor)]
 
     def _buffers(self) -> None:
         """What modules that are trained have counted and averaged until here."""
         for name, module in self.trained.values():
-            found = [(path, on_host(b)) for path, b in module.named_buffers()
+            found = [(sharded.plain(path), on_host(b)) for path, b in module.named_buffers()
                      if b.numel() <= _SMALL]  # fmt: skip
             if found:
                 self._keep("buffers", name, found)
 
+    def leave_group(self) -> None:
+        """Ranks part: what each has a part of can be read as a whole for the last time."""
+        with self.at_rest():
+            for name, module in self.trained.values():
+                if sharded.has_parts(module):
+                    self.last[name] = self._state(module)
+                    self.parted.add(name)
+
     def finish(self) -> None:
         """The states of what was trained; behind the last step where that was ended in the next."""
         for name, module in self.trained.values():
-            if not self.shortened or name not in self.last:
+            if name not in self.last or not (self.shortened or name in self.parted):
                 self.state("end", name, module)
             else:
                 with self.at_rest():
@@ -352,7 +362,7 @@ class Watch:
         """A module's class, with a number where there are several of them."""
         module = unwrapped(module)
         if id(module) not in self.names:
-            kind = type(module).__name__
+            kind = type(sharded.inner(module)).__name__
             self.taken[kind] += 1
             number = f"#{self.taken[kind]}" if self.taken[kind] > 1 else ""
             self.names[id(module)] = (kind + number, module)
