@@ -61,7 +61,7 @@ class Watch:
         self.shortened = False  # it was ended by these
         self.begun: Counter[int] = Counter()  # steps, by optimizer
         self.last: dict[str, list[tuple[str, torch.Tensor]]] = {}  # states behind the last of these
-        self.parted: set[str] = set()  # of these, what was before the ranks parted
+        self.parted: dict[str, list[tuple[str, torch.Tensor]]] = {}  # before ranks did
         self.trains = self.closely = False
         self.events: list[dict[str, Any]] = []
         self.step = 0
@@ -294,19 +294,15 @@ class Watch:
     def leave_group(self) -> None:
         """Ranks part: what each has a part of can be read as a whole for the last time."""
         with self.at_rest():
-            for name, module in self.trained.values():
-                if sharded.has_parts(module):
-                    self.last[name] = self._state(module)
-                    self.parted.add(name)
+            found = [(n, m) for n, m in self.trained.values() if sharded.has_parts(m)]
+            self.parted = {name: self._state(module) for name, module in found}
 
     def finish(self) -> None:
         """The states of what was trained; behind the last step where that was ended in the next."""
-        for name, module in self.trained.values():
-            if name not in self.last or not (self.shortened or name in self.parted):
-                self.state("end", name, module)
-            else:
-                with self.at_rest():
-                    self._keep("end", name, self.last[name])
+        kept = self.parted | (self.last if self.shortened else {})
+        with self.at_rest():
+            for name, module in self.trained.values():
+                self._keep("end", name, kept.get(name) or self._state(module))
 
     # ---- keeping ---------------------------------------------------------------------------------
 
