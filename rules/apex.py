@@ -8,10 +8,12 @@ from migrator.construct import Construct
 from migrator.edits import EditCall, Replace
 from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
 
+from .ranks import CONVERT_BY_APEX, in_one_process
+
 APEX = Rule(
     code="LIB005",
     name="apex",
-    summary="apex's fused optimizers and norms become torch's own",
+    summary="apex's fused optimizers, norms and SyncBatchNorm become torch's own",
     why="""FusedAdam, FusedSGD, FusedLayerNorm and FusedRMSNorm are fusions by hand of what
 torch.optim and torch.nn compute; XLA fuses by itself. Defaults that differ are written out:
 FusedAdam is AdamW without weight decay unless `adam_w_mode=False`, where torch's AdamW decays by
@@ -52,6 +54,17 @@ place.""",
             after="""
             from torch import nn
             norms = nn.ModuleList([nn.LayerNorm(8, eps=1e-6), nn.RMSNorm(8, eps=1e-5)])
+            """,
+        ),
+        Example(
+            """
+            import apex
+            from torch import nn
+            model = apex.parallel.convert_syncbn_model(model)
+            """,
+            after="""
+            from torch import nn
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
             """,
         ),
         Example(
@@ -97,6 +110,12 @@ _CLASSES = {
     "apex.normalization.FusedRMSNorm": _Counterpart(
         "torch.nn", "RMSNorm", 3, {"memory_efficient": _ANY}, {"eps": "1e-5"}
     ),
+    "apex.parallel.SyncBatchNorm": _Counterpart(
+        "torch.nn", "SyncBatchNorm", 6, {"channel_last": (False,), "fuse_relu": (False,)}
+    ),
+    CONVERT_BY_APEX: _Counterpart(
+        "torch.nn", "SyncBatchNorm.convert_sync_batchnorm", 2, {"channel_last": (False,)}
+    ),
 }  # fmt: skip
 _WITHOUT_DECAY = _Counterpart("torch.optim", "Adam", 2, {**_ADAM, "adam_w_mode": (False,)})
 
@@ -104,6 +123,7 @@ _AMP = (
     "O1 and O2 are autocast in bfloat16, around the forward pass and the loss alone; O0 is float32 "
     "and needs nothing"
 )
+_SYNCHRONISED = (CONVERT_BY_APEX, "apex.parallel.SyncBatchNorm")
 _ADVICE = {
     "apex.amp.initialize": _AMP,
     "apex.amp.scale_loss": "bfloat16 needs no loss scaling; call backward() of the loss itself",
@@ -112,9 +132,11 @@ _ADVICE = {
     "apex.fp16_utils": "keep float32 parameters, and autocast in bfloat16",
     "apex.parallel.DistributedDataParallel": "call torch.nn.parallel.DistributedDataParallel, and "
     "migrate again",
-    "apex.parallel.convert_syncbn_model": "call torch.nn.SyncBatchNorm.convert_sync_batchnorm, and "
-    "migrate again",
-    "apex.parallel.SyncBatchNorm": "use torch.nn.SyncBatchNorm",
+    **dict.fromkeys(_SYNCHRONISED, "use torch.nn.SyncBatchNorm"),
+    "apex.parallel.create_syncbn_process_group": "torch.distributed.new_subgroups(SIZE)[0] is the "
+    "same group; for a size of 0, None",
+    "apex.parallel.LARC": "torch has none; apex's is plain PyTorch: copy that class, and choose by "
+    "torch.where and torch.clamp where it asks for values, which would wait for the device",
     "apex.normalization.MixedFused": "its result has the type of its weight; use torch.nn's norm "
     "and convert",
     "apex.optimizers.FusedAdagrad": "use torch.optim.Adagrad",
@@ -127,9 +149,13 @@ _ADVICE = {
 
 
 @APEX.on("name", *_CLASSES)
-def same_class(ctx: Context, found: Construct) -> Decision:
+def same_class(ctx: Context, found: Construct) -> Decision | None:
     node = found.node
     assert isinstance(node, ast.expr)
+    if found.key == CONVERT_BY_APEX and in_one_process(ctx):
+        return None
+    if found.key in _SYNCHRONISED and ctx.words.devices is None:  # neither would be rewritten
+        return None
     counterpart = _CLASSES[found.key]
     call = ctx.names.call_of(node)
     if call is None:

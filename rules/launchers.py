@@ -151,8 +151,8 @@ def _is_one_process(ctx: Context, program: str) -> bool:
 @LAUNCHER.on("command", "slurm")
 def slurm(ctx: Context, found: Construct) -> Decision:
     return Report(
-        "asks SLURM for GPUs; leave it out, and start the script on the TPU's own host "
-        "(`gcloud compute tpus tpu-vm ssh NAME --command=…`)"
+        "asks SLURM for GPUs; leave it out, and start the script on the TPU's own hosts "
+        "(`gcloud compute tpus tpu-vm ssh NAME --worker=all --command=…`)"
     )
 
 

@@ -249,7 +249,10 @@ def sampler(ctx: Context, found: Construct) -> Decision | None:
     return Rewrite([EditCall(call, function=word.code)], word.requires)
 
 
-@RANKS.on("name", "torch.nn.SyncBatchNorm.convert_sync_batchnorm")
+CONVERT_BY_APEX = "apex.parallel.convert_syncbn_model"
+
+
+@RANKS.on("name", "torch.nn.SyncBatchNorm.convert_sync_batchnorm", CONVERT_BY_APEX)
 def synchronised(ctx: Context, found: Construct) -> Decision | None:
     call = ctx.names.call_of(found.node)
     module = argument(call, 0, "module") if call is not None else None

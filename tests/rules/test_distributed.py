@@ -69,6 +69,7 @@ from tests.rules.ranks import HEAD, UNSAFE, line, obstacle, write
         ("model = DDP(module=net, find_unused_parameters=True, process_group=None)",
          "model = tpu_runtime.FullyShardedDataParallel(module=net)"),
         ("other = torch.nn.SyncBatchNorm.convert_sync_batchnorm(net)", "other = net"),
+        ("import apex\n    other = apex.parallel.convert_syncbn_model(net)", "other = net"),
         ("dist.init_process_group(init_method='env://', backend=args.backend)",
          "dist.init_process_group('jax', init_method='jax://')"),
     ],

@@ -202,6 +202,9 @@ APEX = [
     ("normalization.FusedRMSNorm(8)", "nn.RMSNorm(8, eps=1e-5)"),
     ("normalization.FusedRMSNorm(8, 1e-6)", "nn.RMSNorm(8, 1e-6)"),
     ("normalization.FusedRMSNorm(8, eps=e, memory_efficient=m)", "nn.RMSNorm(8, eps=e)"),
+    ("parallel.SyncBatchNorm(8, 1e-5, fuse_relu=False)", "nn.SyncBatchNorm(8, 1e-5)"),
+    ("parallel.convert_syncbn_model(x, process_group=g)",
+     "nn.SyncBatchNorm.convert_sync_batchnorm(x, process_group=g)"),
 ]  # fmt: skip
 
 
@@ -232,7 +235,10 @@ NOT_EXACT = [
     ("amp.initialize(model, opt, opt_level='O2')", "autocast in bfloat16"),
     ("amp.scale_loss(loss, opt)", "backward() of the loss itself"),
     ("parallel.DistributedDataParallel(model)", "torch.nn.parallel.DistributedDataParallel"),
-    ("parallel.convert_syncbn_model(model)", "convert_sync_batchnorm"),
+    ("parallel.convert_syncbn_model(model, None, True)", "by position"),
+    ("parallel.convert_syncbn_model(model, channel_last=True)", "channel_last=True"),
+    ("parallel.create_syncbn_process_group(8)", "torch.distributed.new_subgroups(SIZE)[0]"),
+    ("parallel.LARC.LARC(opt, trust_coefficient=0.001)", "copy that class"),
 ]
 
 
