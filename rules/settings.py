@@ -1,5 +1,7 @@
 """Configurations: what they say of GPUs."""
 
+import re
+
 from migrator.analysis.mentions import DEVICE_SETTING, HIDES, NOT_HALF, hides_gpus, without_comment
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -13,8 +15,9 @@ SETTING = Rule(
     summary="a setting in YAML or JSON that names a GPU",
     why="""In YAML and JSON, a key that ends in `device` with `cuda` as its value gets the target's
 device, which the migrated program understands, with an index where a program beside it or above
-it compares devices. What else speaks of GPUs (how many, a back end, an accelerator of Lightning,
-float16 of accelerate or Trainer) is named: the program decides what it means. Commands are
+it compares devices. How many there are stays, where a program beside it or above it asks
+for that key: what the program makes of it is rewritten or named there. What else speaks of GPUs (a
+back end, an accelerator of Lightning, float16 of accelerate or Trainer) is named. Commands are
 rewritten as in a script (rule CMD001). Files that are longer than a person writes are data, and are
 not looked into.""",
     examples=(
@@ -89,6 +92,16 @@ def in_text(ctx: Context, found: Construct) -> Decision:
     return Report("speaks of GPUs in a text; look at what reads it")
 
 
+# How many there are: `num_gpu: 4`, no numbers of devices
+_COUNT = re.compile(
+    r"""\W*(?P<key>(?:\w*_)?(?:num|n|nr|of)_?gpus?|(?:\w*_)?gpu_num|gpus)["']?\s*:\s*\d+\W*""",
+    re.IGNORECASE,
+)
+
+
 @SETTING.on("setting", "gpu")
 def gpu_setting(ctx: Context, found: Construct) -> Decision:
+    count = _COUNT.fullmatch(without_comment(ctx.text(found)))
+    if count is not None and ctx.project is not None and ctx.project.is_asked_for(count["key"]):
+        return Keep("says how many devices; lines of the program that ask for it are GPU code")
     return Report("speaks of GPUs; look at what the program makes of it")

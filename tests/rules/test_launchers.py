@@ -292,3 +292,24 @@ def test_nccl_in_a_setting_beside_a_program(program: str, outcome: Outcome, tmp_
         for d in constructs(f.result)
     ]  # fmt: skip
     assert found.code == "CFG001" and found.outcome is outcome
+
+
+@pytest.mark.parametrize(("setting", "reads", "outcome"), [
+    ("num_gpu: 4  # 0 for the CPU", 'opt["num_gpu"] > 1', Outcome.KEPT),
+    ("  NUM_GPUS: 8", "cfg.NUM_GPUS", Outcome.KEPT),
+    ("gpus: 2", "opt.get('gpus')", Outcome.KEPT),
+    ("num_gpu: 4", "other['num_gpus']", Outcome.REPORTED),  # nobody asks for it
+    ("gpus: -1", "cfg.gpus", Outcome.REPORTED),
+    ("gpus: [0, 1]", "cfg.gpus", Outcome.REPORTED),
+    ("gpu: 1", "cfg.gpu", Outcome.REPORTED),  # which one
+])  # fmt: skip
+def test_how_many_devices_a_program_is_told(
+    setting: str, reads: str, outcome: Outcome, tmp_path: Path
+) -> None:
+    program = f"import torch\nif {reads}:\n    net.cuda()\n"
+    write_tree(tmp_path, {"options/train/a.yml": f"{setting}\n", "package/train.py": program})
+    (found,) = [
+        d for f in migrate_paths([tmp_path], "torchax").files if f.path.name == "a.yml"
+        for d in constructs(f.result)
+    ]  # fmt: skip
+    assert found.code == "CFG001" and found.outcome is outcome

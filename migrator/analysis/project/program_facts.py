@@ -7,6 +7,7 @@ for all its files, and in the processes that a run starts.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -116,6 +117,13 @@ class ProgramFacts(ImportedValues, StartingPoints):
 
             self.cache.obstacles[path] = ranks.obstacles.to_one_process(definition)
         return self.cache.obstacles[path]
+
+    def is_asked_for(self, setting: str) -> bool:
+        """True where a program beside a configuration or above it asks for a key: `opt["gpus"]`."""
+        key = setting.encode()
+        asks = re.compile(rb"""["']%b["']|\.%b\b""" % (key, key))
+        programs = (self.cache.file(p) for p in (*self.modules_above(), *self.modules_beside()))
+        return any(key in each.content and asks.search(each.content) for each in programs)
 
     def serves_ranks(self) -> bool:
         """True for a file that a program for several devices imports; it may read a setting."""
