@@ -47,6 +47,70 @@ def test_random_programs_of_views(seeds: range) -> None:
     assert all("elements that are shared" in verdict for verdict in raised), raised
 
 
+OF_BUFFERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "rows": lambda x: x[:2],
+    "a row": lambda x: x[1],
+    "columns": lambda x: x[:, 1::2],
+    "a place": lambda x: x[1, 2],
+    "a view of a slice": lambda x: x[1:].t(),
+    "a slice of a view": lambda x: x.view(-1)[2:7],
+    "a new dimension": lambda x: x[None, 1:, ..., 2],
+    "narrow": lambda x: x.narrow(0, 1, 2),
+    "select": lambda x: x.select(1, 0),
+    "diagonal": lambda x: x.diagonal(),
+}
+OF_WEIGHTS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "copy_": lambda x, w: x.copy_(w * 3),
+    "add_": lambda x, w: x.add_(w, alpha=2),
+    "+=": lambda x, w: x.__iadd__(w),
+    "mul_": lambda x, w: x.mul_(w),
+    "set": lambda x, w: x.__setitem__(..., w),
+    "fill_": lambda x, w: x.fill_(w),
+    "lerp_": lambda x, w: x.lerp_(x + 2, w),
+    "addcmul_": lambda x, w: x.addcmul_(x.clone(), w),
+    "masked_fill_": lambda x, w: x.masked_fill_(x > 4, w),
+    "clamp_": lambda x, w: x.clamp_(min=w),
+}
+
+
+BUFFERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "of its own": lambda x: x[:3, :4].clone(),
+    "detached columns": lambda x: x[:3, 1:].detach(),
+    "what is detached and transposed": lambda x: x.t()[1:, :4].detach(),
+}
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+@pytest.mark.parametrize("view", OF_BUFFERS)
+def test_gradients_of_what_is_written_to_a_part_of_a_buffer(view: str, kind: str) -> None:
+    """It needs none until then: `tokens[:n].copy_(masked)`, whose gradients torchax lost."""
+    if view == "a slice of a view" and kind != "of its own":
+        return  # torch can not view it so
+    for write in OF_WEIGHTS.values():
+        results = []
+        for device in (DEVICE, "cpu"):
+            weight = torch.tensor(1.5).to(device).requires_grad_()
+            buffer = BUFFERS[kind](torch.arange(20.0).reshape(4, 5).to(device))
+            older, part = buffer[:, :3], OF_BUFFERS[view](buffer)
+            write(part, weight)
+            assert buffer.requires_grad and part.requires_grad and older.requires_grad
+            loss = buffer.square().sum() + 2 * part.square().sum() + 3 * older.sin().sum()
+            loss.backward()
+            assert weight.grad is not None
+            results.append((buffer.detach().cpu(), weight.grad.cpu()))
+        for found, expected in zip(*results, strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+def test_a_part_that_was_taken_without_gradients_is_written_with_them() -> None:
+    """As in torch, which can not follow it."""
+    buffer = torch.zeros(3, device=DEVICE)
+    with torch.no_grad():
+        part = buffer[:2]
+    with pytest.raises(RuntimeError, match="no_grad mode"):
+        part.copy_(torch.ones(2, device=DEVICE).requires_grad_())
+
+
 @pytest.mark.parametrize("shape", [(2, 3), (3, 3)])
 @pytest.mark.parametrize("how", BECOMES)
 @pytest.mark.parametrize("view", VIEWS)

@@ -110,6 +110,17 @@ def _of_arrays(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda x, n: function(jnp.asarray(x) * 1.0, jnp.asarray(n) * 1.0)
 
 
+def lerp(start: Array, end: Array, weight: Any) -> Array:
+    """Of what is transposed it raises, by an operator that torchax does not know."""
+    if isinstance(weight, jax.Array):
+        near, far = weight * (end - start) + start, (weight - 1) * (end - start) + end
+        return jnp.where(jnp.abs(weight) >= 0.5, far, near)
+    number = start.dtype.type(weight)
+    if abs(number) >= 0.5:
+        return (number - 1) * (end - start) + end
+    return number * (end - start) + start
+
+
 def install(env: Environment) -> None:
     """Replace the operators."""
     aten = torch.ops.aten
@@ -125,6 +136,7 @@ def install(env: Environment) -> None:
         (aten.xlogy, partial(_times_log, log=jnp.log)),
         (aten.special_xlog1py, partial(_times_log, log=jnp.log1p)),
         (aten.isin, _isin),
+        (aten.lerp, lerp),
         (aten.clamp.default, _clamp),
         (aten.complex, _complex),
         (aten.sum, _over(jnp.sum)),

@@ -23,7 +23,6 @@ from .inside import FirstTime, NotCompilable, inside, is_inside
 from .numbers import Varying
 from .programs import Program
 from .structures import Structure
-from .watch import without_callbacks
 
 EAGER = "TPU_RUNTIME_EAGER"  # set: nothing is compiled as a whole, for debugging
 MANY = 8  # sets of values of one step, at which a value that changes every time is suspected
@@ -150,7 +149,7 @@ class Compiled:
         is_new = self.sets < UNUSED  # later ones hardly bring other code
         views.watchers.append(watcher)
         try:
-            with memory.trainers.observed(), without_callbacks(), memory.watch.running(is_new):
+            with memory.trainers.observed(), memory.watch.running(is_new):
                 result = memory.function(*args, **kwargs)
         finally:
             views.watchers.remove(watcher)

@@ -9,11 +9,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torchax.ops import jaten
 from torchax.tensor import Environment, Tensor
 
 from . import modes
-from .calls import Function, is_device_tensor, native, needs_gradient, patch, replaces
+from .calls import Function, is_device_tensor, native, needs_gradient, patch, register, replaces
+from .device import DEVICE_TYPE
 from .views import alias, array_of, count_write, layout_of
 
 NEEDED_BY = "<unusual>"
@@ -71,6 +73,19 @@ def of_base(
     return tensor, size, strides, offset
 
 
+def _new_empty_strided(tensor: Tensor, size: Any, strides: Any, **options: Any) -> Tensor:
+    """Elements that lie as asked for, by which autograd finds the gradients of parts of a tensor.
+
+    torchax 0.0.13 ignores the strides.
+    """
+    env = tensor._env
+    dtype = options.get("dtype") or tensor.dtype
+    places = 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
+    with env._dispatch_mode:
+        memory = torch.zeros(places if 0 not in size else 0, dtype=dtype, device=DEVICE_TYPE)
+        return torch.as_strided(memory, size, strides)  # type: ignore[return-value]
+
+
 @replaces(torch.Tensor.__getitem__)
 def _getitem(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     tensor, key = args
@@ -79,20 +94,43 @@ def _getitem(env: Environment, function: Function, args: Any, kwargs: Any) -> An
         if is_device_tensor(tensor):
             return NotImplemented
         return native(function, (tensor, _on_cpu(key)), {})
-    if needs_gradient(tensor):
+    is_basic, may_need = _is_basic(key), tensor.is_floating_point() or tensor.is_complex()
+    if needs_gradient(tensor) or (is_basic and may_need and not _is_whole(tensor)):
         # By ATen: torchax's own indexing drops the gradient.
         with env._dispatch_mode:
             return function(tensor, _tensors(env, key))
-    if not _is_basic(key):
+    if not is_basic:
         return Tensor(tensor._elem[_key(env, key)], env)
     shape = native(function, (layout_of(tensor), key), {})
-    return alias(
+    result = alias(
         tensor,
         tensor._elem[key],
         shape,
         replay=lambda base: base[key],
         write=lambda base, value: base.at[key].set(value),
     )
+    if not may_need:
+        return result
+    with _Gives(result):  # autograd is told: what needs a gradient may be written to it
+        return torch.as_strided(tensor, shape.size(), shape.stride(), shape.storage_offset())
+
+
+class _Gives(TorchDispatchMode):
+    """The next operator gives what is known already."""
+
+    def __init__(self, result: Tensor) -> None:
+        super().__init__()
+        self._result = result
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._result
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether autograd's base of ``tensor`` lies in memory as its gradient does."""
+    with torch._C.DisableTorchFunction():
+        base = tensor._base if tensor._is_view() else tensor
+        return base.storage_offset() == 0 and base.is_contiguous()  # type: ignore[union-attr]
 
 
 def _on_cpu(key: Any) -> Any:
@@ -136,5 +174,6 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
 
 def install(env: Environment) -> None:
     """Replace writes by index; reading is in the table of replaced functions."""
+    register(env, torch.ops.aten.new_empty_strided, _new_empty_strided, of_arrays=False)
     patch(Tensor, __setitem__=_setitem)
     patch(modes, of_base=of_base)

@@ -109,19 +109,6 @@ def _is_list(instruction: Any) -> bool:
     return instruction.opname in (*_MAKING, "BUILD_TUPLE")
 
 
-@contextmanager
-def only_young() -> Iterator[None]:
-    """Let Python's garbage collector look at nothing that is there already."""
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 class Inspection:
     """Looks at all code that begins while a function runs."""
 

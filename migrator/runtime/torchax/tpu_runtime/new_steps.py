@@ -15,7 +15,7 @@ from .calls import is_device_tensor
 from .compiling import TRACES, complete
 from .fresh_state import FreshState
 from .functions import Call, Memory
-from .innocent import Inspection, only_young
+from .innocent import Inspection
 from .inside import FirstTime, NotCompilable
 from .named import members_of
 from .programs import Program
@@ -49,8 +49,7 @@ def _compile_new(
         inspection, known = Inspection(), trainers.size
         trace = Trace(memory, env, call, None, inspection, expecting)
         try:
-            with only_young():
-                traced = trace.run()
+            traced = trace.run()
         except GradientUsed:
             expecting = False
             continue

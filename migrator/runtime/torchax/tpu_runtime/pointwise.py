@@ -7,12 +7,12 @@ The order of the operations is torch's.
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import torch
 from torchax.tensor import Environment, Tensor
 
 from . import views
+from .arithmetic import lerp
 from .calls import Function, replaces
 
 Array = Any
@@ -31,16 +31,6 @@ def _divide(x: Array, y: Array) -> Array:
     return x / y
 
 
-def _lerp(start: Array, end: Array, weight: Any) -> Array:
-    if isinstance(weight, jax.Array):
-        near, far = weight * (end - start) + start, (weight - 1) * (end - start) + end
-        return jnp.where(jnp.abs(weight) >= 0.5, far, near)
-    number = start.dtype.type(weight)
-    if abs(number) >= 0.5:
-        return (number - 1) * (end - start) + end
-    return number * (end - start) + start
-
-
 def _addcmul(x: Array, one: Array, other: Array, *, value: Any = 1) -> Array:
     return x + value * one * other
 
@@ -50,7 +40,7 @@ def _addcdiv(x: Array, one: Array, other: Array, *, value: Any = 1) -> Array:
 
 
 _OPERATORS: dict[str, Callable[..., Array]] = {
-    "add": _add, "mul": _multiply, "div": _divide, "lerp": _lerp, "addcmul": _addcmul,
+    "add": _add, "mul": _multiply, "div": _divide, "lerp": lerp, "addcmul": _addcmul,
     "addcdiv": _addcdiv, "sqrt": jnp.sqrt, "neg": jnp.negative,
 }  # fmt: skip
 

@@ -34,7 +34,7 @@ from .trace_inputs import place_of
 from .trace_outputs import Outputs
 from .trainers import settings
 from .variables import put
-from .watch import without_callbacks
+from .watch import without_collector
 
 if TYPE_CHECKING:  # only a step of its own needs it
     from .innocent import Inspection
@@ -234,7 +234,7 @@ class Trace(Outputs):
         """Whose code runs is known after the first trace; printing is refused in every one."""
         watch, inspection = self.memory.watch, self.inspection
         looking = inspection or watch.running(self.is_first)
-        with without_callbacks(), looking, silent() as printed:
+        with without_collector(), looking, silent() as printed:
             yield
         if inspection is None and watch.is_blind:
             raise NotCompilable("a profiler is at work, and what it depends on can not be watched")

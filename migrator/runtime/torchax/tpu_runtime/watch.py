@@ -43,14 +43,15 @@ def is_generated(variables: dict[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def without_callbacks() -> Iterator[None]:
-    """Let nobody be told of the garbage collector's runs: that is no part of what runs."""
-    callbacks = gc.callbacks[:]
-    gc.callbacks.clear()
+def without_collector() -> Iterator[None]:
+    """Let Python's garbage collector rest: what it calls is no part of what runs."""
+    enabled = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
-        gc.callbacks[:0] = callbacks
+        if enabled:
+            gc.enable()
 
 
 class Watch:
@@ -66,17 +67,22 @@ class Watch:
     @contextlib.contextmanager
     def running(self, watching: bool = True) -> Iterator[None]:
         """Note what runs, by Python's profiler in C: one in Python takes ten times as long."""
-        profiler = _lsprof.Profiler(builtins=False, subcalls=False)
-        self.is_blind = watching and not _enable(profiler)
-        try:
+        self.is_blind = False
+        if not watching:
             yield
-        finally:
-            if watching and not self.is_blind:
-                profiler.disable()
-                ran = {e.code for e in profiler.getstats() if isinstance(e.code, CodeType)}
-                ran -= _told_by_jax()
-                self.learn({code for code in ran - self._seen if not is_library(code.co_filename)})
-                self._seen |= ran
+            return
+        with without_collector():
+            profiler = _lsprof.Profiler(builtins=False, subcalls=False)
+            self.is_blind = not _enable(profiler)
+            try:
+                yield
+            finally:
+                if not self.is_blind:
+                    profiler.disable()
+                    ran = {e.code for e in profiler.getstats() if isinstance(e.code, CodeType)}
+                    ran -= _told_by_jax() | self._seen
+                    self.learn({code for code in ran if not is_library(code.co_filename)})
+                    self._seen |= ran
 
     def learn(self, codes: set[CodeType]) -> None:
         """Note code of the program's own that ran."""
