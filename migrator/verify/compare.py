@@ -10,7 +10,8 @@ of tensors, and how far they may be apart. That is either stated or measured:
   of the tolerance and ``growth`` of its unit (1 if missing), ``few`` and ``one_of`` (see
   ``_without_few``, none if missing), ``start`` (or null), the tensor of the golden that this one
   was at first, ``infinite`` (or null), the one whose Inf may be there, maybe ``among`` (a name that
-  tensors share of which one may be nothing but rounding: the magnitude of all counts).
+  tensors share of which one may be nothing but rounding: the magnitude of all counts),
+  ``decided``, the share of integers that may be other decisions (0 if missing).
 
 Prints one line of JSON, ``{"rows": […]}``: a row for each pair.
 """
@@ -133,14 +134,17 @@ class Comparison:
 
         ``unit`` of the largest magnitude, or of the root mean square: what one operation's other
         order of sums does. And ``rounded`` times what other roundings did to the original, at most:
-        which element they move far is chance, how many and how far is not. Integers are equal.
+        which element they move far is chance, how many and how far is not. Integers are equal, but
+        for decisions, of which other roundings have made some otherwise.
         """
         dtypes = self.golden.header[pair["golden"]]["dtype"], self.run.header[pair["run"]]["dtype"]
         if dtypes[0] not in _FLOATS:
             wrong = int(np.sum(off > 0))
-            reason = f"{wrong} of {off.size} values differ" if wrong else None
-            return {"reason": reason, "ratio": float("inf") if wrong else 0.0, "floor": 0.0,
-                    "mismatch": wrong / off.size}  # fmt: skip
+            moved = (int(np.sum(again != want)) for again in self._again(pair, want.shape))
+            most = min(pair["rounded"] * max(moved, default=0), pair.get("decided", 0) * off.size)
+            reason = f"{wrong} of {off.size} values differ" if wrong > most else None
+            ratio = wrong / most if most else float("inf") if wrong else 0.0
+            return {"reason": reason, "ratio": ratio, "floor": 0.0, "mismatch": wrong / off.size}
         unit = max(self.units[dtype] for dtype in dtypes) * pair.get("growth", 1.0)
         among = max(self.among.get(pair.get("among", ""), 0.0), self._deviation(pair["golden"]))
         farthest = mean = 0.0

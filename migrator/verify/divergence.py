@@ -19,6 +19,7 @@ from .printed import _DIGITS, printed_numbers
 from .recordings import Recording
 from .tensors import compare_tensors
 from .tolerances import (
+    DECIDED,
     FEW,
     KINDS,
     LOST,
@@ -62,7 +63,7 @@ class _Pairs:
         infinite = golden if given or kept else start
         key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
                "start": start, "growth": growth, "few": few, "one_of": ONE_OF,
-               "rounded": gain}  # fmt: skip
+               "rounded": gain, "decided": DECIDED * (about["kind"] == "output")}  # fmt: skip
         self.keys.append(key)
         self.about.append(about)
 

@@ -62,6 +62,20 @@ def test_which_element_rounding_moves_is_chance_how_many_is_not(tmp_path: Path) 
     assert found.reason == "off by 0.0606 on average (root mean square), allowed 0.04"
 
 
+def test_rounding_makes_a_few_decisions_otherwise(tmp_path: Path) -> None:
+    """A class whose score is almost another's: as many pixels as in other roundings, and few."""
+
+    def passes(differ: int, moved: int, kind: str = "output", size: int = 1000) -> bool:
+        golden, run, rounded = (
+            ("I64", [size], [1] * number + [0] * (size - number)) for number in (0, differ, moved)
+        )
+        return held(tmp_path, golden, run, rounded, kind).passed
+
+    assert passes(8, 1) and not passes(9, 1) and not passes(1, 0)
+    assert passes(20, 100) and not passes(21, 100)  # where all depends on chance, nothing is shown
+    assert not passes(1, 1, kind="input")
+
+
 def test_a_few_weights_may_be_off_by_a_step_and_no_outputs(tmp_path: Path) -> None:
     golden = f32(*[1.0] * 400)
 
