@@ -1,18 +1,17 @@
-"""What a position that is a tensor is worth: a llama with a cache of its own, edited or not.
+"""What TOK002 is worth: a llama with a cache of its own, migrated with and without --unsafe.
 
     python benchmarks/own_cache.py --target torchax [--new 8 32 64]
 
-In the environment of the target, on its CPU back end: the llama of the app `generate`, as it is
-written and with the edit of docs/generation.md, continues three prompts four times, in a process
-for each number of new tokens. Prints how many programs the first text compiled, and the others; CPU
-seconds of the first text, and milliseconds of CPU for each token of the last. All texts must be
-those of the original on the CPU. `--timeout` seconds end a process.
+In the environment of the target, on its CPU back end: the llama of the app `generate` continues
+three prompts four times, in a process for each number of new tokens. Prints how many programs the
+first text compiled, and the others; CPU seconds of the first text, and milliseconds of CPU for each
+token of the last. All texts must be those of the original on the CPU. `--timeout` seconds end a
+process.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from token_buffer import APP, ROOT, SETUP, migrate, run
+from token_buffer import APP, SETUP, migrate, run
 
 PROGRAM = """
 import json, sys, time
@@ -45,19 +44,6 @@ print(json.dumps({{"texts": texts, "seconds": seconds, "programs": counts}}))
 """
 
 
-def edited(source: str, name: str) -> str:
-    """A source with the edit that the page shows for a file of this name."""
-    page = (ROOT / "docs" / "generation.md").read_text("utf-8")
-    (diff,) = re.findall(rf"```diff\n--- {re.escape(name)}\n(.*?)```", page, re.DOTALL)
-    for hunk in re.split(r"^@@.*\n", diff, flags=re.MULTILINE)[1:]:
-        lines = hunk.splitlines(keepends=True)
-        before, after = ("".join(x[1:] for x in lines if x[0] in kept) for kept in (" -", " +"))
-        if source.count(before) != 1:
-            raise ValueError(f"{name} does not have, once:\n{before}")
-        source = source.replace(before, after)
-    return source
-
-
 def on_cpu(source: str) -> str:
     return source.replace(".cuda()", "").replace('"cuda"', '"cpu"')
 
@@ -75,19 +61,17 @@ def main() -> int:
         each.justify = "right"
     wrong = False
     with tempfile.TemporaryDirectory() as made:
-        source = (APP / "generate_llama.py").read_text("utf-8")
-        sources = {"as written": source, "edited": edited(source, "generate_llama.py")}
-        for name, text in {**sources, "CPU": on_cpu(source)}.items():
-            shutil.copytree(APP, Path(made) / name)
-            (Path(made) / name / "generate_llama.py").write_text(text, "utf-8")
-        for name in sources:
-            migrate(args.target, Path(made) / f"migrated {name}", source=Path(made) / name)
+        made_of: dict[str, tuple[str, ...]] = {"as written": (), "edited": ("--unsafe",)}
+        for name, options in made_of.items():
+            migrate(args.target, Path(made) / name, *options)
+        shutil.copytree(APP, Path(made) / "CPU")
+        path = Path(made) / "CPU" / "generate_llama.py"
+        path.write_text(on_cpu(path.read_text("utf-8")), "utf-8")
         for new in args.new:
             expected = run(Path(made) / "CPU", "cpu", new, args.timeout, PROGRAM)
             assert expected is not None
-            for name in sources:
-                folder = Path(made) / f"migrated {name}"
-                found = run(folder, args.target, new, args.timeout, PROGRAM)
+            for name in made_of:
+                found = run(Path(made) / name, args.target, new, args.timeout, PROGRAM)
                 if found is None:
                     table.add_row(str(new), name, "", "", f"over {args.timeout:.0f}", "", "")
                     continue

@@ -25,6 +25,7 @@ class Rewrite:
     safety: Safety | None = None
     works: bool = False  # even without the edit: if that is unsafe, it is mere advice
     leaves: Sequence[ast.AST] = ()  # these stay as they are, with everything in them
+    drops: Sequence[ast.AST] = ()  # these go, and all that they do is known to be of no more use
 
 
 @dataclass(frozen=True)

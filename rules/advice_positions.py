@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 
+from migrator.analysis.training.positions import keys, window, with_key
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.rule import Context, Decision, Example, Rule, advice
@@ -27,8 +28,9 @@ runs operator by operator, on torch_xla each token is compiled. With a position 
 program serves them all: the cache is written at it, and read at full length, with a mask that
 hides what is behind the position: a score of minus infinity is a weight of exactly zero, whatever
 finite number a cache holds there. On torch_xla a list, as in `tokens[:, [at]]`, is a tensor of
-positions; so is `torch.arange` on the CPU. Nothing is rewritten, since that a mask reaches all that
-the cache is read for is not seen. The documentation has a whole program.""",
+positions; so is `torch.arange` on the CPU. In the forms that TOK002 knows `--unsafe` writes it; in
+others it is not seen that a mask reaches all that the cache is read for. The documentation has a
+whole program.""",
     examples=(
         Example.moved(
             f"{_BEGIN}"
@@ -70,8 +72,7 @@ def cached(ctx: Context, found: Construct) -> Decision | None:
     if not ctx.hot.in_pass(node):
         return None
     given = {parameter.arg for parameter in function.args.args[1:]}
-    keys = _keys(node)
-    for place, key in enumerate(keys):
+    for place, key in enumerate(keys(node)):
         match key:
             case ast.Slice(lower, ast.BinOp(one, ast.Add(), other) as upper, None):
                 pass
@@ -80,7 +81,7 @@ def cached(ctx: Context, found: Construct) -> Decision | None:
         if not any(isinstance(n, ast.Name) and n.id in given for n in (one, other)):
             continue
         if lower is None:
-            whole = ast.unparse(_with_key(node, place, None))
+            whole = ast.unparse(with_key(node, place, None))
             end = ast.unparse(upper)
             return advice(
                 f"has another length at each position: read {whole}, and hide what is behind, for "
@@ -92,7 +93,7 @@ def cached(ctx: Context, found: Construct) -> Decision | None:
         count = other if ast.dump(one) == ast.dump(lower) else one
         device = f"{ast.unparse(node.value)}.device"
         places = f"{ast.unparse(lower)} + torch.arange({ast.unparse(count)}, device={device})"
-        at = ast.unparse(_with_key(node, place, _parsed(places)))
+        at = ast.unparse(with_key(node, place, _parsed(places)))
         verb = "read" if isinstance(node.ctx, ast.Load) else "write"
         return advice(f"{_ANEW}{verb} {at}, with {ast.unparse(lower)} a tensor")
     return None
@@ -106,22 +107,17 @@ def given(ctx: Context, found: Construct) -> Decision | None:
     """`model(x[:, begin:end], begin)` in a loop."""
     node = found.node
     assert isinstance(node, ast.Subscript)
-    bounds = _bounds(ctx, node)
-    call = ctx.parent(node)
-    if bounds is None or not isinstance(call, ast.Call):
-        return None
-    told = copy.deepcopy(call)
-    positions = [n for n, value in enumerate(call.args) if _is_number(value, bounds)]
-    for n in positions:
-        text = f"torch.tensor({ast.unparse(call.args[n])}, device={ast.unparse(node.value)}.device)"
-        told.args[n] = _parsed(text)
-    if not positions and not ctx.words.step_boundary:
+    told = window(ctx.hot, node)
+    if told is None or not (told.numbers or ctx.words.step_boundary):
         return None  # a slice alone is one program, wherever operators run one by one
-    begin, end = map(ast.unparse, bounds)
-    one = ast.unparse(_parsed(f"{end} - 1")) == begin
-    places = f"[{begin}]" if one else f"torch.arange({begin}, {end})"
-    told.args[call.args.index(node)] = _with_key(node, 1, _parsed(places))
-    return advice(f"{_ANEW}give positions that are tensors: {ast.unparse(told)}")
+    call = copy.deepcopy(told.call)
+    for n, value in enumerate(told.call.args):
+        if value in told.numbers:
+            device = f"{ast.unparse(node.value)}.device"
+            call.args[n] = _parsed(f"torch.tensor({ast.unparse(value)}, device={device})")
+        elif value is node:
+            call.args[n] = with_key(node, 1, _parsed(told.positions))
+    return advice(f"{_ANEW}give positions that are tensors: {ast.unparse(call)}")
 
 
 @POSITION.on("advice", "Subscript")
@@ -132,80 +128,23 @@ def beside(ctx: Context, found: Construct) -> Decision | None:
     loop = ctx.hot.loop(node)
     if loop is None or not ctx.words.step_boundary:
         return None
-    numbers = {
-        n.id
+    told = [
+        made
         for other in ast.walk(loop)
-        if isinstance(other, ast.Subscript) and (bounds := _bounds(ctx, other)) is not None
-        for bound in bounds
-        for n in ast.walk(bound)
-        if isinstance(n, ast.Name) and n.id in _changing(loop)
-    }
-    keys = _keys(node)
-    for place, key in enumerate(keys):
-        if not isinstance(key, ast.Name) or key.id not in numbers:
-            continue
-        if len(keys) == 1 and not ctx.hot.may_be_tensor(node.value):
-            return None
-        listed = ast.unparse(_with_key(node, place, ast.List([key], ast.Load())))
-        statement = ctx.parent(node)
-        if isinstance(node.ctx, ast.Load):
-            return advice(f"{_ANEW}read {listed}.squeeze({place})")
-        if isinstance(statement, ast.Assign):
-            value = ast.unparse(ast.Attribute(statement.value, "unsqueeze", ast.Load()))
-            return advice(f"{_ANEW}write {listed} = {value}({place})")
-    return None
-
-
-def _bounds(ctx: Context, node: ast.Subscript) -> tuple[ast.expr, ast.expr] | None:
-    """Those of `x[:, begin:end]`, if a model is given it in a loop that changes them."""
-    call, loop = ctx.parent(node), ctx.hot.loop(node)
-    if loop is None or not isinstance(call, ast.Call) or node not in call.args:
+        if isinstance(other, ast.Subscript) and (made := window(ctx.hot, other)) is not None
+    ]
+    place = next((n for made in told for part, n in made.beside() if part is node), None)
+    if place is None or (len(keys(node)) == 1 and not ctx.hot.may_be_tensor(node.value)):
         return None
-    if not ctx.hot.is_model(call.func):
-        return None
-    match _keys(node):
-        case [ast.Slice(None, None, None), ast.Slice(ast.expr() as begin, ast.expr() as end, None)]:
-            names = {n.id for n in ast.walk(end) if isinstance(n, ast.Name)}
-            return (begin, end) if names & _changing(loop) else None
+    key = ast.List([keys(node)[place]], ast.Load())
+    listed = ast.unparse(with_key(node, place, key))
+    statement = ctx.parent(node)
+    if isinstance(node.ctx, ast.Load):
+        return advice(f"{_ANEW}read {listed}.squeeze({place})")
+    if isinstance(statement, ast.Assign):
+        value = ast.unparse(ast.Attribute(statement.value, "unsqueeze", ast.Load()))
+        return advice(f"{_ANEW}write {listed} = {value}({place})")
     return None
-
-
-def _changing(loop: ast.For | ast.While) -> set[str]:
-    """Names that have another value in each round."""
-    parts = [loop.target, *loop.body] if isinstance(loop, ast.For) else loop.body
-    return {
-        n.id
-        for part in parts
-        for n in ast.walk(part)
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
-
-
-def _is_number(value: ast.expr, bounds: tuple[ast.expr, ast.expr]) -> bool:
-    """Whether an argument is one of the bounds, too, or a name of which one is made."""
-    names = {n.id for bound in bounds for n in ast.walk(bound) if isinstance(n, ast.Name)}
-    if isinstance(value, ast.Name):
-        return value.id in names
-    return ast.dump(value) in map(ast.dump, bounds)
-
-
-# ---- subscripts ----------------------------------------------------------------------------------
-
-
-def _keys(node: ast.Subscript) -> list[ast.expr]:
-    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-
-
-def _with_key(node: ast.Subscript, place: int, key: ast.expr | None) -> ast.expr:
-    """`x[…, key, …]`; without a key all of that dimension."""
-    keys = [*_keys(node)]
-    keys[place] = ast.Slice() if key is None else key
-    while keys and ast.unparse(keys[-1]) == ":":
-        keys.pop()
-    if not keys:
-        return node.value
-    chosen = keys[0] if len(keys) == 1 else ast.Tuple(keys, ast.Load())
-    return ast.Subscript(node.value, chosen, ast.Load())
 
 
 def _parsed(text: str) -> ast.expr:

@@ -33,12 +33,13 @@ def advise(
         return
     handlers = {key: found for (kind, key), found in rules.exact.items() if kind == KIND}
     told = _told_lines(plan)
+    rewritten = {r.construct.node for r in plan.rulings if isinstance(r.decision, Rewrite)}
     said: set[tuple[str, ast.AST | None]] = set()
     for node in context.names.order:
         if isinstance(node, ast.Name | ast.expr_context):
             continue  # most nodes
         key = _key(node)
-        if key not in handlers or node in plan.claimed:
+        if key not in handlers or node in plan.claimed or node in rewritten:
             continue
         for rule, handler in handlers[key]:
             if not context.options.enabled(rule.code):

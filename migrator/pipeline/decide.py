@@ -17,7 +17,7 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Decision, Keep, Report, Rewrite
 from migrator.diagnostics import Effort, Range, Safety, shortened
-from migrator.edits import Delete, Edit, SetString, code, covered
+from migrator.edits import Delete, SetString, code, covered
 from migrator.formats import embedded
 from migrator.frameworks.torch.embedded import next_in_line
 from migrator.pipeline import imports, unserved
@@ -247,7 +247,7 @@ def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrit
         if rewrite.works:
             return Keep("works as it stands", advice=text, unsafe=why)
         return Report(text, unsafe=why)
-    lost = _lost(context, construct, rewrite.edits)
+    lost = _lost(context, construct, rewrite)
     if lost is not None:
         text = context.source.code(lost)
         return Report(f"the rewrite would drop {text}; move it to a line of its own")
@@ -259,9 +259,11 @@ def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrit
     return rewrite
 
 
-def _lost(context: Context, construct: Construct, edits: Sequence[Edit]) -> ast.AST | None:
+def _lost(context: Context, construct: Construct, rewrite: Rewrite) -> ast.AST | None:
     """Code that edits drop although it may have a side effect, apart from the construct itself."""
+    edits = rewrite.edits
     own: set[ast.AST | None] = {construct.node, context.names.call_of(construct.node)}
+    own.update(node for whole in rewrite.drops for node in ast.walk(whole))
     own.update(edit.node for edit in edits)
     holes = [hole for edit in edits for hole in getattr(edit, "holes", {}).values()]
     own.update(node for hole in holes for node in ast.walk(hole))

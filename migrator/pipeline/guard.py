@@ -279,8 +279,12 @@ class _Guard:
             code = code.replace("{" + name + "}", f"_hole_{name}_{id(hole)}")
             self.holes[f"_hole_{name}_{id(hole)}"] = hole
         expected = _expression(code)
-        if isinstance(expected, ast.Name) and isinstance(getattr(node, "ctx", None), ast.Store):
-            expected = ast.Name(expected.id, ast.Store())  # `self.loss = …` that becomes a local
+        if isinstance(getattr(node, "ctx", None), ast.Store):
+            match expected:
+                case ast.Name(name):  # `self.loss = …` that becomes a local
+                    expected = ast.Name(name, ast.Store())
+                case ast.Subscript(value, key):
+                    expected = ast.Subscript(value, key, ast.Store())
         try:
             self.node(expected, new)
         except Differs:

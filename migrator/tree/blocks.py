@@ -127,7 +127,12 @@ def statements(lines: Sequence[str]) -> list[Any]:
     return [*result, Leftover(blanks)] if blanks else result
 
 
-_JOINED = (ast.Import, ast.For, ast.While)  # what is inserted above them belongs to them
+_JOINED = (ast.Import, ast.For, ast.While)
+
+
+def _belongs_above(anchor: ast.stmt | None) -> bool:
+    """Whether what is inserted above a statement belongs to it: no blank line parts them."""
+    return anchor is not None and (anchor.col_offset > 0 or isinstance(anchor, _JOINED))
 
 
 def insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.FlattenSentinel[Any]:
@@ -139,7 +144,7 @@ def insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.Flatten
         first = next((p for p in parts if not isinstance(p, Leftover)), None)
         if first is not None:
             before[0] = before[0].with_changes(leading_lines=leading(first))
-            joins = all(isinstance(e.anchor, _JOINED) for e in inserts if e.before)
+            joins = all(_belongs_above(edit.anchor) for edit in inserts if edit.before)
             blank = [] if joins else [cst.EmptyLine(indent=False)]
             parts[parts.index(first)] = first.with_changes(leading_lines=blank)
     return cst.FlattenSentinel([*before, *parts, *behind])

@@ -90,7 +90,7 @@ EXCEPTED: dict[str, frozenset[str]] = {
     "is_index_name": frozenset({"DEV003"}),
     # where a step ends: XLA begins a new program there, and no number depends on it; in a loop that
     # makes text, what gets the text is the model, and the rewrite takes --unsafe anyway
-    "is_model_name": frozenset({"TOK001", "TRN003", "TRN005"}),
+    "is_model_name": frozenset({"TOK001", "TOK002", "TRN003", "TRN005"}),
     "is_optimizer_name": frozenset({"TRN001", "TRN005"}),
     # which steps are compiled as a whole: others run operator by operator
     "speaks_of_loss": frozenset({"TRN005"}),

@@ -1,4 +1,4 @@
-"""The edits of docs/generation.md: a cache of keys and values that is written at a tensor.
+"""Caches of keys and values that are written at a tensor: TOK002, docs/generation.md.
 
 The tokens are the original's, and one program serves all positions. Run in the environment of each
 target, see conftest.py.
@@ -6,7 +6,7 @@ target, see conftest.py.
 
 from __future__ import annotations
 
-import sys
+import re
 from types import ModuleType
 from typing import Any
 
@@ -21,9 +21,6 @@ from tests.runtime.generating import compilations
 from tests.runtime.support import WORD
 
 tpu.setup()
-
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-from own_cache import edited, on_cpu  # noqa: E402
 
 APP = REPOSITORY / "reference_apps" / "generate"
 GROWING = """
@@ -45,6 +42,23 @@ class Attention(nn.Module):
         scores = (q @ k.mT).masked_fill(later, -torch.inf)
         return scores.softmax(dim=-1) @ v, (k, v)
 """
+
+
+def edited(source: str, name: str) -> str:
+    """A source with the edit that the page shows for a file of this name."""
+    page = (REPOSITORY / "docs" / "generation.md").read_text("utf-8")
+    (diff,) = re.findall(rf"```diff\n--- {re.escape(name)}\n(.*?)```", page, re.DOTALL)
+    for hunk in re.split(r"^@@.*\n", diff, flags=re.MULTILINE)[1:]:
+        lines = hunk.splitlines(keepends=True)
+        before, after = ("".join(x[1:] for x in lines if x[0] in kept) for kept in (" -", " +"))
+        if source.count(before) != 1:
+            raise ValueError(f"{name} does not have, once:\n{before}")
+        source = source.replace(before, after)
+    return source
+
+
+def on_cpu(source: str) -> str:
+    return source.replace(".cuda()", "").replace('"cuda"', '"cpu"')
 
 
 def module(source: str) -> Any:
@@ -81,10 +95,8 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @thorough_on("torchax")
 def test_a_cache_that_is_written_at_a_tensor_is_one_program(llama: str) -> None:
-    new = edited(llama, "generate_llama.py")
     tokens, logits = text(module(on_cpu(llama)), 4, 16, "cpu")()
-    assert torch.equal(tokens, text(module(on_cpu(new)), 4, 16, "cpu")()[0])
-    make = text(module(migrated(new, TARGET)), 4, 16, WORD)
+    make = text(module(migrated(llama, TARGET, unsafe=True)), 4, 16, WORD)
     if TARGET == "torchax":
         make()  # operator by operator
     with compilations() as programs:
@@ -93,6 +105,13 @@ def test_a_cache_that_is_written_at_a_tensor_is_one_program(llama: str) -> None:
             assert torch.equal(found[0], tokens)
     torch.testing.assert_close(found[1], logits, atol=1e-4, rtol=0)
     assert len(programs) <= 3
+
+
+def test_the_page_shows_what_becomes_of_it(llama: str) -> None:
+    by_hand = edited(llama, "generate_llama.py")
+    assert migrated(by_hand, "torch_xla") == migrated(llama, "torch_xla", unsafe=True)
+    tokens, _ = text(module(on_cpu(llama)), 4, 8, "cpu")()
+    assert torch.equal(tokens, text(module(on_cpu(by_hand)), 4, 8, "cpu")()[0])
 
 
 @torch.no_grad()

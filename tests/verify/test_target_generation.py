@@ -97,3 +97,66 @@ def test_a_prompt_that_is_padded_passes(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     result = verify(tmp_path, "", GENERATING)
     assert result.passed, result
+
+
+CACHED = """\
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+        self.keys = torch.zeros(2, 16, 8).cuda()
+        self.values = torch.zeros(2, 16, 8).cuda()
+
+    def forward(self, x, start, mask):
+        length = x.shape[1]
+        q, k, v = self.qkv(x).chunk(3, -1)
+        self.keys[:, start : start + length] = k
+        self.values[:, start : start + length] = v
+        scores = q @ self.keys[:, : start + length].mT
+        if mask is not None:
+            scores = scores + mask
+        return scores.softmax(-1) @ self.values[:, : start + length]
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.attention = nn.Embedding(19, 8), Attention()
+        self.head = nn.Linear(8, 19)
+
+    def forward(self, tokens, start):
+        length = tokens.shape[1]
+        mask = None
+        if length > 1:
+            mask = torch.full((length, length), float("-inf"), device=tokens.device).triu(1)
+        return self.head(self.attention(self.words(tokens), start, mask))
+
+
+model = Model().cuda().eval()
+tokens = torch.zeros(2, 9, dtype=torch.long).cuda()
+tokens[:, :3] = torch.tensor([[3, 5, 7], [2, 4, 6]])
+previous = 0
+with torch.no_grad():
+    for at in range(3, 9):
+        logits = model.forward(tokens[:, previous:at], previous)
+        tokens[:, at] = logits[:, -1].argmax(-1)
+        previous = at
+print(tokens.tolist())
+"""
+
+
+@thorough_on("torchax")
+def test_a_cache_that_is_written_at_a_tensor_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mask that its model no longer makes is not looked for."""
+    monkeypatch.chdir(tmp_path)
+    result = verify(tmp_path, "", CACHED)
+    assert result.passed, result
+    assert result.migration is not None
+    (file,) = result.migration.files
+    assert "position = torch.tensor(previous" in file.result.source.decode()

@@ -97,6 +97,10 @@ class ProjectFacts(ProgramFacts):
         """True where a file that this one imports, directly or not, uses nn.DataParallel."""
         return any(map(self.cache.makes_copies, self.reached()))
 
+    def writes_caches(self) -> bool:
+        """True where a file that this one imports has caches that can be written at a tensor."""
+        return any(self.cache.file(path).writes_caches for path in self.reached())
+
     def divides_models(self) -> bool:
         """True where a file that this one imports moves a model that can be divided."""
         return any(map(self._divides, self.reached()))

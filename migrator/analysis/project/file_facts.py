@@ -16,6 +16,7 @@ from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import STARTS
 from migrator.analysis.syntax.names import Names, statements
 from migrator.analysis.syntax.scripts import is_main_guard
+from migrator.analysis.training.kv_caches import kv_passes
 from migrator.analysis.training.loops import speaks_of_training, stops_gradients
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
@@ -33,6 +34,7 @@ _RANKS = re.compile(
 )
 _INFERS = re.compile(rb"no_grad|inference_mode")
 _WORD = re.compile(r"[^\W\d]\w*")
+_ATTENDS = re.compile(rb"softmax|scaled_dot_product")
 _TRAINS = re.compile(rb"backward|optim|autograd|train|Trainer|DistributedSampler|func")
 
 
@@ -131,6 +133,13 @@ class File:
         if not _INFERS.search(self.content) or self.facts is None:
             return False
         return stops_gradients(self.facts.names)
+
+    @cached_property
+    def writes_caches(self) -> bool:
+        """Whether it has caches of keys and values that can be written at a tensor."""
+        if not _ATTENDS.search(self.content) or self.facts is None:
+            return False
+        return bool(kv_passes(self.facts.names, self.facts.names.tree))
 
     @cached_property
     def may_train(self) -> bool:

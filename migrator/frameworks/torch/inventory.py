@@ -17,7 +17,10 @@ from migrator.analysis.ranks.processes import asks_other_launcher
 from migrator.analysis.ranks.vocabulary import environment
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.training.hot import Hot
+from migrator.analysis.training.kv_caches import kv_passes
 from migrator.analysis.training.loops import rounds_without_gradients
+from migrator.analysis.training.positions import windows
 from migrator.analysis.training.token_loops import token_loop
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
@@ -53,7 +56,7 @@ def find(
     `package` is the one that the file is in, from where relative imports lead.
     """
     part_of_found: set[ast.AST] = set()
-    loops = dict(_loops(names, flow))
+    marked = {node: (kind, key) for kind, key, node in _generation(names, flow, project)}
     docstrings = _docstrings(names)
     undone = _undone(names, ranks or Ranks(names, flow))
     rungs = ladders(names, flow)
@@ -90,21 +93,29 @@ def find(
                     yield from strings(names, node, vocabulary)
                     if asks_other_launcher(names, node):
                         yield Construct("ranks", "other launcher", node)
-            case ast.For() | ast.While() | ast.Call() if node in loops:
-                yield Construct("loop", loops[node], node)
+            case ast.For() | ast.While() | ast.Call() | ast.Subscript() if node in marked:
+                yield Construct(*marked[node], node)
             case ast.stmt():
                 yield from _of_statement(names, node, vocabulary)
             case ast.expr():
                 yield from _of_expression(names, flow, node, vocabulary)
 
 
-def _loops(names: Names, flow: Flow) -> Iterator[tuple[ast.AST, str]]:
-    """Loops without gradients, and the joins of those that make text."""
+def _generation(
+    names: Names, flow: Flow, project: ProjectFacts | None
+) -> Iterator[tuple[str, str, ast.AST]]:
+    """Loops without gradients, and what makes text token by token, by kind and key."""
     for loop in rounds_without_gradients(names, flow):
-        yield loop, "without gradients"
+        yield "loop", "without gradients", loop
         tokens = token_loop(names, flow, loop)
         if tokens is not None:
-            yield tokens.joined.value, "growing tokens"
+            yield "loop", "growing tokens", tokens.joined.value
+    passes = kv_passes(names, names.tree)
+    if passes:
+        yield "cache", "written", next(m.attention.cache.node for m in passes if m.attention)
+    if passes or (project is not None and project.writes_caches()):
+        for told in windows(Hot(names, flow)):
+            yield "cache", "position", told.node
 
 
 def _of_expression(

@@ -1,4 +1,4 @@
-"""Text that the runtime keeps in a buffer, or pads: compared is what the program has of it."""
+"""Text that the runtime keeps in a buffer, or pads, and masks: compared is what counts of it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ class Padding:
 
 
 NONE = Padding(0, 0)
+
+
+def is_mask(tensor: torch.Tensor) -> bool:
+    """Whether it only hides things, by minus infinity: what is hidden shows in what is computed.
+
+    A model whose cache is written at a tensor hides them itself, and is given none.
+    """
+    if tensor.ndim < 2 or not tensor.is_floating_point() or tensor.numel() == 0:
+        return False
+    hidden = tensor == -torch.inf
+    return bool(hidden.any()) and bool((hidden | (tensor == 0)).all())
 
 
 class Windows:
