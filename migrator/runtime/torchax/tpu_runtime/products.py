@@ -1,7 +1,8 @@
-"""Products of attention where heads are divided over the devices.
+"""Products of attention that keep batch and heads apart, of which torch makes one dimension.
 
-torch makes one dimension of batch and heads before it multiplies. XLA can not divide that one by
-heads: it would gather them, and each device would compute all of attention.
+Where heads are divided over the devices XLA can not divide that one: it would gather them, and each
+device would compute all of attention. Where keys and values come from a cache, on a CPU it would
+copy the cache for it.
 """
 
 from typing import Any
@@ -13,11 +14,11 @@ from torchax.tensor import Environment, Tensor
 from . import amp, mesh
 from .calls import Function, is_device_tensor, needs_gradient, replaces
 
-NEEDED_BY = "shard"
+NEEDED_BY = "<loop> shard"
 
 
 def _matmul(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
-    if not mesh.divides(mesh.MODEL) or len(args) != 2 or kwargs:
+    if len(args) != 2 or kwargs or (needs_gradient(args) and not mesh.divides(mesh.MODEL)):
         return NotImplemented
     if not all(is_device_tensor(x) and x.dim() > 3 for x in args):
         return NotImplemented
