@@ -109,6 +109,19 @@ def _generating(stock: Callable[..., Any], target: Target) -> Callable[..., Any]
     return generate
 
 
+def _choosing(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
+    """The rounds of `generate`: between the calls of the model they work on the CPU."""
+
+    @functools.wraps(stock)
+    def sample(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = calls.last
+        is_apart = call is not None and call.on_cpu and call.makes_masks and call.alone
+        with target.apart() if is_apart else contextlib.nullcontext():
+            return stock(self, *args, **kwargs)
+
+    return sample
+
+
 def _caching(stock: Callable[..., Any], library: Any) -> Callable[..., Any]:
     """How `generate` makes its cache: of a fixed length."""
 
@@ -141,7 +154,8 @@ def _following(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
             outputs["cache"] = call.cache  # a program gives another one, with the same tensors
         if self.device.type == DEVICE_TYPE and call is not None and call.on_cpu:
             if outputs.logits.shape[1] > 1:
-                outputs.logits = outputs.logits[:, -1:]
+                with target.there():
+                    outputs.logits = outputs.logits[:, -1:]
             target.boundary()
             outputs.logits = target.to_cpu(outputs.logits)
         else:
@@ -178,6 +192,7 @@ def install(target: Target) -> None:
             mixin._prepare_text_encoder_decoder_kwargs_for_generation, _has_moved
         )
         mixin._prefill = filling(mixin._prefill, target)
+        mixin._sample = _choosing(mixin._sample, target)
         stock = mixin._update_model_kwargs_for_generation
         mixin._update_model_kwargs_for_generation = _following(stock, target)
 

@@ -28,6 +28,10 @@ def filling(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
     def prefill(
         self: Any, ids: Any, settings: Any, given: Any, is_first_iteration: bool = True
     ) -> Any:
+        with target.there():
+            return fill(self, ids, settings, given, is_first_iteration)
+
+    def fill(self: Any, ids: Any, settings: Any, given: Any, is_first_iteration: bool) -> Any:
         call = calls.last
         if call is None or not call.fills(given) or settings.prefill_chunk_size is not None:
             return stock(self, ids, settings, given, is_first_iteration)
@@ -98,14 +102,16 @@ def stepping(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
             or not said <= _STEP
             or args
         ):
-            return stock(self, ids, *args, **given)
+            with target.there():
+                return stock(self, ids, *args, **given)
         of_decoder = "decoder_" * self.config.is_encoder_decoder
         inputs = {name: given[name] for name in sorted(said & _AS_GIVEN)}
         inputs[f"{of_decoder}input_ids"] = target.to_device(ids[:, -1:])
         for name in said & {f"{of_decoder}position_ids"}:
             inputs[name] = target.to_device(given[name][..., -1:])
         mask = f"{of_decoder}attention_mask"
-        inputs[mask] = call.mask(given.get(mask), ids)
+        with target.there():
+            inputs[mask] = call.mask(given.get(mask), ids)
         for name in said & {"attention_mask"} - {mask}:
             inputs[name] = given[name]  # of the encoder
         return inputs

@@ -17,12 +17,15 @@ class Target:
     Within ``hurried`` what comes is compiled at once: before its code has run once, if it may trust
     transformers' models, and without a look at what may have changed, if it is alone with them.
     Within ``as_it_is`` it is not compiled. ``in_thread`` lets another thread use the device.
-    ``boundary`` ends each call of a model.
+    ``boundary`` ends each call of a model. Within ``apart`` nothing is on the device but what
+    models are given, or is within ``there``.
     """
 
     hurried: Callable[..., AbstractContextManager[None]]
     as_it_is: Callable[[], AbstractContextManager[None]]
     in_thread: Callable[[], AbstractContextManager[None]]
+    apart: Callable[[], AbstractContextManager[None]]
+    there: Callable[[], AbstractContextManager[None]]
     boundary: Callable[[], None]
     to_device: Callable[[torch.Tensor], torch.Tensor]
     to_cpu: Callable[[torch.Tensor], torch.Tensor]
@@ -44,6 +47,7 @@ class Call:
         self.cache, kind = cache, type(model)
         self.layers = getattr(cache, "self_attention_cache", cache).layers
         self.hasten(model, settings)
+        self.alone &= _is_theirs(model)
         mixin, module = library.GenerationMixin, sys.modules[kind.__module__]
         self.makes_masks = (
             kind.prepare_inputs_for_generation is mixin.prepare_inputs_for_generation

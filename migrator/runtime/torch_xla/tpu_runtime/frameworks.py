@@ -127,6 +127,8 @@ def install() -> None:
             hurried=lambda *_: contextlib.nullcontext(),
             as_it_is=contextlib.nullcontext,
             in_thread=contextlib.nullcontext,
+            apart=contextlib.nullcontext,
+            there=contextlib.nullcontext,
             boundary=torch_xla.sync,
             to_device=lambda tensor: tensor.to(DEVICE_TYPE),
             to_cpu=torch.Tensor.cpu,

@@ -20,6 +20,7 @@ from .distributed import DistributedDataParallel
 from .imported import when_imported
 from .inside import inside
 from .parts import hurried
+from .steady import apart, there
 
 NEEDED_BY = "accelerate transformers trl lightning pytorch_lightning lightning_fabric"
 
@@ -92,7 +93,9 @@ def _generation(env: Environment) -> generation.Target:
                 stack.enter_context(env._function_mode)
             yield
 
-    return generation.Target(hurried, inside, in_thread, lambda: None, to_device, to_cpu)
+    return generation.Target(
+        hurried, inside, in_thread, apart, there, lambda: None, to_device, to_cpu
+    )
 
 
 def install(env: Environment) -> None:

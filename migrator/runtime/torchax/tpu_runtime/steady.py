@@ -9,6 +9,10 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import torch
+
+from .calls import natively
+
 if TYPE_CHECKING:
     from .programs import Program
     from .structures import Structure
@@ -24,6 +28,28 @@ def steady(is_steady: bool) -> Iterator[None]:
         yield
     finally:
         _now.fitting = before
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Within it what is on the device is passed on only: torchax looks at no operator."""
+    guard = torch._C._DisableTorchDispatch()
+    try:
+        with natively():
+            yield
+    finally:
+        del guard
+
+
+@contextlib.contextmanager
+def there() -> Iterator[None]:
+    """Within `apart`, what is done with it."""
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    for key in (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot):
+        excluded = excluded.remove(key)
+    included = torch._C._dispatch_tls_local_include_set()
+    with torch._C._ForceDispatchKeyGuard(included, excluded), torch._C._EnableTorchFunction():
+        yield
 
 
 def surroundings(program: "Program") -> "list[Structure] | None":

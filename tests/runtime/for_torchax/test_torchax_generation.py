@@ -1,0 +1,69 @@
+"""What a token costs in `generate` on torchax, beside what its model computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import pytest
+import torch
+import torchax
+import tpu_runtime as tpu
+
+from tests.runtime.generating import llama, moved, prompts
+
+tpu.setup()
+
+
+def test_products_of_attention_keep_batch_and_heads_apart() -> None:
+    """Of batch and heads as one dimension XLA makes a copy of a cache, on a CPU."""
+    env = torchax.default_env()
+    weights, values = torch.randn(2, 4, 1, 8), torch.randn(2, 4, 8, 3)
+
+    def product(*arrays: Any) -> Any:
+        one, other = (torchax.tensor.Tensor(array, env) for array in arrays)
+        return (one @ other).jax()
+
+    arrays = [tensor.to("jax").jax() for tensor in (weights, values)]
+    with env, torch.no_grad():
+        assert "reshape" not in str(jax.make_jaxpr(product)(*arrays))
+        found = weights.to("jax") @ values.to("jax")
+    torch.testing.assert_close(found.cpu(), weights @ values, atol=1e-5, rtol=0)
+
+
+def test_between_the_calls_of_a_model_torchax_looks_at_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, given, env = llama().to("jax"), moved(prompts(5)), torchax.default_env()
+    seen: list[Any] = []
+
+    def looks(new: int) -> int:
+        seen.clear()
+        model.generate(**given, min_new_tokens=new, max_new_tokens=new)
+        return len(seen)
+
+    def count(mode: type, name: str) -> None:
+        stock = getattr(mode, name)
+
+        def counted(self: Any, function: Any, *args: Any) -> Any:
+            seen.append(function)
+            return stock(self, function, *args)
+
+        monkeypatch.setattr(mode, name, counted)
+
+    looks(24)  # compiled
+    count(type(env._function_mode), "__torch_function__")
+    count(type(env._dispatch_mode), "__torch_dispatch__")
+    assert looks(24) - looks(4) <= 2 * 20
+
+
+def test_new_weights_count_in_the_next_call() -> None:
+    model, given = llama(), prompts(5)
+    on_device = llama().to("jax")
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        weights = {name: torch.randn_like(w) for name, w in model.state_dict().items()}
+        model.load_state_dict(weights)
+        on_device.load_state_dict(weights)
+        found = on_device.generate(**moved(given), max_new_tokens=4).cpu()
+        assert torch.equal(found, model.generate(**given, max_new_tokens=4))
