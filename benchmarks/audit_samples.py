@@ -38,13 +38,18 @@ def _stand_in(needed: str, module: str, **attributes: Any) -> None:
         sys.modules[module] = made
 
 
+def with_stand_ins() -> None:
+    """For what torch's databases of operators and modules import and do not use."""
+    _stand_in("expecttest", "expecttest", TestCase=unittest.TestCase)
+    _stand_in("setuptools", "torch.utils.cpp_extension")
+
+
 @cache
 def operators() -> dict[str, Any]:
     """The OpInfos that are compared: those of float32 with a result that is no matter of chance."""
     import torch
 
-    _stand_in("expecttest", "expecttest", TestCase=unittest.TestCase)
-    _stand_in("setuptools", "torch.utils.cpp_extension")
+    with_stand_ins()
     from torch.testing._internal.common_methods_invocations import op_db
 
     _of_torch.update(op.name for op in op_db if op.op is _by_name(op.name))
