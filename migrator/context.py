@@ -213,7 +213,7 @@ class Context:
         """Whether this file, or a file that it imports, uses a device."""
         if any(map(self.framework.uses_device, self.constructs)):
             return True
-        return self.project is not None and self.project.imports_gpu_code()
+        return self.project is not None and self.project.imports_gpu_code(self.framework)
 
     @cached_property
     def is_native(self) -> bool:

@@ -85,6 +85,7 @@ class Insert:
     anchor: ast.stmt | None
     lines: Sequence[str]
     before: bool = False
+    ahead: bool = False  # imports that are added go below it, else above
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,16 +60,19 @@ def complete(
         for e in [*result.edits, *plan.edits]
         if isinstance(e, Insert) and not e.lines[0].startswith("from ")
     ]
+    ahead = next((e for e in inserts if e.ahead), None)
+    inserts = [e for e in inserts if not e.ahead]
     first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
     foreign: tuple[str, ...] = ()
     if rules is registry().foreign:
         foreign = traces.foreign_libraries(context.target.traces.library)
     known = vocabulary(context.target.framework, context.options.replace)
-    result.edits[:0] = imports.edits(
-        context.names, result.modules, removed, known, context.framework.module, first,
+    added = imports.edits(
+        context.names, result.modules, removed, known, context.framework.module, first, ahead,
         foreign=foreign,
         taken=context.project.taken_names if context.project is not None else frozenset,
     )  # fmt: skip
+    result.edits = [*added, *result.edits] if ahead is None else [*result.edits, *added]
     return result
 
 

@@ -120,7 +120,8 @@ def _migrate_file(
     if kinds.is_module(path):
         return migrate(content, target, options, project)
     if kinds.is_notebook(path) and not may_hold_constructs(content, target, options):
-        if project is None or not project.imports_gpu_code():
+        framework = find_framework(target.framework)
+        if project is None or not project.imports_gpu_code(framework):
             return Result(content, content)
     from migrator.formats import documents, notebook  # most files are modules
 
@@ -189,7 +190,7 @@ def _is_of_concern(
     source: bytes, target: Target, options: Options, project: ProjectFacts | None
 ) -> bool:
     return may_hold_constructs(source, target, options) or (
-        project is not None and project.may_start_gpu_code(source)
+        project is not None and project.may_start_gpu_code(source, find_framework(target.framework))
     )
 
 

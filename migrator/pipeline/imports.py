@@ -52,6 +52,7 @@ def edits(
     vocabulary: Vocabulary,
     framework: str,
     setup: Insert | None = None,
+    ahead: Insert | None = None,
     *,
     foreign: tuple[str, ...] = (),
     taken: Callable[[], frozenset[str]] = frozenset,
@@ -59,7 +60,7 @@ def edits(
     """Edits that add `modules`, and those of `unused_imports`.
 
     New imports go after that of the module `framework`, and above the statements of `setup`, which
-    need them.
+    need them, but below those of `ahead`.
     """
     result: list[Edit] = []
     unused = unused_imports(names, removed, vocabulary, foreign, taken)
@@ -81,13 +82,15 @@ def edits(
         groups: dict[tuple[int, bool], list[str]] = {}
         anchors: dict[int, ast.stmt | None] = {}
         for module in sorted(missing, key=_sort_key):
-            at, ahead = _sorted_place(names, anchor, before, module)
+            at, above = _sorted_place(names, anchor, before, module, _first_line(ahead))
+            if ahead is not None and (at is None or at.lineno < _first_line(ahead)):
+                at, above = ahead.anchor, ahead.before
             anchors[id(at)] = at
-            groups.setdefault((id(at), ahead), []).append(statement_for(module))
-        for (key, ahead), lines in groups.items():
+            groups.setdefault((id(at), above), []).append(statement_for(module))
+        for (key, above), lines in groups.items():
             if _is_docstring(anchors[key]) or _is_future(anchors[key]):
                 lines.insert(0, "")
-            result.append(Insert(names.tree, anchors[key], lines, before=ahead))
+            result.append(Insert(names.tree, anchors[key], lines, before=above))
     result.extend(unused)
     return result
 
@@ -106,6 +109,13 @@ def _imports_below_try(names: Names, framework: str, module: str) -> list[ast.st
     if library == framework or not all(isinstance(names.parents[i], ast.Try) for i in found):
         return []
     return list({names.parents[i]: i for i in reversed(found)}.values())
+
+
+def _first_line(ahead: Insert | None) -> int:
+    """The first line of the source that comes behind what is inserted."""
+    if ahead is None or ahead.anchor is None:
+        return 0
+    return ahead.anchor.lineno + (not ahead.before)
 
 
 def _is_below(anchor: ast.stmt | None, setup: Insert) -> bool:
@@ -156,9 +166,9 @@ def _shares_line(names: Names, statement: ast.stmt) -> bool:
 
 
 def _sorted_place(
-    names: Names, anchor: ast.stmt | None, before: bool, module: str
+    names: Names, anchor: ast.stmt | None, before: bool, module: str, line: int = 0
 ) -> tuple[ast.stmt | None, bool]:
-    """After the anchor, past the imports of the same run that sort before `module`."""
+    """After the anchor, past the imports of the same run that sort before `module`; from a line."""
     body = names.tree.body
     if anchor is None or before or anchor not in body:
         return anchor, before
@@ -167,7 +177,7 @@ def _sorted_place(
         if _import_name(statement) is None or statement.lineno != (run[-1].end_lineno or 0) + 1:
             break
         run.append(statement)
-    above = _run_above(body, anchor)
+    above = [statement for statement in _run_above(body, anchor) if statement.lineno >= line]
     if isinstance(anchor, ast.Import) and (_import_name(anchor) or "") > _sort_key(module):
         for statement in reversed(above):
             if (_import_name(statement) or "") <= _sort_key(module):

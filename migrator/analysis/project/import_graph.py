@@ -6,12 +6,15 @@ import os
 import re
 from collections.abc import Iterator, Set
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from migrator.analysis.project import search_path
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Reader
 from migrator.targets import RUNTIME
+
+if TYPE_CHECKING:
+    from migrator.frameworks.framework import Framework
 
 # Cheap tests: for a file without these words the answer is no, and it is not parsed to find out.
 _IMPORT = re.compile(rb"\b(?:from|import)\b((?:\\\r?\n|[^\r\n])*)")
@@ -145,9 +148,13 @@ class ImportGraph:
             known = self.cache.reached[start] = seen.keys()
         return known
 
-    def imports_gpu_code(self) -> bool:
-        """True where a file that this one imports, directly or not, uses a device."""
-        return any(self.cache.uses_device(path) for path in self.reached())
+    def imports_gpu_code(self, framework: Framework | None = None) -> bool:
+        """True where a file that this one imports, directly or not, uses a device; of PyTorch,
+        or of another framework that is given."""
+        if framework is None or framework.normalised:
+            return any(self.cache.uses_device(path) for path in self.reached())
+        sources = (self.reader.read(path) or b"" for path in self.reached())
+        return any(framework.is_imported_in(s) and framework.has_tokens(s) for s in sources)
 
     def importers(self) -> Iterator[Path]:
         """Files beside this one, above or below it that import it."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Set
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.project import programs, search_path
@@ -15,15 +16,18 @@ from migrator.analysis.project.import_graph import ImportGraph
 from migrator.analysis.syntax.scripts import is_script
 from migrator.targets import RUNTIME
 
+if TYPE_CHECKING:
+    from migrator.frameworks.framework import Framework
+
 _TEXTS = (".md", ".rst", ".sh", ".slurm", ".sbatch", ".toml", ".yaml", ".yml")  # no data
 
 
 class StartingPoints(ImportGraph):
     """How one file is started, or the programs that import it."""
 
-    def may_start_gpu_code(self, source: bytes) -> bool:
+    def may_start_gpu_code(self, source: bytes, framework: Framework) -> bool:
         """A cheap answer for files without any token: a script that imports GPU modules."""
-        if b"import" not in source or not self.imports_gpu_code():
+        if b"import" not in source or not self.imports_gpu_code(framework):
             return False
         return self.has_main_guard() or self.is_started() or self._acts()
 
