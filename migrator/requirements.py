@@ -22,7 +22,9 @@ CUDA_WHEELS = re.compile(r"pytorch\.org.*(?:cu\d{2,3}|rocm[\d.]+|/xpu|torch_stab
 ONLY_TORCH = re.compile(r"pytorch\.org/whl(?:/cpu)?/?$")  # has nothing of jax, and little else
 
 # Where the import name is not the distribution's name.
-_IMPORT_NAMES = {"opencv-python-headless": "cv2", "pillow": "PIL"}
+_IMPORT_NAMES = {
+    "opencv-python-headless": "cv2", "pillow": "PIL", "tensorflow-cpu": "tensorflow",
+}  # fmt: skip
 _OF_DEVICE = re.compile(r"tpu|cpu|cuda|rocm|gpu")  # extras
 _EXTRA = re.compile(r"""(?:\s+and\s+)?\bextra\s*==\s*(['"])(?P<name>[^'"]+)\1(?:\s+and\s+)?""")
 

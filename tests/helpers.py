@@ -29,7 +29,7 @@ from migrator.pipeline.result import Result
 from migrator.targets import RUNTIME, targets
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-TARGETS = tuple(targets())
+TARGETS = tuple(name for name, target in targets().items() if target.framework == "torch")
 # Installs a package with rules: its files, and the module that its entry point names.
 Install = Callable[[Mapping[str, str], str], None]
 DEVICE = {name: target.words.device for name, target in targets().items()}

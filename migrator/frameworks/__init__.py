@@ -45,5 +45,14 @@ def find_framework(name: str) -> Framework:
     return frameworks()[name]
 
 
+def imported_in(source: bytes) -> Framework:
+    """The framework that a program is of, by its imports: first that which other code is read as.
+
+    That is also the answer for a program that imports none of them itself.
+    """
+    known = sorted(frameworks().values(), key=lambda framework: not framework.normalised)
+    return next((each for each in known if each.is_imported_in(source)), known[0])
+
+
 def _own() -> list[str]:
     return [info.name for info in pkgutil.iter_modules(__path__) if info.ispkg]

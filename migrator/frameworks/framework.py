@@ -51,6 +51,9 @@ class Framework:
     by_shape: frozenset[str] = frozenset()
     # Whether code for other accelerators, and for other targets, is read as its GPU code.
     normalised: bool = False
+    # The folder in migrator/verify/recorder that records its programs, and what that imports.
+    recorder: str = ""
+    recorder_imports: tuple[str, ...] = ()
 
     def is_imported_in(self, source: bytes) -> bool:
         """Whether a file imports it, by its words."""

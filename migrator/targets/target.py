@@ -1,4 +1,4 @@
-"""A target: what is known about one way to run PyTorch on a TPU."""
+"""A target: what is known about one way to run programs of a framework on a TPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def own_runtime(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Target:
-    """One way to run PyTorch on a TPU: a folder below `migrator/targets`, or a plug-in.
+    """One way to run programs on a TPU: a folder below `migrator/targets`, or a plug-in.
 
     `words` are for the rules, `environment` and `host` for `verify` and `doctor`, `traces` for
     recognising code of the target. `runtime` is the folder of the package `tpu_runtime`, which

@@ -74,6 +74,7 @@ class Words:
     calls: Mapping[str, Word] = field(default_factory=dict)
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
     devices: Devices | None = None  # None: programs for several devices are reported
+    keras_backend: str = ""  # what Keras computes with, where that is not TensorFlow
 
     # What it can do. Anything not known to work is reported.
     device_has_index: bool = False  # `device_object` equals a tensor's device, including the index

@@ -13,14 +13,14 @@ from itertools import product
 from types import FunctionType
 
 import pytest
-from helpers import REPOSITORY
+from helpers import REPOSITORY, TARGETS
 
 from migrator.analysis import hints
 from migrator.diagnostics import Outcome
 from migrator.pipeline.engine import migrate
 from migrator.registry import registry
 from migrator.rule import Example
-from migrator.targets import Target, targets
+from migrator.targets import Target, find_target
 
 HINTS = [name for name, value in vars(hints).items() if isinstance(value, FunctionType)]
 # What the examples of the rules have no case of.
@@ -102,7 +102,7 @@ def examples() -> Iterator[tuple[Example, Target]]:
         for example in rule.examples:
             if example.path.endswith(".py"):
                 yield from ((example, target) for target in rule.targets.values())
-    for snippet, target in product(SNIPPETS, targets().values()):
+    for snippet, target in product(SNIPPETS, map(find_target, TARGETS)):
         yield Example(snippet, script=True), target
         yield Example(snippet, script=True, shard="fsdp"), target
 

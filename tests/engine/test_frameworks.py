@@ -251,4 +251,4 @@ def test_scripts_of_tensorflow_are_not_passed_over_in_silence(
         for n in migrate_paths([tmp_path], target="torchax", write=False).notes
         if "tensorflow" in n
     ]
-    assert (said in notes[0] and "there is no target for it yet" in notes[0]) if said else not notes
+    assert (said in notes[0] and "choose --target keras_jax" in notes[0]) if said else not notes

@@ -12,7 +12,7 @@ from migrator.diagnostics import Outcome
 from migrator.options import Options
 from migrator.pipeline.engine import migrate_file
 from migrator.targets import targets
-from tests.helpers import constructs, migrated, reported, run
+from tests.helpers import TARGETS, constructs, migrated, reported, run
 
 HEAD = """import torch
 import torch_xla
@@ -295,7 +295,7 @@ def test_files_of_one_program_agree(tmp_path: Path) -> None:
     assert "    main(0)\n" in text and 'device = torch.device("jax")' in text
 
 
-@pytest.mark.parametrize("target", sorted(targets()))
+@pytest.mark.parametrize("target", sorted(TARGETS))
 def test_commands_of_older_guides(target: str) -> None:
     source = (
         b"pip install cloud-tpu-client==0.10 torch==1.13.0 "

@@ -15,13 +15,14 @@ from click.testing import CliRunner
 from migrator.doctor import variables
 from migrator.doctor.command import doctor_command
 from migrator.doctor.diagnosis import Diagnosis, State, diagnose
-from migrator.targets import Target, find_target, targets
+from migrator.targets import Target, find_target
 from migrator.verify import environments
 from migrator.verify.interpreters import forget
 
 from .support import TORCH_XLA, TORCHAX, fake_interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
+BOTH = [find_target("torch_xla"), find_target("torchax")]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fake interpreters are sh scripts")
 
 
@@ -65,13 +66,13 @@ def test_a_whole_environment_is_ready(tmp_path: Path, python: Path) -> None:
 def test_a_damaged_one_is_not_and_the_other_target_is(tmp_path: Path) -> None:
     both = {**TORCHAX, "torch_xla": "2.9.0"}
     python = fake_interpreter(tmp_path / "damaged", both, {"torchax": "0.0.6"})
-    found = diagnose([*targets().values()], python, root=tmp_path, environment={})
+    found = diagnose(BOTH, python, root=tmp_path, environment={})
     assert [state.ready for state in found.states] == [True, False]
     text, fix = one(found.states[1].problems)
     assert "installed as 0.0.13, but its files are 0.0.6" in text
     assert "uninstall" in fix and "torchax==0.0.13" in fix
     assert found.exit_code == 0
-    needed = diagnose([*targets().values()], python, every=True, root=tmp_path, environment={})
+    needed = diagnose(BOTH, python, every=True, root=tmp_path, environment={})
     assert needed.exit_code == 1
     assert at(tmp_path, "torchax", python)[0].exit_code == 1
     packages = found.to_dict()["interpreters"][0]["packages"]
@@ -106,7 +107,7 @@ def test_frameworks_of_other_releases_are_warned_of(tmp_path: Path) -> None:
 def test_frameworks_are_those_that_are_tested() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
     pins = dict(line.split("==") for line in groups["trainers"])
-    for target in targets().values():
+    for target in BOTH:
         known = target.environment.frameworks
         assert {name: ".".join(pin.split(".")[:2]) for name, pin in pins.items()}.items() <= (
             known.items()
@@ -159,7 +160,7 @@ def test_install_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert run.exit_code == 0 and "Installing torch==2.9.0" in run.stderr
 
 
-@pytest.mark.parametrize("target", targets())
+@pytest.mark.parametrize("target", [target.name for target in BOTH])
 def test_torch_is_not_imported(tmp_path: Path, target: str) -> None:
     python = fake_interpreter(tmp_path / "fake", TORCHAX if target == "torchax" else TORCH_XLA)
     for module in ("torch", "jax", target):

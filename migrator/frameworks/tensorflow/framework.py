@@ -1,18 +1,120 @@
-"""TensorFlow and Keras, as a framework. No target is for it yet: a run names its files."""
+"""TensorFlow and Keras, as a framework: what in a file involves a GPU, or TensorFlow alone."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 
+from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 from migrator.frameworks.by_name import by_name
-from migrator.frameworks.framework import Framework
+from migrator.frameworks.framework import Framework, ModuleView
+from migrator.frameworks.tensorflow.keras_names import MODULES, computing_backend, in_keras
+from migrator.frameworks.tensorflow.obstacles import obstacles
+from migrator.frameworks.tensorflow.operations import activation, dtype_of, operation
+from migrator.frameworks.tensorflow.traced import is_part, is_traced, traced_functions
 
-# Words of code for GPUs. Most of TensorFlow's says none, and takes the GPU that there is.
+# Words of code for GPUs, or of Keras, which runs on the GPU that there is without naming it.
 _TOKENS = re.compile(
     rb"/GPU:|\bgpu:\d|[\"']GPU[\"']|set_memory_growth|is_gpu_available|is_built_with_cuda|"
-    rb"MirroredStrategy|OneDeviceStrategy|mixed_float16|LossScaleOptimizer|TF_FORCE_GPU|CUDA_VISIBLE"
+    rb"MirroredStrategy|OneDeviceStrategy|mixed_float16|LossScaleOptimizer|TF_FORCE_GPU|"
+    rb"CUDA_VISIBLE|KERAS_BACKEND|GradientTape|\btf\.(?:function|compat|estimator)\b|"
+    rb"(?:import|from|\btf\.|tensorflow\.)\s*keras\b"
 )
+_FLOAT16 = "mixed_float16"
+
+
+def constructs(view: ModuleView) -> list[Construct]:
+    """The constructs of a module: names that rules are about, and what is found by more."""
+    names = view.names
+    named = by_name(view)
+    own = [*_keras(names), *_computed(names), *_constants(names, view.vocabulary.variables)]
+    known = {c.node for c in own}
+    found = [*(c for c in named if c.node not in known), *own]
+    place = {node: number for number, node in enumerate(names.order)}
+    return sorted(found, key=lambda c: place.get(_placed(names, c.node), 0))
+
+
+def _placed(names: Names, node: ast.AST) -> ast.AST:
+    """Aliases and keywords stand with what they are a part of."""
+    return names.parents.get(node, node) if isinstance(node, ast.keyword) else node
+
+
+def _keras(names: Names) -> Iterator[Construct]:
+    """Imports of Keras, and `tf.keras` in an expression."""
+    for node in names.order:
+        match node:
+            case ast.Import(names=aliases):
+                if any(in_keras(alias.name) for alias in aliases):
+                    yield Construct("keras", "import", node)
+            case ast.ImportFrom(level=0, module=str(module), names=aliases):
+                if any(in_keras(f"{module}.{alias.name}") for alias in aliases):
+                    yield Construct("keras", "import", node)
+            case ast.Attribute() if (name := names.qualified(node)) in MODULES:
+                yield Construct("keras", name or "", node)
+            case ast.Call(func=ast.Attribute(attr="numpy", value=value), args=[], keywords=[]):
+                if _is_computed(names, value):
+                    yield Construct("keras", "numpy", node)
+
+
+def _is_computed(names: Names, value: ast.expr) -> bool:
+    """Whether a value is what a model, a layer or a function of Keras gives."""
+    value = names.only_value(value)
+    if not isinstance(value, ast.Call):
+        return False
+    if in_keras(names.qualified(value.func) or ""):
+        return True
+    made = names.only_value(value.func)
+    if not isinstance(made, ast.Call):
+        return False
+    if in_keras(names.qualified(made.func) or ""):
+        return True
+    bound = names.lookup(made.func) if isinstance(made.func, ast.Name) else []
+    return any(isinstance(b.node, ast.ClassDef) and is_part(names, b.node) for b in bound)
+
+
+def _computed(names: Names) -> Iterator[Construct]:
+    """What of TensorFlow's stands within what Keras computes, or runs in TensorFlow alone."""
+    stopped = obstacles(names)
+    yield from (Construct("tensorflow", "only", node) for node in stopped)
+    functions = traced_functions(names)
+    for node in names.order:
+        if node in stopped or not isinstance(node, ast.Attribute | ast.Name):
+            continue
+        name = names.qualified(node) or ""
+        if computing_backend(name) and operation(names, node, name):
+            yield Construct("tensorflow", "operation", node)
+        elif name.startswith("tensorflow.") and in_keras(name) is None:
+            if is_traced(names, node, functions):
+                if operation(names, node, name):
+                    yield Construct("tensorflow", "operation", node)
+                elif dtype_of(name):
+                    yield Construct("tensorflow", "dtype", node)
+            elif activation(name) and _is_given_to_keras(names, node):
+                yield Construct("tensorflow", "activation", node)
+
+
+def _is_given_to_keras(names: Names, node: ast.AST) -> bool:
+    """Whether a function is passed on to a layer."""
+    above = names.parents.get(node)
+    call = names.parents.get(above) if isinstance(above, ast.keyword) else above
+    if not isinstance(call, ast.Call) or call.func is node:
+        return False
+    return (in_keras(names.qualified(call.func) or "") or "").startswith("keras.layers.")
+
+
+def _constants(names: Names, variables: frozenset[str]) -> Iterator[Construct]:
+    for node in names.order:
+        match node:
+            case ast.Constant(value=str(text)) if text == _FLOAT16:
+                yield Construct("precision", _FLOAT16, node)
+            case ast.Constant(value=str(text)) if text in variables:
+                yield Construct("variable", text, node)
+            case ast.Call(func=ast.Attribute(attr="compile"), keywords=keywords):
+                for keyword in keywords:
+                    if keyword.arg == "jit_compile":
+                        yield Construct("keyword", "jit_compile", keyword)
 
 
 def _has_tokens(source: bytes) -> bool:
@@ -20,14 +122,15 @@ def _has_tokens(source: bytes) -> bool:
 
 
 def _uses_device(construct: Construct) -> bool:
-    return construct.kind == "name"
+    return construct.kind in ("keras", "precision")
 
 
 FRAMEWORK = Framework(
     name="tensorflow",
     module="tensorflow",
     packages=("tensorflow", "keras"),
-    constructs=by_name,
+    constructs=constructs,
     has_tokens=_has_tokens,
     uses_device=_uses_device,
+    recorder="of_keras",
 )

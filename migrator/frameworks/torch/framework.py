@@ -29,4 +29,6 @@ FRAMEWORK = Framework(
     libraries=(*MODULES, *accelerators.LIBRARIES),
     by_shape=BY_SHAPE,
     normalised=True,
+    recorder=".",
+    recorder_imports=("torch", "torch._dynamo"),
 )

@@ -1,0 +1,161 @@
+"""What only TensorFlow runs: a program with it stays as it is, on a target that has another one.
+
+Half of it would compute something else, or nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.once import once_in
+from migrator.decision import Obstacle
+from migrator.frameworks.tensorflow.keras_names import computing_backend, in_keras
+from migrator.frameworks.tensorflow.operations import dtype_of, operation
+from migrator.frameworks.tensorflow.strategies import (
+    MIRRORED,
+    ONE_DEVICE,
+    OTHERWISE,
+    strategy_of,
+)
+from migrator.frameworks.tensorflow.traced import is_traced, traced_functions
+
+if TYPE_CHECKING:
+    from migrator.analysis.project.facts import ProjectFacts
+
+_GUIDE = "https://keras.io/guides/custom_train_step_in_jax/"
+_STRATEGY = (
+    "keras.distribution has no counterpart: use MirroredStrategy's scope() alone, or "
+    "keras.distribution.DataParallel by hand"
+)
+_ONE = "is of TensorFlow 1: move the script to TensorFlow 2 first (tf_upgrade_v2)"
+_REASONS = {
+    "tensorflow.GradientTape": (
+        "takes gradients of what TensorFlow computes: train with model.fit and override "
+        f"compute_loss, or write the step with jax.value_and_grad ({_GUIDE})"
+    ),
+    "tensorflow.gradients": "takes gradients of what TensorFlow computes: use jax.grad",
+    "tensorflow.function": (
+        "makes a graph of TensorFlow's: train with model.fit, which Keras compiles itself, or "
+        f"use jax.jit ({_GUIDE})"
+    ),
+    "tensorflow.custom_gradient": "is of TensorFlow's gradients: use keras.ops.custom_gradient",
+    "tensorflow.py_function": "runs within TensorFlow's graphs alone",
+    "tensorflow.numpy_function": "runs within TensorFlow's graphs alone",
+}
+_BEGINNINGS = {
+    "tensorflow.compat.v1": _ONE,
+    "tensorflow.contrib": _ONE,
+    "tensorflow.estimator": "is gone from TensorFlow: train with model.fit",
+    "tensorflow.keras.estimator": "is gone from TensorFlow: train with model.fit",
+    "tensorflow.python": "is private to TensorFlow, and not of Keras 3: use the public name",
+    "tensorflow.Session": _ONE,
+    "tensorflow.placeholder": _ONE,
+    "tensorflow.lite": "converts what TensorFlow computes: convert in a program of its own",
+    "tensorflow.saved_model": "saves what TensorFlow computes: use model.save or model.export",
+    "tensorflow.tpu": "is of TensorFlow's own TPU programs",
+    "tensorflow.train.Checkpoint": "keeps variables of TensorFlow's: use model.save_weights",
+    "tensorflow.distribute": _STRATEGY,
+    "tensorflow.keras.optimizers.legacy": "is of Keras 2: use the optimizer of the same name",
+    "tensorflow.keras.layers.experimental": "is of Keras 2: use the layer of the same name",
+    "tensorflow.keras.experimental": "is of Keras 2",
+}
+# Data sets, and functions that are passed to these, run in TensorFlow on any back end.
+_OF_DATA = ("map", "filter", "flat_map", "interleave", "batch", "padded_batch", "from_generator")
+
+
+def obstacles(names: Names) -> Mapping[ast.AST, tuple[str, str]]:
+    """Each name that only TensorFlow runs, with its full name, and why it does."""
+    return _obstacles(names, names.tree)
+
+
+@once_in
+def _obstacles(names: Names, tree: ast.AST) -> dict[ast.AST, tuple[str, str]]:
+    return {node: (name, reason) for node, name, reason in _found(names)}
+
+
+def _found(names: Names) -> Iterator[tuple[ast.AST, str, str]]:
+    functions = traced_functions(names)
+    parts: set[ast.AST] = set()
+    for node in names.order:
+        if not isinstance(node, ast.Attribute | ast.Name) or not isinstance(node.ctx, ast.Load):
+            continue
+        if node in parts:
+            if isinstance(node, ast.Attribute):
+                parts.add(node.value)
+            continue
+        qualname = names.qualified(node) or ""
+        if not qualname.startswith(("tensorflow.", "keras.backend.")):
+            continue
+        if isinstance(node, ast.Attribute):
+            parts.add(node.value)
+        if reason := _why(names, node, qualname, functions):
+            yield node, qualname, reason
+
+
+def _why(names: Names, node: ast.expr, qualname: str, functions: set[ast.AST]) -> str:
+    if qualname in (MIRRORED, ONE_DEVICE):
+        return "" if strategy_of(names, node) is not None else OTHERWISE
+    if computing_backend(qualname):
+        return "" if operation(names, node, qualname) else "is TensorFlow's: use keras.ops"
+    if qualname in _REASONS:
+        is_of_data = qualname == "tensorflow.function" and _is_for_data(names, node)
+        return "" if is_of_data else _REASONS[qualname]
+    for beginning, reason in _BEGINNINGS.items():
+        if f"{qualname}.".startswith(f"{beginning}."):
+            return reason
+    if in_keras(qualname) is not None or not is_traced(names, node, functions):
+        return ""
+    if operation(names, node, qualname) is not None or dtype_of(qualname):
+        return ""
+    return _within(qualname.removeprefix("tensorflow."))
+
+
+def _within(name: str) -> str:
+    """Why a function of TensorFlow's is none that a model on another back end can call."""
+    if name.startswith("random."):
+        return "draws within a model: use keras.random with a keras.random.SeedGenerator"
+    if name.startswith("summary."):
+        return "writes within a model: write what model.fit returns, in a callback"
+    if name.startswith("strings."):
+        return "reads text within a model: do that in the data set, before the model"
+    return "is TensorFlow's, within what Keras computes: use keras.ops"
+
+
+def _is_for_data(names: Names, node: ast.expr) -> bool:
+    """Whether `tf.function` decorates what only data sets call."""
+    function = names.parents.get(node)
+    if isinstance(function, ast.Call):
+        function = names.parents.get(function)
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    uses = [*names.uses(function.name, names.scope_of(function))]
+    return bool(uses) and all(_is_given_to_data(names, use) for use in uses)
+
+
+def _is_given_to_data(names: Names, use: ast.expr) -> bool:
+    match names.parents.get(use):
+        case ast.Call(func=ast.Attribute(attr=method), args=args) if use in args:
+            return method in _OF_DATA
+    return False
+
+
+def first_obstacle(names: Names, project: ProjectFacts | None) -> Obstacle | None:
+    """What keeps a program from another back end than TensorFlow: here, or in what it imports."""
+    for node, (name, reason) in obstacles(names).items():
+        return Obstacle(None, getattr(node, "lineno", 0), f"{_short(name)} {reason}")
+    if project is None:
+        return None
+    for path in sorted(project.reached() - {project.path}):
+        if b"tensorflow" not in (project.reader.read(path) or b""):
+            continue
+        facts = project.cache.facts(path)
+        for node, (name, reason) in obstacles(facts.names).items() if facts is not None else ():
+            return Obstacle(path, getattr(node, "lineno", 0), f"{_short(name)} {reason}")
+    return None
+
+
+def _short(name: str) -> str:
+    return name.replace("tensorflow.", "tf.", 1)

@@ -1,0 +1,11 @@
+"""What Keras on JAX runs with; the pins are an extra of pyproject.toml."""
+
+from migrator.targets.environment import Environment
+
+ENVIRONMENT = Environment(
+    package="keras",
+    systems={"linux": ("x86_64", "amd64")},  # of tensorflow-cpu
+    driver="libtpu",
+    imports=("jax", "tensorflow", "keras"),
+    runs_with={"keras": ">=3.5"},
+)

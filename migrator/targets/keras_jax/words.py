@@ -1,0 +1,10 @@
+"""Facts behind the words: Keras' documentation, and runs of our own."""
+
+from migrator.targets.words import Words
+
+WORDS = Words(
+    device="tpu",
+    keras_backend="jax",
+    profiler="jax.profiler.trace",
+    float64="float64 becomes float32 on the device",
+)

@@ -1,0 +1,164 @@
+"""Keras: float16 becomes bfloat16, without loss scaling; what compiles; float64."""
+
+import ast
+
+from migrator.analysis.syntax.names import argument
+from migrator.construct import Construct
+from migrator.edits import EditCall, Replace, SetString
+from migrator.frameworks.tensorflow.keras_names import in_keras
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+from .keras_back_end import stays
+
+MIXED = Rule(
+    code="KER020",
+    name="mixed-float16",
+    summary="`mixed_float16` becomes `mixed_bfloat16`, and loss scaling goes",
+    why="""TPUs compute in bfloat16, not in float16. Its range is that of float32, so no loss is
+scaled: Keras itself only does so for `mixed_float16`. It has 8 bits of significand instead of
+11.""",
+    framework="tensorflow",
+    references=("https://keras.io/api/mixed_precision/",),
+    examples=(
+        Example(
+            """
+            import keras
+
+            keras.mixed_precision.set_global_policy("mixed_float16")
+            """,
+            after="""
+            import keras
+
+            keras.mixed_precision.set_global_policy("mixed_bfloat16")
+            """,
+        ),
+        Example(
+            """
+            import keras
+
+            optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(1e-3))
+            """,
+            after="""
+            import keras
+
+            optimizer = keras.optimizers.Adam(1e-3)
+            """,
+        ),
+    ),
+)
+
+COMPILED = Rule(
+    code="KER021",
+    name="jit-compile",
+    summary="`jit_compile=False` goes: on JAX, steps would run operation by operation",
+    why="""With TensorFlow it leaves a graph that runs well without XLA. On JAX nothing is compiled
+then, and a TPU waits for each operation. By default Keras compiles what can be.""",
+    framework="tensorflow",
+    examples=(
+        Example(
+            """
+            import keras
+
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse", jit_compile=False)
+            """,
+            after="""
+            import keras
+
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            """,
+        ),
+    ),
+)
+
+DOUBLE = Rule(
+    code="KER022",
+    name="keras-float64",
+    summary="float64 would become float32 on JAX",
+    why="""JAX has no 64-bit types unless `JAX_ENABLE_X64` says so, and warns once that it takes
+float32 instead. A TPU has none either: there float64 is emulated, and slow.""",
+    framework="tensorflow",
+    examples=(
+        Example(
+            """
+            import keras
+
+            keras.config.set_floatx("float64")
+            """,
+        ),
+    ),
+)
+
+_POLICIES = (
+    "set_global_policy", "set_policy", "Policy", "set_dtype_policy", "DTypePolicy",
+)  # fmt: skip
+_SCALES = tuple(
+    f"{library}{module}.LossScaleOptimizer"
+    for library in ("keras.", "tensorflow.keras.")
+    for module in ("optimizers", "mixed_precision", "mixed_precision.experimental")
+)
+_FLOATX = tuple(
+    f"{library}{module}.set_floatx"
+    for library in ("keras.", "tensorflow.keras.")
+    for module in ("backend", "config")
+)
+
+
+@MIXED.on("precision", "mixed_float16")
+def mixed(ctx: Context, found: Construct) -> Decision | None:
+    assert isinstance(found.node, ast.Constant)
+    if (held := stays(ctx)) is not None:
+        return held
+    above = ctx.parent(found.node)
+    is_dtype = isinstance(above, ast.keyword) and above.arg in ("dtype", "policy", "name")
+    call = ctx.parent(above) if isinstance(above, ast.keyword) else above
+    if isinstance(call, ast.Call):
+        name = in_keras(ctx.names.qualified(call.func) or "") or ""
+        if name.rpartition(".")[2] in _POLICIES or (is_dtype and name):
+            return Rewrite([SetString(found.node, "mixed_bfloat16")])
+    return Report("is a policy for GPUs: a TPU's is mixed_bfloat16")
+
+
+@MIXED.on("name", *_SCALES)
+def scaled(ctx: Context, found: Construct) -> Decision | None:
+    if (held := stays(ctx)) is not None:
+        return held
+    call = ctx.names.call_of(found.node)
+    inner = argument(call, 0, "inner_optimizer", "opt", "optimizer") if call is not None else None
+    if call is None or inner is None:
+        return Report("scales losses for float16: bfloat16 needs no scaling")
+    if len(call.args) + len(call.keywords) > 1:
+        return Report("scales losses for float16, by its own settings: bfloat16 needs no scaling")
+    return Rewrite([Replace(call, "{inner}", {"inner": inner})])
+
+
+@COMPILED.on("keyword", "jit_compile")
+def compiled(ctx: Context, found: Construct) -> Decision | None:
+    keyword = found.node
+    assert isinstance(keyword, ast.keyword)
+    call = ctx.parent(keyword)
+    if not ctx.words.keras_backend or not isinstance(call, ast.Call):
+        return None
+    if (held := stays(ctx)) is not None:
+        return held
+    value = keyword.value
+    if isinstance(value, ast.Constant) and value.value is False:
+        return Rewrite([EditCall(call, drop=[keyword])])
+    if isinstance(value, ast.Constant):
+        return Keep("compiles, as Keras does by default on JAX")
+    return Report("may compile nothing, and a TPU waits for each operation then: leave it out")
+
+
+@DOUBLE.on("name", *_FLOATX)
+def floatx(ctx: Context, found: Construct) -> Decision | None:
+    call = ctx.names.call_of(found.node)
+    value = argument(call, 0, "value") if call is not None else None
+    match value:
+        case ast.Constant(value="float32" | "bfloat16"):
+            return Keep("is a type that a TPU has")
+        case ast.Constant(value="float16"):
+            return Report("float16 has no advantage on a TPU, and its range is small: use bfloat16")
+        case ast.Constant(value="float64"):
+            return Report("JAX computes in float32 then, unless JAX_ENABLE_X64 is set")
+    return Report("may be float64, which becomes float32 on JAX")

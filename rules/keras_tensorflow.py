@@ -1,0 +1,143 @@
+"""TensorFlow beside Keras: what a model may compute with on any back end, and what it may not."""
+
+import ast
+
+from migrator.construct import Construct
+from migrator.diagnostics import Effort
+from migrator.edits import Edit, EditCall, Replace
+from migrator.frameworks.tensorflow.obstacles import obstacles
+from migrator.frameworks.tensorflow.operations import activation, dtype_of, operation
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+from .keras_back_end import keras, stays
+
+ONLY = Rule(
+    code="KER003",
+    name="tensorflow-only",
+    summary="what only TensorFlow runs keeps a program with TensorFlow",
+    why="""A training loop with `tf.GradientTape`, a `tf.function`, TensorFlow's operations within a
+layer that `keras.ops` has no counterpart for, TensorFlow 1: with another back end each of them
+raises, or computes nothing that is trained. The program stays whole, and each such line is named
+with what to write instead.""",
+    framework="tensorflow",
+    effort=Effort.HOURS,
+    references=("https://keras.io/guides/migrating_to_keras_3/",),
+    examples=(
+        Example(
+            """
+            import tensorflow as tf
+
+            with tf.GradientTape() as tape:
+                loss = loss_of(model(x), y)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            """,
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+
+            class Noise(keras.layers.Layer):
+                def call(self, x):
+                    return x + tf.random.normal(tf.shape(x))
+            """,
+        ),
+    ),
+)
+
+OPERATION = Rule(
+    code="KER004",
+    name="tensorflow-operation",
+    summary="operations of TensorFlow's within a layer become those of keras.ops",
+    why="""`call` of a layer or model, losses and metrics of one's own are given tensors of the back
+end. `keras.ops` computes the same with any. Only functions whose arguments mean the same are
+rewritten, and only where Keras calls them: what prepares data stays TensorFlow's.""",
+    framework="tensorflow",
+    imports=("tensorflow",),
+    references=("https://keras.io/api/ops/",),
+    examples=(
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+
+            class Square(keras.layers.Layer):
+                def call(self, x):
+                    return tf.reduce_sum(tf.cast(x, tf.float32) ** 2, axis=-1, keepdims=True)
+            """,
+            after="""
+            import keras
+
+
+            class Square(keras.layers.Layer):
+                def call(self, x):
+                    return keras.ops.sum(keras.ops.cast(x, "float32") ** 2, axis=-1, keepdims=True)
+            """,
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+            hidden = keras.layers.Dense(8, activation=tf.nn.relu)
+            """,
+            after="""
+            import keras
+
+            hidden = keras.layers.Dense(8, activation=keras.activations.relu)
+            """,
+        ),
+    ),
+)
+
+
+@ONLY.on("tensorflow", "only")
+def only(ctx: Context, found: Construct) -> Decision | None:
+    if not ctx.words.keras_backend:
+        return Keep("the target runs TensorFlow")
+    return Report(obstacles(ctx.names)[found.node][1])
+
+
+@OPERATION.on("tensorflow", "operation")
+def computed(ctx: Context, found: Construct) -> Decision | None:
+    if not ctx.words.keras_backend:
+        return Keep("the target runs TensorFlow")
+    if (held := stays(ctx)) is not None:
+        return held
+    assert isinstance(found.node, ast.expr)
+    known = operation(ctx.names, found.node, ctx.names.qualified(found.node) or "")
+    call = ctx.names.call_of(found.node)
+    assert known is not None
+    assert call is not None
+    spelled, requires = keras(ctx)
+    given = {k.arg for k in call.keywords}
+    rename = {old: new for old, new in known.renamed if old in given and old != new}
+    put = dict([known.added.split("=")]) if known.added else {}
+    edit: Edit = EditCall(call, function=f"{spelled}.ops.{known.name}", rename=rename, put=put)
+    note = "an average of whole numbers is a fraction" if known.name == "mean" else ""
+    return Rewrite([edit], requires, note=note)
+
+
+@OPERATION.on("tensorflow", "dtype")
+def typed(ctx: Context, found: Construct) -> Decision | None:
+    if not ctx.words.keras_backend:
+        return Keep("the target runs TensorFlow")
+    if (held := stays(ctx)) is not None:
+        return held
+    assert isinstance(found.node, ast.expr)
+    name = dtype_of(ctx.names.qualified(found.node) or "")
+    return Rewrite([Replace(found.node, ctx.quoted(name, found.node))])
+
+
+@OPERATION.on("tensorflow", "activation")
+def passed(ctx: Context, found: Construct) -> Decision | None:
+    if not ctx.words.keras_backend:
+        return Keep("the target runs TensorFlow")
+    if (held := stays(ctx)) is not None:
+        return held
+    assert isinstance(found.node, ast.expr)
+    name = activation(ctx.names.qualified(found.node) or "")
+    spelled, requires = keras(ctx)
+    return Rewrite([Replace(found.node, f"{spelled}.activations.{name}")], requires)
