@@ -7,7 +7,9 @@ lane takes the longest job that is left, by tests/durations.json: a file, or som
 folder, in a process of its own. These are forked from one that has imported what takes long.
 
 The tests are in two tiers: the first runs, and a tenth of the second, which the commit chooses;
-`--all` runs both. `--fast` needs no target: the engine and the rules, in half a minute.
+`--all` runs both. `--fast` needs no target: the engine and the rules, in half a minute. `--keras`
+runs those that need Keras and TensorFlow, in an environment of their own (2.7 GB more): they are in
+no other run.
 
 Needs Python 3.11 or later and the package index, and for the tests of the HTML report a Chromium,
 which is installed where that can be done (apt-get, as root). What each test took is kept in
@@ -30,7 +32,6 @@ import tempfile
 import time
 import venv
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,7 @@ BACK_ENDS = {
 # that is given other variables than a library has read at its import imports that itself.
 STARTED = {
     "": ((),),
+    "keras_jax": ((),),
     "torchax": (
         ("torch", "torch._dynamo", "torchvision", "jaxlib._jax", "jaxlib.mlir.dialects.mhlo",
          "jaxlib.mlir.dialects.stablehlo", "ml_dtypes", "opt_einsum", "scipy"),
@@ -75,10 +77,12 @@ STARTED = {
 }  # fmt: skip
 IMPORTED = {
     "": ("libcst", "hypothesis"),
+    "keras_jax": ("libcst", "hypothesis"),
     "torchax": ("torchax", "hypothesis", "libcst", "jinja2"),
     "torch_xla": ("scipy", "hypothesis", "libcst", "jinja2"),
 }
 FAST = ("analysis", "engine", "formats", "rules")
+KERAS = {"keras_jax": {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": QUICKLY, "TF_CPP_MIN_LOG_LEVEL": "3"}}
 LANES = 8  # at most
 WORTHWHILE = 20.0  # seconds of a job, if there are enough files
 UNKNOWN = 5.0  # seconds of a file that was never timed
@@ -115,7 +119,8 @@ def interpreter(folder: Path) -> Path:
 def environment(uv: list[str], target: str | None) -> Path:
     """The interpreter of a target's environment, made or brought up to date; None: of no target."""
     folder = ROOT / f".venv-{target or 'fast'}"
-    extra = ["--extra", target, "--group", "trainers"] if target else []
+    extra = ["--extra", target] if target else []
+    extra += ["--group", "trainers"] if target in BACK_ENDS else []
     subprocess.run(
         [*uv, "sync", "--frozen", "-q", "--python", PYTHONS, *extra],
         cwd=ROOT, env={**os.environ, "UV_PROJECT_ENVIRONMENT": str(folder)}, check=True,
@@ -156,6 +161,8 @@ class Job:
 def targets_of(file: Path) -> list[str]:
     """In which environments a file of tests runs; [""] stands for any one."""
     room = file.relative_to(ROOT / "tests").parts
+    if room[0] == "keras_scripts":
+        return [*KERAS]
     if room[0] == "runtime":
         own = room[1].removeprefix("for_")
         return [own] if own in BACK_ENDS else [*BACK_ENDS]
@@ -168,13 +175,15 @@ def known() -> dict[str, float]:
     return found
 
 
-def plan(rooms: Sequence[str]) -> list[Job]:
+def plan(rooms: tuple[str, ...]) -> list[Job]:
     """The longest first."""
     taken = known()
     by_place: defaultdict[tuple[Path, str], list[tuple[float, str]]] = defaultdict(list)
     for folder in (ROOT / "tests" / room for room in rooms):
         for file in folder.rglob("test_*.py"):
             for target in targets_of(file):
+                if target in KERAS and rooms != ("keras_scripts",):
+                    continue
                 name = file.relative_to(ROOT).as_posix()
                 seconds = taken.get(f"{name} {target}".strip(), UNKNOWN)
                 by_place[file.parent, target].append((seconds, name))
@@ -217,7 +226,8 @@ class Lanes:
             list(lanes.map(self._run, self.jobs))  # an error of one is raised here
 
     def _environment(self, target: str) -> dict[str, str]:
-        back_end = {**BACK_ENDS[target], "TPU_MIGRATE_TARGET": target} if target else {}
+        known = {**BACK_ENDS, **KERAS}
+        back_end = {**known[target], "TPU_MIGRATE_TARGET": target} if target else {}
         # Where a program crashes is said; torch's threads that wait leave the processor to others.
         given = {"PYTHONFAULTHANDLER": "1", "OMP_WAIT_POLICY": "PASSIVE"}
         return {**os.environ, **given, **self.temporary, **back_end}
@@ -317,12 +327,15 @@ def main() -> int:
     tier = parser.add_mutually_exclusive_group()
     tier.add_argument("--all", action="store_true", help="both tiers, whole")
     tier.add_argument("--fast", action="store_true", help="only what needs no target")
+    tier.add_argument("--keras", action="store_true", help="only what needs Keras")
     parser.add_argument("--record", action="store_true", help="write tests/durations.json")
     parser.add_argument("--lanes", type=int, default=min(LANES, os.cpu_count() or 1))
     args, options = parser.parse_known_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # torch takes seconds more without bytecode
     uv = find_uv()
-    if args.fast:
+    if args.keras:
+        pythons, rooms = {target: environment(uv, target) for target in KERAS}, ("keras_scripts",)
+    elif args.fast:
         pythons, rooms = {"": environment(uv, None)}, FAST
     else:
         find_chromium()

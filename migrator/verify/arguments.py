@@ -10,14 +10,17 @@ import click
 
 from migrator.config import load
 from migrator.errors import UsageError
+from migrator.frameworks import find_framework, imported_in
 from migrator.runs.run_targets import of_source
-from migrator.targets import DEFAULT, names, targets
+from migrator.targets import DEFAULT, targets
 
 from . import options
 from .errors import VerifyError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from migrator.frameworks.framework import Framework
 
     from .recordings import Settings
     from .tolerances import Tolerances
@@ -105,15 +108,23 @@ class Arguments:
 
     def targets(self) -> tuple[str, ...]:
         """The names of what to run on: without --target, as the script's project is configured."""
-        if self.chosen == "all":
-            return names()
-        if self.chosen is not None:
-            return (self.chosen,)
+        if self.chosen not in (None, "all"):
+            return (str(self.chosen),)
         script = Path(str(self.app))
         if not self.is_script or not script.is_file():
-            return (DEFAULT,)
+            return self._of(find_framework("torch"))
+        source = script.read_bytes()
         configured = load(script).targets
-        return (of_source(script.read_bytes(), configured).name if configured else DEFAULT,)
+        if configured and self.chosen is None:
+            return (of_source(source, configured).name,)
+        return self._of(imported_in(source))
+
+    def _of(self, framework: Framework) -> tuple[str, ...]:
+        """All targets for a framework where all are wanted, else the default, or its first."""
+        able = tuple(name for name, each in targets().items() if each.framework == framework.name)
+        if self.chosen == "all" or not able:
+            return able
+        return (DEFAULT if DEFAULT in able else able[0],)
 
     def apps(self) -> list[str]:
         """The apps, or the one script. Raises UsageError."""

@@ -15,7 +15,7 @@ from typing import Any
 from . import stepping
 from .findings import LAST, Comparison, Finding, moved_by_rounding, scalar
 from .growth import Events, Gains, gains_of, growth_by_step, norm_of_all, unit_of_norm
-from .printed import _DIGITS, printed_numbers
+from .printed import _DIGITS, is_decided, printed_numbers
 from .recordings import Recording
 from .tensors import compare_tensors
 from .tolerances import (
@@ -175,6 +175,10 @@ class _Compared:
                 finding = _loss(about, event, other, values, times, spread, self.tolerances)
                 result.losses.append((float(event["value"]), float(other["value"])))
                 result.findings.append(finding)
+            elif kind == "metric":
+                values = [event["value"] for event in again]
+                finding = _metric(about, event, other, values, times, self.tolerances)
+                result.findings.append(finding)
             elif kind == "gradients":
                 result.findings.extend(_norms(about, event, other, again, self.tolerances, times))
             there = [events.get(key, {}).get("tensors", {}) for events in self.theirs]
@@ -206,6 +210,22 @@ def _loss(
     spread += moved_by_rounding(want, again)
     allowed = times * unit * max(abs(want), SMALL_LOSS) + ROUNDED * spread
     return scalar(about, "", want, got, allowed * tolerances.factor("loss"))
+
+
+def _metric(
+    about: dict[str, Any],
+    event: dict[str, Any],
+    other: dict[str, Any],
+    again: Sequence[float | str],
+    times: float,
+    tolerances: Tolerances,
+) -> Finding:
+    """A metric: of a share of decisions, some may fall otherwise."""
+    want, got = float(event["value"]), float(other["value"])
+    allowed = times * tolerances.units["F32"] * max(abs(want), SMALL_LOSS)
+    allowed += ROUNDED * moved_by_rounding(want, again)
+    allowed += DECIDED if is_decided(event["name"]) else 0.0
+    return scalar(about, "", want, got, allowed * tolerances.factor("metric"))
 
 
 def _pair(

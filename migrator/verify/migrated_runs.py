@@ -34,7 +34,7 @@ from .verification import Options
 if TYPE_CHECKING:
     from rich.console import Console
 
-_COMPILED = ("input", "output", "loss", "gradients", "weights", "end", "file", "printed")
+_COMPILED = ("input", "output", "loss", "metric", "gradients", "weights", "end", "file", "printed")
 _STEPWISE = ("start", "buffers", *_COMPILED)
 # Times what the original takes: until the other runs begin, and of what the script itself takes.
 _STARTING, _STEPPING, _COMPILING = 2.0, 4.0, 2.0
@@ -77,7 +77,7 @@ class MigratedRuns:
             self.round_again()
         if self.compiles and not self.options.bisect:
             result, says_all = self.compiled(result)
-            return result if says_all else self.stepwise(result)
+            return result if says_all or not self.has_operators else self.stepwise(result)
         result = self.stepwise(result)
         if not self.compiles or result.problems:
             return result
@@ -102,7 +102,12 @@ class MigratedRuns:
     @property
     def compiles(self) -> bool:
         """Whether steps are compiled as a whole."""
-        return self.target.words.train_step is not None
+        return self.target.words.train_step is not None or not self.has_operators
+
+    @property
+    def has_operators(self) -> bool:
+        """Whether it can run operator by operator, too."""
+        return not self.target.words.keras_backend
 
     @property
     def replicas(self) -> Path | None:
@@ -135,7 +140,8 @@ class MigratedRuns:
     def compiled(self, result: ScriptResult) -> tuple[ScriptResult, bool]:
         """As it will run; and whether that is right, and says all that there is to be said."""
         done, run = self.record("compiled", {}, closely=False, stop=self.stop)
-        result = self.compared(result, run, "compiled", _COMPILED)
+        kinds = _COMPILED if self.has_operators else _STEPWISE
+        result = self.compared(result, run, "compiled", kinds)
         result = self.ended(result, "compiled", done, run)
         notes = [f"slower than it could be: {text}" for text in run.in_parts]
         if run.randomness["traced"]:
@@ -204,7 +210,8 @@ class MigratedRuns:
         with self.runs.run(name, f"on the {self.device.label}, {name}") as update:
             return record_run(
                 self.python, self.script.entry, self.args, copy,
-                self.work / f"{name}-recording", self.settings, original=self.script.folder,
+                self.work / f"{name}-recording", self.settings,
+                framework=self.script.framework, original=self.script.folder,
                 start=self.script.start, module=self.script.module, stand_in=False,
                 closely=closely, focus=focus, stop=stop, ranks=self.script.ranks,
                 replicas=self.replicas, env=env, on_progress=update,
@@ -300,7 +307,7 @@ class MigratedRuns:
         with progress(self.console, "comparing"):
             return compare(
                 self.first, self.rounded, run, self.python, self.work, kinds,
-                result.tolerances, compiled=name == "compiled",
+                result.tolerances, compiled=name == "compiled" and self.has_operators,
             )  # fmt: skip
 
 

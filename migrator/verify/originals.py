@@ -46,7 +46,7 @@ def record_script(
     found = Script.find(script, args, module, devices)
     with (
         tempfile.TemporaryDirectory(prefix="tpu-migrate-record-") as name,
-        importing_once(python) as running,
+        importing_once(python, found.framework) as running,
     ):
         work = Path(name)
         runs, start = Runs(console), time.monotonic()
@@ -90,8 +90,8 @@ def record_original(
     with runs.run(name, text) as update:
         done, recording = record_run(
             python, script.entry, script.args, copy, work / f"{name}-recording", settings,
-            stand_in=True, original=script.folder, start=script.start, module=script.module,
-            rounding=rounding, ranks=script.ranks,
+            framework=script.framework, stand_in=True, original=script.folder,
+            start=script.start, module=script.module, rounding=rounding, ranks=script.ranks,
             stop=settings.steps if settings.quick else None, on_progress=update,
         )  # fmt: skip
     if rounding:
@@ -125,8 +125,9 @@ def trace_original(
         with progress(options.console, text) as update:
             _, recording = record_run(
                 python, script.entry, script.args, copy, work / f"{name}-recording", settings,
-                stand_in=True, original=script.folder, start=script.start, module=script.module,
-                closely=False, rounding=rounding, focus=step, env=NO_COMPILER, on_progress=update,
+                framework=script.framework, stand_in=True, original=script.folder,
+                start=script.start, module=script.module, closely=False, rounding=rounding,
+                focus=step, env=NO_COMPILER, on_progress=update,
             )  # fmt: skip
         runs.append(recording)
     return runs[0], runs[1:]

@@ -47,6 +47,7 @@ _DEVICES = ["cuda", "nccl", *(target.words.device for target in targets().values
 _DEVICE = re.compile(rf"\b(?:{'|'.join(_DEVICES)})\b(?::\d+)?")
 # A warning of Python's, of one line or a few, and the line that it is about.
 _WARNING = re.compile(r"^.*\.py:\d+: \w*Warning: (?:.*\n){1,4}?  \S.*$", re.MULTILINE)
+_CODE = re.compile(r"\.py|\.cc:\d+\]")  # what a library logs of itself
 _FOLDERS = re.compile(r"(?<![\w./])(?:/[\w.+=@-]+){2,}/")  # where a file lies: each run has its own
 # Who has set up logging first is another library where there is a runtime; \r\n\b part lines, too.
 _LEVEL = re.compile(r"(?<![^\r\n\b])(?:DEBUG|INFO): ")
@@ -106,6 +107,11 @@ def _decided(text: str, numbers: Sequence[str]) -> list[float]:
     return found
 
 
+def is_decided(name: str) -> bool:
+    """Whether a number of this name is a share of decisions."""
+    return _DECIDED.search(name) is not None
+
+
 def _value(text: str) -> tuple[float, float]:
     """A number, and what one unit in its last printed place is worth."""
     mantissa, _, exponent = text.lower().partition("e")
@@ -124,7 +130,7 @@ def _by_text(recording: Recording) -> dict[tuple[str, int], list[str]]:
     printed = _LEVEL.sub("", _FOLDERS.sub("/", printed))
     plain = _DEVICE.sub("device", _WARNING.sub("", _ESCAPES.sub("", _TIMED.sub("", printed))))
     for line in re.split(r"[\r\n\b]+", _VERSION.sub("", _CLOCK.sub("", plain))):
-        if _TIME.search(line) or "warn" in line.lower() or ".py" in line:
+        if _TIME.search(line) or "warn" in line.lower() or _CODE.search(line):
             continue
         numbers = _NUMBER.findall(line)
         if any("." in n or "n" in n for n in numbers):

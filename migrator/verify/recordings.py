@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from .errors import NothingRecorded
+from migrator.frameworks.framework import Framework
+
+from .errors import NothingRecorded, VerifyError
 from .inside import child_environment
 from .ranks import Part, Ranks, merged
 from .run import Run, run
@@ -23,7 +25,6 @@ TENSORS, OUTPUT = "tensors.safetensors", "output.txt"
 EVENTS = "events.json"  # of one run
 RANKS = "ranks"  # … of each rank, in a folder of its number
 STOPPED = "stopped"  # what a run says that the time limit ended
-_IMPORTED = ("torch", "torch._dynamo")  # by the recorder, before the program begins
 _RECORDED = ("seed", "steps", "dropout", "limit", "memory")  # settings that the recorder reads
 _OWN = Path(__file__).resolve().parents[2]  # where this package lies
 _GRACE = 30.0  # seconds to write down what was seen
@@ -84,14 +85,20 @@ class Recording:
         return self.folder / self.tensors
 
 
-def importing_once(python: Path) -> AbstractContextManager[Path]:
-    """``python`` for several runs, of which each imports torch, which takes seconds."""
-    return warm(python, _IMPORTED, child_environment())
+def importing_once(python: Path, framework: Framework) -> AbstractContextManager[Path]:
+    """``python`` for several runs, of which each imports what takes seconds."""
+    if not framework.recorder_imports:
+        return nullcontext(python)
+    return warm(python, framework.recorder_imports, child_environment())
 
 
-def recorder() -> AbstractContextManager[Path]:
-    """The folder of the recorder, as files."""
-    return as_file(files(__package__) / "recorder")
+@contextmanager
+def recorder(framework: Framework) -> Iterator[Path]:
+    """The folder of the recorder, as files. Raises VerifyError for a framework without one."""
+    if not framework.recorder:
+        raise VerifyError(f"programs of {framework.name} can not be recorded")
+    with as_file(files(__package__) / "recorder") as folder:
+        yield folder / framework.recorder
 
 
 def record_run(
@@ -102,6 +109,7 @@ def record_run(
     output: Path,
     settings: Settings,
     *,
+    framework: Framework,
     stand_in: bool,
     original: Path,
     start: str = "",
@@ -126,11 +134,9 @@ def record_run(
     output.mkdir(parents=True, exist_ok=True)
     spec: dict[str, Any] = {
         **{name: getattr(settings, name) for name in _RECORDED},
-        "output": str(output),
-        "root": str(folder),
+        "output": str(output), "root": str(folder),
         "stand_in": [] if stand_in else None,
-        "closely": closely,
-        "rounding": rounding,
+        "closely": closely, "rounding": rounding,
         "focus": focus,
         "stop": stop,
         "stop_calls": settings.steps if settings.quick else None,
@@ -138,7 +144,7 @@ def record_run(
         "original": str(original), **_several(ranks, replicas),
     }  # fmt: skip
     (output / "spec.json").write_text(json.dumps(spec), "utf-8")
-    with recorder() as program:
+    with recorder(framework) as program:
         command = [str(program), str(output / "spec.json"), entry, *args]
         if ranks is not None and replicas is None:
             command = ranks.command(command)

@@ -6,13 +6,15 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.search_path import added
 from migrator.files.discover import Disk
+from migrator.frameworks import find_framework, imported_in
+from migrator.frameworks.framework import Framework
 from migrator.targets import Target
 
 from .errors import VerifyError
@@ -32,6 +34,7 @@ class Script:
     module: str | None = None  # run as `python -m` does
     ranks: Ranks | None = None  # where it has several
     start: str = ""  # the folder that it starts in, in the one that is copied
+    framework: Framework = field(default_factory=lambda: find_framework("torch"))
 
     @property
     def name(self) -> str:
@@ -66,7 +69,8 @@ class Script:
         check_size(folder)
         whole, entry = _with_modules(file, folder), file.relative_to(folder).as_posix()
         start = folder.relative_to(whole).as_posix() if whole != folder else ""
-        return cls(whole, entry, list(args), name, find_ranks(file, whole, devices), start)
+        ranks = find_ranks(file, whole, devices)
+        return cls(whole, entry, list(args), name, ranks, start, imported_in(file.read_bytes()))
 
     def copy(self, to: Path, *without: Path | None) -> Path:
         """A copy to run in, so that nothing of the user's is written over."""

@@ -24,6 +24,7 @@ _WORDS = {
     "input": "inputs",
     "output": "outputs",
     "loss": "losses",
+    "metric": "metrics",
     "gradients": "gradient norms",
     "buffers": "buffers",
     "weights": "weights after a step",

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from migrator.errors import UsageError
+from migrator.frameworks import find_framework
 from migrator.targets import Target
 
 from .cells import show_notes
@@ -65,8 +66,13 @@ def verify_against(
             if isinstance(script, Path)
             else script
         )
+        found = replace(found, framework=find_framework(target.framework))
         if found.ranks is not None and options.bisect:
             raise VerifyError("--bisect follows one process: leave out --devices")
+        if options.bisect and target.words.keras_backend:
+            raise VerifyError("--bisect follows operations, and Keras compiles its steps")
+        if options.devices is not None and target.words.keras_backend:
+            raise VerifyError("--devices compares ranks, and Keras has none: leave it out")
         # The first runs import everything anyway.
         interpreter = choose_interpreter(
             target, options.python, options.install, options.console, Path(found.entry).stem,
@@ -74,7 +80,7 @@ def verify_against(
         )  # fmt: skip
         with (
             workplace(options.keep, f"{Path(found.entry).stem}-{target.name}") as work,
-            importing_once(interpreter.python) as running,
+            importing_once(interpreter.python, found.framework) as running,
         ):
             result, verification = _begun(
                 result, found, target, interpreter, running, golden, settings, options, work

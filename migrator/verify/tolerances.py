@@ -22,7 +22,8 @@ OWN_NORM = 10.0  # units of the gradient norm of a parameter itself, else of tha
 DECIDED = 0.02  # of a printed share of decisions, such as an accuracy, or of their number
 PRINTED = 1.01  # units in the last place that is printed
 KINDS = (
-    "start", "input", "output", "loss", "gradients", "buffers", "weights", "end", "file", "printed",
+    "start", "input", "output", "loss", "metric", "gradients", "buffers", "weights", "end", "file",
+    "printed",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from migrator.frameworks import find_framework
 from migrator.verify import folders
 from migrator.verify.command import verify_command
 from migrator.verify.errors import VerifyError
@@ -177,12 +178,12 @@ text = "".join(json.dumps({"entries": {}, **line}) + "\\n" for line in lines)
         program = tmp_path / "recorder"
         program.mkdir()
         (program / "__main__.py").write_text(self.PART + end, "utf-8")
-        monkeypatch.setattr(recordings, "recorder", lambda: nullcontext(program))
+        monkeypatch.setattr(recordings, "recorder", lambda _: nullcontext(program))
         monkeypatch.setattr(recordings, "_GRACE", 0.5)
         (tmp_path / "copy").mkdir()
         return record_run(
             Path(sys.executable), "t.py", [], tmp_path / "copy", tmp_path / "out",
-            Settings(**how), stand_in=True, original=tmp_path,
+            Settings(**how), framework=find_framework("torch"), stand_in=True, original=tmp_path,
         )[1]  # fmt: skip
 
     @posix

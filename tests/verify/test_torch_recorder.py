@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from tiers import thorough_but
 
+from migrator.frameworks import find_framework
 from migrator.verify.errors import VerifyError
 from migrator.verify.goldens import read
 from migrator.verify.originals import record_script
 from migrator.verify.recordings import Recording, Settings, record_run
 from migrator.verify.tensors import read_header
+
+TORCH = find_framework("torch")
 
 STEP = """\
 import os, random, signal, sys, time
@@ -274,7 +277,9 @@ def test_a_gpu_that_is_there_is_used(folder: Path) -> None:
     python.chmod(0o755)
     Path("t.py").write_text("import torch\nprint(torch.ones(3).cuda())\n", encoding="utf-8")
     here, out = Path.cwd(), folder / "recording"
-    _, found = record_run(python, "t.py", [], here, out, Settings(), stand_in=True, original=here)
+    _, found = record_run(
+        python, "t.py", [], here, out, Settings(), framework=TORCH, stand_in=True, original=here
+    )
     assert found.ended.startswith("t.py:2: ")
     assert "CUDA" in found.ended or "NVIDIA" in found.ended
 
@@ -291,8 +296,8 @@ optimizer.step()
     Path("t.py").write_text(text, encoding="utf-8")
     here, out = Path.cwd(), folder / "recording"
     _, found = record_run(
-        Path(sys.executable), "t.py", [], here, out, Settings(), stand_in=True, original=here,
-        focus=0,
+        Path(sys.executable), "t.py", [], here, out, Settings(), framework=TORCH, stand_in=True,
+        original=here, focus=0,
     )  # fmt: skip
     assert not found.ended
     kinds = {(event["kind"], event["name"]) for event in found.events}

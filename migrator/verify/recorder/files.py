@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from process import there
 from store import Store
 from tf32 import in_tf32
 from values import leaves, on_host
@@ -16,16 +17,6 @@ _TORCH = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".pkl")
 _PACKAGES = ("torch", "torchvision", "torchaudio", "numpy", "torchax", "torch_xla", "jax", "jaxlib",
              "libtpu", "transformers", "safetensors")  # fmt: skip
 _MANY = 50  # files; what writes more makes data
-
-
-def there(root: Path) -> dict[Path, tuple[int, int]]:
-    """Size and time of every file below a folder."""
-    found = {}
-    for path in root.rglob("*"):
-        if path.is_file() and not {"__pycache__", "tpu_runtime", ".git"} & set(path.parts):
-            stat = path.stat()
-            found[path] = (stat.st_size, stat.st_mtime_ns)
-    return found
 
 
 def written(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from sharded import gradients, plain
-from store import NAMES
+from store import name_of
 from torch import nn
 from values import for_json, on_host
 
@@ -27,7 +27,7 @@ def norms(
         if parameter.grad is not None and id(parameter) not in divided:
             found[name] = for_json(float(on_host(parameter.grad).to(torch.float64).norm()))
             kinds[name] = parameter.grad.dtype
-    dtypes = {n: NAMES.get(kind, "F32") for n, kind in kinds.items() if kind != torch.float32}
+    dtypes = {n: name_of(kind) or "F32" for n, kind in kinds.items() if kind != torch.float32}
     return {"norms": found, "dtypes": dtypes}
 
 

@@ -96,6 +96,16 @@ def limit_memory(limit: int | None) -> None:
     resource.setrlimit(kind, (limit, hard))
 
 
+def there(root: Path) -> dict[Path, tuple[int, int]]:
+    """Size and time of every file below a folder."""
+    found = {}
+    for path in root.rglob("*"):
+        if path.is_file() and not {"__pycache__", "tpu_runtime", ".git"} & set(path.parts):
+            stat = path.stat()
+            found[path] = (stat.st_size, stat.st_mtime_ns)
+    return found
+
+
 class Children:
     """Processes that a program starts. A data loader's workers are no part of what is compared,
     others are counted; what they do is recorded where `ranks` is given, one by one."""
@@ -138,8 +148,9 @@ class Outside:
         caches += [os.environ.get(name, "/dev") for name in _CACHES]
         self.inside = tuple(os.path.realpath(f) + os.sep for f in (*inside, *caches))
         sys.addaudithook(self._audit)
-        import torch
-
+        torch = sys.modules.get("torch")
+        if torch is None:  # a program of another framework
+            return
         save = torch.save
 
         @functools.wraps(save)

@@ -105,7 +105,7 @@ class Session:
 
     def record(self, program: Callable[[], object]) -> int:
         """Run the program, and write what was seen, however it ends. Returns its exit code."""
-        before = files.there(self.root) if self._sees_files else {}
+        before = process.there(self.root) if self._sees_files else {}
         began = time.time()
         ended, code = self._run(program)
         if os.getpid() != self.owner:  # a child of the program's, which got here by fork

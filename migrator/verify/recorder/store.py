@@ -9,20 +9,35 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
-
-NAMES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
+_EARLY = 3  # steps after which all weights are kept: rounding has not grown yet
+_LATER = {figure * 10**power for figure in (1, 3) for power in range(1, 9)}  # and after these
+_SHARE = 4  # no more than one in so many bytes of the store is full then: the end needs room, too
+_NAMES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
 }
+
+
+def name_of(dtype: object) -> str | None:
+    """The name of a dtype of torch's or NumPy's in safetensors files; None for others."""
+    return _NAMES.get(str(dtype).removeprefix("torch."))
+
+
+def _content(tensor: Any) -> bytes:
+    if hasattr(tensor, "detach"):  # NumPy has no bfloat16
+        import torch
+
+        flat = tensor.detach().contiguous().reshape(-1)
+        return bytes(flat.view(torch.uint8).numpy().tobytes())
+    return bytes(tensor.tobytes())
 
 
 class Store:
@@ -42,16 +57,14 @@ class Store:
         self.size = 0
         self.left_out: list[str] = []  # names of tensors beyond the limit, or of other types
 
-    def add(self, name: str, tensor: torch.Tensor) -> str | None:
-        """Keep a tensor of the CPU, copied. Returns its name, which gets a number where it is
-        taken; None: left out."""
-        kind = NAMES.get(tensor.dtype)
-        size = tensor.numel() * tensor.element_size()
+    def add(self, name: str, tensor: Any) -> str | None:
+        """Keep a tensor of the CPU, or an array of NumPy's, copied. Returns its name, which gets a
+        number where it is taken; None: left out."""
+        kind, size = name_of(tensor.dtype), tensor.nbytes
         if kind is None or self.size + size > self.limit:
             self.left_out.append(name)
             return None
-        content = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        self.file.write(content)
+        self.file.write(_content(tensor))
         name = self._free(name)
         self.entries[name] = {
             "dtype": kind,
@@ -60,6 +73,11 @@ class Store:
         }
         self.size += size
         return name
+
+    def wants_weights(self, step: int) -> bool:
+        """Whether all weights are to be kept after so many steps."""
+        roomy = self.size < self.limit / _SHARE
+        return step <= _EARLY or (step in _LATER and roomy)
 
     def note(self, line: dict[str, Any]) -> None:
         """Write what happened, and where the tensors since the last time are."""

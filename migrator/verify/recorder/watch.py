@@ -22,7 +22,7 @@ from gradients import norms, others
 from loops import Loops
 from randomness import is_traced
 from rounding import CONVOLUTIONS
-from store import NAMES, Store
+from store import Store, name_of
 from torch import nn
 from torch.optim.optimizer import (
     Optimizer,
@@ -32,9 +32,6 @@ from torch.optim.optimizer import (
 from values import compute_what_is_recorded, for_json, has_values, leaves, on_host, unwrapped
 
 _SMALL = 2**16  # elements of a buffer that is compared after each step
-_EARLY = 3  # steps after which all weights are kept: rounding has not grown yet
-_LATER = {figure * 10**power for figure in (1, 3) for power in range(1, 9)}  # and after these
-_SHARE = 4  # no more than one in so many bytes of the store is full then: the end needs room, too
 
 
 class Finished(BaseException):
@@ -195,7 +192,7 @@ class Watch:
                     self.loss(float(value), value.dtype)
 
     def loss(self, value: float, dtype: torch.dtype) -> None:
-        self.event("loss", "loss", value=for_json(value), dtype=NAMES.get(dtype, "F32"))
+        self.event("loss", "loss", value=for_json(value), dtype=name_of(dtype) or "F32")
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         if is_traced():
@@ -250,8 +247,7 @@ class Watch:
         if number and self.stop is not None and self.stop in self.begun.values():
             with self.at_rest():
                 self.last = {name: self._state(module) for name, module in self.trained.values()}
-        roomy = self.store.size < self.store.limit / _SHARE
-        if number and (self.step <= _EARLY or (self.step in _LATER and roomy)):
+        if number and self.store.wants_weights(self.step):
             for name, module in self.trained.values():
                 self.state("weights", name, module)
 

@@ -1,0 +1,186 @@
+"""Watches what Keras trains, evaluates and predicts, by a callback of each such call."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from loops import Loops
+from order import Order
+from store import Store
+
+
+class Finished(BaseException):
+    """Nothing that comes after this is wanted."""
+
+
+class Watch:
+    """What was seen of a program, in the order in which it happened; events as of PyTorch's."""
+
+    def __init__(self, store: Store, spec: dict[str, Any], order: Order) -> None:
+        self.store, self.order, self.root = store, order, Path(spec["root"]).resolve()
+        self.steps, self.stop, self.stop_calls = spec["steps"], spec["stop"], spec["stop_calls"]
+        self.events: list[dict[str, Any]] = []
+        self.step = 0
+        self.calls: Counter[str] = Counter()
+        self.trained: dict[int, tuple[str, Any]] = {}
+        self.ends: dict[str, list[tuple[str, Any]]] = {}
+        self.names: dict[int, tuple[str, Any]] = {}
+        self.taken: Counter[str] = Counter()
+        self.shortened = False
+        self.own: dict[str, str] = {}
+        self.loops = Loops(self.is_own)
+
+    def install(self, keras: Any) -> None:
+        """Add a callback to each call of `fit`, `evaluate` and `predict`."""
+        watch, base = self, keras.callbacks.Callback
+
+        class Seen(base):  # type: ignore[misc, valid-type]
+            def on_train_begin(self, logs: Any = None) -> None:
+                watch.order.begin()
+                watch.begin(self.model)
+
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                watch.stepped(self.model, logs or {})
+
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                watch.measured("", logs or {})
+
+            def on_test_end(self, logs: Any = None) -> None:
+                watch.measured("evaluate ", logs or {})
+
+            def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+                watch.predicted(self.model, (logs or {}).get("outputs"))
+
+        callbacks = __import__("keras.src.callbacks.callback_list", fromlist=["CallbackList"])
+        made = callbacks.CallbackList.__init__
+
+        def init(self: Any, given: Any = None, *args: Any, **kwargs: Any) -> None:
+            others = [] if given is None else list(given) if _is_many(given) else [given]
+            made(self, [*others, Seen()], *args, **kwargs)
+
+        callbacks.CallbackList.__init__ = init
+
+    # ---- what happens ------------------------------------------------------------------------
+
+    def begin(self, model: Any) -> None:
+        """A training begins: by the state that it begins with."""
+        if id(model) not in self.trained:
+            self.trained[id(model)] = (self.name(model), model)
+            self.keep("start", self.name(model), self.weights(model))
+
+    def stepped(self, model: Any, logs: dict[str, Any]) -> None:
+        """A step of a training is over."""
+        self.step += 1
+        if "loss" in logs:
+            self.event("loss", "loss", value=_number(logs["loss"]), dtype="F32")
+        if self.store.wants_weights(self.step):
+            self.keep("weights", self.name(model), self.weights(model))
+        if self.stop is not None and self.step >= self.stop:
+            self._finish_early()
+
+    def measured(self, when: str, logs: dict[str, Any]) -> None:
+        """Metrics at the end of an epoch, or of an evaluation."""
+        for name, value in logs.items():
+            if np.ndim(value) == 0 and name != "learning_rate":
+                self.event("metric", when + name, value=_number(value), dtype="F32")
+
+    def predicted(self, model: Any, outputs: Any) -> None:
+        """A batch of predictions."""
+        name = self.name(model)
+        self.calls[name] += 1
+        if self.calls[name] <= self.steps:
+            self.keep("output", name, [(path, np.asarray(v)) for path, v in _leaves(outputs)],
+                      training=False)  # fmt: skip
+        if self.stop_calls is not None and not self.trained and self.calls[name] > self.stop_calls:
+            self._finish_early()
+
+    def _finish_early(self) -> None:
+        self.shortened = True
+        self.ends = {name: self.weights(model) for name, model in self.trained.values()}
+        raise Finished
+
+    def finish(self) -> None:
+        """The states of what was trained, at the end."""
+        for name, model in self.trained.values():
+            self.keep("end", name, self.ends.get(name) or self.weights(model))
+
+    # ---- states ------------------------------------------------------------------------------
+
+    def weights(self, model: Any) -> list[tuple[str, Any]]:
+        """Weights by their paths, as they are now."""
+        sync = getattr(model, "jax_state_sync", None)  # else they are in the compiled step
+        if sync is not None:
+            sync()
+        taken: Counter[str] = Counter()
+        found = []
+        for weight in model.weights:
+            path = weight.path.replace("/", ".")
+            taken[path] += 1
+            number = f"#{taken[path]}" if taken[path] > 1 else ""
+            found.append((path + number, np.asarray(weight.numpy())))
+        return found
+
+    def name(self, model: Any) -> str:
+        """A model's class, with a number where there are several of them."""
+        if id(model) not in self.names:
+            kind = type(model).__name__
+            self.taken[kind] += 1
+            number = f"#{self.taken[kind]}" if self.taken[kind] > 1 else ""
+            self.names[id(model)] = (kind + number, model)
+        return self.names[id(model)][0]
+
+    # ---- keeping -----------------------------------------------------------------------------
+
+    def keep(self, kind: str, name: str, found: list[tuple[str, Any]], **about: Any) -> None:
+        number, tensors = len(self.events), {}
+        for path, array in found:
+            key = f"{number}.{kind}.{name}{'.' if path else ''}{path}"
+            wide = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+            if kept := self.store.add(key, np.ascontiguousarray(wide)):
+                tensors[path] = kept
+        self.event(kind, name, tensors=tensors, **about)
+
+    def event(self, kind: str, name: str, **more: Any) -> None:
+        where = {"step": self.step, "line": self.line(), "loop": self.loops.here()}
+        found = {"kind": kind, "name": name, **where, **more}
+        self.events.append(found)
+        self.store.note({"event": found, "steps": self.step})
+
+    def line(self) -> str:
+        """The innermost line of the program's own files."""
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            if name := self.is_own(frame.f_code.co_filename):
+                return f"{name}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""
+
+    def is_own(self, file: str) -> str:
+        """The path of one of the program's own files, in its folder; "" for others."""
+        if file not in self.own:
+            path = Path(file)
+            inside = path.is_absolute() and self.root in path.parents
+            self.own[file] = path.relative_to(self.root).as_posix() if inside else ""
+        return self.own[file]
+
+
+def _is_many(given: Any) -> bool:
+    return isinstance(given, list | tuple)
+
+
+def _number(value: Any) -> float | str:
+    number = float(value)
+    return number if math.isfinite(number) else str(number)
+
+
+def _leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [leaf for key, v in value.items() for leaf in _leaves(v, f"{path}.{key}".strip("."))]
+    if isinstance(value, list | tuple):
+        return [leaf for i, v in enumerate(value) for leaf in _leaves(v, f"{path}.{i}".strip("."))]
+    return [] if value is None else [(path, value)]
