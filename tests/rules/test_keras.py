@@ -281,3 +281,8 @@ for image, label in data:
         TARGET,
     )
     assert text.count("keras.ops.convert_to_numpy(") == 3 and "label.numpy()" in text
+
+
+def test_annotations_compute_nothing() -> None:
+    source = LAYER.format("x").replace("(self, x)", "(self, x: tf.Tensor) -> tf.Tensor")
+    assert migrated(source, TARGET) == source

@@ -37,7 +37,17 @@ def traced_functions(names: Names) -> set[ast.AST]:
 
 
 def is_traced(names: Names, node: ast.AST, functions: set[ast.AST]) -> bool:
-    return any(ancestor in functions for ancestor in names.ancestors(node))
+    """Whether a node is computed in the body of one of the functions: no annotation or default."""
+    inner = node
+    for ancestor in names.ancestors(node):
+        if isinstance(ancestor, ast.AnnAssign) and ancestor.annotation is inner:
+            return False
+        if ancestor in functions:
+            body = getattr(ancestor, "body", ())
+            if inner is body or (isinstance(body, list) and inner in body):
+                return True
+        inner = ancestor
+    return False
 
 
 def _methods(names: Names) -> Iterator[ast.AST]:
