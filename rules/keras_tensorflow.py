@@ -15,7 +15,8 @@ ONLY = Rule(
     code="KER003",
     name="tensorflow-only",
     summary="what only TensorFlow runs keeps a program with TensorFlow",
-    why="""A training loop with `tf.GradientTape`, a `tf.function`, TensorFlow's operations within a
+    why="""A training loop with `tf.GradientTape`, a `tf.function`, a step of a
+model's own, a metric that a layer updates in its `call`, TensorFlow's operations within a
 layer that `keras.ops` has no counterpart for, TensorFlow 1: with another back end each of them
 raises, or computes nothing that is trained. The program stays whole, and each such line is named
 with what to write instead.""",

@@ -216,7 +216,8 @@ def test_a_file_that_is_imported_may_keep_its_program(tmp_path: Path) -> None:
     made = {file.path.name: file.result for file in report.files}
     assert made["train.py"].source.decode() == train
     said = " ".join(d.message for d in made["train.py"].diagnostics)
-    assert "model.py, line 7" in said and "tf.GradientTape" in said
+    assert "stays with model.py, line 6: train_step" in said
+    assert "tf.GradientTape" in " ".join(d.construct for d in made["model.py"].diagnostics)
 
 
 def test_a_program_that_only_imports_keras_by_its_own_modules(tmp_path: Path) -> None:
@@ -286,3 +287,20 @@ for image, label in data:
 def test_annotations_compute_nothing() -> None:
     source = LAYER.format("x").replace("(self, x)", "(self, x: tf.Tensor) -> tf.Tensor")
     assert migrated(source, TARGET) == source
+
+
+@pytest.mark.parametrize(
+    ("method", "line"),
+    [
+        ("def test_step(self, data):\n        return super().test_step(data)", 6),
+        ("def call(self, x):\n        self.mean.update_state(x)\n        return x", 7),
+        ("def train_step(self, state, data):\n        return super().train_step(state, data)", 0),
+    ],
+)
+def test_methods_that_each_back_end_has_its_own_way(method: str, line: int) -> None:
+    head = "import keras\nfrom tensorflow.keras import layers\n\n\nclass Model(keras.Model):\n"
+    source = f"{head}    {method}\n"
+    result = run(source, TARGET, entry=True)
+    only = [d.range.line for d in result.diagnostics if d.code == "KER003"]
+    assert only == ([line] if line else [])
+    assert (result.source.decode() == source) is bool(line)

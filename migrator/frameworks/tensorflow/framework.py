@@ -38,7 +38,7 @@ def constructs(view: ModuleView) -> list[Construct]:
 
 def _placed(names: Names, node: ast.AST) -> ast.AST:
     """Aliases and keywords stand with what they are a part of."""
-    return names.parents.get(node, node) if isinstance(node, ast.keyword) else node
+    return names.parents.get(node, node) if isinstance(node, ast.keyword | ast.arg) else node
 
 
 def _keras(names: Names) -> Iterator[Construct]:

@@ -20,7 +20,7 @@ from migrator.frameworks.tensorflow.strategies import (
     OTHERWISE,
     strategy_of,
 )
-from migrator.frameworks.tensorflow.traced import is_traced, traced_functions
+from migrator.frameworks.tensorflow.traced import is_part, is_traced, traced_functions
 
 if TYPE_CHECKING:
     from migrator.analysis.project.facts import ProjectFacts
@@ -44,6 +44,13 @@ _REASONS = {
     "tensorflow.custom_gradient": "is of TensorFlow's gradients: use keras.ops.custom_gradient",
     "tensorflow.py_function": "runs within TensorFlow's graphs alone",
     "tensorflow.numpy_function": "runs within TensorFlow's graphs alone",
+}
+_STEP = f"is given a state, too, on JAX, and returns it: see {_GUIDE}"
+_METHODS = {
+    "train_step": _STEP,
+    "test_step": _STEP,
+    "predict_step": _STEP,
+    "update_state": "raises within a call of Keras on JAX: give metrics to compile",
 }
 _BEGINNINGS = {
     "tensorflow.compat.v1": _ONE,
@@ -73,7 +80,24 @@ def obstacles(names: Names) -> Mapping[ast.AST, tuple[str, str]]:
 
 @once_in
 def _obstacles(names: Names, tree: ast.AST) -> dict[ast.AST, tuple[str, str]]:
-    return {node: (name, reason) for node, name, reason in _found(names)}
+    found = {node: (name, reason) for node, name, reason in _found(names)}
+    found |= {node: (name, _METHODS[name]) for node, name in _of_methods(names)}
+    return dict(sorted(found.items(), key=lambda item: getattr(item[0], "lineno", 0)))
+
+
+def _of_methods(names: Names) -> Iterator[tuple[ast.AST, str]]:
+    """Steps of a model's own, and metrics in a `call`, which each back end does its own way."""
+    for owner in names.class_attributes:
+        for method in owner.body if is_part(names, owner) else ():
+            match method:
+                case ast.FunctionDef(name="train_step" | "test_step" | "predict_step" as step):
+                    if len(method.args.args) == 2:  # itself and the data
+                        yield method.args.args[1], step
+                case ast.FunctionDef(name="call"):
+                    for node in ast.walk(method):
+                        if isinstance(node, ast.Attribute) and node.attr == "update_state":
+                            if names.call_of(node) is not None:
+                                yield node, "update_state"
 
 
 def _found(names: Names) -> Iterator[tuple[ast.AST, str, str]]:
