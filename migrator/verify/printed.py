@@ -45,8 +45,10 @@ _VERSION = re.compile(r"(?<![\d.])v?\d+\.\d+\.\d[\w.+-]*")  # an address, too
 # A back end of torch.distributed is called as the target's device is.
 _DEVICES = ["cuda", "nccl", *(target.words.device for target in targets().values())]
 _DEVICE = re.compile(rf"\b(?:{'|'.join(_DEVICES)})\b(?::\d+)?")
-# A warning of Python's, of one line or a few, and the line that it is about.
-_WARNING = re.compile(r"^.*\.py:\d+: \w*Warning: (?:.*\n){1,4}?  \S.*$", re.MULTILINE)
+# A warning of Python's, of one line or a few or with a whole model, and the line that it is about.
+_WARNING = re.compile(
+    r"^.*\.py:\d+: \w*Warning: (?:.*\(\n(?: .*\n)+\).*\n|(?:.*\n){1,4}?)  \S.*$", re.MULTILINE
+)
 _CODE = re.compile(r"\.py|\.cc:\d+\]")  # what a library logs of itself
 _FOLDERS = re.compile(r"(?<![\w./])(?:/[\w.+=@-]+){2,}/")  # where a file lies: each run has its own
 # Who has set up logging first is another library where there is a runtime; \r\n\b part lines, too.

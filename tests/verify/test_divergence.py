@@ -377,6 +377,8 @@ def test_a_result_is_json_whatever_it_found() -> None:
 def test_a_warning_and_its_line_are_not_printed_by_the_program() -> None:
     warned = 't.py:9: UserWarning: converting\nConsider 1.5.\n  print(f"{loss:.6f}")\n0.25\n'
     assert [f.place for f in printed(warned, "0.25").findings] == ["#"]
+    model = "t.py:9: UserWarning: no forward: Net(\n  (drop): Dropout(p=0.5)\n)\n  warnings.warn(\n"
+    assert [f.place for f in printed(f"{model}0.25\n", "0.25").findings] == ["#"]
 
 
 def test_a_device_has_another_name_on_the_target() -> None:

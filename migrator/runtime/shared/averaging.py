@@ -29,6 +29,10 @@ class Averaging:
         self._averages = False  # whether the last forward pass announced an exchange
         _averaging.append(weakref.ref(self))
 
+    def is_own(self) -> bool:
+        """Whether it is this rank's, where ranks are threads."""
+        return True
+
     def sum(self, counts: Tensor) -> None:
         """Let each of these integers, on the CPU, be the sum over the ranks."""
         raise NotImplementedError
@@ -103,7 +107,9 @@ def install() -> None:
     def backward_and_average(*args: Any, **kwargs: Any) -> None:
         backward(*args, **kwargs)
         if torch._C._current_graph_task_id() == -1:  # else a checkpoint's, within another one
-            for exchange in [exchange for ref in _averaging if (exchange := ref()) is not None]:
-                exchange.average()
+            there = [exchange for ref in _averaging if (exchange := ref()) is not None]
+            for exchange in there:
+                if exchange.is_own():
+                    exchange.average()
 
     torch.autograd.backward = backward_and_average

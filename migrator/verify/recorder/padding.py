@@ -26,11 +26,16 @@ class Padding:
 NONE = Padding(0, 0)
 
 
-def is_mask(tensor: torch.Tensor) -> bool:
-    """Whether it only hides things, by minus infinity: what is hidden shows in what is computed.
+def compared(kind: str, found: list[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+    """Without masks that a module is given: what they hide shows in what it computes.
 
-    A model whose cache is written at a tensor hides them itself, and is given none.
+    A model whose cache is written at a tensor hides it itself, and is given none.
     """
+    return [(p, t) for p, t in found if kind != "input" or not _is_mask(t)]
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    """Whether it is nothing but zeros and minus infinity."""
     if tensor.ndim < 2 or not tensor.is_floating_point() or tensor.numel() == 0:
         return False
     hidden = tensor == -torch.inf

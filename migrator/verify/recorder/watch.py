@@ -307,9 +307,7 @@ class Watch:
     ) -> None:
         with self.at_rest():
             found = [(path, padded.without(self.on_host(t))) for path, t in leaves(value)]
-            if kind == "input":
-                found = [(path, tensor) for path, tensor in found if not padding.is_mask(tensor)]
-            self._keep(kind, name, found, **about)
+            self._keep(kind, name, padding.compared(kind, found), **about)
 
     def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy on the CPU; where it was is noted."""

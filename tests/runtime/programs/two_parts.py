@@ -1,4 +1,4 @@
-"""Two backward passes of one pass forward, and a pass that one rank alone makes."""
+"""Two backward passes of one pass forward, two models in one, a pass that one rank alone makes."""
 
 import sys
 
@@ -23,18 +23,20 @@ def main(rank, ranks, path):
     torch.manual_seed(rank)
     device = rank
     model = DDP(Net().to(device), device_ids=[device])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    other = DDP(torch.nn.Linear(1, 2).to(device), device_ids=[device])
+    optimizer = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
     for step in range(3):
         x = torch.randn(5, 3, generator=torch.Generator().manual_seed(10 * step + rank))
         actor, critic = model(x.to(device))
         optimizer.zero_grad()
         actor.square().mean().backward()
-        critic.square().mean().backward()
+        other(critic).square().mean().backward()
         optimizer.step()
         if rank == 0:  # a pass that is nobody else's
             sum(part.sum() for part in model.module(x.to(device))).backward()
     if rank == 0:
-        torch.save(model.state_dict(), path)
+        also = {f"other.{name}": value for name, value in other.state_dict().items()}
+        torch.save(model.state_dict() | also, path)
     dist.destroy_process_group()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch.distributed as dist
+import torch_xla.runtime as xr
 from torch import Tensor, nn
 
 from . import averaging, collectives
@@ -23,9 +24,12 @@ class Averaging(averaging.Averaging):
         finds_unused: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(module, trained, finds_unused)
-        self.alone = group.size() == 1
+        self.alone, self._rank = group.size() == 1, xr.global_ordinal()
         for i, parameter in enumerate(trained):
             parameter.register_post_accumulate_grad_hook(functools.partial(self.note, i))
+
+    def is_own(self) -> bool:
+        return self._rank == xr.global_ordinal()
 
     def sum(self, counts: Tensor) -> None:
         collectives.all_reduce([counts])
