@@ -115,6 +115,30 @@ def test_rounding_moves_layers_and_functions_by_little_through_a_gradients_gradi
         assert others != norms and others == pytest.approx(norms, rel=1e-5)
 
 
+FLOW = """\
+import torch
+torch.manual_seed(0)
+w = torch.linalg.qr(torch.randn(8, 8))[0]
+w[:, 0] *= w.det().sign()
+w.requires_grad_()
+optimizer = torch.optim.SGD([w], lr=1e-3)
+loss = 1000 * {logdet}
+loss.backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "logdet", ["torch.logdet(w)", "w.slogdet()[1]", "torch.linalg.det(w).log()"]
+)
+def test_of_a_determinant_rounding_moves_the_matrix(logdet: str) -> None:
+    """That of a rotation is 1, and its logarithm nothing but rounding."""
+    record(FLOW.replace("{logdet}", logdet), roundings=2)
+    golden = read(Path("..", "golden"))
+    moved = [abs(losses(rounded)[0] - losses(golden.first)[0]) for rounded in golden.rounded]
+    assert 1e-6 < max(moved) < 1e-2
+
+
 def test_a_loss_is_what_it_was_before_a_scaler_multiplied_it() -> None:
     text = STEP.replace("loss.backward(); optimizer.step()", "scaler.scale(loss).backward(); "
                         "scaler.step(optimizer); scaler.update()")  # fmt: skip

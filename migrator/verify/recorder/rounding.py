@@ -6,6 +6,10 @@ cancel, but of what such sums usually are. So each element is moved, up or down 
 unit of its own magnitude or of the root mean square of the tensor, whichever is larger. What is 0
 stays 0: it was not used, or cut off.
 
+Of a determinant, a factorization, a solution of equations it is the matrix that is moved: such
+algorithms give what is exact for one that is a unit beside it, and how far that is from what is
+exact for the matrix itself, it alone says.
+
 A layer is a module without children, or a product, a norm or a softmax that stands by itself.
 """
 
@@ -26,7 +30,7 @@ _PRODUCTS = (*CONVOLUTIONS, nn.Linear, nn.Bilinear, nn.MultiheadAttention)
 
 
 def _functions(names: str) -> set[Any]:
-    homes = (torch, torch.Tensor, functional)
+    homes = (torch, torch.Tensor, functional, torch.linalg)
     found = (getattr(home, name, None) for name in names.split() for home in homes)
     return {function for function in found if function is not None}
 
@@ -37,6 +41,11 @@ _MULTIPLYING = _functions(
     "scaled_dot_product_attention multi_head_attention_forward"
 )
 _OTHERS = _functions("batch_norm layer_norm group_norm instance_norm softmax log_softmax")
+_OF_MATRICES = _functions(
+    "logdet slogdet det inverse inv inv_ex pinverse pinv solve solve_ex solve_triangular "
+    "triangular_solve lstsq lu lu_factor lu_solve qr svd svdvals eig eigvals eigh eigvalsh "
+    "matrix_exp"
+)  # not cholesky: a matrix may be positive by less than a unit
 _SIGNS = 2**20  # that are taken at once, from twice as many
 
 
@@ -77,6 +86,8 @@ class Rounding(TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if function in _OF_MATRICES and args and not self.layers:
+            args = self.moved(args[0], False, False), *args[1:]
         output = function(*args, **kwargs)
         convolves = function in _CONVOLVING
         multiplies = convolves or function in _MULTIPLYING
