@@ -299,7 +299,7 @@ def test_sharded_models_of_ranks_become_whole(before: str, after: str | None, ta
         ("net = partial(FSDP, param_init_fn=fill)", "param_init_fn of FullyShardedDataParallel"),
         ("net = FSDP(net, None, strategy)", "unnamed arguments behind the first"),
         ("class Own(FSDP): pass", "divides parameters in its own way"),
-        ("state = FSDP.optim_state_dict(net, optimizer)", "optim_state_dict is not understood"),
+        ("FSDP.rekey_optim_state_dict(x, kind, net)", "rekey_optim_state_dict is not understood"),
         ("fully_shard(net, mesh=mesh)", "mesh of fully_shard is not understood"),
         ("fully_shard(net, offload_policy=o)", "offload_policy of fully_shard is not understood"),
         ("f = partial(fully_shard, **options)", "**options may be options that are not understood"),

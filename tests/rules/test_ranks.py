@@ -33,6 +33,8 @@ def test_a_portable_program_with_ranks_stays_whole(target: str) -> None:
         ("dist.all_gather_object([None] * world_size, x)", None),
         ("net = torch.nn.SyncBatchNorm.convert_sync_batchnorm(net)", None),
         ("dist.reduce_scatter_tensor(out, x)", None),
+        ("dist.checkpoint.save(x, storage_writer=dist.checkpoint.FileSystemWriter('x'))", None),
+        ("dist.checkpoint.load_state_dict(x, dist.checkpoint.FileSystemReader('x'))", None),
         ("print(f'rank {rank} of {world_size}')", None),
         ("dist.distributed_c10d.logger.setLevel('ERROR')", None),
         # its device is the one that it has

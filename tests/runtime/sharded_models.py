@@ -63,9 +63,15 @@ def train(case, rank):
         model = FSDP(net, device_id=rank, **options)
     else:
         model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=rank, **options)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.1)
+    sgd = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1}
+    optimizer = torch.optim.SGD(model.parameters(), **sgd)
     norms = []
     for step in range(3):
+        if step == 2:  # another one goes on with what the first has kept
+            kept = FSDP.optim_state_dict(model, optimizer)
+            assert "blocks.1.first.weight" in kept["state"]
+            optimizer = torch.optim.SGD(model.parameters(), **sgd)
+            optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, kept))
         optimizer.zero_grad()
         batches = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(10 * step + rank))
         if "no_sync" in case:

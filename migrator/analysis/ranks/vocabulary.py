@@ -72,7 +72,12 @@ FUNCTIONAL = frozenset({
 })  # fmt: skip
 # Checkpoints of all ranks; without sharding, each rank has everything.
 _CHECKPOINTS = frozenset({
-    "save", "load", "state_dict",
+    "save", "load", "save_state_dict", "load_state_dict", "state_dict",
+    *(f"{module}{name}" for module, names in (
+        ("", ("FileSystemReader", "FileSystemWriter", "DefaultSavePlanner", "DefaultLoadPlanner")),
+        ("filesystem.", ("FileSystemReader", "FileSystemWriter")),
+        ("default_planner.", ("DefaultSavePlanner", "DefaultLoadPlanner")),
+    ) for name in names),
     *(f"state_dict.{name}" for name in (
         "StateDictOptions", "get_state_dict", "set_state_dict", "get_model_state_dict",
         "set_model_state_dict", "get_optimizer_state_dict", "set_optimizer_state_dict",
@@ -124,7 +129,8 @@ PER_PARAMETER = f"{GROUP}fsdp.fully_shard"
 PER_PARAMETER_SHARDING = ("reshard_after_forward", "shard_placement_fn")
 OF_SHARDED = frozenset({
     "clip_grad_norm_", "fsdp_modules", "get_state_dict_type", "set_state_dict_type",
-    "state_dict_type", "summon_full_params",
+    "state_dict_type", "summon_full_params", "optim_state_dict", "optim_state_dict_to_load",
+    "full_optim_state_dict", "scatter_full_optim_state_dict", "shard_full_optim_state_dict",
 })  # fmt: skip
 # Options that the runtimes reject.
 NOT_SHARDED_BY = frozenset({"device_mesh", "param_init_fn", "process_group"})

@@ -19,10 +19,12 @@ from torch.distributed.fsdp.api import FullOptimStateDictConfig, StateDictType
 from torch.distributed.utils import _replace_by_prefix
 from torch.utils._pytree import tree_map_only
 
+from . import optimizer_states
 from .device import DEVICE_TYPE
 from .distributed import Averaging
 
 NEEDED_BY = "UnshardedDataParallel"
+optimizer_states.install()
 
 
 class UnshardedDataParallel(Stock):

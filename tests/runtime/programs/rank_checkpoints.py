@@ -47,7 +47,9 @@ def main(rank, ranks, path):
         assert all(value.device.type == "cpu" for value in state.values())
         torch.save({"model": state, "optimizer": of_optimizer}, f"{path}.whole")
     of_model, own = get_state_dict(model, optimizer)
-    dcp.save({"model": of_model, "optimizer": own}, checkpoint_id=f"{path}.parts")
+    parts = {"model": of_model, "optimizer": own}
+    writer = dcp.FileSystemWriter(f"{path}.parts")
+    dcp.save(parts, storage_writer=writer, planner=dcp.DefaultSavePlanner())
 
     again, second = made(rank, 1)
     dist.barrier()
@@ -58,7 +60,8 @@ def main(rank, ranks, path):
 
     third, last = made(rank, 2)
     of_model, own = get_state_dict(third, last)
-    dcp.load({"model": of_model, "optimizer": own}, checkpoint_id=f"{path}.parts")
+    parts = {"model": of_model, "optimizer": own}
+    dcp.load(parts, storage_reader=dcp.FileSystemReader(f"{path}.parts"))
     set_state_dict(third, last, model_state_dict=of_model, optim_state_dict=own)
     steps(third, last, rank, 2)
     if rank == 0:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch_xla.distributed import xla_backend
 
+from .device import DEVICE_TYPE
 from .received import Received, Tensors
 
 NEEDED_BY = "distributed init_process_group"
@@ -56,6 +57,8 @@ def _divide(total: Tensor, count: int) -> None:
 
 class ByHosts(xla_backend.ProcessGroupXla):  # type: ignore[misc]
     """Ranks whose hosts know each other: two of them exchange without the others."""
+
+    _device_types = (torch.device("cpu"), torch.device(DEVICE_TYPE))  # of what it exchanges
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(store, rank, size, timeout)

@@ -13,6 +13,8 @@ Tensors = list[torch.Tensor]
 class NamedGroup(dist.ProcessGroup):
     """A process group that torch can find by its name."""
 
+    _device_types = (torch.device("cpu"), torch.device(DEVICE_TYPE))  # of what it exchanges
+
     def __init__(self, rank: int, size: int) -> None:
         super().__init__(rank, size)
         self._name = ""

@@ -1,0 +1,28 @@
+"""States of optimizers by the names of parameters, as FSDP keeps them: each rank has them whole."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, _optim_utils
+
+_divided = _optim_utils._get_fqn_to_fsdp_param_info
+
+
+def _or_none(model: nn.Module) -> Any:
+    """What torch has divided among ranks, of which it asks the first for the ranks and a device.
+
+    Of a model where nothing is divided, a name that no parameter has answers that.
+    """
+    found: Any = _divided(model)
+    units = FullyShardedDataParallel.fsdp_modules(model)
+    if units and not found:
+        found[""] = SimpleNamespace(state=units[0])
+    return found
+
+
+def install() -> None:
+    _optim_utils._get_fqn_to_fsdp_param_info = _or_none
+    # It keeps in its class what it measures, which ranks that are threads would have in common.
+    _optim_utils.SimpleProfiler.profile = lambda _what: nullcontext()  # type: ignore[assignment]

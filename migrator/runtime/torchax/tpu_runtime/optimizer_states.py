@@ -1,0 +1,1 @@
+../../shared/optimizer_states.py
