@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gpu_code import BLOCKS, EXPRESSIONS, IMPORTS, STATEMENTS
-from helpers import TARGETS, reported_codes, run
+from helpers import reported_codes, run
 from tiers import thorough_but
 
 from migrator.diagnostics import Outcome
@@ -182,7 +182,7 @@ EXAMPLES = [
     pytest.param(rule, example, target, id=f"{rule.code}-{number}-{target}")
     for rule in registry().rules.values()
     for number, example in enumerate(rule.examples)
-    for target in TARGETS
+    for target in rule.targets
 ]
 
 
