@@ -57,6 +57,22 @@ def test_between_the_calls_of_a_model_torchax_looks_at_nothing(
     assert looks(24) - looks(4) <= 2 * 20
 
 
+def test_who_watches_all_modules_may_look_at_what_they_are_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the recorder of `verify` does."""
+    model, seen, stock = llama().to("jax"), list[torch.Tensor](), torch.nn.Module.__call__
+
+    def watched(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if self is model:
+            seen.append(kwargs["input_ids"].cpu())
+        return stock(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.Module, "__call__", watched)
+    text = model.generate(**moved(prompts(5)), max_new_tokens=4)
+    assert torch.equal(torch.cat([ids[:, -1:] for ids in seen[1:]], 1), text[:, -4:-1].cpu())
+
+
 def test_new_weights_count_in_the_next_call() -> None:
     model, given = llama(), prompts(5)
     on_device = llama().to("jax")

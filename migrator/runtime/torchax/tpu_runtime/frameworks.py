@@ -19,7 +19,7 @@ from .device import DEVICE_TYPE
 from .distributed import DistributedDataParallel
 from .imported import when_imported
 from .inside import inside
-from .parts import hurried
+from .parts import hurried, is_outermost
 from .steady import apart, there
 
 NEEDED_BY = "accelerate transformers trl lightning pytorch_lightning lightning_fabric"
@@ -93,8 +93,11 @@ def _generation(env: Environment) -> generation.Target:
                 stack.enter_context(env._function_mode)
             yield
 
+    def apart_if_alone() -> contextlib.AbstractContextManager[None]:
+        return apart() if is_outermost() else contextlib.nullcontext()
+
     return generation.Target(
-        hurried, inside, in_thread, apart, there, lambda: None, to_device, to_cpu
+        hurried, inside, in_thread, apart_if_alone, there, lambda: None, to_device, to_cpu
     )
 
 

@@ -190,6 +190,12 @@ def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
+def is_outermost() -> bool:
+    """Whether nobody, such as a recorder, has put something around the calls of all modules."""
+    code = getattr(torch.nn.Module.__call__, "__code__", None)
+    return code is not None and code.co_filename == __file__
+
+
 def _calls_it_first(optimizer: Optimizer) -> bool:
     """Whether its step begins with a closure's call, as Lightning's training has one in it."""
     hooks = _global_optimizer_pre_hooks.values()
