@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from process import Finished
 from randomness import is_traced
 from torch import nn
 from torch.optim.optimizer import (
@@ -22,7 +23,7 @@ from torch.optim.optimizer import (
 )
 from torch.overrides import TorchFunctionMode
 from values import has_gradient, leaves, on_host, unwrapped
-from watch import Finished, Watch
+from watch import Watch
 
 WHOLE = 2**14  # elements of a tensor that is kept whole; of a larger one, about as many numbers
 _OPERATIONS = 50_000  # that are kept of a step

@@ -31,6 +31,10 @@ class Ended(BaseException):
     """`os._exit`: the program ends here, without anything that comes at an end."""
 
 
+class Finished(BaseException):
+    """Nothing that comes after this is wanted."""
+
+
 _asked: list[str] = []  # "stopped", once that was asked for
 
 
@@ -56,6 +60,23 @@ def ending() -> Iterator[None]:
         os._exit = leave
         if os.getpid() == owner:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def outcome(program: Callable[[], object], root: Path) -> tuple[str, int]:
+    """Run a program: why it ended, in a line ("" if it came to its end), and its exit code."""
+    try:
+        with ending():
+            program()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1 if error.code else 0
+        if error.code and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        return (f"exit code {code}" if code else ""), code
+    except Finished:
+        pass
+    except BaseException as error:
+        return why(error, root)
+    return "", 0
 
 
 def why(error: BaseException, root: Path) -> tuple[str, int]:

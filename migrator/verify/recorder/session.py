@@ -20,7 +20,7 @@ import rounding
 import torch
 from operations import Trace
 from store import Store
-from watch import Finished, Watch
+from watch import Watch
 
 
 class Session:
@@ -132,19 +132,7 @@ class Session:
         return self.number is None or (self.number == 0 and self.spec["launched"])
 
     def _run(self, program: Callable[[], object]) -> tuple[str, int]:
-        try:
-            with process.ending():
-                program()
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else 1 if error.code else 0
-            if error.code and not isinstance(error.code, int):
-                print(error.code, file=sys.stderr)
-            return (f"exit code {code}" if code else ""), code
-        except Finished:
-            pass
-        except BaseException as error:
-            return process.why(error, self.root)
-        return "", 0
+        return process.outcome(program, self.root)
 
     def _write(self, ended: str, seconds: float, at: float, written: list[dict[str, Any]]) -> None:
         watch, random = self.watch, self.random
@@ -206,7 +194,7 @@ class Thread(Session):
     def _run(self, program: Callable[[], object]) -> tuple[str, int]:
         try:
             program()
-        except Finished:
+        except process.Finished:
             pass
         except BaseException as error:
             self.failure = error

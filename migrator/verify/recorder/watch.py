@@ -7,7 +7,6 @@ of them; what their modules are given and give is only watched where each operat
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -18,8 +17,9 @@ import padding
 import scaling
 import sharded
 import torch
+from events import Events
 from gradients import norms, others
-from loops import Loops
+from process import Finished
 from randomness import is_traced
 from rounding import CONVOLUTIONS
 from store import Store, name_of
@@ -34,11 +34,7 @@ from values import compute_what_is_recorded, for_json, has_values, leaves, on_ho
 _SMALL = 2**16  # elements of a buffer that is compared after each step
 
 
-class Finished(BaseException):
-    """Nothing that comes after this is wanted."""
-
-
-class Watch:
+class Watch(Events):
     """What was seen of a program, in the order in which it happened.
 
     ``events`` are dictionaries for JSON: `kind`, `name`, `step` (optimizer steps before it), `line`
@@ -53,15 +49,14 @@ class Watch:
         stop: int | None = None,
         stop_calls: int | None = None,
     ) -> None:
-        self.store, self.steps, self.root = store, steps, root
+        super().__init__(store, root)
+        self.steps = steps
         self.stop, self.stop_calls = stop, stop_calls
         self.shortened = False  # it was ended by these
         self.begun: Counter[int] = Counter()  # steps, by optimizer
         self.last: dict[str, list[tuple[str, torch.Tensor]]] = {}  # states behind the last of these
         self.parted: dict[str, list[tuple[str, torch.Tensor]]] = {}  # before ranks did
         self.trains = self.closely = False
-        self.events: list[dict[str, Any]] = []
-        self.step = 0
         self.tracing: Any = None  # what is seen of the program that JAX traces: compiled.Traced
         self.depth = 0
         self.calls: Counter[tuple[str, bool]] = Counter()
@@ -71,8 +66,6 @@ class Watch:
         self.names: dict[int, tuple[str, nn.Module]] = {}
         self.taken: Counter[str] = Counter()
         self.started: set[int] = set()
-        self.own: dict[str, str] = {}
-        self.loops = Loops(self.is_own)
         self.windows = padding.Windows()
         self.paused = False
         self.devices: set[str] = set()  # types of those where tensors were
@@ -272,7 +265,7 @@ class Watch:
 
     def state(self, when: str, name: str, module: nn.Module) -> None:
         with self.at_rest():
-            self._keep(when, name, self._state(module))
+            self.keep(when, name, self._state(module))
 
     def _state(self, module: nn.Module) -> list[tuple[str, torch.Tensor]]:
         """Parameters and buffers of a module."""
@@ -285,7 +278,7 @@ class Watch:
             found = [(sharded.plain(path), on_host(b)) for path, b in module.named_buffers()
                      if b.numel() <= _SMALL]  # fmt: skip
             if found:
-                self._keep("buffers", name, found)
+                self.keep("buffers", name, found)
 
     def leave_group(self) -> None:
         """Ranks part: what each has a part of can be read as a whole for the last time."""
@@ -298,7 +291,7 @@ class Watch:
         kept = self.parted | (self.last if self.shortened else {})
         with self.at_rest():
             for name, module in self.trained.values():
-                self._keep("end", name, kept.get(name) or self._state(module))
+                self.keep("end", name, kept.get(name) or self._state(module))
 
     # ---- keeping ---------------------------------------------------------------------------------
 
@@ -307,48 +300,12 @@ class Watch:
     ) -> None:
         with self.at_rest():
             found = [(path, padded.without(self.on_host(t))) for path, t in leaves(value)]
-            self._keep(kind, name, padding.compared(kind, found), **about)
+            self.keep(kind, name, padding.compared(kind, found), **about)
 
     def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy on the CPU; where it was is noted."""
         self.devices.add(tensor.device.type)
         return on_host(tensor)
-
-    def _keep(
-        self, kind: str, name: str, found: list[tuple[str, torch.Tensor]], **about: Any
-    ) -> None:
-        number = len(self.events)
-        tensors = {}
-        for path, tensor in found:
-            key = f"{number}.{kind}.{name}{'.' if path else ''}{path}"
-            if kept := self.store.add(key, tensor):
-                tensors[path] = kept
-        self.event(kind, name, tensors=tensors, **about)
-
-    def event(self, kind: str, name: str, **more: Any) -> None:
-        where = {"step": self.step, "line": self.line(), "loop": self.loops.here()}
-        found = {"kind": kind, "name": name, **where, **more}
-        self.events.append(found)
-        self.store.note({"event": found, "steps": self.step})
-
-    def line(self) -> str:
-        """The innermost line of the program's own files."""
-        frame = sys._getframe(1)
-        while frame is not None:
-            name = self.is_own(frame.f_code.co_filename)
-            if name:
-                return f"{name}:{frame.f_lineno}"
-            frame = frame.f_back  # type: ignore[assignment]
-        return ""
-
-    def is_own(self, file: str) -> str:
-        """The path of one of the program's own files, in its folder; "" for others."""
-        if file not in self.own:
-            path = Path(file)
-            inside = path.is_absolute() and self.root in path.parents
-            is_own = inside and "tpu_runtime" not in path.parts
-            self.own[file] = path.relative_to(self.root).as_posix() if is_own else ""
-        return self.own[file]
 
     def name(self, module: nn.Module) -> str:
         """A module's class, with a number where there are several of them."""

@@ -20,7 +20,7 @@ import randomness
 import rounding
 from imported import after_import
 from store import Store
-from watch import Finished, Watch
+from watch import Watch
 
 _PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "libtpu", "numpy")
 
@@ -69,7 +69,7 @@ class Session:
     def record(self, program: Callable[[], object]) -> int:
         """Run the program, and write what was seen, however it ends. Returns its exit code."""
         before, began = process.there(self.root), time.time()
-        ended, code = self._run(program)
+        ended, code = process.outcome(program, self.root)
         seconds = time.time() - began
         try:
             self.watch.finish()
@@ -77,19 +77,6 @@ class Session:
             ended = ended or f"its end can not be read: {type(error).__name__}: {error}"
         self._write(ended, seconds, self._files(before))
         return code
-
-    def _run(self, program: Callable[[], object]) -> tuple[str, int]:
-        try:
-            with process.ending():
-                program()
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else 1 if error.code else 0
-            return (f"exit code {code}" if code else ""), code
-        except Finished:
-            pass
-        except BaseException as error:
-            return process.why(error, self.root)
-        return "", 0
 
     def _files(self, before: dict[Path, tuple[int, int]]) -> list[dict[str, Any]]:
         """Arrays that the program wrote; what models are saved with is seen at the end."""

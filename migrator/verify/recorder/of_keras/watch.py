@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from loops import Loops
+from events import Events
 from order import Order
+from process import Finished
 from store import Store
 
 
-class Finished(BaseException):
-    """Nothing that comes after this is wanted."""
-
-
-class Watch:
+class Watch(Events):
     """What was seen of a program, in the order in which it happened; events as of PyTorch's."""
 
     def __init__(self, store: Store, spec: dict[str, Any], order: Order) -> None:
-        self.store, self.order, self.root = store, order, Path(spec["root"]).resolve()
+        super().__init__(store, Path(spec["root"]).resolve())
+        self.order = order
         self.steps, self.stop, self.stop_calls = spec["steps"], spec["stop"], spec["stop_calls"]
-        self.events: list[dict[str, Any]] = []
-        self.step = 0
         self.calls: Counter[str] = Counter()
         self.trained: dict[int, tuple[str, Any]] = {}
         self.ends: dict[str, list[tuple[str, Any]]] = {}
         self.names: dict[int, tuple[str, Any]] = {}
         self.taken: Counter[str] = Counter()
         self.shortened = False
-        self.own: dict[str, str] = {}
-        self.loops = Loops(self.is_own)
 
     def install(self, keras: Any) -> None:
         """Add a callback to each call of `fit`, `evaluate` and `predict`."""
@@ -137,36 +130,12 @@ class Watch:
     # ---- keeping -----------------------------------------------------------------------------
 
     def keep(self, kind: str, name: str, found: list[tuple[str, Any]], **about: Any) -> None:
-        number, tensors = len(self.events), {}
-        for path, array in found:
-            key = f"{number}.{kind}.{name}{'.' if path else ''}{path}"
-            wide = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
-            if kept := self.store.add(key, np.ascontiguousarray(wide)):
-                tensors[path] = kept
-        self.event(kind, name, tensors=tensors, **about)
+        super().keep(kind, name, [(path, _plain(array)) for path, array in found], **about)
 
-    def event(self, kind: str, name: str, **more: Any) -> None:
-        where = {"step": self.step, "line": self.line(), "loop": self.loops.here()}
-        found = {"kind": kind, "name": name, **where, **more}
-        self.events.append(found)
-        self.store.note({"event": found, "steps": self.step})
 
-    def line(self) -> str:
-        """The innermost line of the program's own files."""
-        frame: Any = sys._getframe(1)
-        while frame is not None:
-            if name := self.is_own(frame.f_code.co_filename):
-                return f"{name}:{frame.f_lineno}"
-            frame = frame.f_back
-        return ""
-
-    def is_own(self, file: str) -> str:
-        """The path of one of the program's own files, in its folder; "" for others."""
-        if file not in self.own:
-            path = Path(file)
-            inside = path.is_absolute() and self.root in path.parents
-            self.own[file] = path.relative_to(self.root).as_posix() if inside else ""
-        return self.own[file]
+def _plain(array: Any) -> Any:
+    wide = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return np.ascontiguousarray(wide)
 
 
 def _is_many(given: Any) -> bool:
