@@ -5,12 +5,13 @@ from __future__ import annotations
 import keyword
 import os
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from migrator.errors import UsageError
+from migrator.files import witness
 from migrator.files.reading import read
 from migrator.options import Options
 
@@ -77,12 +78,12 @@ def load(start: Path) -> Config:
     Raises:
         UsageError: a file that is not TOML, an unknown key, a value of the wrong type.
     """
-    folder = start if os.path.isdir(start) else start.parent
+    folder = start if witness.isdir(start) else start.parent
     for candidate in (folder, *folder.resolve().parents):
         file = candidate / "pyproject.toml"
-        if os.path.isfile(file) and (table := _table(file)) is not None:
+        if witness.isfile(file) and (table := _table(file)) is not None:
             return replace(_checked(table, file), folder=candidate)
-        if os.path.exists(candidate / ".git"):
+        if witness.exists(candidate / ".git"):
             break
     return Config()
 
@@ -116,8 +117,10 @@ def _table(file: Path) -> Any:
     return tools.get("tpu-migrate")
 
 
-def check_codes(codes: Iterable[str], where: str) -> None:
+def check_codes(codes: Collection[str], where: str) -> None:
     """Raise UsageError for a code that no rule begins with."""
+    if not codes:
+        return
     from migrator.registry import registry
 
     for code in codes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from migrator.cli.output import Progress
+from migrator.cli.progress import Progress
 from migrator.cli.values import paths as offered_paths
 from migrator.config import Config, common, load
 from migrator.errors import UsageError

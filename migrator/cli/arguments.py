@@ -34,6 +34,7 @@ class Arguments:
     configuration: str | None
     isolated: bool
     undo: bool
+    no_cache: bool
 
     @property
     def is_standard_input(self) -> bool:
@@ -53,6 +54,13 @@ class Arguments:
     def writes(self) -> bool:
         """Whether files are rewritten in place."""
         return not self.looks and not self.output
+
+    @property
+    def may_be_told_again(self) -> bool:
+        """Whether all that the run does is to print, and depends on nothing but its files."""
+        files = self.page or self.forms[1]
+        asks_git = self.hook or self.diff_base is not None
+        return self.looks and not (self.no_cache or self.is_standard_input or files or asks_git)
 
     @property
     def names_no_path(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from migrator.cli.arguments import Arguments
-from migrator.cli.output import Progress, show, write_reports
+from migrator.cli.output import show, write_reports
+from migrator.cli.progress import Progress
 from migrator.cli.values import codes, folders, formats, paths
 from migrator.config import Config, check_codes, load, load_file
 from migrator.errors import UsageError
@@ -157,6 +159,7 @@ def _forms(
 @click.option(
     "--undo", is_flag=True, help="Only take back the last run in place of PATH's project."
 )
+@click.option("--no-cache", is_flag=True, help="Look at every file, whatever is known of it.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
     "--format", "forms", multiple=True, callback=_forms, metavar="NAME[=FILE]",
@@ -172,12 +175,22 @@ def _forms(
 @color_option
 def migrate_command(**values: Any) -> None:
     """Rewrite PATH... for the target (the default command)."""
+    said = repr(values)
     asked = Arguments(**{field.name: values.pop(field.name) for field in fields(Arguments)})
     if asked.hook and asked.names_no_path:
         sys.exit(0)
     asked.check_paths()
     if asked.undo:
         sys.exit(_undo(asked))
+    if not asked.may_be_told_again:
+        sys.exit(_run(asked, values))
+    from migrator.cache.told import told
+
+    sys.exit(told(said, asked.paths, lambda: _run(asked, values)))
+
+
+def _run(asked: Arguments, values: Mapping[str, Any]) -> int:
+    """Do what is asked for; the exit code."""
     config = _config(asked).with_overrides(**values)
     if asked.strip_todo and values["todo_comments"]:
         raise UsageError("choose one of --todo-comments and --strip-todo")
@@ -190,8 +203,8 @@ def migrate_command(**values: Any) -> None:
     if asked.is_standard_input:
         from migrator.cli.stdin import filter_input
 
-        sys.exit(filter_input(asked, config))
-    sys.exit(_migrate(asked, config))
+        return filter_input(asked, config)
+    return _migrate(asked, config)
 
 
 def _with_chosen_target(asked: Arguments, config: Config) -> Config:
@@ -202,7 +215,7 @@ def _with_chosen_target(asked: Arguments, config: Config) -> Config:
         raise UsageError("--target auto chooses for every framework: name no other target")
     from migrator.assess.assessment import choose
 
-    with Progress(asked.quiet or asked.forms[0] != "console") as progress:
+    with Progress(asked.quiet) as progress:
         found = choose(asked.paths, config, progress)
     for each in found if not asked.quiet else ():
         click.echo(f"--target {shown(each.why)}", err=True)
@@ -252,7 +265,7 @@ def _report(asked: Arguments, config: Config) -> Report:
             raise UsageError("--diff-base does not go with --strip-todo")
         return strip_todos(asked.paths, **options)
     options |= {"diff_base": asked.diff_base, "from_hook": asked.hook}
-    with Progress(asked.quiet or asked.forms[0] != "console") as progress:
+    with Progress(asked.quiet) as progress:
         return migrate_paths(asked.paths, config.targets, progress=progress, **options)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -69,30 +69,3 @@ def render_console(report: Report, asked: Arguments, *, stderr: bool, hidden: bo
         report, console(stderr=stderr), quiet=asked.quiet, verbose=asked.verbose,
         statistics=asked.statistics, written=not asked.looks, hidden=hidden,
     )  # fmt: skip
-
-
-class Progress:
-    """A bar on standard error while a long run goes on; nothing on short ones and in pipes."""
-
-    def __init__(self, silent: bool) -> None:
-        self.silent = silent or not sys.stderr.isatty()
-        self.bar: Any = None
-        self.task: Any = None
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __call__(self, done: int, total: int) -> None:
-        if self.silent or total < 200:
-            return
-        if self.bar is None:
-            from rich.progress import Progress
-
-            self.bar = Progress(console=console(stderr=True), transient=True)
-            self.bar.start()
-            self.task = self.bar.add_task("migrating", total=total)
-        self.bar.update(self.task, completed=done)
-
-    def __exit__(self, *exc: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()

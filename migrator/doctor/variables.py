@@ -26,7 +26,7 @@ _SHARED = {
     "TPU_RUNTIME_DEVICE": "what a program migrated with --portable runs on: tpu, cuda, cpu",
     "TPU_RUNTIME_NUM_CORES": "devices of a program for several: 1 or all",
     "TPU_RUNTIME_REPORT": "say at the end what was compiled; a path: into that file",
-    "TPU_MIGRATE_CACHE": "where tpu-migrate keeps its environments",
+    "TPU_MIGRATE_CACHE": "where tpu-migrate keeps its environments, and what it has found out",
 }  # fmt: skip
 _OURS = "TPU_RUNTIME_"
 _OF_MACHINE = re.compile(r"TPU_\w+|COLAB_TPU\w+|LIBTPU_\w+")

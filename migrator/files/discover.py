@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from migrator.files import git
+from migrator.files import git, witness
 from migrator.files.reading import read
 from migrator.files.staging import is_temporary
 from migrator.formats import kinds
@@ -49,15 +49,17 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = (), home: Path | No
     found = Found()
     seen: set[Path] = set()
     for path in paths:
-        searched = os.path.isdir(path)
+        searched = witness.isdir(path)
         candidates = _walk(path, exclude, found) if searched else _named(path, exclude, home)
         # a link beside its target is the same file: the target wins
         for file in sorted(candidates, key=lambda file: (file.is_symlink(), file)):
-            real = _real(file)
+            real, is_link = _real(file), file.is_symlink()
+            if is_link:
+                witness.leads_to(file)
             if real in seen:
                 continue
             seen.add(real)
-            if file.is_symlink() and _leads_out(real, path if searched else path.parent):
+            if is_link and _leads_out(real, path if searched else path.parent):
                 said = (file, f"is a link that leads out of the project, to {real}; not read")
                 (found.passed_over if searched or home else found.errors).append(said)
             else:
@@ -81,11 +83,14 @@ def _walk(top: Path, exclude: Sequence[str], found: Found) -> Iterator[Path]:
         found.excluded += excluded
         return not excluded
 
+    witness.look_into(top)
     for folder, folders, files in os.walk(top, onerror=failed):
         at = Path(folder)
         folders[:] = [
             name for name in folders if not _is_no_source(at / name) and wanted(at / name)
         ]
+        for name in folders:
+            witness.look_into(at / name)
         bare = [name for name in files if "." not in name]
         scripts = set(bare if len(bare) <= _MOST_BARE else ())
         for name in files:
@@ -101,7 +106,7 @@ def _is_no_source(folder: Path) -> bool:
 def is_of_tools(folder: Path) -> bool:
     """Whether a folder is an environment, a cache, or of version control."""
     name = folder.name
-    return name in _SKIPPED or is_temporary(name) or os.path.exists(folder / "pyvenv.cfg")
+    return name in _SKIPPED or is_temporary(name) or witness.exists(folder / "pyvenv.cfg")
 
 
 def _named(path: Path, exclude: Sequence[str], home: Path | None) -> Iterator[Path]:
@@ -149,8 +154,9 @@ def _has_code(path: Path) -> bool:
 
 def _is_script(path: Path) -> bool:
     """Whether a file without a suffix is a program in Python."""
-    if path.suffix or not os.path.isfile(path):
+    if path.suffix or not witness.isfile(path):
         return False
+    witness.looked_at(path)
     try:
         with path.open("rb") as file:
             return _SHEBANG.match(file.readline(200)) is not None
@@ -199,14 +205,14 @@ def project_root(path: Path, given: Sequence[Path] = ()) -> Path:
 
     Without version control, the given folder that holds `path`, else the folder of its package.
     """
-    folder = path if os.path.isdir(path) else path.parent
+    folder = path if witness.isdir(path) else path.parent
     for candidate in (folder, *folder.parents):
-        if os.path.exists(candidate / ".git"):
+        if witness.exists(candidate / ".git"):
             return candidate
     for top in given:
-        if os.path.isdir(top) and (top == folder or top in folder.parents):
+        if witness.isdir(top) and (top == folder or top in folder.parents):
             return top
-    while os.path.exists(folder / "__init__.py") and folder.parent != folder:
+    while witness.exists(folder / "__init__.py") and folder.parent != folder:
         folder = folder.parent
     return folder
 
@@ -245,7 +251,7 @@ class Disk:
 
     def names(self, folder: Path) -> list[str]:
         """What is in a folder. Raises OSError."""
-        return os.listdir(folder)
+        return witness.names(folder)
 
     def read(self, path: Path) -> bytes | None:
         if path not in self._files:

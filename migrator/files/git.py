@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from migrator.files import witness
+
 # What git tells the hooks that it starts; it is about one repository.
 _LOCAL = frozenset({
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
@@ -35,7 +37,7 @@ def _not_run(error: OSError) -> GitError:
 def top(path: Path) -> Path | None:
     """The top of the work tree that a file or folder is in, or None."""
     real = path.resolve()
-    return next((f for f in (real, *real.parents) if os.path.exists(f / ".git")), None)
+    return next((f for f in (real, *real.parents) if witness.exists(f / ".git")), None)
 
 
 def run(root: Path, *arguments: str) -> bytes:
@@ -44,6 +46,7 @@ def run(root: Path, *arguments: str) -> bytes:
     Raises:
         GitError: it failed, or there is no git.
     """
+    witness.asked_git()
     try:
         done = subprocess.run(
             [*_git(root), *arguments], capture_output=True, check=False, env=_environment(root)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from migrator.files import git
+from migrator.files import git, witness
 from migrator.files.places import cache_folder, digest, key
 from migrator.files.reading import read_or_none
 
@@ -79,7 +79,7 @@ def _blob(content: bytes, like: str) -> str:
 
 def untracked(folders: Iterable[Path]) -> list[Path]:
     """Those of some folders with files that git does not have, and does not ignore."""
-    return [folder for folder in folders if folder.is_dir() and _has_untracked(folder)]
+    return [folder for folder in folders if witness.isdir(folder) and _has_untracked(folder)]
 
 
 def _has_untracked(folder: Path) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 
@@ -35,6 +34,8 @@ def _folder(kind: str, on_mac: Path, elsewhere: Path) -> Path:
     try:
         home = Path.home()
     except RuntimeError:  # a user without one, as containers have them
+        import tempfile  # it takes longer to import than all here together
+
         home = Path(tempfile.gettempdir())
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")

@@ -7,6 +7,8 @@ import os
 import stat
 from pathlib import Path
 
+from migrator.files import witness
+
 MOST = 2**28  # bytes; a notebook with pictures in it may have that many
 
 
@@ -19,12 +21,19 @@ def read(path: Path, most: int = MOST) -> bytes:
         OSError: it can not be read, is no regular file, or has more than `most` bytes.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        content = file.read(most + 1)
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", str(path))
+            content = file.read(most + 1)
+    except OSError:
+        witness.saw_nothing(path)
+        raise
     if len(content) > most:
+        witness.looked_at(path)
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    witness.saw_file(path, status, content)
     return content
 
 

@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from migrator.files import witness
 from migrator.files.reading import read
+from migrator.files.witness import Witness
 from migrator.formats import kinds
 from migrator.registry import registry
 from migrator.runs.run_report import FileReport
@@ -35,10 +37,12 @@ def migrate_all(
 
     registry()  # so are the rules
     worker.find_programs(files)
-    context = multiprocessing.get_context("fork")
+    context, noted = multiprocessing.get_context("fork"), witness.current()
     with ProcessPoolExecutor(jobs, context, _start, (worker,)) as pool:
-        for result in pool.map(_migrate, files, chunksize=8):
+        for result, seen in pool.map(_migrate, files, chunksize=8):
             results.append(result)
+            if noted is not None and seen is not None:
+                noted.join(seen)
             if progress:
                 progress(len(results), len(files))
     return results
@@ -54,9 +58,11 @@ def _start(worker: Worker) -> None:
     _end_with_parent()
 
 
-def _migrate(path: Path) -> FileReport:
+def _migrate(path: Path) -> tuple[FileReport, Witness | None]:
     assert _worker is not None
-    return _worker(path)
+    noted = witness.current()  # a copy of the parent's
+    result = _worker(path)
+    return result, noted.drain() if noted is not None else None
 
 
 def _end_with_parent() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from migrator.analysis import needs
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.errors import UsageError
-from migrator.files import in_place
+from migrator.files import in_place, witness
 from migrator.files.discover import Disk, bundled_target, project_root
 from migrator.files.in_place import Change
 from migrator.files.lock import only_writer
@@ -69,6 +68,7 @@ def runtime_files(
     """The runtime's files that its programs need, where they are missing or of another version."""
     target = portable(worker.target) if worker.config.portable else worker.target
     disk = Disk()
+    results = {file.path.resolve(): file.result.source for file in report.files if folders}
     files: dict[Path, bytes] = {}
     for at, importing in folders.items():
         there = bundled_target(at)
@@ -83,15 +83,16 @@ def runtime_files(
                 f"{at} is the runtime of {there}: this code was migrated for {there} before; "
                 f"migrate the GPU original for {target.label}"
             )
-        needed = None if target.portable else _needs(importing, report, worker, bool(there))
-        for name, content in bundle(target).of(needed, disk.list(at)).items():
-            if disk.read(at / name) != content:
+        needed = None if target.portable else _needs(importing, results, worker, bool(there))
+        inside = disk.list(at)
+        for name, content in bundle(target).of(needed, inside).items():
+            if name.partition("/")[0] not in inside or disk.read(at / name) != content:
                 files[at / name] = content
     return files
 
 
 def _needs(
-    importing: list[FileReport], report: Report, worker: Worker, is_there: bool
+    importing: list[FileReport], results: Mapping[Path, bytes], worker: Worker, is_there: bool
 ) -> Needs | None:
     """What the programs of some files need of the runtime; None for all of it.
 
@@ -99,7 +100,6 @@ def _needs(
     """
     if worker.config.runtime == "whole":
         return None
-    results = {file.path.resolve(): file.result.source for file in report.files}
     programs: dict[Path, None] = {}
     entered = False
     for file in importing:
@@ -125,9 +125,9 @@ def _is_own(project: ProjectFacts, module: str) -> bool:
 
 def _is_free(folder: Path) -> bool:
     """Whether nothing is there, but for what a run leaves that was cut off."""
-    if not os.path.lexists(folder):
+    if not witness.lexists(folder):
         return True
-    return folder.is_dir() and all(map(is_temporary, os.listdir(folder)))
+    return witness.isdir(folder) and all(map(is_temporary, witness.names(folder)))
 
 
 def _as_given(folder: Path, file: Path) -> Path:

@@ -22,6 +22,8 @@ def save(
     output: str | os.PathLike[str] | None,
     allow_dirty: bool,
 ) -> None:
+    if output is None and not write:
+        return
     outputs = {path: (read_or_none(path), content) for path, content in report.companions.items()}
     # The runtime comes first: a program without it does not start.
     outputs |= {f.path: (f.result.original, f.result.source) for f in report.changed}
@@ -29,7 +31,7 @@ def save(
     if output is not None:
         report.output, report.copied = Path(output), _folder(roots[0])
         report.errors += copying.copy(roots[0], report.output, changes)
-    elif write and changes:
+    elif changes:
         tops = projects_of(roots)
         by_root: dict[Path, list[Change]] = {}
         for change in changes:

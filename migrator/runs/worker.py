@@ -15,6 +15,7 @@ from migrator.codes import INTERNAL, TOO_LARGE, UNREADABLE
 from migrator.config import Config
 from migrator.decision import Report
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
+from migrator.files import witness
 from migrator.files.discover import Disk, project_root
 from migrator.files.reading import read
 from migrator.formats import kinds
@@ -89,6 +90,8 @@ class Worker:
         try:
             source = self.given.get(path.resolve()) if self.given else None
             size = path.stat().st_size if source is None else len(source)
+            if size > MAX_BYTES:
+                witness.looked_at(path)
             if kinds.kind(path) == SETTING and size > MAX_BYTES:
                 return FileReport(path, Result(b"", b""))  # data
             if size > (MAX_NOTEBOOK if kinds.is_notebook(path) else MAX_BYTES):
