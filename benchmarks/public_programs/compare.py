@@ -5,12 +5,13 @@
 
 In the environment of a target, with the group `trainers` and what the programs import (datasets,
 evaluate, diffusers, trl, scikit-learn, tensorboard, jsonargparse). CHECKOUTS has a folder for each
-repository that programs.py names. Each program runs by `tpu-migrate verify --quick` in a folder
-where stand_ins.py has put tiny models and drawn data; the table has the verdict, how far losses
-are apart, how many values were compared, and the seconds of the original and of the migrated run.
+repository that programs.py names; a program whose file is not there is left out. Each runs by
+`tpu-migrate verify --quick` in a folder where stand_ins.py has put tiny models and drawn data; the
+table has the verdict, how far losses and the last weights are apart, how many values were compared,
+and the seconds of the original and of the migrated run.
 The report of each is kept beside its folder, as JSON. `--devices 2` starts two ranks.
 `--time` measures a step instead: the migrated program compiled, operator by operator, and the
-original on the CPU: the least CPU seconds of the last 6 of 12 steps.
+original on the CPU: the least CPU seconds of the last 6 of 24 steps, or of its last half.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from programs import PROGRAMS, Program
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-STEPS, COUNTED = 12, 6
+STEPS, COUNTED = 24, 6
 # Without a network, and nowhere but in its folder.
 ALONE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": "."}
 
@@ -54,10 +55,20 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, **ALONE, "HF_HOME": str(folder.parent / "cache")}
 
 
-def verified(folder: Path, command: list[str], target: str, devices: int) -> str:
-    """A row's cells: how it went, the largest difference of losses, values, seconds."""
+def verified(folder: Path, command: list[str], target: str, devices: int, steps: int = 5) -> str:
+    """A row's cells: verdict, largest differences of losses and last weights, values, seconds."""
     script, *arguments = command
-    asked = [sys.executable, "-m", "migrator", "verify", script, "--quick", "--json"]
+    asked = [
+        sys.executable,
+        "-m",
+        "migrator",
+        "verify",
+        script,
+        "--quick",
+        "--json",
+        "--steps",
+        str(steps),
+    ]
     asked += ["--target", target, "--python", sys.executable, "--timeout", "3000"]
     if devices > 1:
         asked += ["--devices", str(devices)]
@@ -74,11 +85,14 @@ def verified(folder: Path, command: list[str], target: str, devices: int) -> str
     parts = [found["stepwise"], found["compiled"]]
     losses = parts[0]["losses"] or parts[1]["losses"]
     apart = max((abs(float(a) - float(b)) for a, b in losses), default=float("nan"))
-    compared = sum(f["elements"] > 0 for part in parts for f in part["findings"])
+    findings = [finding for part in parts for finding in part["findings"]]
+    weights = max((f["max_abs"] for f in findings if f["kind"] == "end"), default=float("nan"))
+    compared = sum(f["elements"] > 0 for f in findings)
     seconds = found["seconds"]
     original = seconds.pop("original")
     took = f"{original:.0f} / {sum(seconds.values()):.0f}"
-    return f"{'PASS' if found['passed'] else 'FAIL'} | {apart:.0e} | {compared} | {took}"
+    verdict = "PASS" if found["passed"] else "FAIL"
+    return f"{verdict} | {apart:.0e} | {weights:.0e} | {compared} | {took}"
 
 
 def timed(folder: Path, command: list[str], target: str, _devices: int) -> str:
@@ -103,7 +117,8 @@ def timed(folder: Path, command: list[str], target: str, _devices: int) -> str:
             env={"PJRT_DEVICE": "CPU", "JAX_PLATFORMS": "cpu", **environment(folder), **variables},
             capture_output=True,
         )  # fmt: skip
-        took = json.loads(out.read_text())[-COUNTED:] if out.exists() else []
+        took = json.loads(out.read_text()) if out.exists() else []
+        took = took[-min(COUNTED, (len(took) + 1) // 2) :]
         found.append(f"{1000 * min(took):.0f}" if took else "-")
     return " | ".join(found)
 
@@ -126,7 +141,7 @@ def main() -> None:
         )  # fmt: skip
     row = timed if asked.time else verified
     for program in PROGRAMS:
-        if asked.only in program.name + program.file:
+        if asked.only in program.name + program.file and (asked.checkouts / program.file).exists():
             folder, command = lay(program, asked.checkouts, stand_ins, work)
             print(
                 f"| {program.name} | {row(folder, command, asked.target, asked.devices)} |",

@@ -28,7 +28,7 @@ _WORDS = (
 )
 WORDS = _WORDS.split()
 DRAWN = np.random.default_rng(0)
-IMAGE, IMAGES = 16, 32
+IMAGE, IMAGES = 16, 320
 MNIST = {"train": 60_000, "t10k": 10_000}  # programs divide them into 55,000 and 5,000
 TINY = {
     "hidden_size": WIDTH, "intermediate_size": 2 * WIDTH,

@@ -11,6 +11,7 @@ position, makes its mask itself, and gives its logits.
 
 import contextlib
 import functools
+import inspect
 import sys
 import warnings
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from . import greedy
 from .device import DEVICE_TYPE
 from .encoded_prompts import encoding
 from .imported import when_imported
@@ -112,12 +114,18 @@ def _generating(stock: Callable[..., Any], target: Target) -> Callable[..., Any]
 def _choosing(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
     """The rounds of `generate`: between the calls of the model they work on the CPU."""
 
+    signature = inspect.signature(stock)
+
     @functools.wraps(stock)
-    def sample(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def sample(*args: Any, **kwargs: Any) -> Any:
         call = calls.last
         is_apart = call is not None and call.on_cpu and call.makes_masks and call.alone
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
         with target.apart() if is_apart else contextlib.nullcontext():
-            return stock(self, *args, **kwargs)
+            if greedy.is_plain(args[0], bound.arguments):
+                return greedy.text(args[0], bound.arguments, target)
+            return stock(*args, **kwargs)
 
     return sample
 

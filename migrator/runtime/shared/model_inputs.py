@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .running_calls import Target, calls
+from .running_calls import Call, Target, calls
 from .static_caches import FILLED, bucket, is_static
 
 _PADDED = {"attention_mask", "position_ids", "cache", "use_cache", "logits_to_keep"}
@@ -86,6 +86,12 @@ def _can_pad(settings: Any, given: Any) -> bool:
     )
 
 
+def can_step(call: Call, given: Any) -> bool:
+    """Whether all that a model is given for a token is known, and keeps its shapes."""
+    said = {name for name, value in given.items() if value is not None}
+    return call.on_cpu and call.makes_masks and given.get("cache") is call.cache and said <= _STEP
+
+
 def stepping(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
     """What a model is given for one token: its id, its position, and a mask that does not grow."""
 
@@ -95,11 +101,9 @@ def stepping(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
         said = {name for name, value in given.items() if value is not None}
         if (
             call is None
-            or not (call.on_cpu and call.makes_masks)
-            or given.get("cache") is not call.cache
+            or not can_step(call, given)
             or given.get("next_sequence_length") != 1
             or given.get("is_first_iteration")
-            or not said <= _STEP
             or args
         ):
             with target.there():

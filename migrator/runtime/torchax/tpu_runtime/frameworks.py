@@ -1,10 +1,12 @@
 """Accelerate, what is built on it (Trainer, TRL), and Lightning: device, ranks, and bfloat16."""
 
 import contextlib
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import torch
 from torch.overrides import _get_current_function_mode
@@ -84,6 +86,17 @@ def _generation(env: Environment) -> generation.Target:
         with natively():
             return mappings.j2t(tensor.jax())  # type: ignore[no-any-return]
 
+    @functools.cache
+    def at_once(function: Callable[..., Any]) -> Callable[..., Any]:
+        jitted = jax.jit(function)
+
+        def run(*tensors: Any) -> Any:
+            with natively():
+                arrays = jitted(*(None if t is None else t.jax() for t in tensors))
+                return tuple(None if a is None else Tensor(a, env) for a in arrays)
+
+        return run
+
     @contextlib.contextmanager
     def in_thread() -> Iterator[None]:
         """In a thread of its own, beside which a streamer is read, torchax is off."""
@@ -97,7 +110,7 @@ def _generation(env: Environment) -> generation.Target:
         return apart() if is_outermost() else contextlib.nullcontext()
 
     return generation.Target(
-        hurried, inside, in_thread, apart_if_alone, there, lambda: None, to_device, to_cpu
+        hurried, inside, in_thread, apart_if_alone, there, lambda: None, at_once, to_device, to_cpu
     )
 
 

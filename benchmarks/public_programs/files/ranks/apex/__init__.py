@@ -1,0 +1,3 @@
+"""A stand-in for apex: SwAV imports it, and calls its LARC alone (`--use_fp16 false`)."""
+
+amp = None

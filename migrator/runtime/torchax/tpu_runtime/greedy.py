@@ -1,0 +1,1 @@
+../../shared/greedy.py
