@@ -11,8 +11,8 @@ NOT_RUN = "not run"
 _ABOVE = """\
 # Hardware
 
-What ran on real hardware. `python golden/hardware add` fills this page from result files. It
-refuses what is damaged, of other sources, or from a CPU.
+This page shows what ran on real hardware. `python golden/hardware add` fills it from result files.
+It refuses files that are damaged, come from other sources, or from a CPU.
 """
 _REHEARSAL = """\
 # Rehearsal on CPUs: nothing here ran on a GPU or a TPU
@@ -20,13 +20,13 @@ _REHEARSAL = """\
 _HOW = """\
 ## A CPU in the place of a GPU
 
-Where there is no GPU, `verify` runs the original on the CPU. How near that comes to a GPU, operator
-by operator: [operators-cuda.md](operators-cuda.md). In a test each app's original runs on the CPU,
-too, and agrees with its golden within the tolerances that hold for its migration.
+Without a GPU, `verify` runs the original on the CPU. [operators-cuda.md](operators-cuda.md) shows
+how close that comes to a GPU, operator by operator. A test also runs each app's original on the
+CPU; it agrees with its golden within the tolerances of the migration.
 
 ## How to fill it
 
-Two notebooks do it. Each needs a clone of this repository and makes one file to bring back:
+Two notebooks do this. Each needs a clone of this repository and produces one file to bring back:
 
 * [gpu.ipynb](../golden/hardware/gpu.ipynb), on a machine with an NVIDIA GPU (Colab's will do):
   the golden of each app, in minutes.
@@ -40,8 +40,8 @@ python golden/hardware tpu -o tpu.json
 python golden/hardware add gpu.zip tpu.json
 ```
 
-Add the goldens first: a verification counts only for the golden that it was compared with. With
-`--rehearsal`, `add` shows what results of CPUs would come to, and keeps nothing.
+Add the goldens first: a verification only counts for the golden it was compared with. With
+`--rehearsal`, `add` accepts results from CPUs, shows what they would look like, and keeps nothing.
 """
 
 
