@@ -78,6 +78,15 @@ class Unwrap:
 
 
 @dataclass(frozen=True, eq=False)
+class Wrap:
+    """Put neighbouring statements, from `node` on, into a block: `with strategy.scope():`."""
+
+    node: ast.stmt
+    statements: Sequence[ast.stmt]
+    header: str
+
+
+@dataclass(frozen=True, eq=False)
 class Insert:
     """Insert lines after `anchor` (or before it; at the top if None); "" is a blank line."""
 
@@ -144,7 +153,7 @@ class AddBranch:
 
 
 Edit = (
-    Replace | SetString | Spread | EditCall | Delete | ReplaceStatement | Unwrap | Insert
+    Replace | SetString | Spread | EditCall | Delete | ReplaceStatement | Unwrap | Wrap | Insert
     | EditImport | Hoist | Decorate | AddParameter | AddBranch
 )  # fmt: skip
 
@@ -156,6 +165,8 @@ def code(edit: Edit) -> str:
             return edit.template
         case SetString():
             return edit.value
+        case Wrap():
+            return edit.header
         case EditCall():
             return " ".join([edit.function or "", edit.first or "", *edit.put.values()])
         case Insert():
@@ -252,6 +263,8 @@ def touched(edit: Edit, source: SourceMap) -> Iterator[Range]:
         case Insert(anchor=ast.stmt() as anchor):
             where = source.range(anchor)
             yield _start(where) if edit.before else _end(where)
+        case Wrap():
+            yield _start(source.range(edit.node))
         case Hoist():
             yield _start(source.range(edit.anchor))
             yield from map(source.range, (*edit.statements, *edit.lifted))

@@ -7,7 +7,8 @@ from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditImport, Insert, Replace, SetString
 from migrator.frameworks.tensorflow.keras_names import MODULES, in_keras, is_legacy
-from migrator.frameworks.tensorflow.obstacles import first_obstacle
+from migrator.frameworks.tensorflow.obstacles import first_obstacle, obstacles
+from migrator.frameworks.tensorflow.tpu_obstacles import tpu_obstacles
 from migrator.pipeline.imports import holds_import, last_import
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
@@ -46,6 +47,27 @@ TensorFlow runs (KER003) keeps TensorFlow.""",
             model.compile("sgd", "mse")
             model.fit(x, y)
             """,
+            except_on={
+                "tf_tpu": """
+            import keras
+            import os
+            import tensorflow
+
+            try:
+                tpu = tensorflow.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", "local"))
+                tensorflow.config.experimental_connect_to_cluster(tpu)
+                tensorflow.tpu.experimental.initialize_tpu_system(tpu)
+                strategy = tensorflow.distribute.TPUStrategy(tpu)
+            except (ValueError, tensorflow.errors.NotFoundError):
+                tensorflow.get_logger().warning("no TPU was found: this runs on the CPU or GPU")
+                strategy = tensorflow.distribute.get_strategy()
+
+            with strategy.scope():
+                model = keras.Sequential([keras.layers.Dense(1)])
+                model.compile("sgd", "mse")
+            model.fit(x, y)
+            """  # noqa: E501
+            },
             script=True,
         ),
         Example(
@@ -59,6 +81,7 @@ TensorFlow runs (KER003) keeps TensorFlow.""",
             os.environ["KERAS_BACKEND"] = "jax"
             import keras
             """,
+            except_on={"tf_tpu": None},
         ),
     ),
 )
@@ -94,6 +117,7 @@ such as `ImageDataGenerator`, keeps its name: it works with any back end.""",
             model = keras.Sequential([layers.Dense(1)])
             model.compile(Adam(), "mse")
             """,
+            except_on={"tf_tpu": None},
         ),
         Example(
             """
@@ -106,6 +130,7 @@ such as `ImageDataGenerator`, keeps its name: it works with any back end.""",
 
             model = keras.Sequential([keras.layers.Dense(1)])
             """,
+            except_on={"tf_tpu": None},
         ),
     ),
 )
@@ -132,6 +157,7 @@ any back end. What data sets give stays: it is TensorFlow's.""",
             model = keras.Sequential([keras.layers.Dense(1)])
             y = keras.ops.convert_to_numpy(model(x))
             """,
+            except_on={"tf_tpu": None},
         ),
     ),
 )
@@ -139,11 +165,21 @@ any back end. What data sets give stays: it is TensorFlow's.""",
 
 def stays(ctx: Context) -> Report | None:
     """Why code of Keras stays as it is; None where nothing keeps its program."""
-    obstacle = first_obstacle(ctx.names, ctx.project)
+    found_in = obstacles if ctx.words.keras_backend else tpu_obstacles
+    obstacle = first_obstacle(ctx.names, ctx.project, found_in)
     if obstacle is None:
         return None
     file = "" if obstacle.path is None else f"{obstacle.path.name}, "
     return Report(f"stays with {file}line {obstacle.line}: {obstacle.reason}", obstacle=obstacle)
+
+
+def listed_devices(ctx: Context) -> tuple[str, tuple[str, ...]]:
+    """What lists the target's devices, and the imports that this needs."""
+    word = ctx.words.calls["list_devices"]
+    if "{keras}" not in word.code:
+        return word.code, tuple(word.requires)
+    spelled, requires = keras(ctx)
+    return word.code.replace("{keras}", spelled), requires
 
 
 def keras(ctx: Context) -> tuple[str, tuple[str, ...]]:
@@ -157,15 +193,13 @@ def keras(ctx: Context) -> tuple[str, tuple[str, ...]]:
 @BACK_END.on("variable", _BACK_END)
 def chosen(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(found.node, ast.Constant)
-    wanted = ctx.words.keras_backend
-    if not wanted:
-        return Keep("chooses what Keras computes with")
+    wanted = ctx.words.keras_backend or "tensorflow"
     value = _given(ctx, found.node)
     if value is None:
         return Report(f"may choose another back end than {wanted}: set it to {wanted}")
     if value.value == wanted:
         return Keep("chooses the back end that the target has")
-    if value.value != "tensorflow":
+    if value.value != "tensorflow" or not ctx.words.keras_backend:
         return Report(f"is a program for Keras on {value.value!r}: it stays as it is")
     if (held := stays(ctx)) is not None:
         return held

@@ -9,15 +9,15 @@ from migrator.construct import Construct
 from migrator.edits import Delete, Edit, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
-from .keras_back_end import keras, stays
+from .keras_back_end import listed_devices, stays
 
 DEVICE = Rule(
     code="KER010",
     name="tensorflow-device",
-    summary="`with tf.device(…)` of a GPU goes: Keras computes on the TPU without it",
-    why="""`tf.device` places what TensorFlow computes, and nothing of another back end. Keras on
-JAX computes on the TPU anyway, so the code in the block stays, without the block. A block for the
-CPU stays: what prepares data in it is TensorFlow's.""",
+    summary="`with tf.device(…)` of a GPU goes: a TPU is used without it",
+    why="""Keras on JAX computes on the TPU anyway, and TensorFlow where a TPUStrategy places it. So
+the code in the block stays, without the block. A block for the CPU stays: what prepares data in it
+is TensorFlow's.""",
     framework="tensorflow",
     imports=("tensorflow",),
     examples=(
@@ -41,10 +41,11 @@ CPU stays: what prepares data in it is TensorFlow's.""",
 LISTED = Rule(
     code="KER011",
     name="tensorflow-gpus",
-    summary="settings of GPUs go; what counts or prints them asks Keras for its devices",
+    summary="settings of GPUs go; what counts or prints them asks for the target's devices",
     why="""A TPU machine has no GPU, and TensorFlow's list of them is empty there. Memory growth
 and virtual GPUs have no counterpart, and need none. How many there are, and whether there is any,
-`keras.distribution.list_devices()` knows of the back end.""",
+`keras.distribution.list_devices()` knows of the back end, and
+`tf.config.list_logical_devices("TPU")` of TensorFlow.""",
     framework="tensorflow",
     imports=("tensorflow",),
     examples=(
@@ -80,6 +81,14 @@ and virtual GPUs have no counterpart, and need none. How many there are, and whe
 
             print("GPUs:", len(keras.distribution.list_devices()))
             """,
+            except_on={
+                "tf_tpu": """
+            import keras
+            import tensorflow as tf
+
+            print("GPUs:", len(tf.config.list_logical_devices("TPU")))
+            """
+            },
         ),
     ),
 )
@@ -128,15 +137,15 @@ def device(ctx: Context, found: Construct) -> Decision | None:
     call = ctx.names.call_of(found.node)
     named = argument(call, 0, "device_name") if call is not None else None
     if not isinstance(named, ast.Constant) or not isinstance(named.value, str):
-        return Report("places on a device that is named elsewhere: Keras needs no block for a TPU")
+        return Report("places on a device that is named elsewhere: a TPU needs no block")
     if "gpu" not in named.value.lower():
-        return Keep("places what TensorFlow computes; Keras computes on the TPU")
+        return Keep("names no GPU: what it places is none of the TPU's work")
     if (held := stays(ctx)) is not None:
         return held
     item = ctx.parent(call) if call is not None else None
     block = ctx.parent(item) if isinstance(item, ast.withitem) else None
     if not isinstance(block, ast.With) or not isinstance(item, ast.withitem):
-        return Report("is passed on: Keras needs no block for a TPU")
+        return Report("is passed on: a TPU needs no block")
     return Rewrite([Unwrap(block, [item])])
 
 
@@ -154,15 +163,15 @@ def listed(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(assigned, ast.Assign) and assigned.value is call:
         return _assigned(ctx, assigned, call)
     if not _is_asked(ctx, call):
-        return Report("is empty on a TPU machine: keras.distribution.list_devices() has names")
-    return _asks_keras(ctx, call)
+        return Report(f"is empty on a TPU machine: {listed_devices(ctx)[0]} has names")
+    return _asks_target(ctx, call)
 
 
 def _assigned(ctx: Context, statement: ast.Assign, call: ast.Call) -> Decision:
-    """A list by a name: it goes with what is set by it, or asks Keras."""
+    """A list by a name: it goes with what is set by it, or asks for those of the target."""
     target = statement.targets[0]
     if len(statement.targets) > 1 or not isinstance(target, ast.Name):
-        return Report("is empty on a TPU machine: keras.distribution.list_devices() has names")
+        return Report(f"is empty on a TPU machine: {listed_devices(ctx)[0]} has names")
     scope = ctx.names.scope_of(target)
     if len(scope.bindings.get(target.id, ())) > 1:
         return Report("is empty on a TPU machine, and its name holds something else, too")
@@ -176,17 +185,17 @@ def _assigned(ctx: Context, statement: ast.Assign, call: ast.Call) -> Decision:
     taking = [use.lineno for use in left if not _is_asked(ctx, use)]
     if taking:
         return Report(f"is empty on a TPU machine, and line {taking[0]} takes a GPU from it")
-    asked, requires = _of_keras(ctx, call)
+    asked, requires = _listing(ctx, call)
     return Rewrite([asked, *gone], requires, drops=[*blocks])
 
 
-def _of_keras(ctx: Context, call: ast.Call) -> tuple[Replace, tuple[str, ...]]:
-    spelled, requires = keras(ctx)
-    return Replace(call, f"{spelled}.distribution.list_devices()"), requires
+def _listing(ctx: Context, call: ast.Call) -> tuple[Replace, tuple[str, ...]]:
+    listing, requires = listed_devices(ctx)
+    return Replace(call, listing), requires
 
 
-def _asks_keras(ctx: Context, call: ast.Call) -> Decision:
-    asked, requires = _of_keras(ctx, call)
+def _asks_target(ctx: Context, call: ast.Call) -> Decision:
+    asked, requires = _listing(ctx, call)
     return Rewrite([asked], requires)
 
 
@@ -300,13 +309,13 @@ def question(ctx: Context, found: Construct) -> Decision | None:
         return held
     call = ctx.names.call_of(found.node)
     if call is None or not _is_asked(ctx, call):
-        return Report("finds no GPU on a TPU machine: keras.distribution.list_devices() has names")
-    return _asks_keras(ctx, call)
+        return Report(f"finds no GPU on a TPU machine: {listed_devices(ctx)[0]} has names")
+    return _asks_target(ctx, call)
 
 
 @LISTED.on("name", *_BUILT)
 def built(ctx: Context, found: Construct) -> Decision | None:
-    return Keep("says how TensorFlow was built, whatever Keras computes with")
+    return Keep("says how TensorFlow was built, whatever computes")
 
 
 @LISTED.on("name", "tensorflow.config.optimizer.set_jit")
@@ -316,7 +325,7 @@ def compiled(ctx: Context, found: Construct) -> Decision | None:
     statement = ctx.names.statement(found.node)
     if isinstance(statement, ast.Expr) and statement.value is ctx.names.call_of(found.node):
         return Rewrite([Delete(statement)])
-    return Keep("compiles graphs of TensorFlow's; JAX compiles all steps anyway")
+    return Keep("compiles graphs for GPUs and CPUs; what runs on a TPU is compiled anyway")
 
 
 @VARIABLE.on("variable", *_OF_GPUS)
@@ -344,9 +353,9 @@ def flags(ctx: Context, found: Construct) -> Decision | None:
     place = ctx.parent(found.node)
     above = ctx.parent(place) if place is not None else None
     value = above.value if isinstance(above, ast.Assign) else None
-    if found.key == "TF_XLA_FLAGS":
+    if found.key == "TF_XLA_FLAGS" and ctx.words.keras_backend:
         return Keep("is read by TensorFlow alone")
     if isinstance(value, ast.Constant) and isinstance(value.value, str):
         if all(flag.startswith("--xla_gpu_") for flag in value.value.split()):
             return Keep("sets what XLA does for GPUs, and changes nothing on a TPU")
-    return Report("is read by JAX, too: leave what a TPU should not have, or unset it")
+    return Report("is read on a TPU, too: leave what a TPU should not have, or unset it")

@@ -50,9 +50,10 @@ scaled: Keras itself only does so for `mixed_float16`. It has 8 bits of signific
 COMPILED = Rule(
     code="KER021",
     name="jit-compile",
-    summary="`jit_compile=False` goes: on JAX, steps would run operation by operation",
-    why="""With TensorFlow it leaves a graph that runs well without XLA. On JAX nothing is compiled
-then, and a TPU waits for each operation. By default Keras compiles what can be.""",
+    summary="`jit_compile` goes where it would be in the way of a TPU",
+    why="""On JAX nothing is compiled with `jit_compile=False`, and a TPU waits for each operation.
+By default Keras compiles what can be. TensorFlow compiles whole what a TPUStrategy runs: there
+`jit_compile=True`, which asks for it once more within that, goes.""",
     framework="tensorflow",
     examples=(
         Example(
@@ -68,6 +69,7 @@ then, and a TPU waits for each operation. By default Keras compiles what can be.
             model = keras.Sequential([keras.layers.Dense(1)])
             model.compile("sgd", "mse")
             """,
+            except_on={"tf_tpu": None},
         ),
     ),
 )
@@ -75,9 +77,9 @@ then, and a TPU waits for each operation. By default Keras compiles what can be.
 DOUBLE = Rule(
     code="KER022",
     name="keras-float64",
-    summary="float64 would become float32 on JAX",
+    summary="float64 is no type of a TPU's",
     why="""JAX has no 64-bit types unless `JAX_ENABLE_X64` says so, and warns once that it takes
-float32 instead. A TPU has none either: there float64 is emulated, and slow.""",
+float32 instead. On a TPU float64 is emulated, and slow.""",
     framework="tensorflow",
     examples=(
         Example(
@@ -138,11 +140,15 @@ def compiled(ctx: Context, found: Construct) -> Decision | None:
     keyword = found.node
     assert isinstance(keyword, ast.keyword)
     call = ctx.parent(keyword)
-    if not ctx.words.keras_backend or not isinstance(call, ast.Call):
+    if not isinstance(call, ast.Call):
         return None
     if (held := stays(ctx)) is not None:
         return held
     value = keyword.value
+    if not ctx.words.keras_backend:
+        if isinstance(value, ast.Constant) and value.value in (False, "auto", None):
+            return Keep("a TPU compiles what a strategy runs anyway")
+        return Rewrite([EditCall(call, drop=[keyword])])
     if isinstance(value, ast.Constant) and value.value is False:
         return Rewrite([EditCall(call, drop=[keyword])])
     if isinstance(value, ast.Constant):
@@ -160,5 +166,5 @@ def floatx(ctx: Context, found: Construct) -> Decision | None:
         case ast.Constant(value="float16"):
             return Report("float16 has no advantage on a TPU, and its range is small: use bfloat16")
         case ast.Constant(value="float64"):
-            return Report("JAX computes in float32 then, unless JAX_ENABLE_X64 is set")
-    return Report("may be float64, which becomes float32 on JAX")
+            return Report(f"is no type of a TPU's: {ctx.words.float64}")
+    return Report(f"may be float64: {ctx.words.float64}")

@@ -3,21 +3,32 @@
 import ast
 
 from migrator.construct import Construct
-from migrator.edits import Delete, Edit, Replace, ReplaceStatement, Unwrap
-from migrator.frameworks.tensorflow.strategies import MIRRORED, ONE_DEVICE, strategy_of
-from migrator.rule import Context, Decision, Example, Rewrite, Rule
+from migrator.edits import Delete, Edit, Insert, Replace, ReplaceStatement, Unwrap
+from migrator.frameworks.tensorflow.strategies import (
+    MIRRORED,
+    ONE_DEVICE,
+    WORKERS,
+    is_own_strategy,
+    strategy_of,
+)
+from migrator.frameworks.tensorflow.tpu_obstacles import tpu_obstacles
+from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+from migrator.targets import Word
 
 from .keras_back_end import keras, stays
 
 STRATEGY = Rule(
     code="KER030",
     name="mirrored-strategy",
-    summary="MirroredStrategy becomes keras.distribution.DataParallel",
-    why="""It is set once, before a model is made, and divides each batch over all devices; `scope`
-has no counterpart, and needs none. One device computes as it did. A batch has to be a multiple of
-the number of devices, the last one, too: JAX raises otherwise (`drop_remainder=True`). Batch
-normalization then averages over the whole batch, where MirroredStrategy does over each GPU's part.
-OneDeviceStrategy goes. With any other use of a strategy the program stays.""",
+    summary="MirroredStrategy becomes keras.distribution.DataParallel, or a TPUStrategy",
+    why="""With TensorFlow, a `TPUStrategy` takes the place of `MirroredStrategy`,
+`MultiWorkerMirroredStrategy` and `OneDeviceStrategy`, and all that is done with it stays. Keras
+on JAX has `DataParallel`: it is set once, before a model is made, and divides each batch over all
+devices; `scope` has no counterpart, and needs none. One device computes as it did. A batch has to
+be a multiple of the number of devices, the last one, too: JAX raises otherwise
+(`drop_remainder=True`). Batch normalization then averages over the whole batch, where
+MirroredStrategy does over each GPU's part. OneDeviceStrategy goes. With any other use of a
+strategy the program stays.""",
     framework="tensorflow",
     imports=("tensorflow",),
     references=("https://keras.io/guides/distribution/",),
@@ -41,6 +52,26 @@ OneDeviceStrategy goes. With any other use of a strategy the program stays.""",
             model = keras.Sequential([keras.layers.Dense(1)])
             model.compile("sgd", "mse")
             """,
+            except_on={
+                "tf_tpu": """
+            import keras
+            import os
+            import tensorflow as tf
+
+            try:
+                tpu = tf.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", "local"))
+                tf.config.experimental_connect_to_cluster(tpu)
+                tf.tpu.experimental.initialize_tpu_system(tpu)
+                strategy = tf.distribute.TPUStrategy(tpu)
+            except (ValueError, tf.errors.NotFoundError):
+                tf.get_logger().warning("no TPU was found: this runs on the CPU or GPU")
+                strategy = tf.distribute.get_strategy()
+            batch = 64 * strategy.num_replicas_in_sync
+            with strategy.scope():
+                model = keras.Sequential([keras.layers.Dense(1)])
+                model.compile("sgd", "mse")
+            """  # noqa: E501
+            },
         ),
         Example(
             """
@@ -50,16 +81,35 @@ OneDeviceStrategy goes. With any other use of a strategy the program stays.""",
             strategy = tf.distribute.MirroredStrategy()
             train = strategy.experimental_distribute_dataset(train)
             """,
+            except_on={
+                "tf_tpu": """
+            import keras
+            import os
+            import tensorflow as tf
+
+            try:
+                tpu = tf.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", "local"))
+                tf.config.experimental_connect_to_cluster(tpu)
+                tf.tpu.experimental.initialize_tpu_system(tpu)
+                strategy = tf.distribute.TPUStrategy(tpu)
+            except (ValueError, tf.errors.NotFoundError):
+                tf.get_logger().warning("no TPU was found: this runs on the CPU or GPU")
+                strategy = tf.distribute.get_strategy()
+            train = strategy.experimental_distribute_dataset(train)
+            """  # noqa: E501
+            },
         ),
     ),
 )
 
 
-@STRATEGY.on("name", MIRRORED, ONE_DEVICE)
+@STRATEGY.on("name", MIRRORED, ONE_DEVICE, *WORKERS)
 def strategy(ctx: Context, found: Construct) -> Decision | None:
     if (held := stays(ctx)) is not None:
         return held
     assert isinstance(found.node, ast.expr)
+    if ctx.words.strategy is not None:
+        return _on_tpus(ctx, ctx.words.strategy, found)
     known = strategy_of(ctx.names, found.node)
     assert known is not None  # any other is an obstacle
     spelled, requires = keras(ctx)
@@ -75,3 +125,28 @@ def strategy(ctx: Context, found: Construct) -> Decision | None:
     note = "batches have to be multiples of the number of devices, the last ones, too"
     edits.insert(0, ReplaceStatement(known.made, text))
     return Rewrite(edits, requires, note=note, drops=drops)
+
+
+@STRATEGY.on("tensorflow", "only")
+def used_otherwise(ctx: Context, found: Construct) -> Decision | None:
+    """A strategy that is more to a program than another back end has a word for."""
+    if ctx.words.strategy is None or found.node in tpu_obstacles(ctx.names):
+        return None
+    return strategy(ctx, found) if is_own_strategy(_name(ctx, found)) else None
+
+
+def _name(ctx: Context, found: Construct) -> str:
+    return ctx.names.qualified(found.node) or ""
+
+
+def _on_tpus(ctx: Context, word: Word, found: Construct) -> Decision | None:
+    """The same name for a strategy of all TPU cores; all that is done with it stays."""
+    made = ctx.names.statement(found.node)
+    if not isinstance(made, ast.Assign):  # not called, else it would be an obstacle
+        return None
+    if _name(ctx, found) in WORKERS and "TF_CONFIG" in ctx.source.text:
+        return Report("is set up by TF_CONFIG: one process drives all TPU devices of a machine")
+    text = word.code.replace("{name}", ctx.source.code(made.targets[0]))
+    edits: list[Edit] = [Insert(ctx.names.tree, made, [text]), Delete(made)]
+    note = "each batch is divided over all TPU cores, as it was over the GPUs"
+    return Rewrite(edits, word.requires, note=note)

@@ -7,6 +7,7 @@ from migrator.diagnostics import Effort
 from migrator.edits import Edit, EditCall, Replace
 from migrator.frameworks.tensorflow.obstacles import obstacles
 from migrator.frameworks.tensorflow.operations import activation, dtype_of, operation
+from migrator.frameworks.tensorflow.tpu_obstacles import tpu_obstacles
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 from .keras_back_end import keras, stays
@@ -18,8 +19,10 @@ ONLY = Rule(
     why="""A training loop with `tf.GradientTape`, a `tf.function`, a step of a
 model's own, a metric that a layer updates in its `call`, TensorFlow's operations within a
 layer that `keras.ops` has no counterpart for, TensorFlow 1: with another back end each of them
-raises, or computes nothing that is trained. The program stays whole, and each such line is named
-with what to write instead.""",
+raises, or computes nothing that is trained. Nor does TensorFlow itself run all of it on a TPU:
+TensorFlow 1, estimators, strategies with parameter servers, and training loops that share no loss
+out over the cores. The program stays whole, and each such line is named with what to write
+instead.""",
     framework="tensorflow",
     effort=Effort.HOURS,
     references=("https://keras.io/guides/migrating_to_keras_3/",),
@@ -76,6 +79,7 @@ rewritten, and only where Keras calls them: what prepares data stays TensorFlow'
                 def call(self, x):
                     return keras.ops.sum(keras.ops.cast(x, "float32") ** 2, axis=-1, keepdims=True)
             """,
+            except_on={"tf_tpu": None},
         ),
         Example(
             """
@@ -89,6 +93,7 @@ rewritten, and only where Keras calls them: what prepares data stays TensorFlow'
 
             hidden = keras.layers.Dense(8, activation=keras.activations.relu)
             """,
+            except_on={"tf_tpu": None},
         ),
     ),
 )
@@ -96,9 +101,17 @@ rewritten, and only where Keras calls them: what prepares data stays TensorFlow'
 
 @ONLY.on("tensorflow", "only")
 def only(ctx: Context, found: Construct) -> Decision | None:
-    if not ctx.words.keras_backend:
-        return Keep("the target runs TensorFlow")
-    return Report(obstacles(ctx.names)[found.node][1])
+    if ctx.words.keras_backend:
+        return Report(obstacles(ctx.names)[found.node][1])
+    stopped = tpu_obstacles(ctx.names).get(found.node)
+    return Keep("the target runs TensorFlow") if stopped is None else Report(stopped[1])
+
+
+@ONLY.on("tensorflow", "unfit")
+def unfit(ctx: Context, found: Construct) -> Decision | None:
+    if ctx.words.keras_backend:
+        return Keep("is a part of what keeps the program with TensorFlow, or of no matter to it")
+    return Report(tpu_obstacles(ctx.names)[found.node][1])
 
 
 @OPERATION.on("tensorflow", "operation")

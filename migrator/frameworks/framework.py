@@ -53,6 +53,7 @@ class Framework:
     normalised: bool = False
     # The folder in migrator/verify/recorder that records its programs, and what that imports.
     recorder: str = ""
+    follows_operations: bool = True  # what records them sees single operations, and ranks
     recorder_imports: tuple[str, ...] = ()
 
     def is_imported_in(self, source: bytes) -> bool:

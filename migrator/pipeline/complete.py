@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Rewrite
 from migrator.diagnostics import START, Diagnostic, Severity
-from migrator.edits import Delete, Edit, EditCall, Insert, Replace, covered, places
+from migrator.edits import Delete, Edit, EditCall, Insert, Replace, code, covered, places
 from migrator.formats.embedded import spoken
 from migrator.pipeline import imports
 from migrator.pipeline.plan import Plan
@@ -70,10 +71,19 @@ def complete(
     added = imports.edits(
         context.names, result.modules, removed, known, context.framework.module, first, ahead,
         foreign=foreign,
-        taken=context.project.taken_names if context.project is not None else frozenset,
+        taken=lambda: _named(context, [*result.edits, *plan.edits]),
     )  # fmt: skip
     result.edits = [*added, *result.edits] if ahead is None else [*result.edits, *added]
     return result
+
+
+def _named(context: Context, edits: Sequence[Edit]) -> frozenset[str]:
+    """Names of imports that stay: other files take them from here, or edits use them anew."""
+    taken = context.project.taken_names() if context.project is not None else frozenset()
+    return taken.union(*(_HEAD.findall(code(edit)) for edit in edits))
+
+
+_HEAD = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\.")  # of a dotted name
 
 
 def _emptied(context: Context, edits: Sequence[Edit]) -> list[Edit]:

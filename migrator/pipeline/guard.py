@@ -25,6 +25,7 @@ from migrator.edits import (
     SetString,
     Spread,
     Unwrap,
+    Wrap,
 )
 
 
@@ -67,6 +68,8 @@ class _Guard:
         self.added: Counter[str] = Counter()  # statements that may stand anywhere, by their dumps
         self.moved: dict[ast.AST, Hoist] = {}  # statements that move into a function
         self.lifted: set[ast.AST] = set()  # those that stay behind its call
+        self.wrapped: dict[ast.AST, Wrap] = {}  # statements in blocks that are added
+        self.blocks: dict[ast.AST, Wrap] = {}
         self.above: dict[ast.AST, list[Hoist]] = {}  # functions, by what they stand in front of
         self.touched: set[ast.AST] = set()
         self.holes: dict[str, ast.expr] = {}
@@ -87,6 +90,8 @@ class _Guard:
                 self.moved.update(dict.fromkeys(edit.statements, edit))
                 self.lifted.update(edit.lifted)
                 self.above.setdefault(edit.anchor, []).append(edit)
+            case Wrap():
+                self.wrapped.update(dict.fromkeys(edit.statements, edit))
             case Decorate():
                 self.decorated[edit.node] = edit.decorator
             case AddParameter():
@@ -110,6 +115,8 @@ class _Guard:
 
     def _expected(self, statement: ast.AST) -> list[ast.AST]:
         """What a statement becomes in its block: with the functions above it."""
+        if (wrap := self.wrapped.get(statement)) is not None:
+            return [self._block(wrap)] if statement is wrap.node else []
         functions: list[ast.AST] = [_Function(hoist) for hoist in self.above.get(statement, ())]
         self.touched.update(functions)
         hoist = self.moved.get(statement)
@@ -121,6 +128,15 @@ class _Guard:
         call = _statements([f"{to}{hoist.name}({', '.join(hoist.arguments)})", *hoist.behind])
         self.touched.update(call)
         return [*functions, *call, *(part for s in hoist.lifted for part in self._left(s))]
+
+    def _block(self, edit: Wrap) -> ast.AST:
+        """The block that statements are put into."""
+        (made,) = _statements([f"{edit.header} pass"])
+        assert isinstance(made, ast.With)
+        made.body = [*edit.statements]
+        self.touched.add(made)
+        self.blocks[made] = edit
+        return made
 
     def _left(self, statement: ast.AST) -> list[ast.AST]:
         """What edits leave of a statement."""
@@ -227,6 +243,13 @@ class _Guard:
                 self._call(edit, new)
             case EditImport() as edit:
                 self._import(edit, new)
+            case None if old in self.blocks:
+                wrapped, own = self.wrapped, self.blocks[old].statements
+                self.wrapped = {s: wrap for s, wrap in wrapped.items() if s not in own}
+                try:
+                    self.fields(old, new)
+                finally:
+                    self.wrapped = wrapped
             case AddBranch() as edit if isinstance(new, ast.If) and _same_text(edit.test, new.test):
                 self.fields(old, new.orelse[0] if new.orelse else new)
             case _:
@@ -351,6 +374,8 @@ class _Function(ast.AST):
 
 def _changed(edit: Edit) -> Sequence[ast.AST]:
     """The nodes that an edit changes, or takes from where they are."""
+    if isinstance(edit, Wrap):
+        return edit.statements
     if isinstance(edit, Hoist):
         return (edit.node, edit.anchor, *edit.statements, *edit.lifted)
     return (edit.node,) if edit.node is not None else ()

@@ -75,6 +75,8 @@ class Words:
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
     devices: Devices | None = None  # None: programs for several devices are reported
     keras_backend: str = ""  # what Keras computes with, where that is not TensorFlow
+    # The statement that makes a strategy of tf.distribute, as `{name}`; None: there is none
+    strategy: Word | None = None
 
     # What it can do. Anything not known to work is reported.
     device_has_index: bool = False  # `device_object` equals a tensor's device, including the index

@@ -150,6 +150,15 @@ def insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.Flatten
     return cst.FlattenSentinel([*before, *parts, *behind])
 
 
+def wrapped(header: str, body: Sequence[Any]) -> Any:
+    """A block of these statements; blank lines and comments above them stay above it."""
+    inner = settle(cst.IndentedBlock(body))
+    first, *rest = inner.body
+    made: Any = cst.parse_statement(f"{header}\n    pass\n")
+    inner = inner.with_changes(body=[first.with_changes(leading_lines=[]), *rest])
+    return made.with_changes(body=inner, leading_lines=leading(first))
+
+
 def add_branch(edit: AddBranch, statement: cst.If) -> Any:
     """The `if` with a branch in front of it; comments above the `if` stay above what is first."""
     new: Any = cst.parse_statement(f"if {edit.test}:\n    {edit.body}\n")

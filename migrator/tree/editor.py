@@ -24,6 +24,7 @@ from migrator.edits import (
     SetString,
     Spread,
     Unwrap,
+    Wrap,
 )
 from migrator.tree.blocks import (
     Leftover,
@@ -41,6 +42,7 @@ from migrator.tree.blocks import (
     under,
     with_functions,
     without_empty_else,
+    wrapped,
 )
 from migrator.tree.expressions import bracketed, comma_in, edit_call, edit_import, fill, parse
 from migrator.tree.places import Places, Tree, UnplacedEdit
@@ -78,6 +80,7 @@ class _Editor(cst.CSTTransformer):
         self.lifted: dict[Hoist, list[Any]] = {}  # statements that come behind the call, edited
         self.calls: dict[Hoist, Any] = {}  # the calls that stand in their place
         self.made: set[Edit] = set()
+        self.blocks: dict[Wrap, list[Any]] = {}  # statements of blocks that are added, edited
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if isinstance(node, cst.BaseStatement | cst.Decorator):
@@ -102,6 +105,9 @@ class _Editor(cst.CSTTransformer):
             result = self._statement(original, result, self.orphans.pop())
             inserts = self.places.inserts.get(id(original))
             result = insert(inserts, original, result) if inserts else result
+            block = self.places.wrapped.get(id(original))
+            if block is not None:
+                return self._in_block(block, original, result)
             lifted = self.places.lifted.get(id(original))
             if lifted is not None:
                 self.lifted.setdefault(lifted, []).append(result)
@@ -180,7 +186,7 @@ class _Editor(cst.CSTTransformer):
                 result = add_parameter(edit, updated)
             case AddBranch():
                 return add_branch(edit, updated)
-            case Insert() | Hoist() | Spread():
+            case Insert() | Hoist() | Spread() | Wrap():
                 raise AssertionError("these hang on statements")
         if isinstance(result, cst.CSTNode):
             self._keep_comments(original, result)
@@ -239,6 +245,14 @@ class _Editor(cst.CSTTransformer):
         made = call_of(edit, parts)
         self.calls[edit] = made[0]
         return cst.FlattenSentinel(made)
+
+    def _in_block(self, edit: Wrap, original: Any, result: Any) -> Any:
+        """Keep a statement for its block; the last of them leaves the block in its place."""
+        parts = list(result) if isinstance(result, cst.FlattenSentinel) else [result]
+        self.blocks.setdefault(edit, []).extend(parts)
+        if original is not self.places.last_in[edit]:
+            return left_over([])
+        return wrapped(edit.header, self.blocks[edit])
 
     def _around_calls(self, block: Any) -> Any:
         """What stands with a call in its block: its function, if that is there, and what is read.

@@ -25,6 +25,7 @@ from migrator.edits import (
     ReplaceStatement,
     SetString,
     Unwrap,
+    Wrap,
 )
 from migrator.tree.feeds import FormFeeds
 
@@ -121,6 +122,8 @@ class Places:
         self.inserts: dict[int, list[Insert]] = {}  # by id of the top-level LibCST statement
         self.hoisted: dict[int, Hoist] = {}  # by id of each line that moves
         self.lifted: dict[int, Hoist] = {}  # by id of each line that comes behind the call
+        self.wrapped: dict[int, Wrap] = {}  # by id of each line in a block that is added
+        self.last_in: dict[Wrap, cst.CSTNode] = {}
         self.conditions: dict[int, str] = {}  # by id of a line: under which it moves
         self.call_of: dict[Hoist, cst.CSTNode] = {}  # the line that its call takes the place of
         self.functions: dict[int, list[Hoist]] = {}  # by id of the line that they stand above
@@ -135,6 +138,8 @@ class Places:
             return self._add_insert(edit)
         if isinstance(edit, Hoist):
             return self._add_hoist(edit)
+        if isinstance(edit, Wrap):
+            return self._add_wrap(edit)
         node = edit.node
         if isinstance(node, ast.stmt):
             found = self.statements.get(self.source.span(node)[0])
@@ -192,6 +197,21 @@ class Places:
         for line in (*lines, *lifted, anchor):
             start = self.span_of[id(line)][0]
             self.wanted.insert(bisect_left(self.wanted, start), start)
+        return True
+
+    def _add_wrap(self, edit: Wrap) -> bool:
+        lines = [self._line(statement) for statement in edit.statements]
+        if any(id(line) in self.wrapped for line in lines):
+            return False
+        for line, statement in zip(lines, edit.statements, strict=True):
+            if isinstance(line, cst.SimpleStatementLine) and len(line.body) > 1:
+                return False
+            if self.span_of[id(line)][0] != self.source.span(statement)[0]:
+                return False
+            self.wrapped[id(line)] = edit
+            start = self.span_of[id(line)][0]
+            self.wanted.insert(bisect_left(self.wanted, start), start)
+        self.last_in[edit] = lines[-1]
         return True
 
     def _line(self, anchor: ast.stmt) -> cst.CSTNode:

@@ -107,7 +107,7 @@ class MigratedRuns:
     @property
     def has_operators(self) -> bool:
         """Whether it can run operator by operator, too."""
-        return not self.target.words.keras_backend
+        return self.script.framework.follows_operations
 
     @property
     def replicas(self) -> Path | None:

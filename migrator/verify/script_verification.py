@@ -61,18 +61,14 @@ def verify_against(
         name, target.name, tolerances=tolerances or Tolerances(), quick=settings.quick
     )
     try:
-        found = (
-            Script.find(script, args, module, options.devices)
-            if isinstance(script, Path)
-            else script
-        )
-        found = replace(found, framework=find_framework(target.framework))
+        framework = find_framework(target.framework)
+        count = options.devices if framework.follows_operations else None  # else of no ranks
+        found = Script.find(script, args, module, count) if isinstance(script, Path) else script
+        found = replace(found, framework=framework)
         if found.ranks is not None and options.bisect:
             raise VerifyError("--bisect follows one process: leave out --devices")
-        if options.bisect and target.words.keras_backend:
+        if options.bisect and not framework.follows_operations:
             raise VerifyError("--bisect follows operations, and Keras compiles its steps")
-        if options.devices is not None and target.words.keras_backend:
-            raise VerifyError("--devices compares ranks, and Keras has none: leave it out")
         # The first runs import everything anyway.
         interpreter = choose_interpreter(
             target, options.python, options.install, options.console, Path(found.entry).stem,
@@ -133,7 +129,7 @@ def _begun(
             traced = restored(script, known, work / "golden-code", options.keep)
             notes.append(_BISECTED if traced else _NOT_BISECTED)
     notes += notes_on(first, settings)
-    if options.devices is not None and not first.ranks:
+    if options.devices is not None and not first.ranks and script.framework.follows_operations:
         notes.append(
             f"none of {script.ranks.count} processes joined a process group: one is compared"
             if script.ranks is not None

@@ -72,7 +72,7 @@ def test_a_wrong_setting_is_said(root: Path) -> None:
     async def run(editor: Editor) -> None:
         await editor.start(root, {"target": "tpu"})
         await editor.until(lambda: editor.messages)
-        assert "tpuMigrate.target is 'tpu' (known: keras_jax, torch" in editor.messages[0].message
+        assert "tpuMigrate.target is 'tpu' (known: keras_jax, tf_tpu" in editor.messages[0].message
 
     session(run)
 

@@ -232,7 +232,10 @@ def test_wrong_use_is_one_line(tmp_path: Path, arguments: list[str], words: list
 def test_a_change_that_names_no_target(tmp_path: Path) -> None:
     root = committed(tmp_path, {"a.py": "x = 1\n"})
     (root / "a.py").write_text("x = 2\n")
-    one_line(cli("review", "HEAD", cwd=root).stderr, "--target keras_jax or torch_xla or torchax")
+    one_line(
+        cli("review", "HEAD", cwd=root).stderr,
+        "--target keras_jax or tf_tpu or torch_xla or torchax",
+    )
     assert changes(reviewed(root, "HEAD", "--target", "torchax", code=1), "a.py") == [
         ("by hand", "", ["x = 2"])
     ]

@@ -16,7 +16,7 @@ def is_script(names: Names) -> bool | None:
     """True for a program that is started, False for a library, None where only callers tell."""
     active = False
     for statement in names.tree.body:
-        if is_main_guard(statement) or _starts_a_cell(statement):
+        if is_main_guard(statement) or starts_a_cell(statement):
             return True
         active = active or _is_active(statement)
     if any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports):
@@ -24,7 +24,8 @@ def is_script(names: Names) -> bool | None:
     return None if active else False
 
 
-def _starts_a_cell(statement: ast.stmt) -> bool:
+def starts_a_cell(statement: ast.stmt) -> bool:
+    """Whether a cell of a notebook begins there."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
             return name == CELL

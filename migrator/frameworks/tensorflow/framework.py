@@ -13,6 +13,7 @@ from migrator.frameworks.framework import Framework, ModuleView
 from migrator.frameworks.tensorflow.keras_names import MODULES, computing_backend, in_keras
 from migrator.frameworks.tensorflow.obstacles import obstacles
 from migrator.frameworks.tensorflow.operations import activation, dtype_of, operation
+from migrator.frameworks.tensorflow.tpu_obstacles import losses_of_parts, tpu_obstacles
 from migrator.frameworks.tensorflow.traced import is_part, is_traced, traced_functions
 
 # Words of code for GPUs, or of Keras, which runs on the GPU that there is without naming it.
@@ -78,6 +79,11 @@ def _computed(names: Names) -> Iterator[Construct]:
     """What of TensorFlow's stands within what Keras computes, or runs in TensorFlow alone."""
     stopped = obstacles(names)
     yield from (Construct("tensorflow", "only", node) for node in stopped)
+    for node in tpu_obstacles(names):
+        if node not in stopped:
+            yield Construct("tensorflow", "unfit", node)
+    for loss in losses_of_parts(names):
+        yield Construct("tensorflow", "loss", loss)
     functions = traced_functions(names)
     for node in names.order:
         if node in stopped or not isinstance(node, ast.Attribute | ast.Name):
@@ -133,4 +139,5 @@ FRAMEWORK = Framework(
     has_tokens=_has_tokens,
     uses_device=_uses_device,
     recorder="of_keras",
+    follows_operations=False,
 )

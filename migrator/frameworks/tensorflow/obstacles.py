@@ -6,7 +6,7 @@ Half of it would compute something else, or nothing.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from migrator.analysis.syntax.names import Names
@@ -69,6 +69,7 @@ _BEGINNINGS = {
     "tensorflow.keras.layers.experimental": "is of Keras 2: use the layer of the same name",
     "tensorflow.keras.experimental": "is of Keras 2",
 }
+Finder = Callable[[Names], Mapping[ast.AST, tuple[str, str]]]
 # Data sets, and functions that are passed to these, run in TensorFlow on any back end.
 _OF_DATA = ("map", "filter", "flat_map", "interleave", "batch", "padded_batch", "from_generator")
 
@@ -166,9 +167,11 @@ def _is_given_to_data(names: Names, use: ast.expr) -> bool:
     return False
 
 
-def first_obstacle(names: Names, project: ProjectFacts | None) -> Obstacle | None:
-    """What keeps a program from another back end than TensorFlow: here, or in what it imports."""
-    for node, (name, reason) in obstacles(names).items():
+def first_obstacle(
+    names: Names, project: ProjectFacts | None, found_in: Finder = obstacles
+) -> Obstacle | None:
+    """The first that keeps a program as it is: here, or in what it imports."""
+    for node, (name, reason) in found_in(names).items():
         return Obstacle(None, getattr(node, "lineno", 0), f"{_short(name)} {reason}")
     if project is None:
         return None
@@ -176,7 +179,7 @@ def first_obstacle(names: Names, project: ProjectFacts | None) -> Obstacle | Non
         if b"tensorflow" not in (project.reader.read(path) or b""):
             continue
         facts = project.cache.facts(path)
-        for node, (name, reason) in obstacles(facts.names).items() if facts is not None else ():
+        for node, (name, reason) in found_in(facts.names).items() if facts is not None else ():
             return Obstacle(path, getattr(node, "lineno", 0), f"{_short(name)} {reason}")
     return None
 

@@ -9,6 +9,11 @@ from migrator.analysis.syntax.names import Names
 
 MIRRORED = "tensorflow.distribute.MirroredStrategy"
 ONE_DEVICE = "tensorflow.distribute.OneDeviceStrategy"
+_OWN = (
+    MIRRORED, ONE_DEVICE, "tensorflow.distribute.MultiWorkerMirroredStrategy",
+    "tensorflow.distribute.experimental.MultiWorkerMirroredStrategy",
+)  # fmt: skip
+WORKERS = _OWN[2:]
 OTHERWISE = (
     "is used by more than scope() and num_replicas_in_sync, or is one of several: set "
     "keras.distribution.DataParallel by hand"
@@ -22,6 +27,26 @@ class Strategy:
     made: ast.Assign
     scopes: tuple[tuple[ast.With, ast.withitem], ...]
     counts: tuple[ast.Attribute, ...]
+
+
+def is_own_strategy(qualname: str) -> bool:
+    """Whether a strategy is one for GPUs, in whose place a TPUStrategy may stand."""
+    return qualname in _OWN
+
+
+def made_by_name(names: Names, node: ast.expr) -> str:
+    """Why no other strategy can take the place of one; "" where it is made once, by a name."""
+    statement = names.statement(node)
+    match statement:
+        case ast.Assign(targets=[ast.Name() as target], value=value):
+            alone = len(names.scope_of(target).bindings.get(target.id, ())) == 1
+        case ast.Assign(targets=[ast.Attribute()], value=value):
+            alone = True
+        case _:
+            return "is made where it is used: give it a name of its own, in a statement"
+    if value is not names.call_of(node):
+        return "is made within a larger expression: give it a name of its own, in a statement"
+    return "" if alone else "is one of several: make one TPUStrategy in the place of all of them"
 
 
 def strategy_of(names: Names, node: ast.expr) -> Strategy | None:

@@ -20,9 +20,19 @@ import randomness
 import rounding
 from imported import after_import
 from store import Store
+from tpus import Tpus
 from watch import Watch
 
-_PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "libtpu", "numpy")
+_PACKAGES = (
+    "keras",
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-tpu",
+    "jax",
+    "jaxlib",
+    "libtpu",
+    "numpy",
+)
 
 
 class Session:
@@ -34,6 +44,7 @@ class Session:
         self.output.mkdir(parents=True, exist_ok=True)
         self.drawn = randomness.Drawn()
         self.back_end = ""
+        self.tpus = Tpus()
 
     def install(self, folders: Sequence[str]) -> None:
         """Replace what is to be seen, or to be the same in all runs, when Keras is imported."""
@@ -61,6 +72,7 @@ class Session:
                 rounding.Rounding(spec["rounding"]).install(keras)
 
         after_import("keras", of_keras)
+        after_import("tensorflow", self.tpus.install)
         after_import("tensorflow", lambda tensorflow: tensorflow.random.set_seed(seed))
         self.children = process.Children(lambda: None)
         self.outside = process.Outside([self.root, self.output])
@@ -119,6 +131,8 @@ class Session:
     @property
     def devices(self) -> list[str]:
         """On which it computed, as far as that shows that it did not on the one it should."""
+        if self.tpus.asked:
+            return ["tpu"]
         if self.back_end in ("", "tensorflow"):
             return ["cpu"] if self.machine()["device"] == "CPU" else ["gpu"]
         return [self.back_end]

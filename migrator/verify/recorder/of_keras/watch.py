@@ -38,7 +38,7 @@ class Watch(Events):
                 watch.begin(self.model)
 
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                watch.stepped(self.model, logs or {})
+                watch.stepped(self.model, _of_all_replicas(self.model, logs or {}))
 
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 watch.measured("", logs or {})
@@ -131,6 +131,14 @@ class Watch(Events):
 
     def keep(self, kind: str, name: str, found: list[tuple[str, Any]], **about: Any) -> None:
         super().keep(kind, name, [(path, _plain(array)) for path, array in found], **about)
+
+
+def _of_all_replicas(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
+    """What a step is told of is the first replica's share of a batch, on several."""
+    strategy = getattr(model, "distribute_strategy", None)
+    if getattr(strategy, "num_replicas_in_sync", 1) == 1:
+        return logs
+    return {**logs, **model.get_metrics_result()}
 
 
 def _plain(array: Any) -> Any:

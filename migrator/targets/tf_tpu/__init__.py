@@ -1,0 +1,19 @@
+"""TensorFlow with TPUStrategy: one way to run TensorFlow and Keras programs on a TPU."""
+
+from migrator.targets.target import Target
+from migrator.targets.traces import Traces
+
+from .environment import ENVIRONMENT
+from .host import HOST
+from .words import WORDS
+
+TARGET = Target(
+    name="tf_tpu",
+    summary="TensorFlow with TPUStrategy (tensorflow-tpu 2.19.1)",
+    home="https://www.tensorflow.org/guide/tpu",
+    framework="tensorflow",
+    words=WORDS,
+    environment=ENVIRONMENT,
+    host=HOST,
+    traces=Traces(),
+)

@@ -1,0 +1,14 @@
+"""Variables that TensorFlow reads."""
+
+from migrator.targets.host import Host
+
+HOST = Host(
+    # logical CPUs, of which only what records a program here knows
+    virtual={"TPU_MIGRATE_LOGICAL_DEVICES": "{count}"},
+    variables={
+        "TPU_NAME": "the TPU that migrated scripts connect to; the machine's own, if unset",
+        "TF_CONFIG": "workers of MultiWorkerMirroredStrategy",
+        "TF_XLA_FLAGS": "flags of TensorFlow's XLA",
+    },
+    families=("TF_",),
+)

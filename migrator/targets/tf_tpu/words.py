@@ -1,0 +1,23 @@
+"""Facts behind the words: TensorFlow's guide to TPUs, and runs of our own without one."""
+
+from migrator.targets.words import Word, Words
+
+# "local": a TPU of the machine itself. Without one, the resolver or the initialisation raises.
+STRATEGY = """\
+try:
+    tpu = {tensorflow}.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", "local"))
+    {tensorflow}.config.experimental_connect_to_cluster(tpu)
+    {tensorflow}.tpu.experimental.initialize_tpu_system(tpu)
+    {name} = {tensorflow}.distribute.TPUStrategy(tpu)
+except (ValueError, {tensorflow}.errors.NotFoundError):
+    {tensorflow}.get_logger().warning("no TPU was found: this runs on the CPU or GPU")
+    {name} = {tensorflow}.distribute.get_strategy()
+"""  # noqa: E501
+
+WORDS = Words(
+    device="/TPU:0",
+    strategy=Word(STRATEGY, ("os",)),
+    calls={"list_devices": Word('{tensorflow}.config.list_logical_devices("TPU")')},
+    profiler="tf.profiler.experimental",
+    float64="float64 is emulated on a TPU, and slow",
+)

@@ -1,0 +1,163 @@
+"""TPUStrategy: made where a program starts, and models, optimizers and metrics in its scope."""
+
+import ast
+
+from migrator.construct import Construct
+from migrator.edits import Edit, Insert, Replace, Wrap
+from migrator.frameworks.tensorflow.making import Making
+from migrator.frameworks.tensorflow.replica_losses import REPLICAS, trainings
+from migrator.frameworks.tensorflow.tpu_obstacles import has_strategy
+from migrator.pipeline.imports import last_import
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+from .keras_back_end import stays
+
+SCOPE = Rule(
+    code="KER040",
+    name="strategy-scope",
+    summary="an entry script makes a TPUStrategy, and its models in the strategy's scope",
+    why="""TensorFlow uses a TPU through a `TPUStrategy`: variables that are made in its scope have
+a copy on each core, and `fit` divides each batch over the cores. The batch stays the whole one, so
+that the learning rate stays what it is. Batch normalization averages over each core's part. Without
+a TPU the strategy is TensorFlow's default, which computes as the program did.""",
+    framework="tensorflow",
+    references=("https://www.tensorflow.org/guide/tpu",),
+    examples=(
+        Example(
+            """
+            import tensorflow as tf
+
+            data = tf.data.Dataset.from_tensor_slices((x, y)).batch(64, drop_remainder=True)
+
+            model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            model.fit(data)
+            """,
+            except_on={
+                "keras_jax": """
+            import os
+
+            os.environ["KERAS_BACKEND"] = "jax"
+            os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"  # float32 stays float32
+
+            import keras
+            import tensorflow as tf
+
+            data = tf.data.Dataset.from_tensor_slices((x, y)).batch(64, drop_remainder=True)
+
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            model.fit(data)
+            """,
+                "tf_tpu": """
+            import os
+            import tensorflow as tf
+
+            try:
+                tpu = tf.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", "local"))
+                tf.config.experimental_connect_to_cluster(tpu)
+                tf.tpu.experimental.initialize_tpu_system(tpu)
+                strategy = tf.distribute.TPUStrategy(tpu)
+            except (ValueError, tf.errors.NotFoundError):
+                tf.get_logger().warning("no TPU was found: this runs on the CPU or GPU")
+                strategy = tf.distribute.get_strategy()
+
+            data = tf.data.Dataset.from_tensor_slices((x, y)).batch(64, drop_remainder=True)
+
+            with strategy.scope():
+                model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+                model.compile("sgd", "mse")
+            model.fit(data)
+            """,  # noqa: E501
+            },
+            script=True,
+        ),
+    ),
+)
+
+SHARE = Rule(
+    code="KER042",
+    name="replica-loss",
+    summary="a loss that a step averages itself is divided by the number of replicas",
+    why="""A strategy sums the gradients of all replicas. Losses of Keras' own are divided by their
+number; an average that `train_step` computes is that of one replica's part of the batch, and its
+gradients would add up to as many times the right ones as there are replicas.""",
+    framework="tensorflow",
+    examples=(
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+
+            class Model(keras.Model):
+                def train_step(self, data):
+                    x, y = data
+                    with tf.GradientTape() as tape:
+                        loss = tf.reduce_mean(tf.square(self(x) - y))
+                    gradients = tape.gradient(loss, self.trainable_variables)
+                    self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+                    return {"loss": loss}
+            """,
+            except_on={
+                "tf_tpu": """
+            import keras
+            import tensorflow as tf
+
+
+            class Model(keras.Model):
+                def train_step(self, data):
+                    x, y = data
+                    with tf.GradientTape() as tape:
+                        loss = tf.reduce_mean(tf.square(self(x) - y))
+                        replica_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
+                    gradients = tape.gradient(replica_loss, self.trainable_variables)
+                    self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+                    return {"loss": loss}
+            """
+            },
+        ),
+    ),
+)
+
+
+@SCOPE.on("file", "setup")
+def set_up(ctx: Context, found: Construct) -> Decision | None:
+    word = ctx.words.strategy
+    if word is None or not ctx.is_entry or has_strategy(ctx.names) or stays(ctx) is not None:
+        return None
+    runs = Making(ctx.names, ctx.project).runs()
+    if not runs:
+        return None
+    name = "strategy" if "strategy" not in ctx.names.by_id else "tpu_strategy"
+    first = min((_top(ctx, run[0]) for run in runs), key=lambda s: s.lineno)
+    anchor = last_import(ctx.names, {first})
+    lines = ["", word.code.replace("{name}", name), ""]
+    edits: list[Edit] = [Insert(ctx.names.tree, anchor, lines)]
+    edits += [Wrap(run[0], run, f"with {name}.scope():") for run in runs]
+    return Rewrite(edits, word.requires)
+
+
+def _top(ctx: Context, statement: ast.stmt) -> ast.stmt:
+    """The statement of the module that holds another."""
+    around = [statement, *(a for a in ctx.names.ancestors(statement) if isinstance(a, ast.stmt))]
+    return around[-1]
+
+
+@SHARE.on("tensorflow", "loss")
+def share(ctx: Context, found: Construct) -> Decision | None:
+    if ctx.words.strategy is None:
+        return Keep("is the loss of the whole batch")
+    if (held := stays(ctx)) is not None:
+        return held
+    if not isinstance(found.node, ast.Name):
+        return Report("is computed where its gradients are taken: give it a name in the tape")
+    training = next(t for t in trainings(ctx.names) if t.loss is found.node)
+    code = found.node.id
+    name = f"replica_{code}"
+    if name in ctx.names.by_id:
+        return Report(f"has to be divided by the number of replicas, and {name} is taken")
+    spelled, requires = ctx.module("tensorflow")
+    divided = f"{name} = {code} / {spelled}.distribute.get_strategy().{REPLICAS}"
+    inserted = Insert(ctx.names.tree, training.tape.body[-1], [divided])
+    return Rewrite([inserted, Replace(found.node, name)], requires)
